@@ -1,0 +1,1 @@
+"""Everything that happens between two batches: memory, exploration, counters."""

@@ -1,0 +1,75 @@
+"""The agent: everything that happens between two batches of one learner."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from agent.acting import GreedyActor
+from agent.exploration import epsilon_greedy, linear_schedule
+from agent.random_stream import RandomStream
+from agent.replay_buffer import ReplayBuffer
+from config import DQNConfig
+from environment.spec import EnvSpec, TimeStep
+from policy.base import FitResult
+from policy.batch import Transition
+from policy.dqn import DQNPolicy
+
+
+class KytollyAgent(tf.Module):
+    """Acts, remembers and learns. Owns buffer, exploration, random stream and counters.
+
+    `explore`, `observe` and `learn` are plain functions of tensors, compiled by the loop that
+    calls them. `act` is for everybody else.
+    """
+
+    def __init__(self, policy: DQNPolicy, replay: ReplayBuffer, cfg: DQNConfig, env_spec: EnvSpec):
+        super().__init__(name="kytolly_agent")
+        self.policy, self.replay, self.cfg, self.env_spec = policy, replay, cfg, env_spec
+        self.random_stream = RandomStream(cfg.seed)
+        self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
+        self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
+        self._actor = GreedyActor(policy.online, env_spec.obs)
+
+    def epsilon(self) -> tf.Tensor:
+        """[] share of random actions now: 1 in warm-up, then the schedule."""
+        cfg, since_warmup = self.cfg, self.env_steps - self.cfg.warmup_env_steps
+        scheduled = linear_schedule(
+            cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, since_warmup
+        )
+        return tf.where(since_warmup < 0, 1.0, scheduled)
+
+    def explore(self, obs: tf.Tensor, epsilon: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
+        """[E] int32 epsilon-greedy actions for [E, *obs], from [E, 2] uint32 draws."""
+        return epsilon_greedy(self.policy.online(obs), epsilon, bits)
+
+    def transition(self, obs: tf.Tensor, action: tf.Tensor, step: TimeStep) -> Transition:
+        """One-step rows: gamma as the discount, 0 where the episode terminated."""
+        discount = tf.where(step.terminated, 0.0, self.cfg.gamma)
+        return Transition(obs, action, step.reward, discount, step.next_obs)
+
+    def observe(self, rows: Transition, last: tf.Tensor) -> None:
+        """Remember rows in the order of time, and count their env steps."""
+        self.replay.add(rows, last)
+        self.env_steps.assign_add(rows.reward.shape[0])
+
+    def learn(self, bits: tf.Tensor) -> FitResult:
+        """One update from a batch drawn with [B] uint32 draws."""
+        return self.policy.update(self.replay.sample(bits), tf.ones(bits.shape))
+
+    def q_values(self, observation) -> np.ndarray:
+        """[B, A] action values of a batch of observations."""
+        return self._actor.q_values(observation)
+
+    def act(self, observation) -> int | np.ndarray:
+        """Greedy action for one observation (an int), or [B] actions for a batch of them."""
+        observation = np.asarray(observation)
+        shape = tuple(self.env_spec.obs.shape)
+        if observation.shape == shape:
+            return int(np.argmax(self.q_values(observation[np.newaxis])[0]))
+        if observation.shape[1:] == shape:
+            return np.argmax(self.q_values(observation), axis=-1)
+        raise ValueError(
+            f"act() got an observation of shape {observation.shape}, expected {shape} or a batch "
+            f"[B, {', '.join(map(str, shape))}]."
+        )

@@ -1,0 +1,1 @@
+"""Throughput tables and learning curves, measured side by side."""

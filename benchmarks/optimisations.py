@@ -1,0 +1,356 @@
+"""Measures each optimisation of this project against the same work without it, on this machine.
+
+Run by `python gpu_optimize.py` and `kytolly benchmark optimisations`. Both sides of a row are
+measured in turn, in one process; a figure is the median over the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn
+
+import doctor
+import gpu_optimize
+
+PAYS = 1.05  # ratios nearer to 1 than this are called no difference
+
+
+class Case(NamedTuple):
+    """One optimisation: two functions that do the same kind of work.
+
+    Attributes:
+        name, unit: What is switched, and what one unit of the work is.
+        on, off: Functions that do `on_units` (`off_units`) of the work and wait for its end.
+        on_label, off_label: What the two do, in a few words.
+    """
+
+    name: str
+    unit: str
+    on_label: str
+    off_label: str
+    on: Callable[[], Any]
+    off: Callable[[], Any]
+    on_units: int = 1
+    off_units: int = 1
+
+
+class Row(NamedTuple):
+    """Medians of one case, in milliseconds of wall time and of CPU time for one unit."""
+
+    name: str
+    unit: str
+    on_label: str
+    off_label: str
+    on_ms: float
+    off_ms: float
+    on_cpu_ms: float
+    off_cpu_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster the optimisation makes the work."""
+        return self.off_ms / self.on_ms
+
+    @property
+    def verdict(self) -> str:
+        """Whether the optimisation pays on this machine."""
+        if self.ratio >= PAYS:
+            return "yes"
+        return "no: slower" if self.ratio <= 1 / PAYS else "no difference"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row in types that JSON knows."""
+        rates = {"on_per_second": 1000 / self.on_ms, "off_per_second": 1000 / self.off_ms}
+        return {**self._asdict(), **rates, "ratio": self.ratio, "verdict": self.verdict}
+
+
+# --- the clock -----------------------------------------------------------------------------
+
+
+def timed(function: Callable[[], Any], units: int, seconds: float) -> tuple[float, float]:
+    """Wall and CPU milliseconds for one unit, from calls that fill about `seconds`."""
+    calls, cpu, start = 0, time.process_time(), time.perf_counter()
+    while calls == 0 or time.perf_counter() - start < seconds:
+        function()
+        calls += 1
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return 1000 * wall / (calls * units), 1000 * cpu / (calls * units)
+
+
+def measured(case: Case, repeats: int, seconds: float) -> Row:
+    """The case's medians over `repeats` turns, each side `seconds` in each turn."""
+    for function in (case.on, case.on, case.off, case.off):  # compile, and warm up
+        function()
+    turns = [
+        (*timed(case.on, case.on_units, seconds), *timed(case.off, case.off_units, seconds))
+        for _ in range(repeats)
+    ]
+    on, on_cpu, off, off_cpu = (statistics.median(column) for column in zip(*turns, strict=True))
+    labels = (case.name, case.unit, case.on_label, case.off_label)
+    return Row(*labels, on, off, on_cpu, off_cpu)
+
+
+# --- the work ------------------------------------------------------------------------------
+
+
+def make_learner(
+    precision: str = "float32", hidden_units: tuple[int, ...] = (120, 84), batch_size: int = 128
+) -> Any:
+    """A CartPole agent, past its warm-up, its buffer of 10,000 rows filled with random rows."""
+    import numpy as np
+
+    from agent.factory import make_agent
+    from config import DQNConfig
+    from environment.cartpole import CartPole
+
+    cfg = DQNConfig(
+        num_envs=1,
+        batch_size=batch_size,
+        hidden_units=hidden_units,
+        precision=precision,
+        replay_capacity=10_000,
+        warmup_env_steps=1_000,
+        train_interval_env_steps=10,
+        updates_per_interval=1,
+    )
+    agent = make_agent(cfg, CartPole.spec)
+    rng = np.random.default_rng(0)
+    for name, column in agent.replay.columns._asdict().items():
+        numbers = rng.integers(0, 2, column.shape) if name == "action" else rng.random(column.shape)
+        column.assign(numbers.astype(column.dtype.as_numpy_dtype))
+    agent.replay.size.assign(cfg.replay_capacity)
+    agent.env_steps.assign(cfg.warmup_env_steps)
+    return agent
+
+
+def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
+    """A function of n that makes n updates from fresh batches in one program."""
+    import tensorflow as tf
+
+    def update(done: Any, _: Any) -> Any:
+        bits = agent.random_stream.bits(agent.cfg.batch_size)
+        return done + 1, agent.learn(bits).loss
+
+    def program(count: Any) -> Any:
+        start = (tf.constant(0), tf.constant(0.0))
+        return tf.while_loop(lambda done, _: done < count, update, start)[1]
+
+    signature = [tf.TensorSpec([], tf.int32)]
+    compiled = tf.function(program, jit_compile=jit, autograph=False, input_signature=signature)
+    compiled = compiled.get_concrete_function()
+    return lambda count: float(compiled(tf.constant(count)))
+
+
+def numpy_buffer_update(agent: Any) -> Callable[[], float]:
+    """One update from a batch that NumPy gathers on the host and that is copied to the device."""
+    import numpy as np
+    import tensorflow as tf
+
+    from policy.batch import Transition
+
+    columns = [column.numpy() for column in agent.replay.columns]
+    rng, size = np.random.default_rng(0), agent.cfg.batch_size
+    weight = tf.ones([size])
+
+    def update() -> float:
+        slots = rng.integers(0, len(columns[0]), size)
+        batch = Transition(*(tf.convert_to_tensor(column[slots]) for column in columns))
+        return float(agent.policy.fit_step(batch, weight).loss)
+
+    return update
+
+
+def step_by_step(agent: Any, jit: bool | None) -> Callable[[], None]:
+    """Ten env steps and one update of the device loop's work, one compiled call for each part."""
+    import tensorflow as tf
+
+    from agent.random_stream import RandomStream, uniforms
+    from environment.cartpole import CartPole
+    from environment.device import reset_all, step_and_reset, uniforms_per_step
+
+    env, stream, cfg = CartPole(), agent.random_stream, agent.cfg
+    draws = uniforms_per_step(env)
+
+    def step(state: Any, action: Any) -> Any:
+        numbers = tf.reshape(uniforms(stream.bits(draws)), [1, draws])
+        return step_and_reset(env, state, action, numbers)
+
+    def act(obs: Any) -> Any:
+        return agent.explore(obs, agent.epsilon(), tf.reshape(stream.bits(2), [1, 2]))
+
+    def remember(obs: Any, action: Any, outcome: Any, ended: Any) -> None:
+        agent.observe(agent.transition(obs, action, outcome), ended)
+
+    parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
+    act, step, remember = parts
+    learn = fused_updates(agent, jit)
+    first = uniforms(RandomStream(0, 1).bits(env.reset_uniforms))
+    standing = list(reset_all(env, tf.reshape(first, [1, env.reset_uniforms])))
+
+    def run() -> None:
+        for _ in range(cfg.train_interval_env_steps):
+            state, obs = standing
+            action = act(obs)
+            state, outcome, end = step(state, action)
+            remember(obs, action, outcome, end.ended)
+            standing[:] = state, outcome.obs
+        learn(cfg.updates_per_interval)
+
+    return run
+
+
+def half_precision() -> str:
+    """The half-precision policy that suits the device: bfloat16, or float16 on older GPUs."""
+    import tensorflow as tf
+
+    capability = doctor.gpu_capability(tf)
+    return "mixed_float16" if (0, 0) < capability < (8, 0) else "mixed_bfloat16"
+
+
+def cases(count: int, wide: bool) -> Iterator[Case]:
+    """The cases, each built only when it is its turn.
+
+    Args:
+        count: Updates in one fused call.
+        wide: Measure mixed precision on a network of a thousand units a layer, too.
+    """
+    from environment.cartpole import CartPole
+    from loop.device import DeviceLoop
+
+    jit = gpu_optimize.xla_enabled() or None
+    agent = make_learner()
+    fused = fused_updates(agent, jit)
+    yield Case(
+        "device buffer", "update", "device", "NumPy",
+        lambda: fused(1), numpy_buffer_update(agent),
+    )  # fmt: skip
+    policy = agent.policy
+    yield Case(
+        "target sync", "sync", "device assigns", "get/set_weights",
+        lambda: (policy.sync(), policy.target.variables[0].numpy()),
+        lambda: policy.target.set_weights(policy.online.get_weights()),
+    )  # fmt: skip
+    if jit:
+        plain = fused_updates(agent, None)
+        yield Case(
+            "jit_compile", "update", "XLA", "graph executor",
+            lambda: fused(count), lambda: plain(count), count, count,
+        )  # fmt: skip
+    yield Case(
+        "fused updates", "update", f"{count} in one call", f"{count} calls",
+        lambda: fused(count), lambda: [fused(1) for _ in range(count)], count, count,
+    )  # fmt: skip
+    loop, steps = DeviceLoop(make_learner(), CartPole()), 20 * count
+    yield Case(
+        "whole loop", "env step", "one program", "a call per part",
+        lambda: float(loop.run(steps).loss), step_by_step(agent, jit), steps, 10,
+    )  # fmt: skip
+    half = half_precision()
+    mixed = fused_updates(make_learner(half), jit)
+    yield Case(
+        f"{half}, 120-84 units", "update", "mixed", "float32",
+        lambda: mixed(count), lambda: fused(count), count, count,
+    )  # fmt: skip
+    if not wide:
+        return
+    pair = [fused_updates(make_learner(p, (1024, 1024), 512), jit) for p in (half, "float32")]
+    yield Case(
+        f"{half}, 2x1024 units", "update", "mixed", "float32",
+        lambda: pair[0](2), lambda: pair[1](2), 2, 2,
+    )  # fmt: skip
+
+
+# --- the report ----------------------------------------------------------------------------
+
+
+def run_cases(quick: bool) -> list[Row]:
+    """All rows, with a progress display on standard error."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    repeats, seconds, count = (3, 0.01, 5) if quick else (7, 0.2, 50)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    rows: list[Row] = []
+    total = 5 + gpu_optimize.xla_enabled() + (not quick)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("building the agent", total=None)
+        for case in cases(count, wide=not quick):
+            progress.update(task, description=f"{len(rows) + 1} of {total}: {case.name}")
+            rows.append(measured(case, repeats, seconds))
+    return rows
+
+
+def print_rows(rows: list[Row], iteration: Row) -> None:
+    """The table, and the two lines that end it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, caption="Wall milliseconds, CPU milliseconds in brackets.")
+    table.add_column("optimisation: with / without it", min_width=38)
+    for title in ("with", "without", "per second", "ratio"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("pays here?")
+    for row in rows:
+        what = f"{row.name}, per {row.unit}\n  {row.on_label} / {row.off_label}"
+        times = [
+            f"{row.on_ms:.3f} ({row.on_cpu_ms:.3f})",
+            f"{row.off_ms:.3f} ({row.off_cpu_ms:.3f})",
+        ]
+        table.add_row(what, *times, f"{1000 / row.on_ms:,.0f}", f"{row.ratio:.2f}x", row.verdict)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    console.print(table)
+    console.print("An iteration is one update of the fused program: batch 128, 4-120-84-2 units.")
+    console.print(f"✅ Benchmark complete: {iteration.on_ms:.3f} ms/iteration")
+    console.print(f"Throughput: {1000 / iteration.on_ms:.1f} iterations/second")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}; expected --json or --quick, or nothing", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Configure, measure and print; returns what `--json` prints."""
+    report = gpu_optimize.configure_gpu_optimization()
+    rows = run_cases(quick)
+    iteration = next(row for row in rows if row.name == "fused updates")
+    print_rows(rows, iteration)
+    return {
+        "ms_per_iteration": iteration.on_ms,
+        "iterations_per_second": 1000 / iteration.on_ms,
+        "cores": doctor.usable_cores(),
+        "cpu": doctor.cpu_description()[0],
+        "configuration": report.as_dict(),
+        "rows": [row.as_dict() for row in rows],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The benchmark as a program; returns its exit status."""
+    parser = _Parser(prog="gpu_optimize", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument(
+        "--quick", action="store_true", help="short turns, no wide network: a trial run"
+    )
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        with contextlib.redirect_stdout(sys.stderr if options.json else sys.stdout):
+            result = run(options.quick)
+        if options.json:
+            print(json.dumps(result))
+    except ValueError as error:
+        print(f"gpu_optimize: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -1,0 +1,1 @@
+"""What only watches: logging, saving, stopping, evaluating."""

@@ -1,0 +1,91 @@
+"""The hooks of a callback and the read-only state that they receive."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Greedy episodes in fresh environments.
+
+    Attributes:
+        episodes: How many.
+        return_mean, return_std: Over episodes, in reward units.
+        length_mean: Env steps.
+        returns: Return of every episode.
+    """
+
+    episodes: int
+    return_mean: float
+    return_std: float
+    length_mean: float
+    returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
+
+    def summary(self) -> dict[str, float]:
+        """The figures that a result file holds."""
+        names = ("episodes", "return_mean", "return_std", "length_mean")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """What a callback may know of a run.
+
+    Attributes:
+        run_dir: The run's folder.
+        config: The run's configuration dataclass.
+        env_name: Name of the environment.
+        loop: "device" or "host".
+        device: Name of the device that trains, such as "/device:CPU:0".
+        env_steps, updates, episodes: Done so far, a resumed run's earlier ones included.
+        wall_seconds: Since training began.
+        metrics: The newest row of figures, by name (units in docs/metrics.md); NaN where there is
+            none, such as the return of a period in which no episode ended.
+        evaluation: The newest evaluation.
+        best_return: Highest mean return of an evaluation so far.
+        is_best: The newest evaluation is the best one.
+        trackables: Named TensorFlow objects that together hold the whole state of the run.
+        network: The Keras model that acts.
+    """
+
+    run_dir: Path
+    config: Any
+    env_name: str
+    loop: str
+    device: str
+    env_steps: int = 0
+    updates: int = 0
+    episodes: int = 0
+    wall_seconds: float = 0.0
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    best_return: float = -float("inf")
+    is_best: bool = False
+    trackables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    network: Any = None
+
+
+class Callback:
+    """Watches a run. A subclass overrides the hooks that it needs.
+
+    A callback that wants the run to end sets `stop_reason` to one of the words of
+    `result.json`'s `stopped_by`.
+    """
+
+    stop_reason: str | None = None
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Before the first env step."""
+
+    def on_log(self, state: TrainState) -> None:
+        """After every log interval; `state.metrics` is new."""
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """After every evaluation; `state.evaluation` is new."""
+
+    def on_train_end(self, state: TrainState) -> None:
+        """After the last env step, also when the run was interrupted."""

@@ -1,0 +1,130 @@
+"""Reasons to end a run before its time."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from callback.base import Callback, TrainState
+
+
+class EarlyStop(Callback):
+    """Stops when evaluations no longer improve.
+
+    An improvement is measured against the best evaluation, so that many small ones add up to one.
+    A resumed run is measured against the best evaluation before it, and has its whole patience
+    again. Evaluations before the first update do not count: nothing could have improved.
+
+    Args:
+        patience: Evaluations without improvement before the run ends.
+        min_improvement: How much more mean return counts as an improvement.
+    """
+
+    def __init__(self, patience: int, min_improvement: float = 0.0):
+        if patience < 1 or not (0 <= min_improvement < math.inf):
+            raise ValueError(
+                f"EarlyStop got patience {patience} and min_improvement {min_improvement}, "
+                "expected at least 1 evaluation and at least 0. Raise them."
+            )
+        self.patience, self.min_improvement = patience, min_improvement
+        self._best, self._without = -math.inf, 0
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Start counting."""
+        self.stop_reason = None
+        self._best, self._without = state.best_return, 0
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Count evaluations since the last improvement."""
+        if state.evaluation is None or state.updates == 0:
+            return
+        if improves(state.evaluation.return_mean, self._best, self.min_improvement):
+            self._best, self._without = state.evaluation.return_mean, 0
+            return
+        self._without += 1
+        if self._without >= self.patience:
+            self.stop_reason = "early_stop"
+
+
+class RewardThreshold(Callback):
+    """Stops when an evaluation's mean return reaches a threshold.
+
+    Args:
+        threshold: Mean return.
+    """
+
+    def __init__(self, threshold: float):
+        if math.isnan(threshold):
+            raise ValueError("RewardThreshold got NaN, expected a return. Give a number.")
+        self.threshold = threshold
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Forget an earlier run."""
+        self.stop_reason = None
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Compare the newest evaluation."""
+        if state.evaluation is not None and state.evaluation.return_mean >= self.threshold:
+            self.stop_reason = "reward_threshold"
+
+
+class TimeBudget(Callback):
+    """Stops when the run has trained for some time; a resumed run has the whole time again.
+
+    Args:
+        seconds: Wall-clock time since training began, compilation included.
+    """
+
+    def __init__(self, seconds: float):
+        if not seconds > 0:
+            raise ValueError(f"TimeBudget got {seconds} seconds, expected above 0. Raise it.")
+        self.seconds = seconds
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Forget an earlier run."""
+        self.stop_reason = None
+
+    def on_log(self, state: TrainState) -> None:
+        """Look at the clock."""
+        if state.wall_seconds >= self.seconds:
+            self.stop_reason = "time"
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Look at the clock: an evaluation takes time too."""
+        self.on_log(state)
+
+
+class StopOnNonFinite(Callback):
+    """Stops when the loss or the action values are no longer numbers, and warns why.
+
+    Rows of figures without an update hold NaN as well; those say nothing.
+    """
+
+    def __init__(self):
+        self._updates = 0
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Count updates from here."""
+        self.stop_reason, self._updates = None, state.updates
+
+    def on_log(self, state: TrainState) -> None:
+        """Look at the newest figures."""
+        learnt, self._updates = state.updates > self._updates, state.updates
+        if not learnt:
+            return
+        for name in ("loss", "q_mean"):
+            value = state.metrics.get(name, 0.0)
+            if not math.isfinite(value):
+                self.stop_reason = "non_finite"
+                warnings.warn(
+                    f"{name} is {value} after {state.env_steps:,} env steps: training cannot go "
+                    "on. Lower learning_rate or max_grad_norm, or look for NaN in the "
+                    "environment's observations and rewards.",
+                    stacklevel=2,
+                )
+                return
+
+
+def improves(value: float, best: float, min_improvement: float) -> bool:
+    """Whether a return is better than the best; anything is better than nothing, NaN never is."""
+    return value > best if math.isinf(best) else value - best > min_improvement

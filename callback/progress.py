@@ -1,0 +1,167 @@
+"""How far a run is, on standard error: a bar in a terminal, a line per evaluation elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import weakref
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+
+from callback.base import Callback, TrainState
+
+REFRESH_SECONDS = 0.1  # at most one picture in this time, however often figures arrive
+
+
+class ProgressBar(Callback):
+    """Bar over the run's env steps, with the newest returns, speed and time left.
+
+    Draws only when a hook is called: no thread of its own competes with training. The cursor
+    stays visible and the streams are handed back when the bar ends, is dropped or the interpreter
+    exits, so that an exception leaves the terminal as it was.
+
+    Args:
+        stream: Where to write; standard error by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None):
+        self._stream = stream
+        self._progress: Progress | None = None
+        self._close: weakref.finalize | None = None
+        self._first_row: tuple[int, float] | None = None
+        self._shown_at = -math.inf
+        self._episode_return = math.nan
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Show the bar, where there is a terminal to show it in."""
+        self._stop()
+        self._first_row, self._shown_at, self._episode_return = None, -math.inf, math.nan
+        stream = self._stream or sys.stderr
+        console = Console(file=stream, stderr=True, force_jupyter=False)
+        if not is_terminal(stream) or console.is_dumb_terminal:
+            return
+        one_line = Column(no_wrap=True, overflow="ellipsis")
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[figures]}", style="cyan", table_column=one_line),
+            console=console,
+            auto_refresh=False,
+            expand=True,
+            redirect_stdout=is_terminal(sys.stdout),
+            redirect_stderr=self._stream is None,
+        )
+        progress.add_task(
+            state.env_name, total=total_env_steps(state), completed=state.env_steps, figures=""
+        )
+        self._progress, self._close = progress, weakref.finalize(self, progress.stop)
+        progress.start()
+        console.show_cursor(True)
+
+    def on_log(self, state: TrainState) -> None:
+        """Move the bar."""
+        if self._first_row is None:
+            self._first_row = (state.env_steps, state.wall_seconds)
+        newest = state.metrics.get("episode_return", math.nan)
+        if math.isfinite(newest):
+            self._episode_return = newest
+        if time.monotonic() - self._shown_at >= REFRESH_SECONDS:
+            self._draw(state)
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Move the bar, or write a line."""
+        if self._progress is not None:
+            self._draw(state)
+            return
+        done, total, evaluation = state.env_steps, total_env_steps(state), state.evaluation
+        if evaluation is None:
+            return
+        line = (
+            f"{state.env_name}: {done:,} of {total:,} env steps, evaluation return "
+            f"{evaluation.return_mean:.1f} ± {evaluation.return_std:.1f} "
+            f"(best {state.best_return:.1f})"
+        )
+        self._write_line(", ".join([line, *self._speed_and_time(state, "env steps")]))
+
+    def on_train_end(self, state: TrainState) -> None:
+        """Draw once more and give the terminal back."""
+        if self._progress is not None:
+            self._draw(state)
+        self._stop()
+
+    def seconds_left(self, state: TrainState) -> float:
+        """Until the end at the pace since the first row of figures; NaN where unknown.
+
+        The pace includes evaluations and saving, and leaves compilation out.
+        """
+        left = max(0, total_env_steps(state) - state.env_steps)
+        steps, seconds = self._first_row or (state.env_steps, state.wall_seconds)
+        steps, seconds = state.env_steps - steps, state.wall_seconds - seconds
+        if steps > 0 and seconds > 0:
+            return left * seconds / steps
+        speed = state.metrics.get("env_steps_per_second", math.nan)
+        return left / speed if speed > 0 else math.nan
+
+    def _speed_and_time(self, state: TrainState, unit: str) -> list[str]:
+        speed, left = state.metrics.get("env_steps_per_second", math.nan), self.seconds_left(state)
+        figures = [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
+        return figures + ([f"{clock(left)} left"] if math.isfinite(left) else [])
+
+    def _draw(self, state: TrainState) -> None:
+        if self._progress is None:
+            return
+        returns = [f"return {short(self._episode_return)}"]
+        if state.evaluation is not None:
+            returns.append(f"evaluation {short(state.evaluation.return_mean)}")
+        known = returns if math.isfinite(self._episode_return) else returns[1:]
+        figures = ", ".join(known + self._speed_and_time(state, "steps"))
+        task = self._progress.task_ids[0]
+        try:
+            self._progress.update(task, completed=state.env_steps, figures=figures, refresh=True)
+        except (OSError, ValueError):  # the terminal went away; training goes on
+            self._progress = None
+        self._shown_at = time.monotonic()
+
+    def _write_line(self, line: str) -> None:
+        try:
+            print(line, file=self._stream or sys.stderr, flush=True)
+        except (OSError, ValueError):  # nobody reads any more; training goes on
+            return
+
+    def _stop(self) -> None:
+        self._progress = None
+        if self._close is not None:
+            try:
+                self._close()
+            except (OSError, ValueError):
+                return
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person looks at the stream."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def total_env_steps(state: TrainState) -> int:
+    """Where the run ends, unless something stops it earlier."""
+    return int(state.config.total_env_steps)
+
+
+def short(number: float) -> str:
+    """A return in few characters."""
+    return f"{number:.1f}" if abs(number) < 100 else f"{number:.0f}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

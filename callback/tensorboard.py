@@ -1,0 +1,193 @@
+"""Scalars, histograms and settings for TensorBoard."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.plugins.hparams import api as hparams
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from callback.base import Callback, TrainState
+
+TAGS = {
+    "env_steps_per_second": "speed/env_steps_per_second",
+    "updates_per_second": "speed/updates_per_second",
+    "episode_return": "episode/return",
+    "episode_length": "episode/length",
+}
+HISTOGRAM_BUCKETS = 30
+MB = 2**20
+
+
+class TensorBoardLog(Callback):
+    """Writes `events.*` into the run's folder; the step is the number of env steps.
+
+    Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; a figure that
+    is in no group of its own is under `train`. A figure that is not a number has no point. All
+    figures of a row are one record: a call for each of them would cost ten times as much.
+    A resumed run hides the points after the checkpoint from which it goes on.
+    """
+
+    def __init__(self):
+        self._writer: Any = None
+        self._gpu: Gpu | None = None
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Open the file and write the settings."""
+        if state.env_steps > 0:
+            hide_points_after(state.run_dir, state.env_steps)
+        self._writer = tf.summary.create_file_writer(str(state.run_dir))
+        self._gpu = Gpu.of(state.device)
+        settings = settings_of(state)
+        with self._writer.as_default(step=state.env_steps):
+            rows = [f"| {name} | {value} |" for name, value in settings.items()]
+            tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
+            hparams.hparams(settings)
+
+    def on_log(self, state: TrainState) -> None:
+        """Write the newest row of figures."""
+        figures = {TAGS.get(name, f"train/{name}"): v for name, v in state.metrics.items()}
+        figures |= {f"memory/{name}": value for name, value in process_memory().items()}
+        if self._gpu is not None:
+            figures |= {f"gpu/{name}": value for name, value in self._gpu.figures().items()}
+        self._write(scalars(figures), state.env_steps)
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Write the evaluation and a histogram of every weight."""
+        if state.evaluation is None:
+            return
+        figures = {f"evaluation/{k}": v for k, v in state.evaluation.summary().items()}
+        values = scalars(figures)
+        if state.network is not None:
+            values += [histogram(f"weights/{w.path}", np.asarray(w)) for w in state.network.weights]
+        self._write(values, state.env_steps)
+
+    def on_train_end(self, state: TrainState) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def _write(self, values: list[Any], env_steps: int) -> None:
+        if self._writer is not None and values:
+            record = tf.compat.v1.Summary(value=values).SerializeToString()
+            with self._writer.as_default():  # which flushes at its end
+                tf.summary.experimental.write_raw_pb(record, step=env_steps)
+
+
+def settings_of(state: TrainState) -> dict[str, bool | int | float | str]:
+    """What identifies the run, in the types that TensorBoard's table of runs takes."""
+    fields = {f.name: getattr(state.config, f.name) for f in dataclasses.fields(state.config)}
+    # The loop and the device that were chosen, in place of "auto".
+    fields |= {"environment": state.env_name, "loop": state.loop, "device": state.device}
+    plain = (bool, int, float, str)
+    return {name: v if isinstance(v, plain) else str(v) for name, v in fields.items()}
+
+
+def scalars(figures: Mapping[str, float]) -> list[Any]:
+    """A summary value for each figure that is a number."""
+    return [
+        tf.compat.v1.Summary.Value(tag=tag, simple_value=float(value))
+        for tag, value in figures.items()
+        if math.isfinite(value)
+    ]
+
+
+def histogram(tag: str, values: np.ndarray) -> Any:
+    """A summary value with the distribution of those numbers that are finite."""
+    numbers = values[np.isfinite(values)].astype(np.float64)
+    counts, edges = np.histogram(numbers, HISTOGRAM_BUCKETS if numbers.size else 1)
+    proto = tf.compat.v1.HistogramProto(
+        min=edges[0],
+        max=edges[-1],
+        num=numbers.size,
+        sum=numbers.sum(),
+        sum_squares=np.square(numbers).sum(),
+        # A bucket is named by its upper end; the empty one in front ends where the first begins.
+        bucket_limit=edges,
+        bucket=[0, *counts],
+    )
+    return tf.compat.v1.Summary.Value(tag=tag, histo=proto)
+
+
+def hide_points_after(run_dir: Path, env_steps: int) -> None:
+    """Tell TensorBoard that the run goes on from here, so that it drops later points.
+
+    TensorBoard reads the files of a folder in the order of their names.
+    """
+    now = time.time()
+    path = run_dir / f"events.out.tfevents.{int(now):010}.0.resumed-at-{env_steps}"
+    start = SessionLog(status=SessionLog.START)
+    with path.open("wb") as file:
+        for event in (
+            Event(wall_time=now, file_version="brain.Event:2"),
+            Event(wall_time=now, step=env_steps + 1, session_log=start),
+        ):
+            RecordWriter(file).write(event.SerializeToString())
+
+
+def process_memory() -> dict[str, float]:
+    """Main memory that this process holds; nothing where the system has no /proc."""
+    try:
+        resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return {"process_mb": resident_pages * os.sysconf("SC_PAGE_SIZE") / MB}
+    except (OSError, ValueError, IndexError):
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """One GPU as NVML sees it.
+
+    Attributes:
+        nvml: The module of nvidia-ml-py.
+        handle: NVML's name for the GPU.
+    """
+
+    nvml: Any
+    handle: Any
+
+    @classmethod
+    def of(cls, device: str) -> Gpu | None:
+        """The GPU behind a device such as "/GPU:0"; None for a CPU, or without NVML."""
+        kind, _, number = device.rpartition("GPU:")
+        if not kind and not number.isdigit():
+            return None
+        try:
+            nvml = importlib.import_module("pynvml")
+            nvml.nvmlInit()
+            name = physical_name(int(number), os.environ.get("CUDA_VISIBLE_DEVICES"))
+            if isinstance(name, int):
+                return cls(nvml, nvml.nvmlDeviceGetHandleByIndex(name))
+            return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(name))
+        except Exception:  # no package, no driver, no permission: figures nobody can have
+            return None
+
+    def figures(self) -> dict[str, float]:
+        """Memory in use in MB (by all processes) and utilisation in percent, where known."""
+        found: dict[str, float] = {}
+        try:
+            found["memory_mb"] = self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used / MB
+            rates = self.nvml.nvmlDeviceGetUtilizationRates(self.handle)
+            found["utilisation"] = float(rates.gpu)
+        except Exception:  # a slice of a GPU has no utilisation; a driver may go away
+            return found
+        return found
+
+
+def physical_name(number: int, visible: str | None) -> int | str:
+    """NVML's index or UUID of TensorFlow's GPU `number`, from CUDA_VISIBLE_DEVICES."""
+    names = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    if number >= len(names):
+        return number
+    return int(names[number]) if names[number].isdigit() else names[number]

@@ -1,0 +1,22 @@
+"""Train a Q-network of one's own: `python examples/own_keras_model.py`."""
+
+import keras
+
+from config import DQNConfig
+from gpu_optimize import configure_gpu_optimization
+from trainer import Trainer
+
+
+def q_network(env_spec):
+    """Any Keras model from a batch of observations to one value for each action."""
+    obs = keras.Input(env_spec.obs.shape)
+    features = keras.layers.Dense(64, activation="silu")(obs)
+    features = keras.layers.LayerNormalization()(features)
+    features = keras.layers.Dense(64, activation="silu")(features)
+    return keras.Model(obs, keras.layers.Dense(env_spec.num_actions)(features))
+
+
+configure_gpu_optimization()
+cfg = DQNConfig(total_env_steps=20_000, seed=1)
+result = Trainer().train_dqn(cfg, env="CartPole-v1", model=q_network)
+print(f"return {result.evaluation.return_mean:.1f}, run in {result.run_dir}")

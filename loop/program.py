@@ -1,0 +1,70 @@
+"""One compiled function that goes on without XLA where XLA cannot compile it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+COMPILE_ERRORS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+    tf.errors.NotFoundError,
+    tf.errors.InternalError,
+)
+WORDS = ("compil", "xla", "jit", "unsupported op", "const", "hlo")
+
+
+class Program:
+    """A `tf.function` with fixed input shapes, traced and compiled at its first call.
+
+    Args:
+        function: Plain function of tensors.
+        signature: TensorSpecs of its arguments.
+        xla: Compile with XLA.
+        device: Name of the device to run on, such as "/GPU:0".
+    """
+
+    def __init__(
+        self, function: Callable, signature: Sequence[Any], xla: bool, device: str | None = None
+    ):
+        self.function, self.signature = function, list(signature)
+        self.xla, self.device = xla, device
+        self._ready: Any = None
+
+    def __call__(self, *args: tf.Tensor) -> Any:
+        """Run; a program that XLA refuses is rebuilt without it, once, with a warning."""
+        if self._ready is None:
+            self._ready = self._build()
+        try:
+            with tf.device(self.device):
+                return self._ready(*args)
+        except COMPILE_ERRORS as error:
+            if not (self.xla and any(word in str(error).lower() for word in WORDS)):
+                raise
+            reason = " ".join(str(error).split())[:300]
+            warnings.warn(
+                f"XLA cannot compile {getattr(self.function, '__qualname__', 'this program')}: "
+                f"{reason} Training goes on without XLA, slower. Set xla=False to choose that.",
+                stacklevel=3,
+            )
+            self.xla, self._ready = False, None
+            return self(*args)
+
+    def in_graph(self, *args: tf.Tensor) -> Any:
+        """The program as part of a graph that is being traced, after its first own call."""
+        if self._ready is None:
+            raise RuntimeError("call the program once before tracing it into a graph")
+        with tf.device(self.device):
+            return self._ready(*args)
+
+    def _build(self) -> Any:
+        with tf.device(self.device):
+            return tf.function(
+                self.function,
+                jit_compile=self.xla or None,
+                autograph=False,
+                input_signature=self.signature,
+            ).get_concrete_function()

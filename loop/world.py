@@ -1,0 +1,126 @@
+"""Which loop an environment gets, and how it is evaluated."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from typing import Any
+
+import gymnasium
+import keras
+
+from agent.acting import GreedyActor
+from agent.kytolly import KytollyAgent
+from config import RunConfig
+from environment.device import check_environment
+from environment.host import make_host_env
+from environment.host_step import HostEnv
+from environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
+from environment.spec import EnvSpec, TensorEnvironment
+from loop.device import DeviceLoop
+from loop.evaluate import DeviceEvaluator, HostEvaluator
+from loop.host import HostLoop
+from loop.session import Evaluator
+
+EVALUATION_COPIES = 8
+
+
+class DeviceWorld:
+    """An environment in tensor code: training and evaluation are programs on the device."""
+
+    loop_name = "device"
+
+    def __init__(self, env: TensorEnvironment, num_envs: int):
+        self.env, self.num_envs = env, num_envs
+        self.spec: EnvSpec = env.spec
+
+    def loop(self, agent: KytollyAgent, device: str | None) -> DeviceLoop:
+        """The loop that trains."""
+        return DeviceLoop(agent, self.env, device)
+
+    def evaluator(
+        self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
+    ) -> Evaluator:
+        """Plays `episodes` copies at once with the network."""
+        return DeviceEvaluator(network, self.env, episodes, seed, xla=xla, device=device)
+
+
+class HostWorld:
+    """Gymnasium environments, stepped on the host."""
+
+    loop_name = "host"
+
+    def __init__(self, env: Any, cfg: RunConfig):
+        self.separate = separate_source(env)
+        copies = cfg.num_envs if cfg.num_envs > 1 else None  # None: as many as a vector has
+        self.env: HostEnv = make_host_env(env, copies, seed=cfg.seed, async_envs=cfg.async_envs)
+        self.spec, self.num_envs = self.env.spec, self.env.num_envs
+
+    def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
+        """The loop that trains."""
+        return HostLoop(agent, self.env, device)
+
+    def evaluator(
+        self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
+    ) -> Evaluator:
+        """Plays episodes in environments apart from those that train."""
+        actor = GreedyActor(network, self.spec.obs)
+        copies: int | None = self.num_envs if self.num_envs > 1 else None
+        if isinstance(self.separate, str):
+            copies = min(episodes, EVALUATION_COPIES)
+
+        def make_env(seed: int) -> HostEnv:
+            actor.refresh()
+            return make_host_env(self.separate, copies, seed=seed)
+
+        return HostEvaluator(actor, make_env, episodes, seed)
+
+
+def repeatable(env: Any) -> bool:
+    """Whether the user gave something that any number of copies can be made from."""
+    made = isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv))
+    return isinstance(env, str) or (callable(env) and not made)
+
+
+def separate_source(env: Any) -> Any:
+    """An id or a function that makes environments like `env`, apart from `env` itself."""
+    if repeatable(env):
+        return env
+    if isinstance(env, gymnasium.Env) and env.spec is not None:
+        spec = env.spec
+        return lambda: gymnasium.make(spec)
+    try:
+        pristine = copy.deepcopy(env)
+    except Exception as error:
+        raise ValueError(
+            f"{type(env).__name__} cannot be copied for evaluation ({error}), and evaluating in "
+            "the training environment would disturb it. Give a function that makes the "
+            "environment instead: env=lambda: MyEnv(...)."
+        ) from error
+    return lambda: copy.deepcopy(pristine)
+
+
+def choose_world(cfg: RunConfig, env: Any) -> DeviceWorld | HostWorld:
+    """The device loop where the environment exists as tensor code, else the host loop."""
+    if isinstance(env, type) and hasattr(env, "reset_uniforms"):
+        env = env()  # a class of tensor environments, where an object was meant
+    tensor_env = tensor_environment(env) if isinstance(env, str) else None
+    if tensor_env is None and not isinstance(env, str) and isinstance(env, TensorEnvironment):
+        check_environment(env)
+        tensor_env = env
+    if cfg.loop == "host" and isinstance(env, TensorEnvironment):
+        raise ValueError(
+            f"loop is 'host', and {type(env).__name__} is tensor code, expected a Gymnasium "
+            "environment. Set loop='auto'."
+        )
+    if cfg.loop == "device" and tensor_env is None:
+        known = ", ".join(sorted(name for name in TENSOR_ENVIRONMENTS if "probe" not in name))
+        near = difflib.get_close_matches(str(env), TENSOR_ENVIRONMENTS, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"loop is 'device', and {env!r} does not exist as tensor code; these do: {known}.{hint}"
+            " Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
+        )
+    if tensor_env is not None and cfg.loop != "host":
+        return DeviceWorld(tensor_env, cfg.num_envs)
+    return HostWorld(env, cfg)

@@ -1,0 +1,109 @@
+"""Action values straight from the last hidden layer."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+
+
+def fan_in_dense(units, fan_in, activation=None):
+    """Dense layer whose kernel and bias begin uniform in +-1/sqrt(fan_in).
+
+    Keras's zero biases make a ReLU network homogeneous: its values first grow with the size of
+    the observation, which is the wrong way round for every task that ends far from the origin.
+    """
+    bound = 1.0 / math.sqrt(fan_in)
+    kernel, bias = (keras.initializers.RandomUniform(-bound, bound) for _ in range(2))
+    kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
+    return kind(units, activation, kernel_initializer=kernel, bias_initializer=bias)
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class FewUnits(keras.layers.Dense):
+    """A dense layer computed unit by unit, the same function as `keras.layers.Dense`.
+
+    For a handful of units XLA's matrix product on a CPU is slow in the backward pass: 20
+    microseconds for [128, 84] x [84, 2], and 5 as products with one column each.
+    """
+
+    MOST = 4  # units; with more, one product is as fast
+
+    def call(self, features, training=None):
+        if features.shape[0] == 1:  # acting: one product, and no backward pass
+            return super().call(features)
+        columns = [features @ self.kernel[:, unit : unit + 1] for unit in range(self.units)]
+        values = keras.ops.concatenate(columns, axis=-1)
+        if self.bias is not None:
+            values = values + keras.ops.cast(self.bias, values.dtype)
+        return values if self.activation is None else self.activation(values)
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class HiddenLayers(keras.layers.Layer):
+    """Flattens an observation and passes it through dense ReLU layers: [B, *obs] -> [B, units]."""
+
+    def __init__(self, hidden_units=(120, 84), **kwargs):
+        super().__init__(**kwargs)
+        self.hidden_units = tuple(hidden_units)
+        self.dense: list[keras.layers.Layer] = []
+
+    def build(self, input_shape):
+        width = math.prod(input_shape[1:])
+        for units in self.hidden_units:
+            self.dense.append(fan_in_dense(units, width, "relu"))
+            self.dense[-1].build((None, width))
+            width = units
+        self.built = True
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.hidden_units[-1])
+
+    def call(self, obs):
+        features = keras.ops.cast(obs, self.compute_dtype)
+        if len(features.shape) != 2:
+            features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
+        for layer in self.dense:
+            features = layer(features)
+        return features
+
+    def get_config(self):
+        return {**super().get_config(), "hidden_units": self.hidden_units}
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class DQNMLP(keras.Model):
+    """Action values of an observation: [B, *obs] -> [B, A] float32.
+
+    Args:
+        num_actions: `A`.
+        hidden_units: Widths of the dense ReLU layers.
+        torso: Layer in front of them, such as `model.nature_cnn.NatureCNN` for images.
+    """
+
+    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
+        super().__init__(**kwargs)
+        self.num_actions = num_actions
+        self.hidden_units = tuple(hidden_units)
+        is_config = isinstance(torso, dict)
+        self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
+        self.hidden = HiddenLayers(self.hidden_units)
+        self.q_values = fan_in_dense(num_actions, self.hidden_units[-1])
+
+    def build(self, input_shape):
+        if self.torso is not None:
+            if not self.torso.built:  # a torso from a file comes built
+                self.torso.build(input_shape)
+            input_shape = self.torso.compute_output_shape(input_shape)
+        self.hidden.build(input_shape)
+        self.q_values.build(self.hidden.compute_output_shape(input_shape))
+        self.built = True
+
+    def call(self, obs, training=False):
+        features = obs if self.torso is None else self.torso(obs)
+        return keras.ops.cast(self.q_values(self.hidden(features)), "float32")
+
+    def get_config(self):
+        torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)
+        own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
+        return {**super().get_config(), **own}

@@ -1,0 +1,1 @@
+"""Learning rules: targets, losses, gradients, target networks."""

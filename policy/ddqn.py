@@ -1,0 +1,21 @@
+"""The first D is *double*: who picks, who prices (model/ddqn_mlp.py is *dueling*)."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from policy import targets
+from policy.batch import Transition
+from policy.dqn import DQNPolicy
+
+
+class DoubleDQNPolicy(DQNPolicy):
+    """DQN whose next action is picked by the online network.
+
+    Source: van Hasselt, Guez & Silver 2016, arXiv:1509.06461.
+    """
+
+    def bootstrap(self, batch: Transition) -> tf.Tensor:
+        """[B] targets that the online network picks and the target network prices."""
+        online, target = self.online(batch.next_obs), self.target(batch.next_obs)
+        return targets.double_q_target(batch.reward, batch.discount, online, target)

@@ -1,0 +1,119 @@
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agent.random_stream import RandomStream
+from agent.replay_buffer import ReplayBuffer, bytes_per_row
+from policy.batch import Transition
+
+SPEC = tf.TensorSpec([2], tf.float32)
+
+
+def rows(times, copies=1, gamma=0.5):
+    """Rows that tell their time and copy: obs = (time, copy), reward = time."""
+    stamp = np.array([[t, e] for t in times for e in range(copies)], np.float32)
+    count = len(stamp)
+    return Transition(
+        tf.constant(stamp),
+        tf.constant(stamp[:, 1].astype(np.int32)),
+        tf.constant(stamp[:, 0]),
+        tf.fill([count], gamma),
+        tf.constant(stamp + [1, 0]),
+    )
+
+
+def none_last(batch):
+    return tf.zeros_like(batch.reward, tf.bool)
+
+
+def test_the_oldest_rows_are_overwritten_across_the_border():
+    buffer = ReplayBuffer(5, SPEC)
+    for start in (0, 3, 6):
+        batch = rows(range(start, start + 3))
+        buffer.add(batch, none_last(batch))
+    assert int(buffer.size) == 5 and int(buffer.cursor) == 4
+    assert sorted(buffer.columns.reward.numpy()) == [4, 5, 6, 7, 8]
+
+
+def test_sampling_reaches_every_row_and_only_written_ones():
+    buffer = ReplayBuffer(100, SPEC)
+    batch = rows(range(1, 8))
+    buffer.add(batch, none_last(batch))
+    found = buffer.sample(RandomStream(0).bits(7_000))
+    values, counts = np.unique(found.reward.numpy(), return_counts=True)
+    np.testing.assert_array_equal(values, np.arange(1, 8))
+    assert abs(counts - 1_000).max() < 150
+    np.testing.assert_array_equal(found.obs[:, 0] + 1, found.next_obs[:, 0])
+
+
+def test_n_step_rows_follow_their_own_copy_through_the_border_of_the_ring():
+    buffer = ReplayBuffer(11, SPEC, stride=2, n_step=3)  # 11 is no multiple of 2 on purpose
+    for time_step in range(9):
+        batch = rows([time_step], copies=2)
+        buffer.add(batch, none_last(batch))
+    found = buffer.sample(RandomStream(0).bits(500))
+    start, copy = found.obs[:, 0].numpy(), found.obs[:, 1].numpy()
+    np.testing.assert_allclose(found.reward, start + 0.5 * (start + 1) + 0.25 * (start + 2))
+    np.testing.assert_allclose(found.discount, 0.125)
+    np.testing.assert_allclose(found.next_obs[:, 0], start + 3)
+    np.testing.assert_allclose(found.next_obs[:, 1], copy)
+    # 11 rows hold times 4 to 8 of both copies and one row of time 3; a window needs three times
+    assert set(start) == {3, 4, 5, 6} and set(copy) == {0, 1}
+
+
+def test_n_step_stops_at_the_end_of_an_episode():
+    buffer = ReplayBuffer(20, SPEC, n_step=3)
+    batch = rows(range(1, 7))
+    last = tf.constant([False, True, False, False, False, False])  # a time limit at time 2
+    buffer.add(batch, last)
+    found = buffer.rows(tf.constant([0, 1, 2]))
+    np.testing.assert_allclose(found.reward, [1 + 0.5 * 2, 2, 3 + 0.5 * 4 + 0.25 * 5])
+    np.testing.assert_allclose(found.discount, [0.25, 0.5, 0.125])
+    np.testing.assert_allclose(found.next_obs[:, 0], [3, 3, 6])
+
+
+def test_images_stay_uint8():
+    buffer = ReplayBuffer(4, tf.TensorSpec([8, 8, 3], tf.uint8))
+    assert buffer.columns.obs.dtype == tf.uint8
+    assert bytes_per_row(tf.TensorSpec([8, 8, 3], tf.uint8)) == 2 * 192 + 13
+
+
+def test_a_buffer_that_does_not_fit_says_how_many_rows_would():
+    row = bytes_per_row(SPEC)
+    with pytest.raises(ValueError, match=r"1,000 rows would fit"):
+        ReplayBuffer(10**9, SPEC, available_bytes=1_000 * row)
+
+
+def test_an_unknown_number_of_rows_is_refused():
+    buffer = ReplayBuffer(5, SPEC)
+    batch = rows(range(6))
+    with pytest.raises(ValueError, match="6 rows for a buffer of 5"):
+        buffer.add(batch, none_last(batch))
+
+
+def test_adding_and_sampling_do_not_copy_the_buffer():
+    """A hundred times the rows must not cost ten times the time: a copy would cost a hundred."""
+
+    def seconds(capacity):
+        buffer, stream = ReplayBuffer(capacity, SPEC), RandomStream(0)
+        batch = rows(range(16))
+
+        def work():
+            def once(done, total):
+                buffer.add(batch, none_last(batch))
+                return done + 1, total + buffer.sample(stream.bits(32)).reward[0]
+
+            return tf.while_loop(lambda done, _: done < 300, once, (0, 0.0))[1]
+
+        program = tf.function(work, jit_compile=True, autograph=False)
+        program()
+        times = []
+        for _ in range(5):
+            began = time.process_time()
+            program()
+            times.append(time.process_time() - began)
+        return min(times)
+
+    assert seconds(2_000_000) < 10 * seconds(20_000)

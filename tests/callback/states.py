@@ -1,0 +1,41 @@
+"""States as a trainer would hand them to callbacks."""
+
+import dataclasses
+
+from callback.base import Evaluation, TrainState
+from config import DQNConfig
+
+
+def make_state(run_dir, env_steps=0, evaluation_return=None, **changes):
+    """A state at `env_steps`, one update for each, an evaluation of two episodes if asked for."""
+    evaluation = None
+    if evaluation_return is not None:
+        evaluation = Evaluation(2, evaluation_return, 1.5, 20.0, (evaluation_return,) * 2)
+    state = TrainState(
+        run_dir=run_dir,
+        config=DQNConfig(total_env_steps=1_000, warmup_env_steps=200, batch_size=32),
+        env_name="CartPole-v1",
+        loop="device",
+        device="/device:CPU:0",
+        env_steps=env_steps,
+        updates=env_steps,
+        evaluation=evaluation,
+    )
+    return dataclasses.replace(state, **changes)
+
+
+def figures(loss=0.5, episode_return=20.0, **others):
+    """One row of figures, as a session makes it."""
+    return {
+        "loss": loss,
+        "td_error": 0.25,
+        "q_mean": 3.0,
+        "grad_norm": 1.0,
+        "epsilon": 0.1,
+        "episode_return": episode_return,
+        "episode_length": 20.0,
+        "learning_rate": 1e-3,
+        "env_steps_per_second": 100.0,
+        "updates_per_second": 100.0,
+        **others,
+    }

@@ -1,0 +1,189 @@
+import math
+import re
+import sys
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from callback.tensorboard import Gpu, TensorBoardLog, histogram, physical_name
+from tests.callback.states import figures, make_state
+
+
+@pytest.fixture(scope="module")
+def network():
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(3), keras.layers.Dense(2)])
+
+
+def read(run_dir):
+    accumulator = EventAccumulator(str(run_dir), size_guidance={"scalars": 0, "histograms": 0})
+    return accumulator.Reload()
+
+
+def points(run_dir, tag):
+    return [(event.step, event.value) for event in read(run_dir).Scalars(tag)]
+
+
+def log_rows(run_dir, network, steps, *, start=0, **row):
+    log = TensorBoardLog()
+    log.on_train_begin(make_state(run_dir, start, network=network))
+    for env_steps in steps:
+        log.on_log(make_state(run_dir, env_steps, metrics=figures(**row), network=network))
+    log.on_evaluation(make_state(run_dir, steps[-1], evaluation_return=57.25, network=network))
+    log.on_train_end(make_state(run_dir, steps[-1]))
+
+
+def test_the_events_lie_in_the_run_folder_itself(tmp_path, network):
+    log_rows(tmp_path, network, [100])
+    assert [path.name.split(".")[0] for path in tmp_path.iterdir()] == ["events"]
+
+
+def test_figures_have_groups_and_env_steps(tmp_path, network):
+    log_rows(tmp_path, network, [100, 200], entropy=0.75)
+    tags = set(read(tmp_path).Tags()["scalars"]) - {"memory/process_mb"}
+    train = ("loss", "td_error", "q_mean", "grad_norm", "epsilon", "learning_rate", "entropy")
+    assert tags == {
+        *(f"train/{name}" for name in train),
+        "speed/env_steps_per_second",
+        "speed/updates_per_second",
+        "episode/return",
+        "episode/length",
+        *(f"evaluation/{k}" for k in ("episodes", "return_mean", "return_std", "length_mean")),
+    }
+    assert points(tmp_path, "train/loss") == [(100, 0.5), (200, 0.5)]
+    assert points(tmp_path, "evaluation/return_mean") == [(200, 57.25)]
+
+
+def test_a_figure_that_is_no_number_has_no_point(tmp_path, network):
+    log_rows(tmp_path, network, [100], episode_return=math.nan, grad_norm=math.inf)
+    tags = read(tmp_path).Tags()["scalars"]
+    assert "episode/return" not in tags and "train/grad_norm" not in tags
+    assert "episode/length" in tags
+
+
+def test_weights_are_histograms_at_evaluations(tmp_path, network):
+    log_rows(tmp_path, network, [100])
+    events = read(tmp_path)
+    assert len(events.Tags()["histograms"]) == 4
+    kernel = network.weights[0]
+    (event,) = events.Histograms(f"weights/{kernel.path}")
+    assert event.step == 100
+    value = event.histogram_value
+    assert value.num == 12 and sum(value.bucket) == 12
+    np.testing.assert_allclose([value.min, value.max], [np.min(kernel), np.max(kernel)])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "count"), [([1.0, math.nan, 3.0], 2), ([math.nan], 0), ([2.0, 2.0], 2)]
+)
+def test_a_histogram_counts_finite_numbers_into_ascending_buckets(numbers, count):
+    histo = histogram("w", np.array(numbers, np.float32)).histo
+    assert sum(histo.bucket) == histo.num == count
+    assert len(histo.bucket) == len(histo.bucket_limit)
+    assert list(histo.bucket_limit) == sorted(histo.bucket_limit)
+
+
+def test_a_bucket_of_a_histogram_ends_at_its_limit():
+    histo = histogram("w", np.array([0.0, 0.0, 0.0, 30.0])).histo
+    # 30 buckets of width 1, and an empty one that ends where the first begins.
+    assert list(histo.bucket_limit) == list(range(31))
+    assert list(histo.bucket) == [0, 3, *[0] * 28, 1]
+
+
+def test_settings_are_text_and_hyperparameters(tmp_path, network):
+    log_rows(tmp_path, network, [100])
+    events, cfg = read(tmp_path), make_state(tmp_path).config
+    text = tf.make_ndarray(events.Tensors("settings")[0].tensor_proto).item().decode()
+    assert "| total_env_steps | 1000 |" in text
+    assert "| environment | CartPole-v1 |" in text and "| loop | device |" in text
+    (content,) = events.PluginTagToContent("hparams").values()
+    start = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert start["learning_rate"].number_value == cfg.learning_rate
+    assert start["hidden_units"].string_value == str(cfg.hidden_units)
+
+
+def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path, network):
+    log_rows(tmp_path, network, [100, 200, 300, 400])
+    (first,) = tmp_path.iterdir()
+    first.rename(tmp_path / re.sub(r"\d{10}", "1700000000", first.name))  # some time ago
+    log_rows(tmp_path, network, [250, 350], start=200, loss=0.125)
+    assert points(tmp_path, "train/loss") == [(100, 0.5), (200, 0.5), (250, 0.125), (350, 0.125)]
+
+
+def test_the_file_can_be_read_while_the_run_goes_on(tmp_path, network):
+    log = TensorBoardLog()
+    log.on_train_begin(make_state(tmp_path, network=network))
+    log.on_log(make_state(tmp_path, 100, metrics=figures()))
+    log.on_evaluation(make_state(tmp_path, 100, evaluation_return=1.0, network=network))
+    assert points(tmp_path, "train/loss") == [(100, 0.5)]
+    log.on_train_end(make_state(tmp_path))
+
+
+def test_an_end_without_a_beginning_writes_nothing(tmp_path):
+    TensorBoardLog().on_train_end(make_state(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def fake_nvml(monkeypatch, *, utilisation=37):
+    def rates(handle):
+        if utilisation is None:
+            raise RuntimeError("Not Supported")
+        return types.SimpleNamespace(gpu=utilisation)
+
+    module = types.SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda index: f"index {index}",
+        nvmlDeviceGetHandleByUUID=lambda uuid: f"uuid {uuid}",
+        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(used=3 * 2**20),
+        nvmlDeviceGetUtilizationRates=rates,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+
+
+def test_a_gpu_adds_its_memory_and_utilisation(tmp_path, network, monkeypatch):
+    fake_nvml(monkeypatch)
+    log = TensorBoardLog()
+    log.on_train_begin(make_state(tmp_path, network=network, device="/GPU:0"))
+    log.on_log(make_state(tmp_path, 100, metrics=figures()))
+    log.on_train_end(make_state(tmp_path))
+    assert points(tmp_path, "gpu/memory_mb") == [(100, 3.0)]
+    assert points(tmp_path, "gpu/utilisation") == [(100, 37.0)]
+
+
+def test_a_slice_of_a_gpu_has_memory_and_no_utilisation(monkeypatch):
+    fake_nvml(monkeypatch, utilisation=None)
+    gpu = Gpu.of("/GPU:0")
+    assert gpu is not None and gpu.figures() == {"memory_mb": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "handle"),
+    [
+        ("/GPU:1", None, "index 1"),
+        ("/device:GPU:0", "3,5", "index 3"),
+        ("/GPU:1", "3, 5", "index 5"),
+        ("/GPU:0", "GPU-4b2f", "uuid GPU-4b2f"),
+    ],
+)
+def test_the_gpu_is_the_one_that_tensorflow_sees(monkeypatch, device, visible, handle):
+    fake_nvml(monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    gpu = Gpu.of(device)
+    assert gpu is not None and gpu.handle == handle
+
+
+def test_without_a_gpu_or_its_library_there_is_nothing(monkeypatch):
+    fake_nvml(monkeypatch)
+    assert Gpu.of("/device:CPU:0") is None
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert Gpu.of("/GPU:0") is None
+
+
+def test_physical_name_beyond_the_list_is_the_number_itself():
+    assert physical_name(2, "0,1") == 2

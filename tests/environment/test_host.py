@@ -1,0 +1,364 @@
+import functools
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from environment.cartpole import CartPole
+from environment.copies import HostCopies
+from environment.host import EnvironmentFault, HostStep, make_host_env
+from environment.vectors import HostVector
+from tests.environment.predictable import Predictable
+
+COPIES, STEPS = 3, 25
+
+
+def vector(mode, make=Predictable, copies=COPIES, copy=True):
+    return SyncVectorEnv([make] * copies, autoreset_mode=mode, copy=copy)
+
+
+OneArray = functools.partial(Predictable, one_array=True)
+KINDS = {
+    "own copies": (lambda: Predictable, False),
+    "own copies, one array": (lambda: OneArray, False),
+    "own vector factory": (lambda: lambda: vector(AutoresetMode.SAME_STEP), False),
+    "SAME_STEP": (lambda: vector(AutoresetMode.SAME_STEP), False),
+    "NEXT_STEP": (lambda: vector(AutoresetMode.NEXT_STEP), False),
+    "DISABLED": (lambda: vector(AutoresetMode.DISABLED), False),
+    "SAME_STEP, one buffer": (lambda: vector(AutoresetMode.SAME_STEP, copy=False), False),
+    "NEXT_STEP, one buffer": (lambda: vector(AutoresetMode.NEXT_STEP, copy=False), False),
+    "DISABLED, one buffer": (lambda: vector(AutoresetMode.DISABLED, copy=False), False),
+    "processes": (lambda: Predictable, True),
+    "processes, one array": (lambda: OneArray, True),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+def played(kind):
+    """`STEPS` steps with known actions: first observations, actions, and the steps."""
+    make, async_envs = KINDS[kind]
+    env = make_host_env(make(), COPIES, seed=11, async_envs=async_envs)
+    first = env.reset()
+    actions = np.random.default_rng(0).integers(env.spec.num_actions, size=(STEPS, COPIES))
+    steps = [env.step(action) for action in actions]
+    env.close()
+    return first, actions, steps
+
+
+def test_every_row_is_the_transition_that_the_environment_made(kind):
+    obs, actions, steps = played(kind)
+    seeds = np.random.SeedSequence(11).generate_state(COPIES)
+    np.testing.assert_array_equal(obs, [[seed % 1000, 0, 0] for seed in seeds])
+    place = [[0, 0] for _ in range(COPIES)]  # episode and step of each copy
+    terminations = truncations = 0
+    for action, step in zip(actions, steps, strict=True):
+        assert isinstance(step, HostStep)
+        assert step.obs.dtype == step.next_obs.dtype == step.reward.dtype == np.float32
+        for copy in range(COPIES):
+            if not step.valid[copy]:
+                continue
+            episode, count = place[copy]
+            name = seeds[copy] % 1000
+            length = 2 + (name + episode) % 3
+            over, even = count + 1 == length, episode % 2 == 0
+            assert list(obs[copy]) == [name, episode, count]
+            assert list(step.next_obs[copy]) == [name, episode, count + 1]
+            assert step.reward[copy] == 100 * episode + 10 * count + action[copy]
+            assert (step.terminated[copy], step.truncated[copy]) == (over and even, over > even)
+            assert step.ended[copy] == over
+            terminations, truncations = terminations + (over and even), truncations + (over > even)
+            place[copy] = [episode + 1, 0] if over else [episode, count + 1]
+        obs = step.obs
+    assert terminations > 5 and truncations > 5
+
+
+def test_dummy_steps_occur_only_with_next_step_and_are_marked(kind):
+    _, _, steps = played(kind)
+    valid, ended = (
+        np.array([getattr(step, name) for step in steps]) for name in HostStep._fields[5:7]
+    )
+    if kind.startswith("NEXT_STEP"):
+        # the step after an end, and no other, is a dummy; it ends nothing and pays nothing
+        np.testing.assert_array_equal(~valid[1:], ended[:-1])
+        assert valid[0].all() and not ended[~valid].any()
+        assert not any(step.reward[~step.valid].any() for step in steps)
+    else:
+        assert valid.all()
+
+
+def test_episode_statistics_are_those_of_the_episode_that_ended(kind):
+    _, _, steps = played(kind)
+    sums, lengths = np.zeros(COPIES), np.zeros(COPIES)
+    for step in steps:
+        sums, lengths = sums + step.reward, lengths + step.valid
+        np.testing.assert_array_equal(step.episode_return[step.ended], sums[step.ended])
+        np.testing.assert_array_equal(step.episode_length[step.ended], lengths[step.ended])
+        sums, lengths = np.where(step.ended, 0, sums), np.where(step.ended, 0, lengths)
+    assert lengths.max() > 0
+
+
+def test_only_the_first_reset_seeds_the_copies(kind):
+    make, async_envs = KINDS[kind]
+    env = make_host_env(make(), COPIES, seed=11, async_envs=async_envs)
+    first, second = env.reset(), env.reset()
+    env.close()
+    np.testing.assert_array_equal(second - first, [[0, 1, 0]] * COPIES)  # the next episode
+
+
+class Careless(SyncVectorEnv):
+    """Pays for its dummy steps and calls them terminations, which Gymnasium's own never does."""
+
+    def step(self, actions):
+        dummy = self._autoreset_envs.copy()
+        obs, reward, terminated, truncated, info = super().step(actions)
+        return obs, reward + 7.0 * dummy, terminated | dummy, truncated | dummy, info
+
+
+def test_a_dummy_step_counts_for_nothing_whatever_it_returns():
+    env = make_host_env(Careless([lambda: Predictable(length=2)]), seed=0)
+    env.reset()
+    steps = [env.step(np.array([1])) for _ in range(6)]
+    assert [bool(step.valid[0]) for step in steps] == [True, True, False, True, True, False]
+    assert [float(step.reward[0]) for step in steps] == [1, 11, 0, 101, 111, 0]
+    assert [bool(step.ended[0]) for step in steps] == [False, True, False, False, True, False]
+    assert [float(step.episode_return[0]) for step in steps if step.ended[0]] == [12, 212]
+
+
+def test_the_first_observation_follows_the_end_at_once_except_with_next_step(kind):
+    _, _, steps = played(kind)
+    for step in steps:
+        for copy in np.flatnonzero(step.ended):
+            name, episode, _ = step.next_obs[copy]
+            first = [name, episode + 1, 0]
+            stays = list(step.next_obs[copy])
+            assert list(step.obs[copy]) == (stays if kind.startswith("NEXT_STEP") else first)
+
+
+def test_earlier_steps_are_not_overwritten_by_later_ones(kind):
+    make, async_envs = KINDS[kind]
+    env = make_host_env(make(), COPIES, seed=11, async_envs=async_envs)
+    first = env.reset()
+    kept = [(first, first.copy())]
+    for _ in range(10):
+        step = env.step(np.ones(COPIES, np.int64))
+        kept += [(column, column.copy()) for column in step]
+    env.close()
+    for column, copy in kept:
+        np.testing.assert_array_equal(column, copy)
+
+
+def test_seeds_repeat_a_run_differ_between_copies_and_runs_and_count_only_once():
+    def observed(seed, copies):
+        env = make_host_env("CartPole-v1", copies, seed=seed)
+        return env.reset(), env.reset()
+
+    first, second = observed(3, 4)
+    np.testing.assert_array_equal(first, observed(3, 4)[0])
+    np.testing.assert_array_equal(second, observed(3, 4)[1])
+    np.testing.assert_array_equal(first[:2], observed(3, 2)[0])
+    assert len(np.unique(np.concatenate([first, second, observed(4, 4)[0]]), axis=0)) == 12
+
+
+def test_an_id_is_stepped_exactly_as_gymnasium_steps_it_time_limit_included():
+    env = make_host_env("MountainCar-v0", 1, seed=5)
+    theirs = gymnasium.make("MountainCar-v0")
+    seed = int(np.random.SeedSequence(5).generate_state(1)[0])
+    obs, (their_obs, _) = env.reset(), theirs.reset(seed=seed)
+    np.testing.assert_array_equal(obs[0], their_obs)
+    actions = np.random.default_rng(1).integers(3, size=450)
+    ends = []
+    for index, action in enumerate(actions):
+        step = env.step(np.array([action]))
+        their_obs, reward, terminated, truncated, _ = theirs.step(action)
+        np.testing.assert_array_equal(step.next_obs[0], their_obs)
+        assert (step.reward[0], step.terminated[0], step.truncated[0]) == (
+            reward,
+            terminated,
+            truncated,
+        )
+        if terminated or truncated:
+            ends.append((index, step.episode_length[0], step.episode_return[0]))
+            their_obs, _ = theirs.reset()
+        np.testing.assert_array_equal(step.obs[0], their_obs)
+    assert ends == [(199, 200, -200.0), (399, 200, -200.0)]
+    assert env.spec[0] == "MountainCar-v0"
+    assert (env.spec.max_episode_steps, env.spec.reward_threshold) == (200, -110.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gymnasium.make("CartPole-v1", max_episode_steps=7),
+        lambda: lambda: gymnasium.make("CartPole-v1", max_episode_steps=7),
+    ],
+    ids=["instance", "factory"],
+)
+def test_a_time_limit_of_the_users_own_holds(make):
+    env = make_host_env(make(), seed=0)
+    env.reset()
+    steps = [env.step(np.array([index % 2])) for index in range(14)]
+    assert [bool(step.truncated[0]) for step in steps] == ([False] * 6 + [True]) * 2
+    assert env.spec.max_episode_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "num_envs", "kind", "copies"),
+    [
+        (lambda: "CartPole-v1", None, HostCopies, 1),
+        (lambda: "CartPole-v1", 5, HostCopies, 5),
+        (lambda: Predictable(), None, HostCopies, 1),
+        (lambda: Predictable(), 1, HostCopies, 1),
+        (lambda: Predictable, 2, HostCopies, 2),
+        (lambda: vector(AutoresetMode.NEXT_STEP), None, HostVector, COPIES),
+        (lambda: lambda: gymnasium.make_vec("CartPole-v1", 4), 4, HostVector, 4),
+    ],
+)
+def test_what_may_be_given(given, num_envs, kind, copies):
+    env = make_host_env(given(), num_envs, seed=0)
+    assert isinstance(env, kind) and env.num_envs == copies
+    assert env.reset().shape == (copies, *env.spec.obs.shape)
+    assert env.step(np.zeros(copies, np.int64)).obs.shape == (copies, *env.spec.obs.shape)
+
+
+def test_gymnasiums_own_vector_of_cartpoles_ends_by_falling_and_takes_a_single_seed():
+    env = make_host_env(gymnasium.make_vec("CartPole-v1", 2), seed=1)
+    np.testing.assert_array_equal(
+        env.reset(), make_host_env(gymnasium.make_vec("CartPole-v1", 2), seed=1).reset()
+    )
+    steps = [env.step(np.ones(2, np.int64)) for _ in range(40)]
+    assert sum(step.ended.sum() for step in steps) >= 6
+    fallen = np.concatenate([step.next_obs[step.ended] for step in steps])
+    assert np.all(np.abs(fallen[:, 2]) > np.radians(12))
+    assert all(np.all(step.valid | (np.abs(step.obs) <= 0.05).all(axis=1)) for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("given", "async_envs"),
+    [
+        (lambda: "CartPole-v1", False),
+        (lambda: "CartPole-v1", True),
+        (lambda: gymnasium.make("CartPole-v1"), False),
+        (lambda: lambda: gymnasium.make("CartPole-v1"), True),
+        (lambda: gymnasium.make_vec("CartPole-v1"), False),
+        (lambda: vector(AutoresetMode.NEXT_STEP, lambda: gymnasium.make("CartPole-v1"), 1), False),
+    ],
+)
+def test_the_registered_limit_and_threshold_are_known_however_it_was_made(given, async_envs):
+    env = make_host_env(given(), async_envs=async_envs)
+    assert (env.spec.name, *env.spec[2:]) == ("CartPole-v1", 2, 500, 475.0)
+    env.close()
+
+
+def test_close_ends_what_was_made_here_and_leaves_what_was_given():
+    closed = []
+
+    class Closing(Predictable):
+        def close(self):
+            closed.append(self)
+
+    make_host_env(Closing, 2).close()
+    assert len(closed) == 2
+    make_host_env(Closing()).close()
+    make_host_env(vector(AutoresetMode.SAME_STEP, Closing)).close()
+    assert len(closed) == 2
+
+
+def test_the_environments_that_only_show_their_spaces_to_this_process_are_closed():
+    made, closed = [], []
+
+    class Counted(Predictable):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+
+    make_host_env(Counted, 1, async_envs=True).close()
+    assert made and closed == made
+
+
+def test_processes_of_their_own_do_not_load_tensorflow():
+    class Reporting(Predictable):
+        def observed(self):
+            return np.full(3, "tensorflow" in sys.modules, np.float32)
+
+    env = make_host_env(Reporting, 1, async_envs=True)
+    np.testing.assert_array_equal(env.reset(), [[0, 0, 0]])
+    env.close()
+    assert "tensorflow" in sys.modules
+
+
+class TwoSame:
+    def __init__(self):
+        self.env = Predictable()
+
+    def __call__(self):
+        return self.env
+
+
+REFUSED = [
+    (lambda: 3, {}, "env is 3, a int; expected a Gymnasium id"),
+    (lambda: CartPole(), {}, "CartPole-v1 is written in tensor code"),
+    (lambda: "CartPole-v1", {"num_envs": 0}, "num_envs is 0, expected an integer of at least 1"),
+    (lambda: Predictable(), {"num_envs": 2}, "num_envs is 2, but Predictable is one .*=lambda"),
+    (lambda: Predictable(), {"async_envs": True}, "async_envs needs .* What works: a function"),
+    (
+        lambda: vector(AutoresetMode.NEXT_STEP),
+        {"num_envs": 4},
+        "num_envs is 4, .* SyncVectorEnv has 3 copies. What works: num_envs=3",
+    ),
+    (lambda: TwoSame(), {"num_envs": 2}, "returned the same Predictable twice"),
+    (lambda: lambda: "CartPole-v1", {}, "returned 'CartPole-v1', a str; expected a gymnasium.Env"),
+    (lambda: "CartPol-v1", {}, "unknown environment 'CartPol-v1'. Nearest names: CartPole-v1"),
+    (lambda: "LunarLander-v2", {}, "Nearest names: .*LunarLander-v3"),
+    (lambda: "probe/constant-rewrd", {}, "Nearest names: probe/constant-reward"),
+    (lambda: "Xyzzy", {}, "unknown environment 'Xyzzy'. No name comes near"),
+    (lambda: "no_such_package:Env-v0", {}, "pip install no_such_package"),
+]
+
+
+@pytest.mark.parametrize(("given", "settings", "message"), REFUSED)
+def test_arguments_that_do_not_fit_are_refused_with_what_would_work(given, settings, message):
+    with pytest.raises(ValueError, match=message):
+        make_host_env(given(), **settings)
+
+
+def test_a_missing_package_is_named_with_how_to_install_it():
+    def needs_box2d():
+        raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
+
+    def needs_module():
+        import a_package_that_nobody_wrote  # noqa: F401
+
+    spec = gymnasium.spec("CartPole-v1")
+    gymnasium.register("test/Box2D-v0", entry_point=needs_box2d)
+    gymnasium.register("test/Module-v0", entry_point=needs_module)
+    try:
+        with pytest.raises(ValueError, match=r"test/Box2D-v0 needs a package .* Box2D is not inst"):
+            make_host_env("test/Box2D-v0")
+        with pytest.raises(ValueError, match="pip install a_package_that_nobody_wrote"):
+            make_host_env("test/Module-v0")
+        gymnasium.registry["test/Box2D-v0"].entry_point = spec.entry_point + "Missing"
+        with pytest.raises(EnvironmentFault, match="test/Box2D-v0 cannot be made, AttributeError"):
+            make_host_env("test/Box2D-v0")
+    finally:
+        for name in ("test/Box2D-v0", "test/Module-v0"):
+            gymnasium.registry.pop(name)
+
+
+def test_stepping_before_reset_and_wrong_numbers_of_actions_are_refused(kind):
+    make, async_envs = KINDS[kind]
+    env = make_host_env(make(), COPIES, async_envs=async_envs)
+    with pytest.raises(ValueError, match=r"was stepped before reset\(\)"):
+        env.step(np.zeros(COPIES, np.int64))
+    env.reset()
+    with pytest.raises(ValueError, match=f"got 2 actions for {COPIES} copies"):
+        env.step(np.zeros(2, np.int64))
+    env.close()

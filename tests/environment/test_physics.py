@@ -1,0 +1,211 @@
+"""CartPole, Acrobot and MountainCar against Gymnasium's own, state by state.
+
+Ours compute in float32, Gymnasium in float64. One step from the same state may differ by
+`ONE_STEP` (absolute and relative): a few units in the last place of float32 after the handful of
+operations of a step. Acrobot needs more, because the recorded states include joints turning at 28
+rad/s, nearly a revolution per step, where its Runge-Kutta step magnifies rounding; half of its rows
+agree to 2e-7. A run without correction drifts further, by `FREE_RUN`.
+"""
+
+import gymnasium
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from environment.acrobot import AcrobotState
+from environment.device import check_environment, reset_all, step_and_reset
+from environment.registry import tensor_environment
+
+ONE_STEP = {"CartPole-v1": 1e-6, "Acrobot-v1": 1e-4, "MountainCar-v0": 5e-7}
+FREE_RUN = {"CartPole-v1": 2e-5, "Acrobot-v1": 1e-3, "MountainCar-v0": 2e-5}
+# Bounds of the states that episodes of the comparison start from: the whole of what can occur.
+START = {
+    "CartPole-v1": [2.4, 3.0, 0.2, 3.0],
+    "Acrobot-v1": [np.pi, np.pi, 4 * np.pi, 9 * np.pi],
+    "MountainCar-v0": [0.9, 0.07],
+}
+CENTRE = {"MountainCar-v0": [-0.3, 0.0]}
+STEPS = 10_000
+NAMES = list(ONE_STEP)
+
+
+def as_state(name, rows):
+    rows = tf.constant(np.asarray(rows), tf.float32)
+    return AcrobotState(*tf.unstack(rows, axis=-1)) if name == "Acrobot-v1" else rows
+
+
+def as_rows(state):
+    return np.stack(state, -1) if isinstance(state, AcrobotState) else np.asarray(state)
+
+
+def termination_margin(name, state):
+    """How far a float64 state [N, S] lies from the border of termination, at least."""
+    if name == "CartPole-v1":
+        borders = [np.abs(state[:, 0]) - 2.4, np.abs(state[:, 2]) - np.radians(12)]
+    elif name == "Acrobot-v1":
+        borders = [-np.cos(state[:, 0]) - np.cos(state[:, 0] + state[:, 1]) - 1.0]
+    else:
+        borders = [state[:, 0] - 0.5]
+    return np.min(np.abs(borders), axis=0)
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """`STEPS` steps of Gymnasium's environment: state, action, next state, obs, reward, end."""
+
+    def record(name, rng):
+        env = gymnasium.make(name).unwrapped
+        env.reset(seed=0)
+        rows, age = [], None
+        for _ in range(STEPS):
+            if age is None:
+                bound = np.array(START[name])
+                env.state = np.array(CENTRE.get(name, 0.0)) + rng.uniform(-bound, bound)
+                env.steps_beyond_terminated, age = None, 0
+            before, action = np.array(env.state), int(rng.integers(env.action_space.n))
+            obs, reward, terminated, *_ = env.step(action)
+            rows.append((before, action, np.array(env.state), obs, reward, terminated))
+            age = None if terminated or age == 4 else age + 1
+        return [np.array(column) for column in zip(*rows, strict=True)]
+
+    return {name: record(name, np.random.default_rng(7)) for name in NAMES}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize("name", NAMES)
+def test_one_step_from_every_recorded_state_agrees_with_gymnasium(name, compiled, recorded):
+    env = tensor_environment(name)
+    before, action, after, obs, reward, terminated = recorded[name]
+
+    def step(state, action):
+        state, reward, terminated = env.step(state, action, tf.zeros([STEPS, 0]))
+        return state, env.observe(state), reward, terminated
+
+    step = tf.function(step, jit_compile=True) if compiled else step
+    state, our_obs, our_reward, our_end = step(
+        as_state(name, before), tf.constant(action, tf.int32)
+    )
+    tolerance = ONE_STEP[name]
+    clear = termination_margin(name, after) > 10 * tolerance
+
+    difference = as_rows(state) - after
+    if name == "Acrobot-v1":  # pi and -pi are one angle
+        difference[:, :2] = np.mod(difference[:, :2] + np.pi, 2 * np.pi) - np.pi
+    assert np.all(np.abs(difference) <= tolerance * np.maximum(1.0, np.abs(after)))
+    np.testing.assert_allclose(our_obs, obs, rtol=tolerance, atol=tolerance)
+    np.testing.assert_array_equal(our_end.numpy()[clear], terminated[clear])
+    np.testing.assert_array_equal(our_reward.numpy()[clear], reward[clear])
+    assert clear.mean() > 0.995
+    assert terminated[clear].sum() >= 100
+    assert (~terminated[clear]).sum() > 3_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_runs_without_correction_stay_with_gymnasium(name):
+    env, reference = tensor_environment(name), gymnasium.make(name).unwrapped
+    step = tf.function(lambda state, action: env.step(state, action, tf.zeros([1, 0])))
+    rng, seen = np.random.default_rng(3), 0
+    for episode in range(40):
+        reference.reset(seed=episode)
+        state = as_state(name, [reference.state])
+        for _ in range(60):
+            action = int(rng.integers(env.spec.num_actions))
+            obs, _, terminated, *_ = reference.step(action)
+            state, _, our_end = step(state, tf.constant([action]))
+            np.testing.assert_allclose(
+                env.observe(state)[0], obs, rtol=FREE_RUN[name], atol=FREE_RUN[name]
+            )
+            assert bool(our_end[0]) == terminated
+            seen += 1
+            if terminated:
+                break
+    assert seen > 700
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spec_is_gymnasiums(name):
+    spec, theirs = tensor_environment(name).spec, gymnasium.make(name)
+    assert (spec.name, spec.max_episode_steps, spec.reward_threshold) == (
+        theirs.spec.id,
+        theirs.spec.max_episode_steps,
+        theirs.spec.reward_threshold,
+    )
+    assert (spec.num_actions, tuple(spec.obs.shape)) == (
+        theirs.action_space.n,
+        theirs.observation_space.shape,
+    )
+    check_environment(tensor_environment(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("CartPole-v1", [-0.05] * 4, [0.05] * 4),
+        ("Acrobot-v1", [-0.1] * 4, [0.1] * 4),
+        ("MountainCar-v0", [-0.6, 0.0], [-0.4, 0.0]),
+    ],
+)
+def test_reset_spans_the_range_of_gymnasiums(name, low, high):
+    env, reference = tensor_environment(name), gymnasium.make(name).unwrapped
+    draws = tf.stack([tf.fill([env.reset_uniforms], value) for value in (0.0, 0.5, 1.0)])
+    ends = as_rows(env.reset(draws))
+    middle = (np.array(low) + np.array(high)) / 2
+    np.testing.assert_allclose(ends, [low, middle, high], atol=1e-7)
+
+    theirs = [(reference.reset(seed=seed), np.array(reference.state))[1] for seed in range(500)]
+    rng = np.random.default_rng(0)
+    ours = as_rows(env.reset(tf.constant(rng.random((500, env.reset_uniforms)), tf.float32)))
+    width = np.array(high) - np.array(low)
+    for sample in (np.array(theirs), ours):
+        assert np.all(sample.min(0) >= low - 1e-7 * np.ones(len(low)))
+        assert np.all(sample.max(0) <= high + 1e-7 * np.ones(len(high)))
+        assert np.all(np.ptp(sample, axis=0) >= 0.97 * width)
+        # a uniform draw's standard deviation is its width / sqrt(12)
+        np.testing.assert_allclose(sample.std(0), width / np.sqrt(12), rtol=0.08)
+
+
+def test_draws_of_different_numbers_of_a_state_are_independent():
+    draws = tf.constant([[0.0, 0.25, 0.75, 1.0]])
+    np.testing.assert_allclose(
+        tensor_environment("CartPole-v1").reset(draws), [[-0.05, -0.025, 0.025, 0.05]], atol=1e-8
+    )
+    np.testing.assert_allclose(
+        as_rows(tensor_environment("Acrobot-v1").reset(draws)),
+        [[-0.1, -0.05, 0.05, 0.1]],
+        atol=1e-8,
+    )
+
+
+def test_the_left_wall_takes_the_speed_and_the_goal_ends_the_episode():
+    env = tensor_environment("MountainCar-v0")
+    state = tf.constant([[-1.19, -0.05], [0.46, 0.06]])
+    after, reward, terminated = env.step(state, tf.constant([0, 2]), tf.zeros([2, 0]))
+    # row 0 is stopped at -1.2; row 1: 0.06 + 0.001 - 0.0025 cos(1.38) = 0.0605257, 0.46 + that.
+    np.testing.assert_allclose(after, [[-1.2, 0.0], [0.5205257, 0.0605257]], atol=1e-6)
+    np.testing.assert_array_equal(terminated, [False, True])
+    np.testing.assert_array_equal(reward, [-1.0, -1.0])
+
+
+def test_a_cartpole_that_stands_still_falls_after_the_hand_computed_push():
+    env = tensor_environment("CartPole-v1")
+    after, reward, terminated = env.step(tf.zeros([1, 4]), tf.constant([1]), tf.zeros([1, 0]))
+    # thrust 10/1.1; angle: -thrust / (0.5 (4/3 - 0.1/1.1)) = -14.634146; cart: thrust
+    # + 0.05/1.1 * 14.634146 = 9.756098; both times 0.02 s. Positions lag by a step (Euler).
+    np.testing.assert_allclose(after, [[0.0, 0.19512195, 0.0, -0.29268293]], rtol=1e-6)
+    np.testing.assert_array_equal(reward, [1.0])
+    np.testing.assert_array_equal(terminated, [False])
+
+
+def test_time_limit_of_the_real_episode_length():
+    env = tensor_environment("MountainCar-v0")
+    state, _ = reset_all(env, tf.constant([[0.5]]))
+    step = tf.function(
+        lambda state: step_and_reset(env, state, tf.constant([1]), tf.constant([[0.5]])),
+        jit_compile=True,
+    )
+    for _ in range(199):
+        state, time_step, end = step(state)
+        assert not end.ended.numpy().any()
+    state, time_step, end = step(state)
+    assert time_step.truncated.numpy().all() and not time_step.terminated.numpy().any()
+    assert end.episode_return.numpy() == -200.0 and end.episode_length.numpy() == 200

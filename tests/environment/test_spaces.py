@@ -1,0 +1,170 @@
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from environment.faults import EnvironmentFault
+from environment.host import make_host_env
+from environment.spaces import ObservationForm, all_finite, discrete_actions
+
+
+class Shown(gymnasium.Env):
+    """Shows given observations in turn, three to an episode, and records its actions."""
+
+    def __init__(self, observation_space, observations, action_space=None):
+        self.observation_space = observation_space
+        self.action_space = action_space or spaces.Discrete(3)
+        self.observations, self.index, self.actions = observations, -1, []
+
+    def reset(self, *, seed=None, options=None):
+        return self.next(), {}
+
+    def next(self):
+        self.index += 1
+        return self.observations[self.index % len(self.observations)]
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.actions.append(int(action))
+        return self.next(), 0.0, self.index % 3 == 2, False, {}
+
+
+def box(shape, dtype, low=0, high=100):
+    return spaces.Box(low, high, shape, dtype)
+
+
+IMAGE = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+KINDS = {
+    "flat": (box((2,), np.float32), [np.array([0.5, 7], np.float32)], (2,), "float32"),
+    "float64": (box((2,), np.float64), [np.array([0.1, 7.0])], (2,), "float32"),
+    "float16": (box((2,), np.float16), [np.array([0.5, 7], np.float16)], (2,), "float32"),
+    "integer": (box((2, 2), np.int64), [np.array([[1, 2], [3, 100]])], (2, 2), "float32"),
+    "image": (box((2, 4, 3), np.uint8, 0, 255), [IMAGE, 255 - IMAGE], (2, 4, 3), "uint8"),
+    "scalar": (box((), np.float32), [np.float32(3.5)], (1,), "float32"),
+    "discrete": (spaces.Discrete(4, start=2), [2, np.int64(5), np.array(3)], (4,), "float32"),
+    "list": (box((2,), np.float32), [[0.5, 7.0]], (2,), "float32"),
+}
+ONE_HOT = {2: [1, 0, 0, 0], 3: [0, 1, 0, 0], 5: [0, 0, 0, 1]}
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
+def test_observations_arrive_in_one_shape_and_dtype_with_their_values(name, mode):
+    space, observations, shape, dtype = KINDS[name]
+    if mode is None:
+        given = Shown(space, observations)
+    else:
+        given = SyncVectorEnv([lambda: Shown(space, observations)], autoreset_mode=mode)
+    env = make_host_env(given)
+    assert (tuple(env.spec.obs.shape), env.spec.obs.dtype.name) == (shape, dtype)
+    shown = [env.reset()]
+    for _ in range(3):
+        step = env.step(np.array([0]))
+        shown.append(step.obs)
+        assert step.next_obs.shape == (1, *shape) and step.next_obs.dtype == dtype
+    for index, obs in enumerate(shown[:2]):
+        expected = observations[index % len(observations)]
+        if name == "discrete":
+            expected = ONE_HOT[int(expected)]
+        assert obs.shape == (1, *shape) and obs.dtype == dtype
+        np.testing.assert_array_equal(obs[0], np.asarray(expected, dtype).reshape(shape))
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_actions_begin_at_the_first_of_the_environments_own(vector):
+    shown = Shown(box((1,), np.float32), [np.zeros(1, np.float32)], spaces.Discrete(3, start=-1))
+    given = SyncVectorEnv([lambda: shown], autoreset_mode="SameStep") if vector else shown
+    env = make_host_env(given)
+    env.reset()
+    for action in (0, 1, 2):
+        env.step(np.array([action]))
+    assert env.spec.num_actions == 3 and shown.actions == [-1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (spaces.Dict(a=spaces.Discrete(2)), "Dict"),
+        (spaces.Tuple([spaces.Discrete(2)]), "Tuple"),
+        (spaces.MultiBinary(3), "MultiBinary"),
+        (spaces.MultiDiscrete([2, 3]), "MultiDiscrete"),
+        (spaces.Text(5), "Text"),
+    ],
+)
+def test_other_observations_are_refused_by_name_and_what_the_message_advises_works(space, kind):
+    env = Shown(space, [space.sample()])
+    with pytest.raises(ValueError, match=f"observations of Shown are .* a {kind} space") as refusal:
+        make_host_env(env)
+    if "FlattenObservation" in str(refusal.value):
+        make_host_env(gymnasium.wrappers.FlattenObservation(env)).reset()
+    else:
+        assert kind == "Text"
+
+
+@pytest.mark.parametrize(
+    ("space", "advice"),
+    [
+        (spaces.Box(-1, 1, (1,)), "DiscretizeAction"),
+        (spaces.MultiDiscrete([2, 3]), "TransformAction"),
+        (spaces.MultiBinary(2), "TransformAction"),
+        (spaces.Dict(), "write a wrapper"),
+    ],
+)
+def test_other_actions_are_refused_by_name_with_what_works(space, advice):
+    kind = type(space).__name__
+    with pytest.raises(ValueError, match=f"actions of Push are .* a {kind} space.*{advice}"):
+        discrete_actions(space, "Push")
+
+
+def test_the_wrapper_advised_for_continuous_actions_works():
+    env = make_host_env(gymnasium.wrappers.DiscretizeAction(gymnasium.make("Pendulum-v1"), 5))
+    env.reset()
+    assert env.spec.num_actions == 5 and np.isfinite(env.step(np.array([4])).reward).all()
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "message"),
+    [
+        (box((2,), np.float32), np.zeros(3, np.float32), r"shape \(3,\), but .* shape \(2,\)"),
+        (box((2,), np.float32), np.float32(0), r"shape \(\), but .* shape \(2,\)"),
+        (box((2,), np.float32), np.zeros((1, 2)), r"shape \(1, 2\), but .* shape \(2,\)"),
+        (box((2,), np.float32), np.array(["a", "b"]), "is not numbers"),
+        (box((2,), np.uint8), np.array([0.5, 1.0]), "float64 observation .* uint8"),
+        (box((2,), np.uint8), np.array([0, 256]), "int64 observation .* uint8"),
+        (spaces.Discrete(3), 3, "the observation 3, expected an integer from 0 to 2"),
+        (spaces.Discrete(3), -1, "the observation -1, expected an integer from 0 to 2"),
+        (spaces.Discrete(3, start=1), 0, "the observation 0, expected an integer from 1 to 3"),
+        (spaces.Discrete(3), 1.0, "the observation 1.0, expected an integer from 0 to 2"),
+    ],
+)
+def test_observations_outside_their_space_are_faults(space, observation, message):
+    with pytest.raises(EnvironmentFault, match=f"Bad returned an? .*{message}|Bad .*{message}"):
+        ObservationForm(space, "Bad").encoded(observation)
+
+
+def test_fractions_in_a_uint8_box_are_a_fault_and_not_zeros():
+    space = box((2,), np.uint8, 0, 1)
+    env = make_host_env(Shown(space, [np.zeros(2, np.uint8), np.array([0.5, 0.2])]))
+    env.reset()
+    with pytest.raises(EnvironmentFault, match=r"float64 observation .* uint8"):
+        env.step(np.array([0]))
+
+
+@pytest.mark.parametrize("size", [3, 1000])
+def test_all_finite_sees_every_bad_number_and_forgives_an_overflow(size):
+    values = np.full((2, size), 3e38, np.float32)  # their sum overflows float32
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all_finite(values) and all_finite(-values)
+        assert all_finite(np.zeros((2, size), np.uint8))
+        for bad in (np.nan, np.inf, -np.inf):
+            for place in (0, size, 2 * size - 1):
+                changed = values.copy()
+                changed.flat[place] = bad
+                assert not all_finite(changed)
+        both = values.copy()
+        both.flat[0], both.flat[1] = np.inf, -np.inf
+        assert not all_finite(both)

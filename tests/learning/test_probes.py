@@ -1,0 +1,53 @@
+"""Each algorithm finds the known action values of every probe environment."""
+
+import numpy as np
+import pytest
+
+from agent.factory import make_agent
+from config import DQNConfig
+from environment.probe import PROBES
+from loop.device import DeviceLoop
+
+GAMMA = 0.9
+
+
+def trained_values(env, **settings):
+    cfg = DQNConfig(
+        gamma=GAMMA,
+        num_envs=4,
+        batch_size=64,
+        hidden_units=(32, 32),
+        learning_rate=3e-3,
+        learning_rate_final=1e-4,
+        replay_capacity=4_000,
+        warmup_env_steps=200,
+        total_env_steps=12_000,
+        train_interval_env_steps=4,
+        updates_per_interval=1,
+        target_sync_updates=40,
+        exploration_env_steps=20_000,
+        epsilon_final=0.5,
+        seed=1,
+        **settings,
+    )
+    agent = make_agent(cfg, env.spec)
+    DeviceLoop(agent, env).run(cfg.total_env_steps)
+    replay = agent.replay
+    obs = np.unique(replay.columns.obs.numpy()[: int(replay.size)], axis=0)
+    return agent.q_values(obs), env.true_q(obs, GAMMA)
+
+
+@pytest.mark.parametrize("make_env", PROBES, ids=lambda make: make.__name__)
+def test_dqn_finds_the_known_values(make_env):
+    found, true = trained_values(make_env())
+    np.testing.assert_allclose(found, true, atol=0.1)
+
+
+@pytest.mark.parametrize("make_env", PROBES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "settings", [{"algorithm": "ddqn", "network": "dueling"}, {"n_step": 3}], ids=["ddqn", "n_step"]
+)
+@pytest.mark.learning
+def test_its_variants_find_them_too(make_env, settings):
+    found, true = trained_values(make_env(), **settings)
+    np.testing.assert_allclose(found, true, atol=0.1)

@@ -1,0 +1,110 @@
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from config import DQNConfig, from_mapping, read_yaml, write_yaml
+
+
+@pytest.mark.parametrize(
+    "field, value, words",
+    [
+        ("gamma", 1.2, "gamma is 1.2, expected at most 1"),
+        ("learning_rate", 0, "learning_rate is 0.0, expected above 0"),
+        ("learning_rate", float("nan"), "learning_rate is nan, expected a finite number"),
+        ("num_envs", 0, "num_envs is 0, expected at least 1 copies"),
+        ("num_envs", 2.5, "num_envs is 2.5, expected a whole number"),
+        ("seed", "one", "seed is 'one', expected a whole number"),
+        ("xla", 1, "xla is 1, expected true or false"),
+        ("algorithm", "dqnn", "Did you mean 'dqn'?"),
+        ("hidden_units", [], "non-empty list"),
+        ("hidden_units", [64, 0], "hidden_units is 0, expected at least 1"),
+        ("precision", "float16", "mixed_float16"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_name(field, value, words):
+    with pytest.raises(ValueError) as error:
+        DQNConfig(**{field: value})
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"warmup_env_steps": 10}, "warmup_env_steps (10) is below batch_size (128)"),
+        ({"replay_capacity": 500}, "replay_capacity (500) is below warmup_env_steps (1000)"),
+        ({"epsilon_start": 0.1, "epsilon_final": 0.5}, "exploration only falls"),
+        ({"num_envs": 40_000}, "replay_capacity (50000) is too small"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(settings, words):
+    with pytest.raises(ValueError) as error:
+        DQNConfig(**settings)
+    assert words in str(error.value)
+
+
+def test_an_unknown_field_is_an_error_with_the_nearest_name():
+    with pytest.raises(ValueError, match="Did you mean 'learning_rate'"):
+        from_mapping(DQNConfig, {"learning_rat": 0.1})
+
+
+def test_whole_floats_and_lists_become_what_the_field_says():
+    cfg = DQNConfig(total_env_steps=1e5, hidden_units=[64, 64], learning_rate=1)
+    assert cfg.total_env_steps == 100_000 and isinstance(cfg.total_env_steps, int)
+    assert cfg.hidden_units == (64, 64) and isinstance(cfg.learning_rate, float)
+
+
+@pytest.mark.parametrize(
+    "num_envs, vector_steps, updates",
+    [(1, 10, 2), (5, 2, 2), (8, 1, 2), (4096, 1, 819)],
+)
+def test_updates_per_env_step_stay_as_configured_for_any_number_of_copies(
+    num_envs, vector_steps, updates
+):
+    cfg = DQNConfig(
+        num_envs=num_envs,
+        train_interval_env_steps=10,
+        updates_per_interval=2,
+        replay_capacity=100_000,
+    )
+    # 4096 env steps a round at 2 updates per 10: 819.2, rounded
+    assert (cfg.vector_steps_per_interval, cfg.updates_per_round) == (vector_steps, updates)
+
+
+def test_yaml_out_and_in_is_the_same_configuration(tmp_path):
+    cfg = DQNConfig(hidden_units=(7, 8), reward_threshold=3.5, seed=4)
+    write_yaml(tmp_path / "c.yaml", cfg, {"environment": "X-v0"})
+    assert from_mapping(DQNConfig, read_yaml(tmp_path / "c.yaml")["settings"]) == cfg
+    assert set(yaml.safe_load((tmp_path / "c.yaml").read_text())["settings"]) == {
+        field.name for field in dataclasses.fields(DQNConfig)
+    }
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"", "holds nothing"),
+        (b"\x80\x81\xff", "is not YAML text"),
+        (b"a: [1", "is not YAML text"),
+        (b"- 1\n- 2\n", "holds list"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, words):
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        read_yaml(path)
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match="cannot be read"):
+        read_yaml(tmp_path / "none.yaml")
+
+
+def test_help_answers_without_loading_tensorflow():
+    code = "import sys, cli; cli.make_parser(); print('tensorflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,263 @@
+import csv
+import dataclasses
+import json
+
+import gymnasium
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from callback.base import Callback
+from config import DQNConfig
+from environment.cartpole import CartPole
+from trainer import Trainer, device_name
+
+
+@pytest.fixture(scope="module")
+def cfg(small_config):
+    return small_config
+
+
+class Recorder(Callback):
+    def __init__(self):
+        self.hooks = []
+
+    def on_train_begin(self, state):
+        self.hooks.append(("begin", state.env_steps))
+
+    def on_log(self, state):
+        self.hooks.append(("log", state.env_steps))
+
+    def on_evaluation(self, state):
+        self.hooks.append(("evaluation", state.env_steps))
+
+    def on_train_end(self, state):
+        self.hooks.append(("end", state.env_steps))
+
+
+@pytest.fixture(scope="module")
+def run(cfg, tmp_path_factory):
+    recorder = Recorder()
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    trainer = Trainer(folder, progress=False)
+    result = trainer.train_dqn(cfg, env="CartPole-v1", cb=[recorder])
+    return trainer, result, recorder
+
+
+def test_callbacks_are_told_what_happens_in_order(run):
+    _, _, recorder = run
+    assert recorder.hooks == [
+        ("begin", 0),
+        ("log", 100),
+        ("log", 200),
+        ("evaluation", 200),
+        ("log", 300),
+        ("log", 400),
+        ("evaluation", 400),
+        ("end", 400),
+    ]
+
+
+def test_a_run_on_disk_is_complete(run):
+    _, result, _ = run
+    names = {path.name.split(".")[0] for path in result.run_dir.iterdir()}
+    assert {"config", "events", "metrics", "checkpoints", "best", "result"} <= names
+    config = yaml.safe_load((result.run_dir / "config.yaml").read_text())
+    assert config["environment"] == "CartPole-v1" and config["settings"]["batch_size"] == 8
+    assert {"python", "tensorflow", "keras", "kytolly"} <= set(config["versions"])
+    summary = json.loads((result.run_dir / "result.json").read_text())
+    promised = (
+        "algorithm environment loop seed env_steps updates wall_seconds compile_seconds "
+        "env_steps_per_second evaluation stopped_by run_dir"
+    )
+    assert set(promised.split()) == set(summary)
+    assert set(summary["evaluation"]) == {"episodes", "return_mean", "return_std", "length_mean"}
+    with (result.run_dir / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["env_steps"]) for row in rows] == [100, 200, 300, 400]
+    assert [bool(row["evaluation_return_mean"]) for row in rows] == [False, True, False, True]
+
+
+def test_the_result_counts_what_was_done(run):
+    _, result, _ = run
+    assert result.stopped_by == "total_env_steps" and result.summary["loop"] == "device"
+    # rounds of 10 env steps; learning begins with the one that completes 50: 36 rounds, 2 each
+    assert (result.summary["env_steps"], result.summary["updates"]) == (400, 72)
+    assert result.evaluation.episodes == 4
+    assert result.summary["env_steps_per_second"] > 0
+
+
+def test_the_agent_acts_on_one_observation_and_on_a_batch(run):
+    _, result, _ = run
+    action = result.agent.act(np.zeros(4))
+    assert isinstance(action, int) and action in (0, 1)
+    actions = result.agent.act(np.zeros((5, 4), np.float32))
+    np.testing.assert_array_equal(actions, [action] * 5)
+    with pytest.raises(ValueError, match=r"expected \(4,\) or a batch"):
+        result.agent.act(np.zeros(3))
+
+
+def test_evaluate_plays_the_best_weights_again(run):
+    trainer, result, _ = run
+    again = trainer.evaluate(result.run_dir, episodes=4)
+    assert again.returns == result.evaluation.returns
+    other = trainer.evaluate(result.run_dir, episodes=4, seed=7)
+    assert other.returns != again.returns
+
+
+def test_an_existing_run_is_refused_and_left_alone(run, cfg):
+    trainer, result, _ = run
+    before = {path: path.stat().st_mtime_ns for path in result.run_dir.rglob("*")}
+    with pytest.raises(ValueError, match="exists and is not empty"):
+        trainer.train_dqn(cfg, env="CartPole-v1")
+    assert before == {path: path.stat().st_mtime_ns for path in result.run_dir.rglob("*")}
+
+
+def test_a_run_is_resumed_with_its_buffer_optimiser_and_best_weights(cfg, tmp_path):
+    trainer = Trainer(tmp_path / "b", progress=False)
+    first = trainer.train_dqn(cfg, env="CartPole-v1")
+    longer = dataclasses.replace(cfg, total_env_steps=600)
+    recorder = Recorder()
+    second = trainer.train_dqn(longer, env="CartPole-v1", cb=[recorder], resume=True)
+    assert recorder.hooks[0] == ("begin", 400) and recorder.hooks[-1] == ("end", 600)
+    assert int(second.agent.replay.size) == 500 and int(second.agent.policy.updates) == 112
+    assert int(second.agent.policy.optimizer.iterations) == 112
+    with (tmp_path / "b" / "metrics.csv").open() as file:
+        rows = [int(row["env_steps"]) for row in csv.DictReader(file)]
+    assert rows == [100, 200, 300, 400, 500, 600]
+    first_rows = first.agent.replay.columns.obs.numpy()[100:400]
+    np.testing.assert_array_equal(second.agent.replay.columns.obs.numpy()[100:400], first_rows)
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(cfg, tmp_path):
+    trainer = Trainer(tmp_path / "c", progress=False)
+    trainer.train_dqn(dataclasses.replace(cfg, total_env_steps=100), env="CartPole-v1")
+    other = dataclasses.replace(cfg, hidden_units=(8, 8))
+    with pytest.raises(ValueError, match="another configuration"):
+        trainer.train_dqn(other, env="CartPole-v1", resume=True)
+
+
+def test_an_interrupted_run_is_saved_and_can_go_on(cfg, tmp_path):
+    class Interrupt(Callback):
+        def on_log(self, state):
+            if state.env_steps == 300:
+                raise KeyboardInterrupt
+
+    trainer = Trainer(tmp_path / "d", progress=False)
+    with pytest.raises(KeyboardInterrupt, match="--resume"):
+        trainer.train_dqn(cfg, env="CartPole-v1", cb=[Interrupt()])
+    recorder = Recorder()
+    trainer.train_dqn(cfg, env="CartPole-v1", cb=[recorder], resume=True)
+    assert recorder.hooks[0] == ("begin", 300)
+
+
+def test_the_best_weights_are_kept_when_later_ones_are_worse(cfg, tmp_path):
+    class Spoil(Callback):
+        """Zeroes the network after the first evaluation."""
+
+        def on_evaluation(self, state):
+            if state.env_steps == 200:
+                self.best = [np.array(weight) for weight in state.network.get_weights()]
+                self.score = state.evaluation.return_mean
+
+    spoil = Spoil()
+    threshold = dataclasses.replace(cfg, reward_threshold=1.0)
+    result = Trainer(tmp_path / "e", progress=False).train_dqn(threshold, "CartPole-v1", [spoil])
+    assert result.stopped_by == "reward_threshold" and result.summary["env_steps"] == 200
+    for kept, best in zip(result.agent.policy.online.get_weights(), spoil.best, strict=True):
+        np.testing.assert_array_equal(kept, best)
+
+
+def test_keras_callbacks_stop_a_run(cfg, tmp_path):
+    stop = keras.callbacks.EarlyStopping("evaluation_return", mode="max", patience=1, min_delta=1e9)
+    result = Trainer(tmp_path / "f", progress=False).train_dqn(cfg, "CartPole-v1", [stop])
+    assert result.stopped_by == "early_stop"
+
+
+class Subclassed(keras.Model):
+    def __init__(self, units):
+        super().__init__()
+        self.hidden = keras.layers.Dense(units, activation="tanh")
+        self.out = keras.layers.Dense(2)
+
+    def call(self, obs):
+        return self.out(self.hidden(obs))
+
+
+def functional():
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(8, activation="relu")(inputs)
+    return keras.Model(inputs, keras.layers.Dense(2)(hidden))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        functional(),
+        keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(2)]),
+        lambda spec: Subclassed(8),
+    ],
+    ids=["functional", "sequential", "subclassed"],
+)
+def test_a_users_keras_model_trains(cfg, tmp_path, model):
+    short = dataclasses.replace(cfg, total_env_steps=100)
+    result = Trainer(tmp_path / "g", progress=False).train_dqn(short, "CartPole-v1", model=model)
+    assert result.summary["updates"] == 12
+    assert result.agent.act(np.zeros(4)) in (0, 1)
+
+
+def test_a_keras_model_of_the_wrong_output_shape_is_refused(cfg, tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match=r"returns shape \(2, 3\).*expected \(2, 2\)"):
+        Trainer(tmp_path / "h", progress=False).train_dqn(cfg, "CartPole-v1", model=model)
+    assert not (tmp_path / "h").exists()
+
+
+@pytest.mark.parametrize(
+    "env, loop",
+    [
+        ("CartPole-v1", "host"),
+        (CartPole(), "device"),
+        (lambda: gymnasium.make("CartPole-v1"), "host"),
+        (gymnasium.make("CartPole-v1"), "host"),
+        (gymnasium.make_vec("CartPole-v1", 2), "host"),
+    ],
+    ids=["id on the host", "tensor code", "factory", "environment", "vector environment"],
+)
+def test_every_kind_of_environment_trains(cfg, tmp_path, env, loop):
+    choice = "host" if isinstance(env, str) else "auto"
+    short = dataclasses.replace(cfg, total_env_steps=100, loop=choice)
+    result = Trainer(tmp_path / "i", progress=False).train_dqn(short, env)
+    assert result.summary["loop"] == loop and result.evaluation.episodes == 4
+    assert result.summary["env_steps"] == 100
+
+
+def test_both_loops_learn_the_same_with_the_same_configuration(tmp_path):
+    cfg = DQNConfig(
+        total_env_steps=6_000,
+        train_interval_env_steps=64,
+        updates_per_interval=32,
+        exploration_env_steps=3_000,
+        evaluation_episodes=20,
+        evaluation_interval_env_steps=1_000,
+        final_evaluation_episodes=20,
+        seed=3,
+    )
+    scores = {}
+    for loop in ("device", "host"):
+        one = dataclasses.replace(cfg, loop=loop)
+        result = Trainer(tmp_path / loop, progress=False).train_dqn(one, "CartPole-v1")
+        scores[loop] = result.evaluation.return_mean
+    assert min(scores.values()) > 100  # a random policy reaches 22
+
+
+def test_devices_are_named_or_refused(monkeypatch):
+    assert device_name("auto") is None and device_name("cpu") == "/CPU:0"
+    with pytest.raises(ValueError, match="sees 0 GPU"):
+        device_name("gpu")
+    with pytest.raises(ValueError, match="expected auto, cpu, gpu or gpu:N"):
+        device_name("tpu")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
+    assert device_name("gpu:1") == "/GPU:1" and device_name("auto") == "/GPU:0"

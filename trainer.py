@@ -1,0 +1,254 @@
+"""Trainer: from a configuration and an environment to a trained agent and a run on disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import doctor
+import gpu_optimize
+
+gpu_optimize.require_tensorflow_backend()
+
+# ruff: noqa: E402  Keras reads its backend when it is imported
+import keras
+import tensorflow as tf
+
+from agent.factory import ModelOrFactory, check_network, make_agent
+from agent.kytolly import KytollyAgent
+from callback.base import Callback, Evaluation, TrainState
+from callback.checkpoint import BEST, CheckpointSaver, restore
+from callback.csv_log import CSVLog, best_return_in
+from callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
+from callback.figures import save_learning_curve
+from callback.keras_bridge import as_callbacks
+from callback.progress import ProgressBar
+from callback.run_folder import RunFolder
+from callback.tensorboard import TensorBoardLog
+from config import DQNConfig, RunConfig
+from loop.session import Evaluator, TrainingSession
+from loop.world import choose_world
+
+FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What a training run leaves.
+
+    Attributes:
+        agent: The trained agent with the run's best weights: `agent.act(observation)`.
+        history: One row of figures for each log interval.
+        evaluation: Greedy episodes with the best weights, at the end.
+        run_dir: The run's folder.
+        stopped_by: total_env_steps, reward_threshold, early_stop, time or non_finite.
+        summary: What `result.json` holds.
+    """
+
+    agent: KytollyAgent
+    history: list[dict[str, float]] = dataclasses.field(repr=False)
+    evaluation: Evaluation
+    run_dir: Path
+    stopped_by: str
+    summary: dict[str, Any] = dataclasses.field(repr=False)
+
+
+class Trainer:
+    """Trains agents and plays what they learnt.
+
+    Args:
+        log_dir: The run's folder. One that holds a run already is refused, unless that run is
+            resumed. None makes a new folder under `runs/` for each training.
+        progress: Show a progress bar on standard error.
+    """
+
+    def __init__(self, log_dir: str | Path | None = None, progress: bool = True):
+        self.log_dir = None if log_dir is None else Path(log_dir)
+        self.progress = progress
+
+    def train_dqn(
+        self,
+        train_cfg: DQNConfig,
+        env: Any,
+        cb: Sequence[Callback | keras.callbacks.Callback] = (),
+        *,
+        model: ModelOrFactory = None,
+        resume: bool = False,
+    ) -> TrainResult:
+        """Train an agent of the DQN family.
+
+        Args:
+            train_cfg: Settings.
+            env: Gymnasium id, environment, vector environment, a function that makes one, or an
+                environment in tensor code (`environment.spec.TensorEnvironment`).
+            cb: Callbacks, ours and Keras's.
+            model: Your own Q-network, or a function that makes one from an `EnvSpec`.
+            resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
+
+        Raises:
+            ValueError: A setting, the environment or the model does not fit; the message says
+                what was found, what was expected and what to do.
+        """
+        began = time.perf_counter()
+        device = device_name(train_cfg.device)
+        cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and gpu_optimize.xla_enabled())
+        callbacks = as_callbacks(cb)
+        world = choose_world(cfg, env)
+        cfg = dataclasses.replace(cfg, num_envs=world.num_envs)
+        with tf.device(device):
+            agent = make_agent(cfg, world.spec, model, available_bytes(device))
+            loop = world.loop(agent, device)
+        try:
+            folder = self._folder(f"{world.spec.name}_{cfg.algorithm}_{cfg.seed}", resume)
+            state = TrainState(
+                run_dir=folder.path,
+                config=cfg,
+                env_name=world.spec.name,
+                loop=world.loop_name,
+                device=device or "/device:CPU:0",
+                trackables={"agent": agent, **loop.trackables},
+                network=agent.policy.online,
+            )
+            if resume:
+                restore(folder.path, state.trackables)
+                state = dataclasses.replace(state, best_return=best_return_in(folder.path))
+            folder.write_config(cfg, world.spec.name, world.loop_name)
+
+            def evaluator(episodes: int, seed: int) -> Evaluator:
+                network = agent.policy.online
+                return world.evaluator(network, episodes, seed, xla=loop.xla, device=device)
+
+            session = TrainingSession(
+                agent, loop, evaluator, [*self._own_callbacks(cfg), *callbacks], state
+            )
+            if resume and (folder.path / BEST).is_file():
+                session.best_weights = load_network(folder.path / BEST).get_weights()
+            return finished(session, folder, began)
+        finally:
+            loop.close()
+
+    def evaluate(
+        self,
+        run: str | Path,
+        episodes: int = 100,
+        seed: int | None = None,
+        env: Any = None,
+    ) -> Evaluation:
+        """Play a run's best weights greedily in fresh environments.
+
+        Args:
+            run: The run's folder.
+            episodes: How many.
+            seed: Seed of the episodes; None takes those that judged the run.
+            env: The environment, where the run's own name does not make it.
+        """
+        folder = RunFolder.existing(run)
+        cfg, env_name = folder.read_config(DQNConfig)
+        device = device_name(cfg.device)
+        world = choose_world(dataclasses.replace(cfg, num_envs=1), env or env_name)
+        network = load_network(folder.path / BEST)
+        check_network(network, world.spec)
+        first = cfg.seed + FINAL_SEED if seed is None else seed
+        with tf.device(device):
+            judge = world.evaluator(network, episodes, first, xla=cfg.xla, device=device)
+            return judge.evaluate()
+
+    def _folder(self, name: str, resume: bool) -> RunFolder:
+        if not resume:
+            return RunFolder.create(self.log_dir, name)
+        if self.log_dir is None:
+            raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
+        return RunFolder.existing(self.log_dir)
+
+    def _own_callbacks(self, cfg: RunConfig) -> list[Callback]:
+        callbacks: list[Callback] = [
+            StopOnNonFinite(),
+            CheckpointSaver(cfg.interval("checkpoint_interval_env_steps", 5)),
+            CSVLog(),
+            TensorBoardLog(),
+        ]
+        if cfg.reward_threshold is not None:
+            callbacks.append(RewardThreshold(cfg.reward_threshold))
+        if cfg.early_stop_patience is not None:
+            callbacks.append(EarlyStop(cfg.early_stop_patience, cfg.early_stop_min_improvement))
+        if cfg.max_wall_seconds is not None:
+            callbacks.append(TimeBudget(cfg.max_wall_seconds))
+        return [*callbacks, ProgressBar()] if self.progress else callbacks
+
+
+def finished(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
+    """Run the session, judge its best weights, and write the result."""
+    agent, cfg, state = session.agent, session.cfg, session.state
+    try:
+        stopped_by = session.run()
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"The run is saved in {folder.path}. Continue it with "
+            f"`kytolly train {cfg.algorithm} --resume {folder.path}`."
+        ) from None
+    if session.best_weights is not None:
+        agent.policy.online.set_weights(session.best_weights)
+    judge = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
+    evaluation = judge.evaluate()
+    summary = {
+        "algorithm": cfg.algorithm,
+        "environment": state.env_name,
+        "loop": state.loop,
+        "seed": cfg.seed,
+        "env_steps": session.state.env_steps,
+        "updates": session.state.updates,
+        "wall_seconds": time.perf_counter() - began,
+        "compile_seconds": session.stopwatch.compile_seconds,
+        "env_steps_per_second": session.stopwatch.env_steps_per_second,
+        "evaluation": evaluation.summary(),
+        "stopped_by": stopped_by,
+        "run_dir": str(folder.path),
+    }
+    folder.write_result(summary)
+    save_learning_curve(folder.path)
+    return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
+
+
+def device_name(device: str) -> str | None:
+    """TensorFlow's name for `auto`, `cpu`, `gpu` or `gpu:N`; None leaves the choice to it."""
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if device == "auto":
+        return "/GPU:0" if gpus else None
+    if device == "cpu":
+        return "/CPU:0"
+    kind, _, number = device.partition(":")
+    if kind != "gpu" or not (number or "0").isdigit():
+        raise ValueError(f"device is {device!r}, expected auto, cpu, gpu or gpu:N.")
+    if int(number or 0) >= gpus:
+        raise ValueError(
+            f"device is {device!r}, and TensorFlow sees {gpus} GPU(s) on this machine. Choose "
+            "device='auto', or run `kytolly doctor` to learn why there is none."
+        )
+    return f"/GPU:{number or 0}"
+
+
+def available_bytes(device: str | None) -> int | None:
+    """Memory that the buffer may take; None where nobody knows."""
+    return None if device and "GPU" in device else doctor.available_memory_bytes()
+
+
+def load_network(path: Path) -> keras.Model:
+    """The network in a `.keras` file."""
+    if not path.is_file():
+        raise ValueError(
+            f"{path} does not exist, expected the best weights of a run: it was stopped before "
+            "its first evaluation. Continue it with --resume."
+        )
+    try:
+        return typing.cast(keras.Model, keras.models.load_model(path))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
+            "with keras.saving.register_keras_serializable and imported first; a damaged file "
+            "must be trained again."
+        ) from error

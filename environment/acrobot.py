@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from environment.spec import EnvSpec
+from environment.spec import Discrete, EnvSpec
 
 GRAVITY = 9.8  # m/s^2
 MASS = 1.0  # kg, of either link
@@ -45,7 +45,7 @@ class Acrobot:
     spec = EnvSpec(
         name="Acrobot-v1",
         obs=tf.TensorSpec([6], tf.float32),
-        num_actions=3,
+        action=Discrete(3),
         max_episode_steps=500,
         reward_threshold=-100.0,
     )

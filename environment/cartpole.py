@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from environment.spec import EnvSpec
+from environment.spec import Discrete, EnvSpec
 
 GRAVITY = 9.8  # m/s^2
 POLE_MASS = 0.1  # kg
@@ -32,7 +32,7 @@ class CartPole:
     spec = EnvSpec(
         name="CartPole-v1",
         obs=tf.TensorSpec([4], tf.float32),
-        num_actions=2,
+        action=Discrete(2),
         max_episode_steps=500,
         reward_threshold=475.0,
     )

@@ -184,7 +184,7 @@ def _check_members(env: TensorEnvironment) -> str:
             f"{kind}.spec.obs is {spec.obs!r}, expected a tf.TensorSpec whose every axis is "
             "known, without the batch axis."
         )
-    _check_integer(f"{kind}.spec.num_actions", spec.num_actions, least=1)
+    _check_integer(f"{kind}.spec.action.count", spec.action.count, least=1)
     if spec.max_episode_steps is not None:
         _check_integer(f"{kind}.spec.max_episode_steps", spec.max_episode_steps, least=1)
     return kind

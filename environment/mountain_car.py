@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from environment.spec import EnvSpec
+from environment.spec import Discrete, EnvSpec
 
 MIN_POSITION, MAX_POSITION = -1.2, 0.6
 GOAL_POSITION = 0.5
@@ -26,7 +26,7 @@ class MountainCar:
     spec = EnvSpec(
         name="MountainCar-v0",
         obs=tf.TensorSpec([2], tf.float32),
-        num_actions=3,
+        action=Discrete(3),
         max_episode_steps=200,
         reward_threshold=-110.0,
     )

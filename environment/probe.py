@@ -25,7 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
-from environment.spec import EnvSpec, TensorEnvironment
+from environment.spec import Discrete, EnvSpec, TensorEnvironment
 
 CORRIDOR_REWARDS = (1.0, -2.0, 4.0, 0.5, 3.0)
 RING_REWARDS = (3.0, -1.0, 0.5)
@@ -42,7 +42,9 @@ class ProbeEnvironment(TensorEnvironment, Protocol):
 
 
 def _spec(name: str, size: int, num_actions: int, **settings: Any) -> EnvSpec:
-    return EnvSpec("probe/" + name, tf.TensorSpec([size], tf.float32), num_actions, **settings)
+    return EnvSpec(
+        "probe/" + name, tf.TensorSpec([size], tf.float32), Discrete(num_actions), **settings
+    )
 
 
 class ConstantReward:

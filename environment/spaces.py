@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from environment.faults import EnvironmentFault
-from environment.spec import EnvSpec
+from environment.spec import Discrete, EnvSpec
 
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
 _OBS_ADVICE = {
@@ -117,12 +117,12 @@ def host_spec(
 ) -> EnvSpec:
     """The spec of an environment of which Gymnasium knows limit and threshold, or nothing."""
     if registered is None:
-        return EnvSpec(name, form.spec, num_actions)
+        return EnvSpec(name, form.spec, Discrete(num_actions))
     threshold = registered.reward_threshold
     return EnvSpec(
         name,
         form.spec,
-        num_actions,
+        Discrete(num_actions),
         registered.max_episode_steps,
         None if threshold is None else float(threshold),
     )

@@ -6,27 +6,81 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+ACTION_MASK = "action_mask"  # the entry of a Dict observation that says what is allowed
+
+
+class Discrete(NamedTuple):
+    """One of `count` actions, numbered from 0: [E] int32."""
+
+    count: int
+
+
+class MultiDiscrete(NamedTuple):
+    """One action of each of `D` kinds, kind d numbered from 0 to counts[d] - 1: [E, D] int32."""
+
+    counts: tuple[int, ...]
+
+
+class Box(NamedTuple):
+    """`D` real numbers, number d between low[d] and high[d] (infinite: no bound): [E, D] float32."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+ActionSpace = Discrete | MultiDiscrete | Box
+
 
 class EnvSpec(NamedTuple):
     """The shape of an environment, all that a network or a buffer needs to know of it.
 
     Attributes:
         name: Gymnasium id or a name of our own.
-        obs: Shape (without the batch axis) and dtype of one observation as the agent sees it.
-        num_actions: Number of discrete actions, `A`.
+        obs: Shape (without the batch axis) and dtype of one observation as the agent sees it, or
+            a dict of them by name. The entry `action_mask`, if there is one, is no observation
+            but says which actions are allowed: [A] bool, of several kinds one after the other.
+        action: What the environment accepts.
         max_episode_steps: Env steps after which an episode is truncated; None for no limit.
         reward_threshold: Mean return that counts as solved; None where nobody defined one.
     """
 
     name: str
-    obs: tf.TensorSpec
-    num_actions: int
+    obs: tf.TensorSpec | dict[str, tf.TensorSpec]
+    action: ActionSpace
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
+
+    @property
+    def num_actions(self) -> int:
+        """Number of discrete actions, `A`; of several kinds, their sum."""
+        return num_choices(self.action)
+
+    @property
+    def masked(self) -> bool:
+        """Whether observations say which actions are allowed."""
+        return isinstance(self.obs, dict) and ACTION_MASK in self.obs
+
+
+def action_spec(action: ActionSpace, rows: int) -> tf.TensorSpec:
+    """Shape and dtype of the actions of `rows` env steps."""
+    if isinstance(action, Discrete):
+        return tf.TensorSpec([rows], tf.int32)
+    if isinstance(action, MultiDiscrete):
+        return tf.TensorSpec([rows, len(action.counts)], tf.int32)
+    return tf.TensorSpec([rows, len(action.low)], tf.float32)
+
+
+def num_choices(action: ActionSpace) -> int:
+    """Discrete alternatives in all, over all kinds: the length of an action mask."""
+    if isinstance(action, Box):
+        raise ValueError("a Box has no discrete alternatives, so it cannot be masked.")
+    return action.count if isinstance(action, Discrete) else sum(action.counts)
 
 
 class TimeStep(NamedTuple):
     """The outcome of one env step of `E` environment copies.
+
+    An observation is a tensor, or a dict of them where the spec's is.
 
     Attributes:
         obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
@@ -60,12 +114,15 @@ class TensorEnvironment(Protocol):
         """State of new episodes, a nest of [E, ...] tensors, from [E, reset_uniforms] draws."""
         ...
 
-    def observe(self, state: Any) -> tf.Tensor:
-        """Observation [E, *obs] of a state."""
+    def observe(self, state: Any) -> Any:
+        """Observation [E, *obs] of a state, or a dict of them."""
         ...
 
     def step(
         self, state: Any, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """Next state, reward [E] and terminated [E] after `action` [E] int32."""
+        """Next state, reward [E] and terminated [E] after `action`, shaped as `spec.action` says.
+
+        Numbers for a Box lie within its bounds.
+        """
         ...

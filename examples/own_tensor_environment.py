@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from config import DQNConfig
-from environment.spec import EnvSpec
+from environment.spec import Discrete, EnvSpec
 from gpu_optimize import configure_gpu_optimization
 from trainer import Trainer
 
@@ -12,7 +12,10 @@ class TensorThermostat:
     """Keep a room near 20 degrees; all copies are rows of one state [E, 2]: room and outside."""
 
     spec = EnvSpec(
-        name="Thermostat", obs=tf.TensorSpec([2], tf.float32), num_actions=2, max_episode_steps=100
+        name="Thermostat",
+        obs=tf.TensorSpec([2], tf.float32),
+        action=Discrete(2),
+        max_episode_steps=100,
     )
     reset_uniforms = 2  # random numbers in [0, 1) that one copy needs for a reset
     step_uniforms = 0  # and for a step

@@ -11,7 +11,7 @@ from environment.device import (
     step_and_reset,
     uniforms_per_step,
 )
-from environment.spec import EnvSpec
+from environment.spec import Discrete, EnvSpec
 
 
 class Count(NamedTuple):
@@ -30,7 +30,7 @@ class Counter:
 
     def __init__(self, max_episode_steps=None, goal=1e9):
         obs = tf.TensorSpec([1, 2], tf.float32)
-        self.spec = EnvSpec("counter", obs, 3, max_episode_steps)
+        self.spec = EnvSpec("counter", obs, Discrete(3), max_episode_steps)
         self.goal = goal
 
     def reset(self, uniforms):
@@ -140,7 +140,7 @@ REFUSED = [
         TypeError,
         "spec.obs is .*every axis is known",
     ),
-    (replaced(spec=SPEC._replace(num_actions=0)), TypeError, "num_actions is 0, .* at least 1"),
+    (replaced(spec=SPEC._replace(action=Discrete(0))), TypeError, "count is 0, .* at least 1"),
     (
         replaced(spec=SPEC._replace(max_episode_steps=0)),
         TypeError,

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from environment.cartpole import CartPole
 from environment.copies import HostCopies
 from environment.host import EnvironmentFault, HostStep, make_host_env
+from environment.spec import Discrete
 from environment.vectors import HostVector
 from tests.environment.predictable import Predictable
 
@@ -251,7 +252,7 @@ def test_gymnasiums_own_vector_of_cartpoles_ends_by_falling_and_takes_a_single_s
 )
 def test_the_registered_limit_and_threshold_are_known_however_it_was_made(given, async_envs):
     env = make_host_env(given(), async_envs=async_envs)
-    assert (env.spec.name, *env.spec[2:]) == ("CartPole-v1", 2, 500, 475.0)
+    assert (env.spec.name, *env.spec[2:]) == ("CartPole-v1", Discrete(2), 500, 475.0)
     env.close()
 
 

@@ -22,7 +22,7 @@ class MultiDiscrete(NamedTuple):
 
 
 class Box(NamedTuple):
-    """`D` real numbers, number d between low[d] and high[d] (infinite: no bound): [E, D] float32."""
+    """`D` numbers, number d from low[d] to high[d] (infinite: no bound): [E, D] float32."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]

@@ -8,6 +8,9 @@ line of standard output::
     python -m benchmarks.competitors.rejax_dqn --env-steps 200000
     python -m benchmarks.competitors.purejaxrl_dqn --checkout PATH --env-steps 200000
     python -m benchmarks.competitors.jax_update --updates 20000
+    python -m benchmarks.competitors.sb3_ppo --env-steps 20000
+    python -m benchmarks.competitors.rejax_ppo --env-steps 200000
+    python -m benchmarks.competitors.purejaxrl_ppo --checkout PATH --env-steps 200000
 
 Nothing here imports TensorFlow, so that a competitor shares its process with nobody.
 """
@@ -26,10 +29,21 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, NoReturn
 
+ACTIVATIONS = ("tanh", "relu")
+
+
+def refuse_empty(settings: Settings | PPOSettings, *counts: str) -> None:
+    """Raise ValueError where one of the named counts, or the network, is empty."""
+    for name in counts:
+        if getattr(settings, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1.")
+    if not settings.hidden or min(settings.hidden) < 1:
+        raise ValueError("--hidden needs at least one layer, each of at least 1 unit.")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all competitors are asked to do; the defaults are the first row of the speed table."""
+    """What DQN is asked to do everywhere; the defaults are the first row of its speed table."""
 
     env_steps: int = 100_000  # steady-state env steps to time
     num_envs: int = 1  # environment copies
@@ -47,7 +61,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse settings for which a competitor would do less work than its figure says."""
-        for name in (
+        refuse_empty(
+            self,
             "env_steps",
             "num_envs",
             "batch_size",
@@ -55,11 +70,7 @@ class Settings:
             "buffer",
             "target_sync_updates",
             "warmup_env_steps",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1.")
-        if not self.hidden or min(self.hidden) < 1:
-            raise ValueError("--hidden needs at least one layer, each of at least 1 unit.")
+        )
         if self.train_interval % self.num_envs:
             raise ValueError(
                 f"--train-interval ({self.train_interval}) counts env steps and is not a multiple "
@@ -80,6 +91,58 @@ class Settings:
     def target_sync_env_steps(self) -> int:
         """Env steps between two target copies, for libraries that count them in env steps."""
         return self.target_sync_updates * self.train_interval
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PPOSettings:
+    """What PPO is asked to do everywhere; the defaults are the first row of its speed table."""
+
+    env_steps: int = 100_000  # steady-state env steps to time
+    num_envs: int = 4  # environment copies
+    num_steps: int = 128  # env steps of each copy per rollout
+    epochs: int = 4  # passes over a rollout
+    minibatches: int = 4  # updates per pass
+    hidden: tuple[int, ...] = (64, 64)  # units per hidden layer, of policy and value alike
+    activation: str = "tanh"  # of the hidden layers
+    learning_rate: float = 2.5e-4  # Adam's, constant
+    gamma: float = 0.99  # discount per env step
+    gae_lambda: float = 0.95
+    clip: float = 0.2  # how far the probability ratio may leave 1
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse settings for which a competitor would do less work than its figure says."""
+        refuse_empty(self, "env_steps", "num_envs", "num_steps", "epochs", "minibatches")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"--activation must be one of {', '.join(ACTIVATIONS)}.")
+        if self.rollout_env_steps % self.minibatches:
+            raise ValueError(
+                f"A rollout of {self.num_envs} copies x {self.num_steps} steps is not a multiple "
+                f"of --minibatches ({self.minibatches}): rows would be left over."
+            )
+        if self.rollout_env_steps < 2 * self.minibatches:
+            raise ValueError(
+                f"--minibatches ({self.minibatches}) leaves one row in each: advantages are "
+                "normalised within a minibatch, and those of a single row become 0."
+            )
+
+    @property
+    def rollout_env_steps(self) -> int:
+        """Env steps of one rollout, over all copies."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def minibatch_rows(self) -> int:
+        """Rows of one update."""
+        return self.rollout_env_steps // self.minibatches
+
+    @property
+    def whole_env_steps(self) -> int:
+        """`env_steps` rounded up to whole rollouts, for PPO takes no part of one."""
+        return self.env_steps + -self.env_steps % self.rollout_env_steps
 
 
 class Span:
@@ -116,30 +179,43 @@ def units(text: str) -> tuple[int, ...]:
 HELP = {
     "env_steps": "env steps to time",
     "num_envs": "environment copies",
+    "num_steps": "env steps of each copy per rollout",
+    "epochs": "passes over a rollout",
+    "minibatches": "updates per pass",
     "batch_size": "rows per update",
     "train_interval": "env steps per update",
     "buffer": "rows in the replay buffer",
     "hidden": "units per hidden layer",
+    "activation": "of the hidden layers: tanh or relu",
     "learning_rate": "of Adam",
     "target_sync_updates": "updates between two hard copies to the target network",
     "warmup_env_steps": "env steps before the first update; exploration decays meanwhile",
     "gamma": "discount per env step",
     "epsilon_final": "exploration after the warm-up",
+    "gae_lambda": "decay of the advantage estimate",
+    "clip": "how far the probability ratio may leave 1",
+    "entropy_coef": "weight of the entropy bonus",
+    "value_coef": "weight of the value loss",
     "max_grad_norm": "gradient clipping, where the competitor clips",
     "seed": "of every random draw",
 }
 
 
 def make_parser(
-    program: str, doc: str | None, flags: Iterable[str] = tuple(HELP), **defaults: Any
+    program: str,
+    doc: str | None,
+    flags: Iterable[str] | None = None,
+    kind: type[Settings] | type[PPOSettings] = Settings,
+    **defaults: Any,
 ) -> argparse.ArgumentParser:
-    """Make a command line with one flag per field of `Settings`.
+    """Make a command line with one flag per field of the settings.
 
     Args:
         program: Name of the module.
         doc: Its docstring, whose first line becomes the description.
-        flags: The fields that this program uses; the others get no flag.
-        **defaults: Values that differ from the defaults of `Settings`.
+        flags: The fields that this program uses, or None for all; the others get no flag.
+        kind: The settings, which `parse` will return.
+        **defaults: Values that differ from the defaults of `kind`.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks.competitors.{program}",
@@ -147,27 +223,29 @@ def make_parser(
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    for name in flags:
-        default = defaults.get(name, getattr(Settings, name))
-        kind = units if isinstance(default, tuple) else type(default)
+    parser.set_defaults(settings_kind=kind)
+    for name in flags or [field.name for field in dataclasses.fields(kind)]:
+        default = defaults.get(name, getattr(kind, name))
+        read = units if isinstance(default, tuple) else type(default)
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
         parser.add_argument(
-            f"--{name.replace('_', '-')}", type=kind, default=shown, help=HELP[name]
+            f"--{name.replace('_', '-')}", type=read, default=shown, help=HELP[name]
         )
     return parser
 
 
 def parse(
     parser: argparse.ArgumentParser, argv: list[str] | None
-) -> tuple[Settings, argparse.Namespace]:
-    """Read the command line into `Settings` and what the program added of its own.
+) -> tuple[Any, argparse.Namespace]:
+    """Read the command line into the parser's kind of settings, and what the program added.
 
     Bad settings end the program with status 2 and one line.
     """
     arguments = parser.parse_args(argv)
-    names = {field.name for field in dataclasses.fields(Settings)}
+    kind = arguments.settings_kind
+    names = {field.name for field in dataclasses.fields(kind)}
     try:
-        return Settings(**{n: v for n, v in vars(arguments).items() if n in names}), arguments
+        return kind(**{n: v for n, v in vars(arguments).items() if n in names}), arguments
     except ValueError as error:
         refuse(str(error))
 

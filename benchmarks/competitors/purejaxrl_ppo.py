@@ -1,0 +1,186 @@
+"""PureJaxRL's PPO on gymnax's CartPole-v1: the whole loop in one JAX program.
+
+PureJaxRL is not a package. Clone it (https://github.com/luchris429/purejaxrl), install what its
+`ppo.py` imports (jax, flax, optax, chex, distrax, gymnax) and name the clone with `--checkout`;
+its `make_train` is imported from there and runs as it is.
+
+Two things are filled in around it, neither of which changes the work: empty modules for `brax`
+and `navix` where they are missing (its wrappers import them for environments other than this
+one), and the single `done`, with the `info` that came with it, that gymnax 1.0 replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import pathlib
+import sys
+import time
+import types
+from typing import Any
+
+from benchmarks.competitors import (
+    PPOSettings,
+    Span,
+    make_parser,
+    make_result,
+    parse,
+    print_result,
+    refuse,
+    require,
+    versions,
+)
+from benchmarks.competitors.purejaxrl_dqn import commit
+
+HIDDEN = (64, 64)  # written into PureJaxRL's network
+DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flax", "optax", "distrax")
+UNUSED = {  # what its wrappers import for other environments, and the names they take from there
+    "brax": (),
+    "brax.envs": (),
+    "brax.envs.wrappers": (),
+    "brax.envs.wrappers.training": ("EpisodeWrapper", "AutoResetWrapper"),
+    "navix": (),
+}
+
+NOTE = (
+    "Off: printing (DEBUG), annealing of the learning rate. Its own: the value is clipped, the "
+    "time limit counts as a termination, observations and rewards are not normalised, and the "
+    "return and length of every env step are kept and returned. Timed: the second call of the "
+    "compiled loop, from its start, the drawing of weights included."
+)
+
+
+def fill_in_unused() -> None:
+    """Put empty modules where `brax` and `navix` would be, if they are not installed."""
+    missing = {package for package in ("brax", "navix") if not importlib.util.find_spec(package)}
+    for name, attributes in UNUSED.items():
+        if name.partition(".")[0] not in missing:
+            continue
+        module = types.ModuleType(name)
+        for attribute in attributes:
+            setattr(module, attribute, None)
+        sys.modules[name] = module
+        parent, _, child = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], child, module)
+
+
+def make_one_done(wrapper: type) -> type:
+    """Make an adapter from gymnax 1.0 to the older form, out of gymnax's own.
+
+    Its `info` leaves out what gymnax 1.0 put there, because PureJaxRL shuffles `info` with every
+    minibatch and returns it for every env step.
+    """
+
+    class OneDone(wrapper):
+        """One `done`, and an `info` that holds the discount."""
+
+        def step(self, key: Any, state: Any, action: Any, params: Any = None) -> tuple[Any, ...]:
+            *front, info = super().step(key, state, action, params)
+            return *front, {"discount": info["discount"]}
+
+    return OneDone
+
+
+def load(checkout: pathlib.Path) -> types.ModuleType:
+    """Import `ppo.py` from a clone of PureJaxRL, with what is missing filled in.
+
+    Args:
+        checkout: Folder of the clone.
+    """
+    path = checkout / "purejaxrl" / "ppo.py"
+    spec = importlib.util.spec_from_file_location("purejaxrl_ppo_as_published", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        refuse(
+            f"--checkout {checkout} holds no purejaxrl/ppo.py. Give the folder of a clone of "
+            "https://github.com/luchris429/purejaxrl."
+        )
+    require("jax", "gymnax", "flax", "optax", "chex", "distrax")
+    fill_in_unused()
+    sys.path.insert(0, str(path.parent))  # for its `wrappers`
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        from gymnax.wrappers.compat import LegacyStepAPIWrapper
+    except ModuleNotFoundError:  # gymnax before 1.0 has one `done` already
+        return module
+    innermost, one_done = module.FlattenObservationWrapper, make_one_done(LegacyStepAPIWrapper)
+    module.FlattenObservationWrapper = lambda env: innermost(one_done(env))
+    return module
+
+
+def run(settings: PPOSettings, checkout: pathlib.Path) -> dict[str, Any]:
+    """Train, time the second call of the compiled loop, and return the result.
+
+    Args:
+        settings: What to run. `hidden` must be `HIDDEN`.
+        checkout: Folder of a clone of PureJaxRL.
+    """
+    if settings.hidden != HIDDEN:
+        refuse(
+            f"--hidden is {','.join(map(str, settings.hidden))}, but PureJaxRL's network has 64 "
+            "and 64 units written into it. Leave --hidden at 64,64."
+        )
+    module = load(checkout)
+    (jax,) = require("jax")
+    jax.config.update("jax_enable_compilation_cache", False)
+    config = {
+        "LR": settings.learning_rate,
+        "NUM_ENVS": settings.num_envs,
+        "NUM_STEPS": settings.num_steps,
+        "TOTAL_TIMESTEPS": settings.whole_env_steps,
+        "UPDATE_EPOCHS": settings.epochs,
+        "NUM_MINIBATCHES": settings.minibatches,
+        "GAMMA": settings.gamma,
+        "GAE_LAMBDA": settings.gae_lambda,
+        "CLIP_EPS": settings.clip,
+        "ENT_COEF": settings.entropy_coef,
+        "VF_COEF": settings.value_coef,
+        "MAX_GRAD_NORM": settings.max_grad_norm,
+        "ACTIVATION": settings.activation,
+        "ENV_NAME": "CartPole-v1",
+        "ANNEAL_LR": False,
+        "DEBUG": False,
+    }
+    key = jax.random.PRNGKey(settings.seed)
+    begin = time.perf_counter()
+    train = jax.jit(module.make_train(config)).lower(key).compile()
+    compile_seconds = time.perf_counter() - begin
+
+    jax.block_until_ready(train(key))
+    with Span() as span:
+        out = jax.block_until_ready(train(key))
+    state, env_state = out["runner_state"][:2]
+    return make_result(
+        name="PureJaxRL PPO",
+        versions={"purejaxrl": commit(checkout), **versions(*DISTRIBUTIONS)},
+        env_steps=int(env_state.timestep.sum()),
+        updates=int(state.step),
+        span=span,
+        compile_seconds=compile_seconds,
+        settings={
+            **dataclasses.asdict(settings),
+            "episode_return_last": float(env_state.returned_episode_returns.mean()),
+        },
+        note=NOTE,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the program."""
+    parser = make_parser("purejaxrl_ppo", __doc__, kind=PPOSettings, env_steps=200_000)
+    parser.add_argument(
+        "--checkout",
+        type=pathlib.Path,
+        required=True,
+        default=argparse.SUPPRESS,
+        help="folder of a clone of https://github.com/luchris429/purejaxrl",
+    )
+    settings, arguments = parse(parser, argv)
+    print_result(run(settings, arguments.checkout))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from environment.spec import EnvSpec, TensorEnvironment, TimeStep
+from environment.spec import (
+    ACTION_MASK,
+    ActionSpace,
+    Box,
+    Discrete,
+    EnvSpec,
+    MultiDiscrete,
+    TensorEnvironment,
+    TimeStep,
+)
+from environment.spec_check import check_integer, check_spec, describe
 
 _MEMBERS = ("spec", "reset_uniforms", "step_uniforms", "reset", "observe", "step")
 _CHECKED_COPIES = 2
+_FAR = 10.0  # stands for infinity where a bound of a Box is tried
 
 
 class DeviceState(NamedTuple):
@@ -47,7 +57,7 @@ def uniforms_per_step(env: TensorEnvironment) -> int:
     return env.step_uniforms + env.reset_uniforms
 
 
-def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState, tf.Tensor]:
+def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState, Any]:
     """Begin an episode in every copy.
 
     Args:
@@ -55,7 +65,7 @@ def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState,
         uniforms: [E, reset_uniforms] draws from [0, 1).
 
     Returns:
-        The state, and the first observations [E, *obs].
+        The state, and the first observations [E, *obs], a dict of them where the spec's is.
     """
     env_state = env.reset(uniforms)
     copies = tf.shape(uniforms)[0] if uniforms.shape[0] is None else uniforms.shape[0]
@@ -74,7 +84,8 @@ def step_and_reset(
     Args:
         env: The environment.
         state: What `reset_all` or the previous step returned.
-        action: [E] int32 in [0, num_actions). Not checked here: validate where actions enter.
+        action: As `env.spec.action` says: [E] or [E, D] int32, or [E, D] float32. Not checked
+            here: validate where actions enter.
         uniforms: [E, uniforms_per_step(env)] draws from [0, 1); those of the step come first.
 
     Returns:
@@ -94,20 +105,28 @@ def step_and_reset(
     )
     # Shapes that an environment's ops lost (a sign, a numpy_function) would end a while loop.
     env_state = tf.nest.map_structure(_shaped_like, env_state, state.env)
-    obs_shape = [*elapsed.shape, *env.spec.obs.shape]
     next_state = DeviceState(
         env_state,
         tf.where(ended, 0, elapsed),
         tf.where(ended, 0.0, episode_return),
     )
     time_step = TimeStep(
-        obs=tf.ensure_shape(env.observe(env_state), obs_shape),
+        obs=_observed(env, env_state, elapsed),
         reward=reward,
         terminated=terminated,
         truncated=truncated,
-        next_obs=tf.ensure_shape(env.observe(stepped), obs_shape),
+        next_obs=_observed(env, stepped, elapsed),
     )
     return next_state, time_step, EpisodeEnd(ended, episode_return, elapsed)
+
+
+def _observed(env: TensorEnvironment, env_state: Any, per_copy: tf.Tensor) -> Any:
+    """Observations of a state, with the shapes that the spec promises."""
+    return tf.nest.map_structure(
+        lambda spec, value: tf.ensure_shape(value, [*per_copy.shape, *spec.shape]),
+        env.spec.obs,
+        env.observe(env_state),
+    )
 
 
 def _shaped_like(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
@@ -116,6 +135,9 @@ def _shaped_like(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
 
 def check_environment(env: TensorEnvironment) -> None:
     """Run reset, observe and step once, eagerly, and refuse what the loops could not use.
+
+    The step is taken with the extreme actions: the first and the last of those that are allowed,
+    of several kinds together, or the lower and the upper bounds.
 
     Args:
         env: Somebody's tensor environment.
@@ -137,14 +159,15 @@ def check_environment(env: TensorEnvironment) -> None:
                 "pure function of its argument, or runs cannot be repeated: use the uniforms it "
                 "receives (reset_uniforms of them per copy) instead of drawing random numbers."
             )
-    _check_observation(name, spec, env.observe(first))
+    obs = env.observe(first)
+    _check_observation(name, spec, obs)
 
-    action = tf.constant([0, spec.num_actions - 1], tf.int32)
+    action = _extreme_actions(spec, obs)
     draws = tf.constant(rng.random((_CHECKED_COPIES, env.step_uniforms)), tf.float32)
     outcome = env.step(first, action, draws)
     if not isinstance(outcome, tuple) or len(outcome) != 3:
         raise ValueError(
-            f"{name}.step() returned {_describe(outcome)}, expected a tuple of three: next "
+            f"{name}.step() returned {describe(outcome)}, expected a tuple of three: next "
             "state, reward [E] and terminated [E]. Truncation is not the environment's task: "
             "set spec.max_episode_steps."
         )
@@ -175,24 +198,9 @@ def _check_members(env: TensorEnvironment) -> str:
         if not callable(getattr(env, member)):
             raise TypeError(f"{kind}.{member} is {getattr(env, member)!r}, expected a method.")
     for member in ("reset_uniforms", "step_uniforms"):
-        _check_integer(f"{kind}.{member}", getattr(env, member), least=0)
-    spec = env.spec
-    if not isinstance(spec, EnvSpec):
-        raise TypeError(f"{kind}.spec is {_describe(spec)}, expected an EnvSpec.")
-    if not isinstance(spec.obs, tf.TensorSpec) or not spec.obs.shape.is_fully_defined():
-        raise TypeError(
-            f"{kind}.spec.obs is {spec.obs!r}, expected a tf.TensorSpec whose every axis is "
-            "known, without the batch axis."
-        )
-    _check_integer(f"{kind}.spec.action.count", spec.action.count, least=1)
-    if spec.max_episode_steps is not None:
-        _check_integer(f"{kind}.spec.max_episode_steps", spec.max_episode_steps, least=1)
+        check_integer(f"{kind}.{member}", getattr(env, member), least=0)
+    check_spec(f"{kind}.spec", env.spec)
     return kind
-
-
-def _check_integer(what: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise TypeError(f"{what} is {value!r}, expected an integer of at least {least}.")
 
 
 def _check_state(name: str, method: str, state: Any, like: Any) -> None:
@@ -202,7 +210,7 @@ def _check_state(name: str, method: str, state: Any, like: Any) -> None:
         rows = leaf.shape[0] if tf.is_tensor(leaf) and leaf.shape.rank else None
         if rows != _CHECKED_COPIES:
             raise ValueError(
-                f"the state from {name}.{method} holds {_describe(leaf)}, expected only tensors "
+                f"the state from {name}.{method} holds {describe(leaf)}, expected only tensors "
                 f"[E, ...], here with {_CHECKED_COPIES} rows, one per copy."
             )
     form = [(leaf.shape.as_list(), leaf.dtype) for leaf in leaves]
@@ -222,14 +230,65 @@ def _check_state(name: str, method: str, state: Any, like: Any) -> None:
 
 def _check_observation(name: str, spec: EnvSpec, obs: Any) -> None:
     what = f"{name}.observe()"
-    _check_tensor(what, obs, (_CHECKED_COPIES, *spec.obs.shape.as_list()), spec.obs.dtype)
-    _check_finite(what, obs)
+    if not isinstance(spec.obs, dict):
+        _check_entry(what, spec.obs, obs)
+        return
+    if not isinstance(obs, dict) or set(obs) != set(spec.obs):
+        found = f"a dict of {list(obs)}" if isinstance(obs, dict) else describe(obs)
+        raise ValueError(
+            f"{what} is {found}, expected a dict of {list(spec.obs)}, the entries of spec.obs."
+        )
+    for entry, entry_spec in spec.obs.items():
+        _check_entry(f"{what}[{entry!r}]", entry_spec, obs[entry])
+    if spec.masked:
+        _check_mask(f"{what}[{ACTION_MASK!r}]", spec.action, obs[ACTION_MASK].numpy())
+
+
+def _check_entry(what: str, spec: tf.TensorSpec, value: Any) -> None:
+    _check_tensor(what, value, (_CHECKED_COPIES, *spec.shape.as_list()), spec.dtype)
+    _check_finite(what, value)
+
+
+def _check_mask(what: str, action: ActionSpace, mask: np.ndarray) -> None:
+    for kind, allowed in enumerate(_kinds(action, mask)):
+        empty = np.flatnonzero(~allowed.any(axis=1))
+        if empty.size:
+            where = f" of kind {kind}" if isinstance(action, MultiDiscrete) else ""
+            raise ValueError(
+                f"{what} allows no action{where} in row {empty[0]}: "
+                f"{mask[empty[0]].tolist()}, expected at "
+                "least one True, or the agent has nothing to choose from. Where the choice does "
+                "not matter, as after the end of an episode, allow any."
+            )
+
+
+def _kinds(action: ActionSpace, mask: np.ndarray) -> list[np.ndarray]:
+    """The masks of the single kinds, [E, count] each."""
+    counts = action.counts if isinstance(action, MultiDiscrete) else (mask.shape[1],)
+    return np.split(mask, np.cumsum(counts)[:-1], axis=1)
+
+
+def _extreme_actions(spec: EnvSpec, obs: Any) -> tf.Tensor:
+    """The lowest action for the first copy, the highest for the second."""
+    action = spec.action
+    if isinstance(action, Box):
+        low, high = np.array(action.low, np.float32), np.array(action.high, np.float32)
+        lowest = np.where(np.isfinite(low), low, np.minimum(high, 0.0) - _FAR)
+        highest = np.where(np.isfinite(high), high, np.maximum(low, 0.0) + _FAR)
+        return tf.constant(np.stack([lowest, highest]), tf.float32)
+    everything = np.ones((_CHECKED_COPIES, spec.num_actions), bool)
+    mask = obs[ACTION_MASK].numpy() if spec.masked else everything
+    ends = [
+        (np.argmax(allowed[0]), np.flatnonzero(allowed[1])[-1]) for allowed in _kinds(action, mask)
+    ]
+    chosen = tf.constant(np.transpose(ends), tf.int32)
+    return chosen[:, 0] if isinstance(action, Discrete) else chosen
 
 
 def _check_tensor(what: str, value: Any, shape: tuple[Any, ...], dtype: tf.DType) -> None:
     if not tf.is_tensor(value) or tuple(value.shape) != shape or value.dtype != dtype:
         raise ValueError(
-            f"{what} is {_describe(value)}, expected a {dtype.name} tensor of shape {shape} "
+            f"{what} is {describe(value)}, expected a {dtype.name} tensor of shape {shape} "
             f"for {shape[0]} copies."
         )
 
@@ -237,9 +296,3 @@ def _check_tensor(what: str, value: Any, shape: tuple[Any, ...], dtype: tf.DType
 def _check_finite(what: str, value: tf.Tensor) -> None:
     if value.dtype.is_floating and not np.isfinite(value.numpy()).all():
         raise ValueError(f"{what} is not finite: {value.numpy().tolist()}.")
-
-
-def _describe(value: Any) -> str:
-    if tf.is_tensor(value):
-        return f"a {value.dtype.name} tensor of shape {tuple(value.shape)}"
-    return f"{value!r} ({type(value).__name__})"

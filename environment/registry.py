@@ -7,10 +7,19 @@ from collections.abc import Callable
 from environment.acrobot import Acrobot
 from environment.cartpole import CartPole
 from environment.mountain_car import MountainCar
+from environment.mountain_car_continuous import MountainCarContinuous
+from environment.pendulum import Pendulum
 from environment.probe import PROBES
 from environment.spec import TensorEnvironment
 
-_CLASSES: tuple[Callable[[], TensorEnvironment], ...] = (CartPole, Acrobot, MountainCar, *PROBES)
+_CLASSES: tuple[Callable[[], TensorEnvironment], ...] = (
+    CartPole,
+    Acrobot,
+    MountainCar,
+    MountainCarContinuous,
+    Pendulum,
+    *PROBES,
+)
 
 TENSOR_ENVIRONMENTS: dict[str, Callable[[], TensorEnvironment]] = {
     make().spec.name: make for make in _CLASSES

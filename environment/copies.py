@@ -10,9 +10,10 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
+from environment.actions import ActionForm
 from environment.faults import EnvironmentFault
 from environment.host_step import HostStep
-from environment.spaces import ObservationForm, all_finite, discrete_actions, host_spec
+from environment.spaces import all_finite, host_spec, observation_form
 
 
 class HostCopies:
@@ -41,8 +42,8 @@ class HostCopies:
         time_limit: int | None = None,
         owned: bool = True,
     ):
-        self._form = ObservationForm(envs[0].observation_space, name)
-        num_actions, self._first_action = discrete_actions(envs[0].action_space, name)
+        self._actions = ActionForm(envs[0].action_space, name)
+        self._form = observation_form(envs[0].observation_space, name, self._actions.space)
         for copy, env in enumerate(envs):
             spaces = (env.observation_space, env.action_space)
             if spaces != (envs[0].observation_space, envs[0].action_space):
@@ -50,39 +51,42 @@ class HostCopies:
                     f"copy {copy} of {name} has the spaces {spaces}, copy 0 has "
                     f"{(envs[0].observation_space, envs[0].action_space)}. The copies must agree."
                 )
-        self.spec = host_spec(name, self._form, num_actions, registered)
+        self.spec = host_spec(name, self._form, self._actions.space, registered)
         self.num_envs = len(envs)
         self._obs_shape = (self.num_envs, *self._form.shape)
         self._envs, self._owned = list(envs), owned
         self._seeds: Sequence[int | None] = list(seeds)
         self._time_limit = -1 if time_limit is None else time_limit  # -1: no length reaches it
         self._steppers: list[Any] = []
+        self._begun: HostStep | None = None
         self._lengths: list[int] = []
         self._returns: list[float] = []
         self._no, self._yes = (_constant(value, self.num_envs) for value in (False, True))
         self._no_return = _constant(np.float32(0), self.num_envs)
         self._no_length = _constant(np.int32(0), self.num_envs)
 
-    def reset(self) -> np.ndarray:
-        """Begin an episode in every copy; the observations [E, *obs]."""
+    def reset(self) -> Any:
+        """Begin an episode in every copy; the observations [E, *obs], or a dict of them."""
+        if self._begun is not None:
+            raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         self._lengths, self._returns = [0] * self.num_envs, [0.0] * self.num_envs
         obs = np.stack([self._first_obs(copy) for copy in range(self.num_envs)])
         self._seeds = [None] * self.num_envs
         self._steppers = [env.step for env in self._envs]
-        return obs
+        return self._form.presented(obs)
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Step every copy with its `action`, [E] integers in [0, num_actions)."""
-        actions = action.tolist()
-        if len(actions) != len(self._steppers):
-            self._refuse_step(actions)
-        form, first_action, limit = self._form, self._first_action, self._time_limit
-        lengths, returns, ready_shape = self._lengths, self._returns, form.ready_shape
+        """Step every copy with its `action`, [E] or [E, D] as the spec says."""
+        if len(action) != len(self._steppers):
+            self._refuse_step(len(action))
+        actions = self._actions.each(action)
+        form, limit, lengths, returns = self._form, self._time_limit, self._lengths, self._returns
+        ready_shape = form.ready_shape
         next_obs = np.empty(self._obs_shape, form.dtype)
         rewards, ends, copy = np.empty(self.num_envs, np.float32), [], -1
         try:
             for copy, step in enumerate(self._steppers):
-                raw, reward, terminated, truncated, _ = step(actions[copy] + first_action)
+                raw, reward, terminated, truncated, _ = step(actions[copy])
                 if type(raw) is not np.ndarray or raw.shape != ready_shape:
                     raw = form.encoded(raw)
                 next_obs[copy] = raw
@@ -95,14 +99,30 @@ class HostCopies:
                     ends.append((copy, bool(terminated), bool(truncated or length == limit)))
         except Exception as error:
             self._report(copy, error, "step()")
-        if not all_finite(next_obs):
-            self._report_not_finite(next_obs)
+        if not form.plain:
+            form.allow_all(next_obs, [copy for copy, _, _ in ends])
+            self._check(next_obs)
+        elif not all_finite(next_obs):
+            self._check(next_obs)
         if ends:
             return self._step_with_resets(next_obs, rewards, ends)
-        no = self._no
+        seen, no = next_obs if form.plain else form.presented(next_obs), self._no
         return HostStep(
-            next_obs, rewards, no, no, next_obs, self._yes, no, self._no_return, self._no_length
+            seen, rewards, no, no, seen, self._yes, no, self._no_return, self._no_length
         )
+
+    def begin_step(self, action: np.ndarray) -> None:
+        """Step every copy with its `action`: all the work is done here."""
+        if self._begun is not None:
+            raise ValueError(f"{self.spec.name}: begin_step() twice, without a finish_step().")
+        self._begun = self.step(action)
+
+    def finish_step(self) -> HostStep:
+        """The step that was begun."""
+        if self._begun is None:
+            raise ValueError(f"{self.spec.name}: finish_step() without a begin_step().")
+        step, self._begun = self._begun, None
+        return step
 
     def close(self) -> None:
         """Close the copies, unless they were given ready-made."""
@@ -123,11 +143,11 @@ class HostCopies:
             self._returns[copy], self._lengths[copy] = 0.0, 0
             obs[copy] = self._first_obs(copy)
         return HostStep(
-            obs,
+            self._form.presented(obs),
             reward,
             terminated,
             truncated,
-            next_obs,
+            self._form.presented(next_obs),
             self._yes,
             ended,
             episode_return,
@@ -140,9 +160,14 @@ class HostCopies:
             obs = self._form.encoded(raw)
         except Exception as error:
             self._report(copy, error, "reset()")
-        if not all_finite(obs):
-            self._report_not_finite(obs[np.newaxis], copy, "reset()")
+        self._check(obs[np.newaxis], copy, "reset()")
         return obs
+
+    def _check(self, rows: np.ndarray, first: int = 0, method: str = "step()") -> None:
+        """Report what no agent could use in the rows of the copies from `first` on."""
+        found = self._form.fault_in(rows)
+        if found is not None:
+            self._report(first + found[0], found[1], method)
 
     def _report(self, copy: int, error: Exception, method: str) -> NoReturn:
         where = f"(copy {copy} of {self.num_envs}, after {self._lengths[copy]} steps of an episode)"
@@ -152,20 +177,10 @@ class HostCopies:
             f"{self.spec.name} raised {type(error).__name__} in {method} {where}: {error}"
         ) from error
 
-    def _report_not_finite(
-        self, obs: np.ndarray, copy: int | None = None, method: str = "step()"
-    ) -> NoReturn:
-        bad = int(np.argmin(np.isfinite(obs).reshape(len(obs), -1).all(axis=1)))
-        fault = EnvironmentFault(
-            f"{self.spec.name} returned an observation with NaN or infinite numbers: "
-            f"{np.array2string(obs[bad], threshold=20)}."
-        )
-        self._report(bad if copy is None else copy, fault, method)
-
-    def _refuse_step(self, actions: list[Any]) -> NoReturn:
+    def _refuse_step(self, actions: int) -> NoReturn:
         if not self._steppers:
             raise ValueError(f"{self.spec.name} was stepped before reset(): call reset() first.")
-        raise ValueError(f"step() got {len(actions)} actions for {self.num_envs} copies.")
+        raise ValueError(f"step() got {actions} actions for {self.num_envs} copies.")
 
 
 def _constant(value: Any, count: int) -> np.ndarray:

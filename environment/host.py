@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -18,12 +19,22 @@ from environment.host_step import HostEnv, HostStep
 from environment.spec import TensorEnvironment
 from environment.vectors import HostVector
 
-__all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env"]
+__all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
 
 _WANTED = (
     "a Gymnasium id, a gymnasium.Env, a gymnasium.vector.VectorEnv or a function without "
     "arguments that makes one of the two"
 )
+
+
+class _Wanted(NamedTuple):
+    """What the caller asked for, beside the environment."""
+
+    num_envs: int | None
+    groups: int
+    seed: int
+    async_envs: bool
+    masks: bool
 
 
 def make_host_env(
@@ -32,6 +43,7 @@ def make_host_env(
     *,
     seed: int = 0,
     async_envs: bool = False,
+    masks: bool = False,
 ) -> HostEnv:
     """Environment copies on the host, whatever they are made from.
 
@@ -42,6 +54,10 @@ def make_host_env(
         seed: Each copy's own seed follows from this one.
         async_envs: Step every copy in a process of its own, which pays for slow environments. The
             processes are not forked: a script needs `if __name__ == "__main__":`.
+        masks: Look for the environment's word on which actions are allowed, in a method
+            `action_masks()` or else in `info["action_mask"]`, and make it the entry `action_mask`
+            of the observations. To see the info, one copy is reset once more than otherwise. An
+            `action_mask` that is in a Dict observation already is taken in any case.
 
     Returns:
         The copies; `close()` ends those that were made here.
@@ -50,14 +66,44 @@ def make_host_env(
         ValueError: The arguments do not fit, or a space is not supported.
         EnvironmentFault: The environment cannot be made.
     """
+    return make_host_groups(env, num_envs, 1, seed=seed, async_envs=async_envs, masks=masks)[0]
+
+
+def make_host_groups(
+    env: str | gymnasium.Env | VectorEnv | Callable[[], Any],
+    num_envs: int | None = None,
+    groups: int = 2,
+    *,
+    seed: int = 0,
+    async_envs: bool = False,
+    masks: bool = False,
+) -> list[HostEnv]:
+    """The copies of `make_host_env` in groups, of which one can step while another is acted for.
+
+    A copy has the same seed as in one group. Only copies in processes of their own gain by being
+    stepped apart, so without `async_envs`, and of a vector environment, there is one group.
+
+    Args:
+        env: As for `make_host_env`.
+        num_envs: Copies in all groups together.
+        groups: Most groups to make; there are fewer where the copies could not be shared out
+            equally among so many.
+        seed: Each copy's own seed follows from this one.
+        async_envs: Whether every copy has a process of its own.
+        masks: Whether to look for action masks.
+
+    Returns:
+        The groups, each of equally many copies, in the order of the copies.
+    """
     if num_envs is not None and (not isinstance(num_envs, int) or num_envs < 1):
         raise ValueError(f"num_envs is {num_envs!r}, expected an integer of at least 1.")
+    wanted = _Wanted(num_envs, groups, seed, async_envs, masks)
     if isinstance(env, str):
-        return _from_id(env, num_envs or 1, seed, async_envs)
+        return _from_id(env, wanted)
     if isinstance(env, VectorEnv | gymnasium.Env):
-        return _from_instance(env, num_envs, seed, async_envs)
+        return [_from_instance(env, wanted)]
     if callable(env):
-        return _from_factory(env, num_envs, seed, async_envs)
+        return _from_factory(env, wanted)
     if isinstance(env, TensorEnvironment):
         raise ValueError(
             f"{env.spec.name} is written in tensor code, and so runs in the device loop only; "
@@ -66,55 +112,51 @@ def make_host_env(
     raise ValueError(f"env is {env!r}, a {type(env).__name__}; expected {_WANTED}.")
 
 
-def _from_id(name: str, num_envs: int, seed: int, async_envs: bool) -> HostEnv:
+def _from_id(name: str, wanted: _Wanted) -> list[HostEnv]:
     spec = found_spec(name)
-    if async_envs:
-        made(spec).close()  # says what is missing in words of its own
+    if wanted.async_envs:
+        first = made(spec)  # says what is missing in words of its own
         make = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-        return _in_processes(make, spec.id, spec, num_envs, seed)
+        return _in_processes(make, first, spec.id, wanted)
     envs, limit = [], None
-    for _ in range(num_envs):
+    for _ in range(wanted.num_envs or 1):
         env, limit = _without_time_limit(made(spec))
         envs.append(env)
-    return HostCopies(envs, spec.id, spec, _seeds(seed, num_envs), time_limit=limit)
+    return [_of_copies(envs, spec.id, spec, wanted, time_limit=limit)]
 
 
-def _from_instance(
-    env: gymnasium.Env | VectorEnv, num_envs: int | None, seed: int, async_envs: bool
-) -> HostEnv:
+def _from_instance(env: gymnasium.Env | VectorEnv, wanted: _Wanted) -> HostEnv:
     name = _name(env)
-    if async_envs:
+    if wanted.async_envs:
         raise ValueError(
             f"async_envs needs to make {name} in other processes, which the one that was given "
             "cannot move to. What works: a function that makes it, as in env=lambda: MyEnv()."
         )
     if isinstance(env, VectorEnv):
-        return _of_vector(env, name, num_envs, seed, owned=False)
-    if num_envs not in (None, 1):
+        return _of_vector(env, name, wanted, owned=False)
+    if wanted.num_envs not in (None, 1):
         raise ValueError(
-            f"num_envs is {num_envs}, but {name} is one environment, which cannot be multiplied. "
-            "What works: a function that makes it, as in env=lambda: MyEnv(), or num_envs=1."
+            f"num_envs is {wanted.num_envs}, but {name} is one environment, which cannot be "
+            "multiplied. What works: a function that makes it, as in env=lambda: MyEnv(), or "
+            "num_envs=1."
         )
-    return _of_copies([env], name, seed, owned=False)
+    return _of_copies([env], name, env.spec, wanted, owned=False)
 
 
-def _from_factory(
-    make: Callable[[], Any], num_envs: int | None, seed: int, async_envs: bool
-) -> HostEnv:
+def _from_factory(make: Callable[[], Any], wanted: _Wanted) -> list[HostEnv]:
     first = _called(make)
     name = _name(first)
     if isinstance(first, VectorEnv):
-        return _of_vector(first, name, num_envs, seed, owned=True)
-    if async_envs:
-        first.close()
-        return _in_processes(make, name, first.spec, num_envs or 1, seed)
-    envs = [first, *(_called(make) for _ in range((num_envs or 1) - 1))]
+        return [_of_vector(first, name, wanted, owned=True)]
+    if wanted.async_envs:
+        return _in_processes(make, first, name, wanted)
+    envs = [first, *(_called(make) for _ in range((wanted.num_envs or 1) - 1))]
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError(
-            f"the function given as env returned the same {name} twice; for num_envs={num_envs} "
-            "it must make a new one at every call."
+            f"the function given as env returned the same {name} twice; for "
+            f"num_envs={wanted.num_envs} it must make a new one at every call."
         )
-    return _of_copies(envs, name, seed, owned=True)
+    return [_of_copies(envs, name, first.spec, wanted)]
 
 
 def _called(make: Callable[[], Any]) -> Any:
@@ -132,44 +174,65 @@ def _called(make: Callable[[], Any]) -> Any:
     return env
 
 
-def _of_copies(envs: list[gymnasium.Env], name: str, seed: int, *, owned: bool) -> HostCopies:
-    return HostCopies(envs, name, envs[0].spec, _seeds(seed, len(envs)), owned=owned)
+def _of_copies(
+    envs: list[gymnasium.Env],
+    name: str,
+    registered: RegisteredSpec | None,
+    wanted: _Wanted,
+    *,
+    time_limit: int | None = None,
+    owned: bool = True,
+) -> HostCopies:
+    seeds = _seeds(wanted.seed, len(envs))
+    return HostCopies(envs, name, registered, seeds, time_limit=time_limit, owned=owned)
 
 
-def _of_vector(
-    env: VectorEnv, name: str, num_envs: int | None, seed: int, *, owned: bool
-) -> HostVector:
-    if num_envs not in (None, env.num_envs):
+def _of_vector(env: VectorEnv, name: str, wanted: _Wanted, *, owned: bool) -> HostVector:
+    if wanted.num_envs not in (None, env.num_envs):
         raise ValueError(
-            f"num_envs is {num_envs}, but the vector environment {name} has {env.num_envs} "
-            f"copies. What works: num_envs={env.num_envs}, or a vector environment of {num_envs}."
+            f"num_envs is {wanted.num_envs}, but the vector environment {name} has {env.num_envs} "
+            f"copies. What works: num_envs={env.num_envs}, or a vector environment of "
+            f"{wanted.num_envs}."
         )
-    return HostVector(env, name, _registered(env), _seeds(seed, env.num_envs), owned=owned)
+    return HostVector(env, name, _registered(env), _seeds(wanted.seed, env.num_envs), owned=owned)
 
 
 def _in_processes(
-    make: Callable[[], gymnasium.Env],
-    name: str,
-    registered: RegisteredSpec | None,
-    num_envs: int,
-    seed: int,
-) -> HostVector:
+    make: Callable[[], gymnasium.Env], first: gymnasium.Env, name: str, wanted: _Wanted
+) -> list[HostEnv]:
+    """Groups of copies with a process each; `first` only shows what they will be like."""
+    registered = first.spec
+    first.close()
+    seeds = _seeds(wanted.seed, wanted.num_envs or 1)
+    groups = next(count for count in range(wanted.groups, 0, -1) if len(seeds) % count == 0)
+    size, made_here = len(seeds) // groups, []
+    try:
+        for start in range(0, len(seeds), size):
+            env = _processes(make, name, size)
+            made_here.append(HostVector(env, name, registered, seeds[start : start + size]))
+    except BaseException:
+        for host_env in made_here:
+            host_env.close()
+        raise
+    return made_here
+
+
+def _processes(make: Callable[[], gymnasium.Env], name: str, count: int) -> AsyncVectorEnv:
     """One process per copy; not forked, because TensorFlow's threads do not survive a fork."""
 
     def make_copying() -> gymnasium.Env:
         # Gymnasium resets before it copies: of an environment that overwrites one array, the last
         # observation would be lost. A local function, so that the process loads no TensorFlow.
-        return gymnasium.wrappers.TransformObservation(make(), np.copy, None)
+        return gymnasium.wrappers.TransformObservation(make(), copy.deepcopy, None)
 
     try:
-        env = AsyncVectorEnv(
-            [make_copying] * num_envs, context="forkserver", autoreset_mode=AutoresetMode.SAME_STEP
+        return AsyncVectorEnv(
+            [make_copying] * count, context="forkserver", autoreset_mode=AutoresetMode.SAME_STEP
         )
     except Exception as error:
         raise EnvironmentFault(
             f"{name} cannot run in processes of its own, {type(error).__name__}: {error}"
         ) from error
-    return HostVector(env, name, registered, _seeds(seed, num_envs))
 
 
 def _seeds(seed: int, count: int) -> list[int]:

@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from environment.actions import ActionForm
 from environment.faults import EnvironmentFault
 from environment.host_step import HostStep
-from environment.spaces import ObservationForm, all_finite, discrete_actions, host_spec
+from environment.spaces import host_spec, observation_form
 
 
 class HostVector:
@@ -44,19 +45,25 @@ class HostVector:
         *,
         owned: bool = True,
     ):
-        self._form = ObservationForm(env.single_observation_space, name)
-        num_actions, self._first_action = discrete_actions(env.single_action_space, name)
-        self._mode = _autoreset_mode(env, name)
-        self.spec = host_spec(name, self._form, num_actions, registered)
+        self._actions = ActionForm(env.single_action_space, name)
+        self._form = observation_form(env.single_observation_space, name, self._actions.space)
+        self._mode = autoreset_mode(env, name)
+        self.spec = host_spec(name, self._form, self._actions.space, registered)
         self.num_envs = env.num_envs
         self._env, self._owned = env, owned
         takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seed: Any = list(seeds) if takes_many else seeds[0]
+        # A subclass that overrides step() means it to be called.
+        self._splits = getattr(type(env), "step", None) is AsyncVectorEnv.step
+        self._outcome: Any = None  # of the step that was begun, where it was not split
+        self._begun = False
         self._steps = 0
         self._resetting: np.ndarray | None = None
 
-    def reset(self) -> np.ndarray:
-        """Begin an episode in every copy; the observations [E, *obs]."""
+    def reset(self) -> Any:
+        """Begin an episode in every copy; the observations [E, *obs], or a dict of them."""
+        if self._begun:
+            raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         try:
             raw, _ = self._env.reset(seed=self._seed)
         except Exception as error:
@@ -65,16 +72,41 @@ class HostVector:
         self._resetting = np.zeros(self.num_envs, bool)
         self._lengths = np.zeros(self.num_envs, np.int32)
         self._returns = np.zeros(self.num_envs, np.float32)
-        return self._observed(raw, "reset()")
+        obs = self._encoded(raw, "reset()")
+        self._check(obs, "reset()")
+        return self._form.presented(obs)
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Step every copy with its `action`, [E] integers in [0, num_actions)."""
+        """Step every copy with its `action`, [E] or [E, D] as the spec says."""
+        self.begin_step(action)
+        return self.finish_step()
+
+    def begin_step(self, action: np.ndarray) -> None:
+        """Give every copy its `action`; Gymnasium's processes then work by themselves."""
         if self._resetting is None:
             raise ValueError(f"{self.spec.name} was stepped before reset(): call reset() first.")
+        if self._begun:
+            raise ValueError(f"{self.spec.name}: begin_step() twice, without a finish_step().")
         if len(action) != self.num_envs:
             raise ValueError(f"step() got {len(action)} actions for {self.num_envs} copies.")
+        actions = self._actions.batch(action)
         try:
-            raw, reward, terminated, truncated, info = self._env.step(action + self._first_action)
+            if self._splits:
+                self._env.step_async(actions)
+            else:
+                self._outcome = self._env.step(actions)
+        except Exception as error:
+            self._report(error, "step()")
+        self._begun = True
+
+    def finish_step(self) -> HostStep:
+        """Wait for the step that was begun, and begin new episodes where one ended."""
+        if not self._begun or self._resetting is None:
+            raise ValueError(f"{self.spec.name}: finish_step() without a begin_step().")
+        self._begun = False
+        try:
+            outcome = self._env.step_wait() if self._splits else self._outcome
+            raw, reward, terminated, truncated, info = outcome
         except Exception as error:
             self._report(error, "step()")
         self._steps += 1
@@ -87,12 +119,16 @@ class HostVector:
         self._lengths += valid
         episode_return, episode_length = self._returns, self._lengths
 
-        obs = next_obs = self._observed(raw, "step()")
+        obs = self._encoded(raw, "step()")
+        if self._mode is not AutoresetMode.SAME_STEP:
+            self._form.allow_all(obs, ended)
+        self._check(obs, "step()")
         if ended.any():
             self._returns = np.where(ended, np.float32(0.0), episode_return)
             self._lengths = np.where(ended, np.int32(0), episode_length)
             obs, next_obs = self._around_the_end(obs, ended, info)
         else:
+            obs = next_obs = self._form.presented(obs)
             episode_return, episode_length = episode_return.copy(), episode_length.copy()
         self._resetting = ended if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(ended)
         return HostStep(
@@ -114,17 +150,21 @@ class HostVector:
 
     def _around_the_end(
         self, obs: np.ndarray, ended: np.ndarray, info: dict[str, Any]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Any, Any]:
         """What to act on next and what the step led to, from what it returned."""
+        presented = self._form.presented
         if self._mode is AutoresetMode.NEXT_STEP:
-            return obs, obs
+            last = presented(obs)
+            return last, last
         if self._mode is AutoresetMode.DISABLED:
             try:
                 raw, _ = self._env.reset(options={"reset_mask": ended.copy()})
             except Exception as error:
                 self._report(error, "reset()")
-            fresh = self._observed(raw, "reset()")
-            return np.where(_aligned(ended, obs), fresh, obs), obs
+            fresh = obs.copy()
+            fresh[ended] = self._encoded(raw, "reset()")[ended]
+            self._check(fresh, "reset()")
+            return presented(fresh), presented(obs)
         if "final_obs" not in info:
             raise EnvironmentFault(
                 f"{self.spec.name} ended an episode without info['final_obs'], which its "
@@ -132,18 +172,20 @@ class HostVector:
                 "the value after a time limit."
             )
         next_obs = obs.copy()
-        for copy in np.flatnonzero(ended):
-            next_obs[copy] = self._form.encoded(info["final_obs"][copy])
-        self._check_finite(next_obs, "step()")
-        return obs, next_obs
-
-    def _observed(self, raw: Any, method: str) -> np.ndarray:
         try:
-            obs = self._form.encoded(raw, self.num_envs)
+            for copy in np.flatnonzero(ended):
+                next_obs[copy] = self._form.encoded(info["final_obs"][copy])
+        except EnvironmentFault as fault:
+            self._report(fault, "step()")
+        self._form.allow_all(next_obs, ended)
+        self._check(next_obs, "step()")
+        return presented(obs), presented(next_obs)
+
+    def _encoded(self, raw: Any, method: str) -> np.ndarray:
+        try:
+            return self._form.encoded(raw, self.num_envs)
         except EnvironmentFault as fault:
             self._report(fault, method)
-        self._check_finite(obs, method)
-        return obs
 
     def _rewards(self, reward: Any) -> np.ndarray:
         reward = np.asarray(reward, np.float32)
@@ -157,14 +199,11 @@ class HostVector:
             )
         return reward
 
-    def _check_finite(self, obs: np.ndarray, method: str) -> None:
-        if not all_finite(obs):
-            copy = int(np.argmin(np.isfinite(obs).reshape(self.num_envs, -1).all(axis=1)))
-            fault = EnvironmentFault(
-                f"{self.spec.name} returned an observation with NaN or infinite numbers for copy "
-                f"{copy} of {self.num_envs}: {np.array2string(obs[copy], threshold=20)}."
-            )
-            self._report(fault, method)
+    def _check(self, rows: np.ndarray, method: str) -> None:
+        """Report what no agent could use in the rows [E] of all copies."""
+        found = self._form.fault_in(rows)
+        if found is not None:
+            self._report(EnvironmentFault(f"{found[1]} That is copy {found[0]}."), method)
 
     def _report(self, error: Exception, method: str) -> NoReturn:
         where = f"(a vector of {self.num_envs} copies, after {self._steps} steps)"
@@ -175,7 +214,8 @@ class HostVector:
         ) from error
 
 
-def _autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:
+def autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:
+    """What a vector environment declares to do at an episode's end."""
     declared = env.metadata.get("autoreset_mode")
     try:
         return AutoresetMode(declared)
@@ -186,7 +226,3 @@ def _autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:
             "metadata['autoreset_mode']. Without it nobody knows which observation follows an "
             "episode's end."
         ) from None
-
-
-def _aligned(mask: np.ndarray, like: np.ndarray) -> np.ndarray:
-    return mask.reshape(-1, *[1] * (like.ndim - 1))

@@ -6,9 +6,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from environment.actions import ActionForm
 from environment.faults import EnvironmentFault
 from environment.host import make_host_env
-from environment.spaces import ObservationForm, all_finite, discrete_actions
+from environment.spaces import ObservationForm, all_finite
+from environment.spec import Box, Discrete, MultiDiscrete
 
 
 class Shown(gymnasium.Env):
@@ -28,7 +30,7 @@ class Shown(gymnasium.Env):
 
     def step(self, action):
         assert self.action_space.contains(action)
-        self.actions.append(int(action))
+        self.actions.append(np.copy(action))
         return self.next(), 0.0, self.index % 3 == 2, False, {}
 
 
@@ -45,9 +47,21 @@ KINDS = {
     "image": (box((2, 4, 3), np.uint8, 0, 255), [IMAGE, 255 - IMAGE], (2, 4, 3), "uint8"),
     "scalar": (box((), np.float32), [np.float32(3.5)], (1,), "float32"),
     "discrete": (spaces.Discrete(4, start=2), [2, np.int64(5), np.array(3)], (4,), "float32"),
+    "kinds": (spaces.MultiDiscrete([2, 3], start=[0, 4]), [np.array([1, 4])], (5,), "float32"),
+    "table of kinds": (
+        spaces.MultiDiscrete([[2], [3]]),
+        [np.array([[1], [0]]), np.array([[0], [2]])],
+        (5,),
+        "float32",
+    ),
+    "bits": (spaces.MultiBinary((2, 2)), [np.array([[0, 1], [1, 1]], np.int8)], (2, 2), "float32"),
     "list": (box((2,), np.float32), [[0.5, 7.0]], (2,), "float32"),
 }
-ONE_HOT = {2: [1, 0, 0, 0], 3: [0, 1, 0, 0], 5: [0, 0, 0, 1]}
+ONE_HOT = {
+    "discrete": {(2,): [1, 0, 0, 0], (3,): [0, 1, 0, 0], (5,): [0, 0, 0, 1]},
+    "kinds": {(1, 4): [0, 1, 1, 0, 0]},
+    "table of kinds": {(1, 0): [0, 1, 1, 0, 0], (0, 2): [1, 0, 0, 0, 1]},
+}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -67,59 +81,126 @@ def test_observations_arrive_in_one_shape_and_dtype_with_their_values(name, mode
         assert step.next_obs.shape == (1, *shape) and step.next_obs.dtype == dtype
     for index, obs in enumerate(shown[:2]):
         expected = observations[index % len(observations)]
-        if name == "discrete":
-            expected = ONE_HOT[int(expected)]
+        if name in ONE_HOT:
+            expected = ONE_HOT[name][tuple(np.ravel(expected).tolist())]
         assert obs.shape == (1, *shape) and obs.dtype == dtype
         np.testing.assert_array_equal(obs[0], np.asarray(expected, dtype).reshape(shape))
 
 
-@pytest.mark.parametrize("vector", [False, True])
-def test_actions_begin_at_the_first_of_the_environments_own(vector):
-    shown = Shown(box((1,), np.float32), [np.zeros(1, np.float32)], spaces.Discrete(3, start=-1))
-    given = SyncVectorEnv([lambda: shown], autoreset_mode="SameStep") if vector else shown
+HALVES = spaces.Box(-0.5, 0.5, (2,), np.float32)
+ACTIONS = {  # space, what the agent chooses from, its actions, those that arrive
+    "discrete": (spaces.Discrete(3, start=-1), Discrete(3), [0, 2], [-1, 1]),
+    "kinds": (
+        spaces.MultiDiscrete([2, 3]),
+        MultiDiscrete((2, 3)),
+        [[1, 0], [0, 2]],
+        [[1, 0], [0, 2]],
+    ),
+    "kinds with a start": (
+        spaces.MultiDiscrete([2, 3], start=[4, -1]),
+        MultiDiscrete((2, 3)),
+        [[1, 0], [0, 2]],
+        [[5, -1], [4, 1]],
+    ),
+    "table of kinds": (
+        spaces.MultiDiscrete([[2], [3]], dtype=np.int32),
+        MultiDiscrete((2, 3)),
+        [[1, 2]],
+        [[[1], [2]]],
+    ),
+    "bits": (
+        spaces.MultiBinary((2, 2)),
+        MultiDiscrete((2,) * 4),
+        [[0, 1, 1, 1]],
+        [[[0, 1], [1, 1]]],
+    ),
+    "box": (HALVES, Box((-0.5, -0.5), (0.5, 0.5)), [[-0.5, 0.25]], [[-0.5, 0.25]]),
+    "box with axes": (
+        spaces.Box(np.array([[-1.0], [-np.inf]]), np.array([[2.0], [np.inf]]), dtype=np.float32),
+        Box((-1.0, -np.inf), (2.0, np.inf)),
+        [[2.0, 1e9]],
+        [[[2.0], [1e9]]],
+    ),
+    "scalar box": (spaces.Box(0, 1, (), np.float32), Box((0.0,), (1.0,)), [[0.5]], [0.5]),
+    "float16": (spaces.Box(-2, 2, (1,), np.float16), Box((-2.0,), (2.0,)), [[0.5]], [[0.5]]),
+    # 0.1 is no float32: the nearest one lies above it, and outside the space.
+    "float64": (spaces.Box(-0.1, 0.1, (1,), np.float64), Box((-0.1,), (0.1,)), [[0.1]], [[0.1]]),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
+def test_actions_arrive_in_their_space(name, mode):
+    space, agents, actions, arrive = ACTIONS[name]
+    shown = Shown(box((1,), np.float32), [np.zeros(1, np.float32)], space)
+    given = shown if mode is None else SyncVectorEnv([lambda: shown], autoreset_mode=mode)
     env = make_host_env(given)
     env.reset()
-    for action in (0, 1, 2):
-        env.step(np.array([action]))
-    assert env.spec.num_actions == 3 and shown.actions == [-1, 0, 1]
+    assert env.spec.action == agents
+    kind = np.float32 if isinstance(agents, Box) else np.int64
+    for action in actions:
+        env.step(np.array([action], kind))
+    np.testing.assert_array_equal(shown.actions, np.array(arrive, space.dtype))
+    assert {action.dtype for action in shown.actions if action.ndim} <= {np.dtype(space.dtype)}
+
+
+def test_an_environment_that_writes_into_its_action_does_not_write_into_the_agents():
+    class Writing(Shown):
+        def step(self, action):
+            action[:] = 0
+            return super().step(action)
+
+    env = make_host_env(Writing(HALVES, [np.zeros(2, np.float32)], HALVES))
+    env.reset()
+    action = np.full((1, 2), 0.25, np.float32)
+    env.step(action)
+    np.testing.assert_array_equal(action, [[0.25, 0.25]])
+
+
+@pytest.mark.parametrize("name", ["kinds", "box"])
+def test_actions_of_the_wrong_shape_are_refused(name):
+    space = ACTIONS[name][0]
+    env = make_host_env(lambda: Shown(HALVES, [np.zeros(2, np.float32)], space), 3)
+    env.reset()
+    for shape in [(3,), (3, 1), (3, 2, 1)]:
+        with pytest.raises(ValueError, match=r"got actions of shape .*, expected \[3, 2\]"):
+            env.step(np.zeros(shape, np.int64))
 
 
 @pytest.mark.parametrize(
-    ("space", "kind"),
+    ("space", "kind", "advice"),
     [
-        (spaces.Dict(a=spaces.Discrete(2)), "Dict"),
-        (spaces.Tuple([spaces.Discrete(2)]), "Tuple"),
-        (spaces.MultiBinary(3), "MultiBinary"),
-        (spaces.MultiDiscrete([2, 3]), "MultiDiscrete"),
-        (spaces.Text(5), "Text"),
+        (spaces.Tuple([spaces.Discrete(2)]), "Tuple", "FlattenObservation"),
+        (spaces.Text(5), "Text", "write a wrapper"),
+        (spaces.Sequence(spaces.Discrete(2)), "Sequence", "write a wrapper"),
     ],
 )
-def test_other_observations_are_refused_by_name_and_what_the_message_advises_works(space, kind):
+def test_other_observations_are_refused_by_name_and_what_the_message_advises_works(
+    space, kind, advice
+):
     env = Shown(space, [space.sample()])
-    with pytest.raises(ValueError, match=f"observations of Shown are .* a {kind} space") as refusal:
+    with pytest.raises(ValueError, match=f"observations of Shown are .* a {kind} .*{advice}"):
         make_host_env(env)
-    if "FlattenObservation" in str(refusal.value):
+    if advice == "FlattenObservation":
         make_host_env(gymnasium.wrappers.FlattenObservation(env)).reset()
-    else:
-        assert kind == "Text"
 
 
 @pytest.mark.parametrize(
-    ("space", "advice"),
+    ("space", "message"),
     [
-        (spaces.Box(-1, 1, (1,)), "DiscretizeAction"),
-        (spaces.MultiDiscrete([2, 3]), "TransformAction"),
-        (spaces.MultiBinary(2), "TransformAction"),
-        (spaces.Dict(), "write a wrapper"),
+        (spaces.Box(0, 9, (1,), np.int64), "a Box space of int64; .*MultiDiscrete.*float dtype"),
+        (spaces.Box(0, 255, (1,), np.uint8), "a Box space of uint8; .*MultiDiscrete"),
+        (spaces.Dict(a=spaces.Discrete(2)), "a Dict space; .*TransformAction"),
+        (spaces.Tuple([spaces.Discrete(2)]), "a Tuple space; .*TransformAction"),
+        (spaces.Text(5), "a Text space; .*write a wrapper"),
     ],
 )
-def test_other_actions_are_refused_by_name_with_what_works(space, advice):
-    kind = type(space).__name__
-    with pytest.raises(ValueError, match=f"actions of Push are .* a {kind} space.*{advice}"):
-        discrete_actions(space, "Push")
+def test_other_actions_are_refused_by_name_with_what_works(space, message):
+    with pytest.raises(ValueError, match=f"actions of Push are .*{message}"):
+        ActionForm(space, "Push")
 
 
-def test_the_wrapper_advised_for_continuous_actions_works():
+def test_a_wrapper_that_makes_continuous_actions_discrete_works():
     env = make_host_env(gymnasium.wrappers.DiscretizeAction(gymnasium.make("Pendulum-v1"), 5))
     env.reset()
     assert env.spec.num_actions == 5 and np.isfinite(env.step(np.array([4])).reward).all()
@@ -137,6 +218,10 @@ def test_the_wrapper_advised_for_continuous_actions_works():
         (spaces.Discrete(3), 3, "the observation 3, expected an integer from 0 to 2"),
         (spaces.Discrete(3), -1, "the observation -1, expected an integer from 0 to 2"),
         (spaces.Discrete(3, start=1), 0, "the observation 0, expected an integer from 1 to 3"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 3]), r"integers from \[0, 0\] to \[1, 2\]"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1.0, 1.0]), r"integers from \[0, 0\]"),
+        (spaces.MultiDiscrete([2, 3]), np.array([1]), r"shape \(1,\), but .* shape \(2,\)"),
+        (spaces.MultiBinary(2), np.zeros(3), r"shape \(3,\), but .* shape \(2,\)"),
         (spaces.Discrete(3), 1.0, "the observation 1.0, expected an integer from 0 to 2"),
     ],
 )

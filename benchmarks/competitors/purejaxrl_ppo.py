@@ -6,7 +6,7 @@ its `make_train` is imported from there and runs as it is.
 
 Two things are filled in around it, neither of which changes the work: empty modules for `brax`
 and `navix` where they are missing (its wrappers import them for environments other than this
-one), and the single `done`, with the `info` that came with it, that gymnax 1.0 replaced.
+one), and the single `done` that gymnax 1.0 split in two.
 """
 
 from __future__ import annotations
@@ -53,34 +53,18 @@ NOTE = (
 
 def fill_in_unused() -> None:
     """Put empty modules where `brax` and `navix` would be, if they are not installed."""
-    missing = {package for package in ("brax", "navix") if not importlib.util.find_spec(package)}
+    packages = [name for name in ("brax", "navix") if name not in sys.modules]
+    missing = {name for name in packages if importlib.util.find_spec(name) is None}
     for name, attributes in UNUSED.items():
+        parent, _, child = name.rpartition(".")
         if name.partition(".")[0] not in missing:
             continue
         module = types.ModuleType(name)
         for attribute in attributes:
             setattr(module, attribute, None)
         sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], child, module)
-
-
-def make_one_done(wrapper: type) -> type:
-    """Make an adapter from gymnax 1.0 to the older form, out of gymnax's own.
-
-    Its `info` leaves out what gymnax 1.0 put there, because PureJaxRL shuffles `info` with every
-    minibatch and returns it for every env step.
-    """
-
-    class OneDone(wrapper):
-        """One `done`, and an `info` that holds the discount."""
-
-        def step(self, key: Any, state: Any, action: Any, params: Any = None) -> tuple[Any, ...]:
-            *front, info = super().step(key, state, action, params)
-            return *front, {"discount": info["discount"]}
-
-    return OneDone
 
 
 def load(checkout: pathlib.Path) -> types.ModuleType:
@@ -105,8 +89,8 @@ def load(checkout: pathlib.Path) -> types.ModuleType:
         from gymnax.wrappers.compat import LegacyStepAPIWrapper
     except ModuleNotFoundError:  # gymnax before 1.0 has one `done` already
         return module
-    innermost, one_done = module.FlattenObservationWrapper, make_one_done(LegacyStepAPIWrapper)
-    module.FlattenObservationWrapper = lambda env: innermost(one_done(env))
+    innermost = module.FlattenObservationWrapper
+    module.FlattenObservationWrapper = lambda env: innermost(LegacyStepAPIWrapper(env))
     return module
 
 

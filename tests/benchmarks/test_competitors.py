@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from benchmarks import competitors
-from benchmarks.competitors import Settings
+from benchmarks.competitors import PPOSettings, Settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKOUT = "PUREJAXRL_CHECKOUT"
@@ -27,6 +27,16 @@ SMALL = [
     "--hidden=120,84",
     "--target-sync-updates=4",
     "--warmup-env-steps=50",
+    "--seed=3",
+]
+
+# 2 copies x 8 steps are 16 rows, in 2 minibatches of 8, taken 3 times: 6 updates per rollout.
+SMALL_PPO = [
+    "--num-envs=2",
+    "--num-steps=8",
+    "--epochs=3",
+    "--minibatches=2",
+    "--hidden=64,64",
     "--seed=3",
 ]
 
@@ -81,6 +91,44 @@ def test_purejaxrl_runs_from_a_clone():
     result = run("purejaxrl_dqn", *SMALL, "--env-steps", "200", "--checkout", clone)
     # It always starts from the beginning: 250 env steps, no update in the first 50.
     check_loop(result, 250, 5, without_update=50)
+    assert result["compile_seconds"] > result["wall_seconds"]
+
+
+def check_ppo(result, env_steps):
+    """Check what every PPO promises: whole rollouts of 16 env steps, 6 updates after each."""
+    assert result["env_steps"] == env_steps
+    assert result["updates"] == env_steps // 16 * 6
+    assert result["env_steps_per_second"] == pytest.approx(env_steps / result["wall_seconds"])
+    assert result["cpu_seconds"] > 0.0
+    assert result["settings"]["hidden"] == [64, 64]
+    assert result["settings"]["num_envs"] == 2
+    assert result["settings"]["seed"] == 3
+    assert "python" in result["versions"]
+    assert "Off:" in result["note"]
+
+
+def test_stable_baselines3_ppo_counts_updates_and_not_its_epochs():
+    need("torch", "stable_baselines3")
+    result = run("sb3_ppo", *SMALL_PPO, "--env-steps", "200")
+    check_ppo(result, 208)  # 12.5 rollouts become 13; the untimed ones are not among them
+    assert result["compile_seconds"] == 0.0
+    assert result["settings"]["torch_threads"] == 1
+
+
+def test_rejax_ppo_times_whole_rollouts():
+    need("jax", "rejax")
+    result = run("rejax_ppo", *SMALL_PPO, "--env-steps", "200")
+    check_ppo(result, 208)
+    assert result["compile_seconds"] > result["wall_seconds"]
+
+
+def test_purejaxrl_ppo_runs_from_a_clone():
+    need("jax", "gymnax", "flax", "optax", "chex", "distrax")
+    if not os.environ.get(CHECKOUT):
+        pytest.skip(f"{CHECKOUT} names no clone of https://github.com/luchris429/purejaxrl")
+    clone = os.environ[CHECKOUT]
+    result = run("purejaxrl_ppo", *SMALL_PPO, "--env-steps", "200", "--checkout", clone)
+    check_ppo(result, 208)
     assert result["compile_seconds"] > result["wall_seconds"]
 
 
@@ -186,6 +234,32 @@ def test_settings_that_would_falsify_a_figure_are_refused(given, complaint):
         Settings(**given)
 
 
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"env_steps": 0}, "--env-steps must be at least 1"),
+        ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"minibatches": 3}, "not a multiple"),  # of 512 rows
+        ({"minibatches": 512}, "one row in each"),
+        ({"hidden": (64, 0)}, "at least one layer"),
+        ({"activation": "swish"}, "one of tanh, relu"),
+    ],
+)
+def test_ppo_settings_that_would_falsify_a_figure_are_refused(given, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        PPOSettings(**given)
+
+
+def test_ppo_settings_know_the_size_of_a_rollout_and_of_a_minibatch():
+    first, second = PPOSettings(), PPOSettings(num_envs=2048, num_steps=16, minibatches=32)
+    assert (first.rollout_env_steps, first.minibatch_rows) == (4 * 128, 128)
+    assert (second.rollout_env_steps, second.minibatch_rows) == (32_768, 1_024)
+    # 100,000 env steps are 195.3 rollouts of 512, or 3.05 of 32,768.
+    assert first.whole_env_steps == 196 * 512
+    assert second.whole_env_steps == 4 * 32_768
+    assert PPOSettings(env_steps=1_024).whole_env_steps == 1_024
+
+
 def test_the_target_interval_becomes_env_steps():
     # 50 updates at one per 10 env steps, and at one per env step.
     assert Settings().target_sync_env_steps == 500
@@ -198,6 +272,16 @@ def test_command_line_and_settings_have_the_same_fields_and_defaults():
     given = ["--hidden", "32,16,8", "--learning-rate", "1e-3"]
     settings, _ = competitors.parse(competitors.make_parser("x", "A title."), given)
     assert settings == Settings(hidden=(32, 16, 8), learning_rate=1e-3)
+
+
+def test_one_parser_serves_both_kinds_of_settings():
+    parser = competitors.make_parser("x", "A title.", kind=PPOSettings, env_steps=7)
+    settings, _ = competitors.parse(parser, [])
+    assert settings == PPOSettings(env_steps=7)
+    settings, _ = competitors.parse(parser, ["--num-envs", "2048", "--activation", "relu"])
+    assert settings == PPOSettings(env_steps=7, num_envs=2048, activation="relu")
+    with pytest.raises(SystemExit):  # a flag of the other kind
+        competitors.parse(parser, ["--train-interval", "1"])
 
 
 def refusal(capsys, call, *arguments):
@@ -223,6 +307,15 @@ def test_purejaxrl_refuses_a_folder_that_is_no_clone_and_another_network(capsys,
     assert "no purejaxrl/dqn.py" in refusal(capsys, purejaxrl_dqn.main, where)
     line = refusal(capsys, purejaxrl_dqn.main, [*where, "--hidden", "64,64"])
     assert "--hidden is 64,64" in line
+
+
+def test_purejaxrl_ppo_refuses_a_folder_that_is_no_clone_and_another_network(capsys, tmp_path):
+    from benchmarks.competitors import purejaxrl_ppo
+
+    where = ["--checkout", str(tmp_path)]
+    assert "no purejaxrl/ppo.py" in refusal(capsys, purejaxrl_ppo.main, where)
+    line = refusal(capsys, purejaxrl_ppo.main, [*where, "--hidden", "120,84"])
+    assert "--hidden is 120,84" in line
 
 
 def test_a_span_counts_waiting_as_wall_time_and_not_as_cpu_time():

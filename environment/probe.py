@@ -13,6 +13,8 @@ An agent that fails one has its fault in what that one adds:
 
 Each is a tensor environment with one more method, `true_q(obs [B, *obs], gamma) -> [B, A]`: the
 action values of the best policy in the world without time limits, for observations that occur.
+Observations are one float Box and actions Discrete throughout, all of them allowed:
+`environment.ppo_probe` continues with the others.
 
 Source: the ladder follows Jones 2021, "Debugging RL, Without the Agonizing Pain", section "Probe
 environments"; the last three are ours.
@@ -84,7 +86,7 @@ class ObservationReward:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Signs [E, 1], either as likely."""
-        return _random_sign(uniforms)
+        return random_sign(uniforms)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The sign [E, 1]."""
@@ -92,7 +94,7 @@ class ObservationReward:
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """The sign as reward, and the end."""
-        return state, state[:, 0], _always(state)
+        return state, state[:, 0], always(state)
 
     def true_q(self, obs: Any, gamma: float) -> np.ndarray:
         """The observation itself, [B, 1]."""
@@ -144,7 +146,7 @@ class BestAction:
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """-1 or 1 by the action, and the end."""
-        return state, 2.0 * tf.cast(action, tf.float32) - 1.0, _always(state)
+        return state, 2.0 * tf.cast(action, tf.float32) - 1.0, always(state)
 
     def true_q(self, obs: Any, gamma: float) -> np.ndarray:
         """[-1, 1] in every row."""
@@ -163,7 +165,7 @@ class ObservationAction:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Signs [E, 1], either as likely."""
-        return _random_sign(uniforms)
+        return random_sign(uniforms)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The sign [E, 1]."""
@@ -171,7 +173,7 @@ class ObservationAction:
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """The product of the two signs, and the end."""
-        return state, state[:, 0] * (2.0 * tf.cast(action, tf.float32) - 1.0), _always(state)
+        return state, state[:, 0] * (2.0 * tf.cast(action, tf.float32) - 1.0), always(state)
 
     def true_q(self, obs: Any, gamma: float) -> np.ndarray:
         """[-obs, obs], [B, 2]."""
@@ -222,7 +224,7 @@ class Corridor:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Places [E, 5] one-hot, all as likely."""
-        return _random_place(uniforms, len(CORRIDOR_REWARDS))
+        return random_place(uniforms, len(CORRIDOR_REWARDS))
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The place [E, 5] one-hot."""
@@ -255,7 +257,7 @@ class Ring:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
-        return _random_place(uniforms, len(RING_REWARDS))
+        return random_place(uniforms, len(RING_REWARDS))
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The place [E, 3] one-hot."""
@@ -275,17 +277,19 @@ class Ring:
         return value[np.argmax(obs, axis=-1)][:, np.newaxis].astype(np.float32)
 
 
-def _random_sign(uniforms: tf.Tensor) -> tf.Tensor:
+def random_sign(uniforms: tf.Tensor) -> tf.Tensor:
+    """-1 or 1, either as likely, of the shape of the draws in [0, 1)."""
     return tf.where(uniforms < 0.5, -1.0, 1.0)
 
 
-def _random_place(uniforms: tf.Tensor, count: int) -> tf.Tensor:
+def random_place(uniforms: tf.Tensor, count: int) -> tf.Tensor:
     """One-hot [E, count] from [E, 1] draws in [0, 1)."""
     place = tf.cast(uniforms * float(count), tf.int32)
     return tf.cast(tf.equal(tf.range(count), place), tf.float32)
 
 
-def _always(state: tf.Tensor) -> tf.Tensor:
+def always(state: tf.Tensor) -> tf.Tensor:
+    """True [E] for a state [E, S]: every step ends the episode."""
     return tf.ones_like(state[:, 0], tf.bool)
 
 

@@ -9,6 +9,7 @@ from environment.cartpole import CartPole
 from environment.mountain_car import MountainCar
 from environment.mountain_car_continuous import MountainCarContinuous
 from environment.pendulum import Pendulum
+from environment.ppo_probe import PPO_PROBES
 from environment.probe import PROBES
 from environment.spec import TensorEnvironment
 
@@ -19,6 +20,7 @@ _CLASSES: tuple[Callable[[], TensorEnvironment], ...] = (
     MountainCarContinuous,
     Pendulum,
     *PROBES,
+    *PPO_PROBES,
 )
 
 TENSOR_ENVIRONMENTS: dict[str, Callable[[], TensorEnvironment]] = {

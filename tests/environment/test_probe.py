@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from environment import probe
 from environment.device import check_environment, reset_all, step_and_reset, uniforms_per_step
+from environment.ppo_probe import PPO_PROBES
 from environment.probe import PROBES, ProbeEnvironment
 from environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 
@@ -68,11 +69,10 @@ def test_every_observation_and_action_occurs_and_episodes_end_as_documented(make
 
 
 def test_registry_makes_every_environment_under_its_name():
-    assert {"CartPole-v1", "Acrobot-v1", "MountainCar-v0", "probe/constant-reward"} <= set(
-        TENSOR_ENVIRONMENTS
-    )
+    games = "CartPole-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1".split()
+    assert {*games, "probe/constant-reward", "probe/masked-action"} <= set(TENSOR_ENVIRONMENTS)
     for name in TENSOR_ENVIRONMENTS:
         env = tensor_environment(name)
         assert env is not None and env.spec.name == name
-    assert len(TENSOR_ENVIRONMENTS) == 3 + len(PROBES)
+    assert len(TENSOR_ENVIRONMENTS) == len(games) + len(PROBES) + len(PPO_PROBES)
     assert tensor_environment("LunarLander-v3") is None

@@ -234,9 +234,8 @@ def _check_observation(name: str, spec: EnvSpec, obs: Any) -> None:
         _check_entry(what, spec.obs, obs)
         return
     if not isinstance(obs, dict) or set(obs) != set(spec.obs):
-        found = f"a dict of {list(obs)}" if isinstance(obs, dict) else describe(obs)
         raise ValueError(
-            f"{what} is {found}, expected a dict of {list(spec.obs)}, the entries of spec.obs."
+            f"{what} is {describe(obs)}, expected {describe(spec.obs)}, the entries of spec.obs."
         )
     for entry, entry_spec in spec.obs.items():
         _check_entry(f"{what}[{entry!r}]", entry_spec, obs[entry])

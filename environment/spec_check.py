@@ -45,7 +45,9 @@ def check_integer(what: str, value: Any, least: int) -> None:
 
 
 def describe(value: Any) -> str:
-    """A value in words for messages: a tensor by its dtype and shape."""
+    """A value in words for messages: a tensor by its dtype and shape, a dict by its names."""
+    if isinstance(value, dict):
+        return f"a dict of {list(value)}"
     if tf.is_tensor(value):
         return f"a {value.dtype.name} tensor of shape {tuple(value.shape)}"
     return f"{value!r} ({type(value).__name__})"

@@ -11,7 +11,7 @@ from environment.device import (
     step_and_reset,
     uniforms_per_step,
 )
-from environment.spec import Discrete, EnvSpec
+from environment.spec import ACTION_MASK, Box, Discrete, EnvSpec, MultiDiscrete
 
 
 class Count(NamedTuple):
@@ -142,6 +142,46 @@ REFUSED = [
     ),
     (replaced(spec=SPEC._replace(action=Discrete(0))), TypeError, "count is 0, .* at least 1"),
     (
+        replaced(spec=SPEC._replace(action=3)),
+        TypeError,
+        r"spec.action is 3 \(int\), expected a Discrete, MultiDiscrete or Box",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=MultiDiscrete((2, 0)))),
+        TypeError,
+        r"counts\[1\] is 0, .* at least 1",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=MultiDiscrete(()))),
+        TypeError,
+        r"counts is \(\), expected a tuple: one integer for every kind",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=Box([-1.0], (1.0,)))),
+        TypeError,
+        r"action.low is \[-1.0\], expected a tuple",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=Box((-1.0,), (1,)))),
+        TypeError,
+        r"high\[0\] is 1, expected a float",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=Box((np.nan,), (1.0,)))),
+        TypeError,
+        r"low\[0\] is nan, expected a float",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=Box((-1.0, -1.0), (1.0,)))),
+        ValueError,
+        "2 lower and 1 upper bounds, expected as many",
+    ),
+    (
+        replaced(spec=SPEC._replace(action=Box((-1.0, 1.0), (1.0, 1.0)))),
+        ValueError,
+        "number 1 from 1.0 to 1.0, expected low < high",
+    ),
+    (
         replaced(spec=SPEC._replace(max_episode_steps=0)),
         TypeError,
         "max_episode_steps is 0, expected",
@@ -220,3 +260,183 @@ def test_check_environment_refuses_by_name_and_says_what_was_expected(env, error
 
 def test_check_environment_accepts_a_good_one():
     check_environment(Counter())
+
+
+class Lock(NamedTuple):
+    code: tf.Tensor
+    seen: tf.Tensor
+
+
+class Keypad:
+    """An environment of any kind of action and observation, for what the checks make of them.
+
+    The code counts the steps from where the reset draw puts it; the reward is the sum of the
+    action's numbers; the episode ends above code 2. `taken` collects the actions.
+    """
+
+    reset_uniforms, step_uniforms = 1, 0
+
+    def __init__(self, action, mask=None, obs=None):
+        entries = {"code": tf.TensorSpec([1], tf.float32), "image": tf.TensorSpec([2, 2], tf.uint8)}
+        if mask is not None:
+            entries[ACTION_MASK] = tf.TensorSpec([len(mask)], tf.bool)
+        self.spec = EnvSpec("keypad", entries if obs is None else obs, action, 4)
+        self.mask, self.taken = mask, []
+
+    def reset(self, uniforms):
+        code = tf.round(uniforms)
+        return Lock(code, tf.zeros([*code.shape[:1], 2, 2], tf.uint8))
+
+    def observe(self, state):
+        obs = {"image": state.seen, "code": state.code}
+        if self.mask is not None:
+            obs[ACTION_MASK] = tf.tile(tf.constant([self.mask]) > 0, [state.code.shape[0], 1])
+        return obs
+
+    def step(self, state, action, uniforms):
+        self.taken.append(action)
+        reward = tf.cast(tf.reshape(action, [action.shape[0], -1]), tf.float32)
+        code = state.code + 1.0
+        return Lock(code, state.seen + 1), tf.reduce_sum(reward, axis=-1), code[:, 0] > 2.0
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+def test_every_entry_of_a_dict_is_reset_where_an_episode_ended_and_kept_in_next_obs(compiled):
+    env = Keypad(Box((-1.0, -2.0), (1.0, 2.0)))
+    state, obs = reset_all(env, tf.constant([[0.0], [0.9]]))
+    np.testing.assert_array_equal(obs["code"], [[0], [1]])
+    step = lambda s, a, u: step_and_reset(env, s, a, u)  # noqa: E731
+    step = tf.function(step, jit_compile=True, autograph=False) if compiled else step
+    for _ in range(2):
+        state, after, end = step(
+            state, tf.constant([[0.5, 1.0], [-0.5, 2.0]]), tf.constant([[0.0], [0.1]])
+        )
+    # copy 1 went from code 1 over 2 to 3 and ended; its new episode begins at code 0.
+    np.testing.assert_array_equal(end.ended, [False, True])
+    np.testing.assert_array_equal(after.next_obs["code"], [[2], [3]])
+    np.testing.assert_array_equal(after.obs["code"], [[2], [0]])
+    np.testing.assert_array_equal(after.next_obs["image"], np.full((2, 2, 2), 2))
+    np.testing.assert_array_equal(after.obs["image"][:, 1, 1], [2, 0])
+    np.testing.assert_array_equal(after.reward, [1.5, 1.5])
+    assert after.obs["image"].dtype == tf.uint8 and set(after.obs) == set(env.spec.obs)
+
+
+def test_dict_observations_travel_through_a_compiled_loop():
+    env = Keypad(MultiDiscrete((2, 3)), mask=(1, 1, 1, 1, 1))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def run(uniforms):
+        def body(index, state, obs, total):
+            state, after, _ = step_and_reset(env, state, tf.constant([[1, 2], [0, 1]]), uniforms)
+            return index + 1, state, after.obs, total + after.reward
+
+        state, obs = reset_all(env, uniforms)
+        start = (0, state, obs, tf.zeros([2]))
+        return tf.while_loop(lambda index, *_: index < 7, body, start)
+
+    _, state, obs, total = run(tf.constant([[0.0], [1.0]]))
+    np.testing.assert_array_equal(total, [21, 7])
+    # episodes of 3 and of 2 steps: seven steps leave 1 and 1 behind them, from codes 0 and 1
+    np.testing.assert_array_equal(obs["code"], [[1], [2]])
+    np.testing.assert_array_equal(state.elapsed, [1, 1])
+
+
+@pytest.mark.parametrize(
+    ("action", "mask", "tried"),
+    [
+        (Discrete(4), None, [0, 3]),
+        (Discrete(4), (0, 1, 1, 0), [1, 2]),
+        (MultiDiscrete((2, 3)), None, [[0, 0], [1, 2]]),
+        (MultiDiscrete((2, 3)), (0, 1, 1, 1, 0), [[1, 0], [1, 1]]),
+        (Box((-1.0, -2.0), (1.0, 5.0)), None, [[-1, -2], [1, 5]]),
+        (Box((-np.inf, 50.0), (np.inf, np.inf)), None, [[-10, 50], [10, 60]]),
+        (Box((-np.inf,), (-50.0,)), None, [[-60], [-50]]),
+    ],
+)
+def test_check_environment_tries_the_extreme_actions_that_are_allowed(action, mask, tried):
+    env = Keypad(action, mask)
+    check_environment(env)
+    (taken,) = env.taken
+    np.testing.assert_array_equal(taken, tried)
+    assert taken.dtype == (tf.float32 if isinstance(action, Box) else tf.int32)
+
+
+def observing(change, *args, **kwargs):
+    """A Keypad whose observations are changed."""
+    env = Keypad(*args, **kwargs)
+    observe = env.observe
+    env.observe = lambda state: change(observe(state))
+    return env
+
+
+CODE = {"code": tf.TensorSpec([1], tf.float32)}
+REFUSED_ENTRIES = [
+    (
+        Keypad(Box((0.0,), (1.0,)), mask=(1,)),
+        r"spec.obs\['action_mask'\] .* the actions are a Box, expected Discrete or MultiDiscrete",
+    ),
+    (
+        Keypad(MultiDiscrete((2, 3)), mask=(1, 1, 1)),
+        r"'action_mask'\] is bool of shape \(3,\), expected bool of shape \(5,\)",
+    ),
+    (
+        Keypad(Discrete(2), obs={**CODE, ACTION_MASK: tf.TensorSpec([2], tf.float32)}),
+        r"'action_mask'\] is float32 of shape \(2,\), expected bool of shape \(2,\)",
+    ),
+    (
+        Keypad(Discrete(2), obs={ACTION_MASK: tf.TensorSpec([2], tf.bool)}),
+        r"has the entries \['action_mask'\], expected names .* among them one that is observed",
+    ),
+    (Keypad(Discrete(2), obs={}), r"has the entries \[\], expected names"),
+    (Keypad(Discrete(2), obs={1: CODE["code"]}), r"has the entries \[1\], expected names"),
+    (
+        Keypad(Discrete(2), obs={"code": CODE}),
+        r"spec.obs\['code'\] is \{.*expected a tf.TensorSpec",
+    ),
+    (
+        Keypad(Discrete(2), obs={"code": tf.TensorSpec([None])}),
+        r"spec.obs\['code'\] is .*every axis is known",
+    ),
+    (
+        Keypad(Discrete(2), obs=CODE),
+        r"observe\(\) is a dict of \['image', 'code'\], expected a dict of \['code'\]",
+    ),
+    (
+        observing(lambda obs: obs["code"], Discrete(2)),
+        r"observe\(\) is a float32 tensor of shape \(2, 1\), expected a dict of",
+    ),
+    (
+        observing(lambda obs: {**obs, "code": obs["code"][:, 0]}, Discrete(2)),
+        r"observe\(\)\['code'\] is a float32 tensor of shape \(2,\), expected .*\(2, 1\)",
+    ),
+    (
+        observing(lambda obs: {**obs, "code": obs["code"] / 0.0}, Discrete(2)),
+        r"observe\(\)\['code'\] is not finite",
+    ),
+    (
+        Keypad(Discrete(2), obs=CODE["code"]),
+        r"observe\(\) is a dict of .*expected a float32 tensor of shape \(2, 1\)",
+    ),
+    (
+        Keypad(Discrete(3), mask=(0, 0, 0)),
+        r"'action_mask'\] allows no action in row 0: \[False, False, False\], expected at least",
+    ),
+    (
+        Keypad(MultiDiscrete((2, 3)), mask=(1, 1, 0, 0, 0)),
+        "allows no action of kind 1 in row 0",
+    ),
+    (  # only after the step, which brings copy 0 to code 2
+        observing(
+            lambda obs: {**obs, ACTION_MASK: tf.tile(obs["code"] < 2.0, [1, 3])},
+            Discrete(3),
+            mask=(1, 1, 1),
+        ),
+        "allows no action in row 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("env", "message"), REFUSED_ENTRIES)
+def test_check_environment_refuses_wrong_entries_and_masks(env, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_environment(env)

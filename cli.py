@@ -23,9 +23,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import config
-from config import DQNConfig
-
-ALGORITHMS: dict[str, type] = {"dqn": DQNConfig, "ddqn": DQNConfig}
+from config import ALGORITHMS
+from tuned import tuned_settings
 
 
 class BadInput(Exception):
@@ -78,7 +77,7 @@ def is_environment_fault(error: Exception) -> bool:
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments; BadInput names a misspelt flag's nearest real name."""
-    parser = make_parser()
+    parser = make_parser(next((word for word in argv if word in ALGORITHMS), None))
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         names = [o for a in subparser(parser, args.command)._actions for o in a.option_strings]
@@ -95,11 +94,11 @@ def subparser(parser: argparse.ArgumentParser, command: str) -> argparse.Argumen
     return typing.cast("dict[str, argparse.ArgumentParser]", choices)[command]
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+def make_parser(algorithm: str | None = None) -> argparse.ArgumentParser:
+    """All commands and their options; those of `train` are the algorithm's, or of all of them."""
     parser = OneLineParser(prog="kytolly", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=OneLineParser)
-    add_train(commands)
+    add_train(commands, algorithm)
     evaluate = commands.add_parser(
         "evaluate", help="play a run's best weights greedily", allow_abbrev=False
     )
@@ -124,7 +123,17 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_train(commands: Any) -> None:
+def settings_of(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, Any]]:
+    """Fields and their types, by name, of an algorithm's configuration or of all of them."""
+    found: dict[str, tuple[dataclasses.Field, Any]] = {}
+    for kind in [ALGORITHMS[algorithm]] if algorithm else dict.fromkeys(ALGORITHMS.values()):
+        hints = typing.get_type_hints(kind)
+        found = {f.name: (f, hints[f.name]) for f in dataclasses.fields(kind)} | found
+    found.pop("algorithm")
+    return found
+
+
+def add_train(commands: Any, algorithm: str | None) -> None:
     """The command `train`: a flag for every field of the configuration."""
     train = commands.add_parser(
         "train",
@@ -132,7 +141,8 @@ def add_train(commands: Any) -> None:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Train an agent. Settings come from the defaults, then from this project's "
-        "tuned\nsettings for the task, then from --config, then from the flags.",
+        "tuned\nsettings for the task, then from --config, then from the flags. "
+        "`kytolly train ALGO --help`\nlists the settings of one algorithm.",
     )
     train.add_argument("algorithm", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
     train.add_argument("--env", help="Gymnasium id, such as CartPole-v1")
@@ -140,10 +150,8 @@ def add_train(commands: Any) -> None:
     train.add_argument("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
     train.add_argument("--resume", metavar="RUN", help="continue the run in this folder")
     train.add_argument("--json", action="store_true", help="last line of output is JSON")
-    hints = typing.get_type_hints(DQNConfig)
-    for field in dataclasses.fields(DQNConfig):
-        if field.name != "algorithm":
-            add_field(train, field, hints[field.name])
+    for field, hint in settings_of(algorithm).values():
+        add_field(train, field, hint)
     train.set_defaults(run=run_train)
 
 
@@ -198,23 +206,24 @@ def run_train(args: argparse.Namespace) -> int:
         )
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
-    names = {field.name for field in dataclasses.fields(DQNConfig)} - {"algorithm"}
+    names = settings_of(args.algorithm)
     flags = {name: value for name, value in vars(args).items() if name in names}
     cfg, env = resumed(args, flags) if args.resume else fresh(args, flags)
     prepare_machine(cfg)
     from trainer import Trainer
 
     trainer = Trainer(args.resume or args.log_dir)
-    result = trainer.train_dqn(cfg, env, resume=bool(args.resume))
+    train: Any = trainer.train_ppo if isinstance(cfg, config.PPOConfig) else trainer.train_dqn
+    result = train(cfg, env, resume=bool(args.resume))
     report(result.summary, args.json)
     return 0
 
 
-def fresh(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[DQNConfig, str]:
+def fresh(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     """Settings and environment of a new run."""
     if not args.env:
         raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
-    settings = config.tuned_settings(args.algorithm, args.env)
+    settings = tuned_settings(args.algorithm, args.env)
     if args.config:
         from_file = config.read_yaml(args.config)
         settings |= from_file.get("settings", from_file)
@@ -222,11 +231,11 @@ def fresh(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[DQNConfig, s
     return config.from_mapping(ALGORITHMS[args.algorithm], settings), args.env
 
 
-def resumed(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[DQNConfig, str]:
+def resumed(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     """Settings and environment of a run that goes on; flags may change what is no structure."""
     from callback.run_folder import RunFolder
 
-    old, env = RunFolder.existing(args.resume).read_config(ALGORITHMS[args.algorithm])
+    old, env = RunFolder.existing(args.resume).read_config()
     if args.env and args.env != env:
         raise BadInput(f"--env is {args.env}, and the run to resume was trained on {env}.")
     if old.algorithm != args.algorithm:
@@ -239,7 +248,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     """`kytolly evaluate`."""
     from callback.run_folder import RunFolder
 
-    cfg, _ = RunFolder.existing(args.run_dir).read_config(DQNConfig)
+    cfg, _ = RunFolder.existing(args.run_dir).read_config()
     prepare_machine(cfg)
     from trainer import Trainer
 

@@ -8,30 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
-import types
-import typing
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    unit: str = "",
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """A dataclass field that knows its help text, its unit and its range."""
-    metadata = {"help": help, "unit": unit, "choices": choices}
-    limits = {"at_least": at_least, "at_most": at_most, "above": above}
-    metadata |= {name: limit for name, limit in limits.items() if limit is not None}
-    return dataclasses.field(default=default, metadata=metadata)
+from settings import check_fields, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,114 +172,126 @@ class DQNConfig(RunConfig):
         return max(1, round(self.updates_per_interval * share))
 
 
-# Settings that solve a task within its published number of env steps; the flags of the command
-# line and the keys of a configuration file win over them.
-TUNED: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {"evaluation_episodes": 100},
-    "Acrobot-v1": {
-        "total_env_steps": 100_000,
-        "learning_rate": 1e-3,
-        "updates_per_interval": 16,
-        "target_sync_updates": 200,
-        "n_step": 5,
-        "exploration_env_steps": 12_000,
-        "epsilon_final": 0.1,
-        "evaluation_episodes": 200,
-    },
-    "MountainCar-v0": {
-        "total_env_steps": 120_000,
-        "gamma": 0.98,
-        "train_interval_env_steps": 16,
-        "updates_per_interval": 8,
-        "target_sync_updates": 300,
-        "n_step": 3,
-        "exploration_env_steps": 24_000,
-        "epsilon_final": 0.07,
-        "evaluation_interval_env_steps": 2_400,
-        "evaluation_episodes": 200,
-    },
-    "LunarLander-v3": {
-        "total_env_steps": 100_000,
-        "learning_rate": 6e-4,
-        "hidden_units": (256, 128),
-        "target_sync_updates": 250,
-        "n_step": 3,
-        "replay_capacity": 100_000,
-        "exploration_env_steps": 12_000,
-        "epsilon_final": 0.05,
-        "evaluation_episodes": 20,
-    },
-}
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PPOConfig(RunConfig):
+    """Settings of PPO. A rollout is `rollout_steps` env steps of each of `num_envs` copies."""
 
-
-def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
-    """The fields in which this project's settings for a task differ from the defaults.
-
-    Args:
-        algorithm: "dqn" or "ddqn"; they share their settings.
-        env: Gymnasium id.
-    """
-    return dict(TUNED.get(env, {})) if algorithm in ("dqn", "ddqn") else {}
-
-
-def check_fields(config: Any) -> None:
-    """Refuse a value of the wrong type or out of range; ValueError names the field."""
-    hints = typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        object.__setattr__(config, field.name, converted(field.name, value, hints[field.name]))
-        _check_range(field, getattr(config, field.name))
-
-
-def converted(name: str, value: Any, hint: Any) -> Any:
-    """`value` as the annotated type, where that loses nothing; else a ValueError."""
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
-    if typing.get_origin(hint) is tuple:
-        if isinstance(value, (list, tuple)) and value:
-            return tuple(converted(name, item, typing.get_args(hint)[0]) for item in value)
-    elif hint is bool:
-        if isinstance(value, bool):
-            return value
-    elif hint is int:
-        whole = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if whole and float(value).is_integer():
-            return int(value)
-    elif hint is float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and math.isfinite(value):
-            return float(value)
-    elif isinstance(value, hint):
-        return value
-    expected = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
-    raise ValueError(
-        f"{name} is {value!r}, expected {expected.get(hint, 'a non-empty list of whole numbers')}."
+    algorithm: str = setting("ppo", "ppo", choices=("ppo",))
+    total_env_steps: int = setting(
+        100_000, "length of training, over all environment copies", unit="env steps", at_least=1
     )
+    num_envs: int = setting(8, "environment copies stepped together", unit="copies", at_least=1)
+    rollout_steps: int = setting(
+        128, "collected in each copy before learning from all", unit="env steps", at_least=1
+    )
+    epochs: int = setting(4, "passes over a rollout", unit="passes", at_least=1)
+    num_minibatches: int = setting(
+        4, "parts of a rollout that gradients are computed from", unit="minibatches", at_least=1
+    )
+    gradient_accumulation: int = setting(
+        1, "minibatches whose gradients make one update", unit="minibatches", at_least=1
+    )
+    learning_rate: float = setting(3e-4, "Adam's step size at the start", above=0)
+    learning_rate_final: float | None = setting(
+        None, "Adam's step size at the end of the run, reached linearly; none: constant", at_least=0
+    )
+    adam_epsilon: float = setting(1e-5, "added to Adam's denominator (epsilon-hat)", above=0)
+    gamma: float = setting(0.99, "discount per env step", at_least=0, at_most=1)
+    gae_lambda: float = setting(0.95, "weight of longer sums in advantages", at_least=0, at_most=1)
+    clip_range: float = setting(0.2, "how far a probability ratio may move from 1", above=0)
+    clip_range_value: float | None = setting(
+        None, "how far a value may move in one rollout's epochs; none: any", unit="reward", above=0
+    )
+    entropy_coef: float = setting(0.0, "weight of the entropy bonus", at_least=0)
+    value_coef: float = setting(0.5, "weight of the value loss", at_least=0)
+    max_grad_norm: float = setting(0.5, "gradient clipping, over all weights together", above=0)
+    normalize_advantage: bool = setting(True, "bring advantages to mean 0, deviation 1 per update")
+    target_kl: float | None = setting(
+        None, "end a rollout's epochs once the KL divergence passes 1.5 times this", above=0
+    )
+    network: str = setting(
+        "auto",
+        "auto: a convolutional torso for images, dense layers else",
+        choices=("auto", "mlp", "cnn"),
+    )
+    hidden_units: tuple[int, ...] = setting(
+        (64, 64), "widths of the hidden layers", unit="units", at_least=1
+    )
+    activation: str = setting(
+        "tanh", "of the hidden layers", choices=("tanh", "relu", "elu", "silu")
+    )
+    shared_torso: bool = setting(False, "one torso for policy and value instead of one each")
+    action_bounds: str = setting(
+        "clip",
+        "how real actions are kept in their bounds; squash: by a tanh, with its log-probability",
+        choices=("clip", "squash"),
+    )
+    log_std_init: float = setting(0.0, "log standard deviation of real actions at the start")
+    state_dependent_std: bool = setting(
+        False, "the network, not a weight of its own, gives the standard deviation of real actions"
+    )
+    normalize_observations: bool = setting(
+        False, "by their running mean and deviation, which the network keeps"
+    )
+    normalize_rewards: bool = setting(False, "by the running deviation of discounted returns")
+    normalized_clip: float = setting(10.0, "largest normalised observation or reward", above=0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        rows = self.num_envs * self.rollout_steps
+        if rows % self.num_minibatches:
+            raise ValueError(
+                f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "
+                f"rows (num_envs {self.num_envs} x rollout_steps {self.rollout_steps}): they "
+                f"must be equally large. {nearest_divisors(rows, self.num_minibatches)} would do."
+            )
+        if self.num_minibatches % self.gradient_accumulation:
+            raise ValueError(
+                f"gradient_accumulation ({self.gradient_accumulation}) does not divide "
+                f"num_minibatches ({self.num_minibatches}): the last update of a pass would lack "
+                "minibatches. Change the one or the other."
+            )
+        if self.normalize_advantage and self.rows_per_update < 2:
+            raise ValueError(
+                f"num_minibatches ({self.num_minibatches}) leaves 1 row per update, which has no "
+                "deviation to normalise advantages by. Lower num_minibatches, or set "
+                "normalize_advantage to false."
+            )
+
+    @property
+    def vector_steps_per_interval(self) -> int:
+        """Steps of all copies between two times of learning: the rollout."""
+        return self.rollout_steps
+
+    @property
+    def env_steps_per_rollout(self) -> int:
+        """Env steps of all copies between two times of learning."""
+        return self.num_envs * self.rollout_steps
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Optimiser steps in one pass over a rollout."""
+        return self.num_minibatches // self.gradient_accumulation
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows behind one optimiser step."""
+        return self.env_steps_per_rollout // self.updates_per_epoch
+
+    @property
+    def warmup_env_steps(self) -> int:
+        """PPO learns from its first rollout on."""
+        return 0
 
 
-def _check_range(field: dataclasses.Field, value: Any) -> None:
-    if value is None:
-        return
-    meta, unit = field.metadata, field.metadata.get("unit", "")
-    if meta.get("choices") and value not in meta["choices"]:
-        near = difflib.get_close_matches(str(value), meta["choices"], 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"{field.name} is {value!r}, expected one of {', '.join(meta['choices'])}.{hint}"
-        )
-    for number in value if isinstance(value, tuple) else (value,):
-        for limit, wrong, words in (
-            ("at_least", lambda a, b: a < b, "at least"),
-            ("at_most", lambda a, b: a > b, "at most"),
-            ("above", lambda a, b: a <= b, "above"),
-        ):
-            if limit in meta and wrong(number, meta[limit]):
-                raise ValueError(
-                    f"{field.name} is {number}, expected {words} {meta[limit]} {unit}".rstrip()
-                    + ". Change it."
-                )
+ALGORITHMS: dict[str, type] = {"dqn": DQNConfig, "ddqn": DQNConfig, "ppo": PPOConfig}
+
+
+def nearest_divisors(rows: int, wanted: int) -> str:
+    """The divisors of `rows` just below and just above `wanted`, for a message."""
+    divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+    below = [n for n in divisors if n < wanted][-1:]
+    return " or ".join(str(n) for n in below + [n for n in divisors if n > wanted][:1])
 
 
 def from_mapping(kind: type, values: dict[str, Any]) -> Any:

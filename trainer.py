@@ -18,8 +18,8 @@ gpu_optimize.require_tensorflow_backend()
 import keras
 import tensorflow as tf
 
-from agent.factory import ModelOrFactory, check_network, make_agent
-from agent.kytolly import KytollyAgent
+from agent.base import Agent
+from agent.factory import ModelOrFactory, check_saved, make_agent
 from callback.base import Callback, Evaluation, TrainState
 from callback.checkpoint import BEST, CheckpointSaver, restore
 from callback.csv_log import CSVLog, best_return_in
@@ -29,7 +29,7 @@ from callback.keras_bridge import as_callbacks
 from callback.progress import ProgressBar
 from callback.run_folder import RunFolder
 from callback.tensorboard import TensorBoardLog
-from config import DQNConfig, RunConfig
+from config import DQNConfig, PPOConfig, RunConfig
 from loop.session import Evaluator, TrainingSession
 from loop.world import choose_world
 
@@ -49,7 +49,7 @@ class TrainResult:
         summary: What `result.json` holds.
     """
 
-    agent: KytollyAgent
+    agent: Agent
     history: list[dict[str, float]] = dataclasses.field(repr=False)
     evaluation: Evaluation
     run_dir: Path
@@ -93,6 +93,41 @@ class Trainer:
             ValueError: A setting, the environment or the model does not fit; the message says
                 what was found, what was expected and what to do.
         """
+        return self._train(train_cfg, env, cb, model, resume)
+
+    def train_ppo(
+        self,
+        train_cfg: PPOConfig,
+        env: Any,
+        cb: Sequence[Callback | keras.callbacks.Callback] = (),
+        *,
+        model: ModelOrFactory = None,
+        resume: bool = False,
+    ) -> TrainResult:
+        """Train an agent with proximal policy optimisation.
+
+        Args:
+            train_cfg: Settings.
+            env: As for `train_dqn`. Actions may be Discrete, MultiDiscrete or Box, observations
+                Box, Discrete or a Dict of them, with an `action_mask` for discrete actions.
+            cb: Callbacks, ours and Keras's.
+            model: Your own network [B, *obs] -> (params [B, P], value [B]), or a function that
+                makes one from an `EnvSpec`.
+            resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
+
+        Raises:
+            ValueError: As of `train_dqn`.
+        """
+        return self._train(train_cfg, env, cb, model, resume)
+
+    def _train(
+        self,
+        train_cfg: DQNConfig | PPOConfig,
+        env: Any,
+        cb: Sequence[Callback | keras.callbacks.Callback],
+        model: ModelOrFactory,
+        resume: bool,
+    ) -> TrainResult:
         began = time.perf_counter()
         device = device_name(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and gpu_optimize.xla_enabled())
@@ -111,7 +146,7 @@ class Trainer:
                 loop=world.loop_name,
                 device=device or "/device:CPU:0",
                 trackables={"agent": agent, **loop.trackables},
-                network=agent.policy.online,
+                network=agent.policy.network,
             )
             if resume:
                 restore(folder.path, state.trackables)
@@ -119,7 +154,7 @@ class Trainer:
             folder.write_config(cfg, world.spec.name, world.loop_name)
 
             def evaluator(episodes: int, seed: int) -> Evaluator:
-                network = agent.policy.online
+                network = agent.policy.network
                 return world.evaluator(network, episodes, seed, xla=loop.xla, device=device)
 
             session = TrainingSession(
@@ -147,11 +182,11 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
-        cfg, env_name = folder.read_config(DQNConfig)
+        cfg, env_name = folder.read_config()
         device = device_name(cfg.device)
         world = choose_world(dataclasses.replace(cfg, num_envs=1), env or env_name)
         network = load_network(folder.path / BEST)
-        check_network(network, world.spec)
+        check_saved(network, cfg, world.spec)
         first = cfg.seed + FINAL_SEED if seed is None else seed
         with tf.device(device):
             judge = world.evaluator(network, episodes, first, xla=cfg.xla, device=device)
@@ -191,7 +226,7 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
             f"`kytolly train {cfg.algorithm} --resume {folder.path}`."
         ) from None
     if session.best_weights is not None:
-        agent.policy.online.set_weights(session.best_weights)
+        agent.policy.network.set_weights(session.best_weights)
     judge = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
     evaluation = judge.evaluate()
     summary = {

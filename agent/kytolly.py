@@ -1,35 +1,43 @@
-"""The agent: everything that happens between two batches of one learner."""
+"""The agent of the DQN family: everything that happens between two batches of one learner."""
 
 from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
-from agent.acting import GreedyActor
+from agent.acting import HostActor
+from agent.base import Agent
 from agent.exploration import epsilon_greedy, linear_schedule
-from agent.random_stream import RandomStream
 from agent.replay_buffer import ReplayBuffer
 from config import DQNConfig
 from environment.spec import EnvSpec, TimeStep
-from policy.base import FitResult
 from policy.batch import Transition
 from policy.dqn import DQNPolicy
 
 
-class KytollyAgent(tf.Module):
+class KytollyAgent(Agent):
     """Acts, remembers and learns. Owns buffer, exploration, random stream and counters.
 
     `explore`, `observe` and `learn` are plain functions of tensors, compiled by the loop that
     calls them. `act` is for everybody else.
     """
 
-    def __init__(self, policy: DQNPolicy, replay: ReplayBuffer, cfg: DQNConfig, env_spec: EnvSpec):
-        super().__init__(name="kytolly_agent")
-        self.policy, self.replay, self.cfg, self.env_spec = policy, replay, cfg, env_spec
-        self.random_stream = RandomStream(cfg.seed)
-        self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
-        self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
-        self._actor = GreedyActor(policy.online, env_spec.obs)
+    latest_names = ("epsilon",)
+
+    def __init__(
+        self,
+        policy: DQNPolicy,
+        replay: ReplayBuffer,
+        cfg: DQNConfig,
+        env_spec: EnvSpec,
+        actor: HostActor,
+    ):
+        super().__init__(policy, cfg, env_spec, actor)
+        self.replay = replay
+
+    def latest(self) -> tf.Tensor:
+        """[1] the `latest_names` now."""
+        return self.epsilon()[tf.newaxis]
 
     def epsilon(self) -> tf.Tensor:
         """[] share of random actions now: 1 in warm-up, then the schedule."""
@@ -53,23 +61,10 @@ class KytollyAgent(tf.Module):
         self.replay.add(rows, last)
         self.env_steps.assign_add(rows.reward.shape[0])
 
-    def learn(self, bits: tf.Tensor) -> FitResult:
-        """One update from a batch drawn with [B] uint32 draws."""
-        return self.policy.update(self.replay.sample(bits), tf.ones(bits.shape))
+    def learn(self, bits: tf.Tensor) -> tf.Tensor:
+        """One update from a batch drawn with [B] uint32 draws; its figures [F]."""
+        return self.policy.update(self.replay.sample(bits), tf.ones(bits.shape)).figures
 
     def q_values(self, observation) -> np.ndarray:
         """[B, A] action values of a batch of observations."""
-        return self._actor.q_values(observation)
-
-    def act(self, observation) -> int | np.ndarray:
-        """Greedy action for one observation (an int), or [B] actions for a batch of them."""
-        observation = np.asarray(observation)
-        shape = tuple(self.env_spec.obs.shape)
-        if observation.shape == shape:
-            return int(np.argmax(self.q_values(observation[np.newaxis])[0]))
-        if observation.shape[1:] == shape:
-            return np.argmax(self.q_values(observation), axis=-1)
-        raise ValueError(
-            f"act() got an observation of shape {observation.shape}, expected {shape} or a batch "
-            f"[B, {', '.join(map(str, shape))}]."
-        )
+        return self._actor.network_outputs(observation)

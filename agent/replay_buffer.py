@@ -37,6 +37,7 @@ class ReplayBuffer(tf.Module):
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
+        self.obs_spec = obs_spec
         row = bytes_per_row(obs_spec)
         if available_bytes is not None and capacity * row > available_bytes:
             raise ValueError(

@@ -111,7 +111,7 @@ def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> di
         calls: Calls of the program that the timed env steps are spread over.
         digests: Add checksums of all that the run computed.
     """
-    from loop.session import averages
+    from loop.metrics import averages
 
     loop = make_loop(make_config(settings), kind)
     agent = loop.agent
@@ -127,7 +127,7 @@ def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> di
     for part in parts[1:]:
         sums = sums.plus(part)
     loop.close()
-    found = {"digests": make_digests(agent, averages(sums))} if digests else {}
+    found = {"digests": make_digests(agent, averages(sums, agent))} if digests else {}
     return make_result(
         name=f"Kytolly DQN, {kind} loop",
         versions=versions("tensorflow", "keras", "numpy", "gymnasium"),

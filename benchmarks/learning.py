@@ -316,18 +316,17 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from agent.factory import make_agent
     from callback.checkpoint import restore
     from callback.run_folder import RunFolder
-    from config import DQNConfig
     from loop.world import choose_world
 
     folder = RunFolder.existing(run)
-    cfg, env = folder.read_config(DQNConfig)
+    cfg, env = folder.read_config()
     world = choose_world(cfg, env)
     agent = make_agent(cfg, world.spec)
     loop = world.loop(agent, None)
     try:
         checkpoint = restore(folder.path, {"agent": agent, **loop.trackables})
         judge = world.evaluator(
-            agent.policy.online, episodes, cfg.seed + FINAL_SEED, xla=cfg.xla, device=None
+            agent.policy.network, episodes, cfg.seed + FINAL_SEED, xla=cfg.xla, device=None
         )
         found = dataclasses.asdict(judge.evaluate())
     finally:

@@ -16,10 +16,7 @@ NAME = "metrics.csv"
 COUNTS = ("env_steps", "updates", "episodes", "wall_seconds")
 FIGURES = (
     "loss",
-    "td_error",
-    "q_mean",
     "grad_norm",
-    "epsilon",
     "learning_rate",
     "episode_return",
     "episode_length",

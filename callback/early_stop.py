@@ -112,7 +112,7 @@ class StopOnNonFinite(Callback):
         learnt, self._updates = state.updates > self._updates, state.updates
         if not learnt:
             return
-        for name in ("loss", "q_mean"):
+        for name in ("loss", "q_mean", "value_loss"):
             value = state.metrics.get(name, 0.0)
             if not math.isfinite(value):
                 self.stop_reason = "non_finite"

@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from config import from_mapping, read_yaml, write_yaml
+from config import ALGORITHMS, from_mapping, read_yaml, write_yaml
 
 PACKAGES = ("kytolly", "tensorflow", "keras", "numpy", "gymnasium")
 
@@ -71,10 +71,11 @@ class RunFolder:
             {"environment": environment, "loop": loop, "versions": versions()},
         )
 
-    def read_config(self, kind: type) -> tuple[Any, str]:
-        """The run's settings as a `kind`, and the name of its environment."""
+    def read_config(self) -> tuple[Any, str]:
+        """The run's settings, of its algorithm's class, and the name of its environment."""
         values = read_yaml(self.path / "config.yaml")
         try:
+            kind = ALGORITHMS[values["settings"]["algorithm"]]
             return from_mapping(kind, values["settings"]), str(values["environment"])
         except (KeyError, TypeError) as error:
             raise ValueError(

@@ -1,8 +1,9 @@
 """Train DQN on CartPole: `python examples/train_cartpole.py`."""
 
-from config import DQNConfig, tuned_settings
+from config import DQNConfig
 from gpu_optimize import configure_gpu_optimization
 from trainer import Trainer
+from tuned import tuned_settings
 
 configure_gpu_optimization()
 settings = {"total_env_steps": 50_000, **tuned_settings("dqn", "CartPole-v1"), "seed": 1}

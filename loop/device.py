@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from agent.base import Agent
 from agent.kytolly import KytollyAgent
 from agent.random_stream import RandomStream, uniforms
 from environment.device import DeviceState, reset_all, step_and_reset, uniforms_per_step
@@ -16,11 +17,11 @@ from loop.program import Program
 from policy.batch import Transition
 
 
-class DeviceLoop(tf.Module):
+class DeviceProgram(tf.Module):
     """Steps tensor environments and their learner together, many rounds for each call.
 
-    A round collects `vector_steps_per_interval` steps of all copies, writes them to the replay
-    buffer at once, and makes `updates_per_round` updates.
+    A round collects `vector_steps_per_interval` steps of all copies and learns from them.
+    Subclasses say how.
 
     Args:
         agent: The learner; its state changes in place.
@@ -28,7 +29,9 @@ class DeviceLoop(tf.Module):
         device: Where the program runs, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
-    def __init__(self, agent: KytollyAgent, env: TensorEnvironment, device: str | None = None):
+    agent: Any
+
+    def __init__(self, agent: Agent, env: TensorEnvironment, device: str | None = None):
         super().__init__(name="device_loop")
         self.agent, self.env, cfg = agent, env, agent.cfg
         self.num_envs, self.vector_steps = cfg.num_envs, cfg.vector_steps_per_interval
@@ -57,9 +60,22 @@ class DeviceLoop(tf.Module):
         """Nothing to release."""
 
     def _run(self, rounds: tf.Tensor) -> LoopMetrics:
+        raise NotImplementedError
+
+
+class DeviceLoop(DeviceProgram):
+    """The loop of the DQN family.
+
+    A round writes what it collected to the replay buffer at once, and makes `updates_per_round`
+    updates.
+    """
+
+    agent: KytollyAgent
+
+    def _run(self, rounds: tf.Tensor) -> LoopMetrics:
         standing = tf.nest.map_structure(lambda variable: variable.read_value(), self.standing)
         # Two loops, so that no round has to ask: to choose inside a loop copies the weights.
-        carried = (tf.constant(0), standing, LoopMetrics.zeros())
+        carried = (tf.constant(0), standing, LoopMetrics.zeros(self.agent))
         warm = tf.minimum(rounds, self._warmup_rounds())
         carried = tf.while_loop(
             lambda done, *_: done < warm, lambda *now: self._round(*now, learns=False), carried
@@ -69,7 +85,7 @@ class DeviceLoop(tf.Module):
         )
         tf.nest.map_structure(lambda old, new: old.assign(new), self.standing, standing)
         self.agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
-        return metrics._replace(epsilon=self.agent.epsilon())
+        return metrics._replace(latest=self.agent.latest())
 
     def _warmup_rounds(self) -> tf.Tensor:
         """[] int32 rounds after which there is still too little to learn from."""

@@ -20,7 +20,7 @@ class DeviceEvaluator(tf.Module):
     """Plays one episode in each of `episodes` copies at once, inside one program.
 
     Args:
-        network: Keras model [B, *obs] -> [B, A]; the best action is taken.
+        greedy: Function from observations [E, *obs] to actions, in tensor code.
         env: Environment in tensor code.
         episodes: Copies, and so episodes.
         seed: Seed of the episodes; every call continues its random stream.
@@ -29,7 +29,7 @@ class DeviceEvaluator(tf.Module):
 
     def __init__(
         self,
-        network,
+        greedy: Callable,
         env: TensorEnvironment,
         episodes: int,
         seed: int,
@@ -38,7 +38,7 @@ class DeviceEvaluator(tf.Module):
         device: str | None = None,
     ):
         super().__init__(name="device_evaluator")
-        self.network, self.env, self.episodes = network, env, episodes
+        self.greedy, self.env, self.episodes = greedy, env, episodes
         self.random_stream = RandomStream(seed, purpose=2)
         self.program = Program(self._play, [], xla, device)
 
@@ -57,7 +57,7 @@ class DeviceEvaluator(tf.Module):
         zeros = tf.zeros([self.episodes])
 
         def step(time, state, obs, ended, returns, lengths):
-            action = tf.argmax(self.network(obs), axis=-1, output_type=tf.int32)
+            action = self.greedy(obs)
             draws = self._draws(uniforms_per_step(self.env))
             state, outcome, end = step_and_reset(self.env, state, action, draws)
             first = tf.logical_and(end.ended, tf.logical_not(ended))

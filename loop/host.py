@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agent.acting import GreedyActor
+from agent.acting import HostActor, best_values
 from agent.kytolly import KytollyAgent
 from environment.host_step import HostEnv, HostStep
 from loop.learn import learn_round, ready
@@ -42,8 +42,8 @@ class HostLoop:
     def __init__(self, agent: KytollyAgent, env: HostEnv, device: str | None = None):
         self.agent, self.env, cfg = agent, env, agent.cfg
         self.rows_per_round = cfg.num_envs * cfg.vector_steps_per_interval
-        self.actor = GreedyActor(agent.policy.online, agent.env_spec.obs)
-        rows = transition_spec(agent.env_spec.obs, self.rows_per_round)
+        self.actor = HostActor(agent.policy.online, agent.env_spec.obs, best_values)
+        rows = transition_spec(agent.replay.obs_spec, self.rows_per_round)
         self.row_specs = [*rows, tf.TensorSpec([self.rows_per_round], tf.bool)]
         count = tf.TensorSpec([], tf.int32)
         self.round = Program(self._learn_once, [count, *self.row_specs], cfg.xla, device)
@@ -59,7 +59,7 @@ class HostLoop:
             self._start()
         rounds = -(-env_steps // self.rows_per_round)
         if rounds == 0:
-            return LoopMetrics(*(np.zeros([], np.float32) for _ in LoopMetrics._fields))
+            return LoopMetrics.zeros(self.agent)
         learner: Future = self._thread.submit(lambda: self.rounds(tf.constant(rounds)))
         learner.add_done_callback(lambda _: self._weights.put(None))  # wakes us if it failed
         try:
@@ -137,7 +137,7 @@ class HostLoop:
         return tf.while_loop(
             lambda done, _: done < rounds,
             one_round,
-            (tf.constant(0), LoopMetrics.zeros()),
+            (tf.constant(0), LoopMetrics.zeros(self.agent)),
             parallel_iterations=1,
         )[1]
 
@@ -167,9 +167,9 @@ class HostLoop:
             return done + 1, metrics
 
         _, metrics = tf.while_loop(
-            lambda done, _: done < count, learn, (tf.constant(0), LoopMetrics.zeros())
+            lambda done, _: done < count, learn, (tf.constant(0), LoopMetrics.zeros(agent))
         )
-        return metrics._replace(epsilon=agent.epsilon())
+        return metrics._replace(latest=agent.latest())
 
 
 class Collector:
@@ -196,7 +196,7 @@ class Collector:
         self._obs = self.env.reset()
         self.epsilon = epsilon
 
-    def collect(self, actor: GreedyActor) -> list[np.ndarray]:
+    def collect(self, actor: HostActor) -> list[np.ndarray]:
         """The columns of one round of rows; dummy steps of the environments are left out."""
         rows = self._stepped(actor)
         while len(rows[0]) < self.rows_per_round:
@@ -209,7 +209,7 @@ class Collector:
         taken, self._episodes = self._episodes, [0, 0.0, 0]
         return taken
 
-    def _stepped(self, actor: GreedyActor) -> list[np.ndarray]:
+    def _stepped(self, actor: HostActor) -> list[np.ndarray]:
         """What was spare, and the rows of one train interval's steps of all copies."""
         shape = (self.cfg.vector_steps_per_interval, self.env.num_envs)
         explores = self._rng.random(shape) < self.epsilon

@@ -5,7 +5,13 @@ from __future__ import annotations
 import tensorflow as tf
 
 from agent.kytolly import KytollyAgent
+from agent.ppo_agent import PPOAgent
+from agent.rollout_buffer import minibatch, order_keys
 from loop.metrics import LoopMetrics
+from policy.batch import Rollout
+from policy.targets import explained_variance
+
+KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Baselines3
 
 
 def learn_round(agent: KytollyAgent, bits: tf.Tensor, metrics: LoopMetrics) -> LoopMetrics:
@@ -30,3 +36,44 @@ def learn_round(agent: KytollyAgent, bits: tf.Tensor, metrics: LoopMetrics) -> L
 def ready(agent: KytollyAgent) -> tf.Tensor:
     """[] bool, enough env steps are collected to learn from."""
     return agent.env_steps >= agent.cfg.warmup_env_steps
+
+
+def rollout_draws(agent: PPOAgent) -> int:
+    """uint32 draws that `learn_rollout` needs."""
+    return order_keys(agent.cfg.epochs)
+
+
+def learn_rollout(
+    agent: PPOAgent, rollout: Rollout, bits: tf.Tensor, metrics: LoopMetrics
+) -> LoopMetrics:
+    """All epochs of updates from one rollout.
+
+    With a `target_kl` no update follows the one that finds the policies too far apart.
+
+    Args:
+        agent: The learner.
+        rollout: [T, E] env steps, collected with the agent's present weights.
+        bits: [rollout_draws(agent)] uint32 draws that order the rows.
+        metrics: Sums so far.
+    """
+    cfg = agent.cfg
+    batch = agent.prepare(rollout)
+    orders = tf.reshape(bits, [cfg.epochs, -1])
+    kl_place = agent.policy.figure_names.index("approximate_kl")
+
+    def update(done, near, sums):
+        epoch, part = done // cfg.updates_per_epoch, done % cfg.updates_per_epoch
+        rows = minibatch(batch, part, cfg.rows_per_update, tf.gather(orders, epoch))
+        figures = agent.policy.update(rows)
+        if cfg.target_kl is not None:
+            near = figures[kl_place] <= KL_TOLERANCE * cfg.target_kl
+        return done + 1, near, sums.with_update(figures)
+
+    updates = cfg.epochs * cfg.updates_per_epoch
+    _, _, metrics = tf.while_loop(
+        lambda done, near, _: tf.logical_and(done < updates, near),
+        update,
+        (tf.constant(0), tf.constant(True), metrics),
+    )
+    agent.learnt(rollout)
+    return metrics._replace(latest=explained_variance(batch.value, batch.target)[tf.newaxis])

@@ -4,53 +4,47 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from agent.base import Agent
 from environment.device import EpisodeEnd
-from policy.base import FitResult
 
 
 class LoopMetrics(NamedTuple):
-    """Sums over one call of a loop's program; all [] tensors.
+    """Sums over one call of a loop's program.
 
     Attributes:
-        updates: Optimiser steps.
-        loss, td_error, q_mean, grad_norm: Sums over updates; td_error of mean absolute values.
-        episodes: Episodes that ended.
-        episode_return, episode_length: Sums over those episodes, in reward units and env steps.
-        epsilon: Share of random actions at the end.
+        updates: [] optimiser steps.
+        fit: [F] sums over updates of the policy's `figure_names`. One tensor, because every
+            tensor more that a loop carries costs it time.
+        episodes: [] episodes that ended.
+        episode_return, episode_length: [] sums over those episodes, in reward units and env steps.
+        latest: [L] the agent's `latest_names`, as they are at the end.
     """
 
     updates: Any
-    loss: Any
-    td_error: Any
-    q_mean: Any
-    grad_norm: Any
+    fit: Any
     episodes: Any
     episode_return: Any
     episode_length: Any
-    epsilon: Any
+    latest: Any
 
     @classmethod
-    def zeros(cls) -> LoopMetrics:
+    def zeros(cls, agent: Agent) -> LoopMetrics:
         """Nothing has happened yet."""
-        whole = ("updates", "episodes", "episode_length")
-        return cls(*(tf.zeros([], tf.int32 if f in whole else tf.float32) for f in cls._fields))
+        none = tf.zeros([], tf.int32)
+        fit = tf.zeros([len(agent.policy.figure_names)])
+        return cls(none, fit, none, tf.zeros([]), none, tf.zeros([len(agent.latest_names)]))
 
     def plus(self, later: LoopMetrics) -> LoopMetrics:
         """Sums over two consecutive spans; what is no sum is taken from the later."""
         sums = LoopMetrics(*(a + b for a, b in zip(self, later, strict=True)))
-        return sums._replace(epsilon=later.epsilon)
+        return sums._replace(latest=later.latest)
 
-    def with_update(self, result: FitResult) -> LoopMetrics:
-        """The sums with one more update."""
-        return self._replace(
-            updates=self.updates + 1,
-            loss=self.loss + result.loss,
-            td_error=self.td_error + tf.reduce_mean(tf.abs(result.td_error)),
-            q_mean=self.q_mean + result.q_mean,
-            grad_norm=self.grad_norm + result.grad_norm,
-        )
+    def with_update(self, figures: tf.Tensor) -> LoopMetrics:
+        """The sums with one more update and its figures [F]."""
+        return self._replace(updates=self.updates + 1, fit=self.fit + figures)
 
     def with_episodes(self, sums: tf.Tensor) -> LoopMetrics:
         """The sums with more episodes: [3] their count, returns and lengths."""
@@ -64,8 +58,21 @@ class LoopMetrics(NamedTuple):
 def episode_sums(end: EpisodeEnd) -> tf.Tensor:
     """[3] float32 count, summed return and summed length of the episodes a step ended.
 
-    One tensor, because every tensor more that a loop carries costs it time.
+    One tensor, for the same reason as `LoopMetrics.fit`.
     """
     figures = [tf.ones_like(end.episode_return), end.episode_return]
     figures.append(tf.cast(end.episode_length, tf.float32))
     return tf.reduce_sum(tf.where(end.ended, tf.stack(figures), 0.0), axis=-1)
+
+
+def averages(sums: LoopMetrics, agent: Agent) -> dict[str, float]:
+    """Means over updates and over episodes, by name; NaN where there was none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fit = np.asarray(sums.fit, np.float64) / np.float64(sums.updates)
+        episodes = np.array([sums.episode_return, sums.episode_length]) / np.float64(sums.episodes)
+    named = zip(
+        (*agent.policy.figure_names, *agent.latest_names, "episode_return", "episode_length"),
+        (*fit, *np.asarray(sums.latest), *episodes),
+        strict=True,
+    )
+    return {name: float(value) for name, value in named}

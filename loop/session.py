@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from agent.kytolly import KytollyAgent
+from agent.base import Agent
 from callback.base import Callback, Evaluation, TrainState
-from loop.metrics import LoopMetrics
+from loop.metrics import LoopMetrics, averages
 
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
@@ -75,7 +74,7 @@ class TrainingSession:
 
     def __init__(
         self,
-        agent: KytollyAgent,
+        agent: Agent,
         loop: Loop,
         make_evaluator: Callable[[int, int], Evaluator],
         callbacks: Sequence[Callback],
@@ -144,7 +143,7 @@ class TrainingSession:
         self._update_state()
         if sums is None:
             return
-        row = averages(sums)
+        row = averages(sums, self.agent)
         row["learning_rate"] = float(np.asarray(self.agent.policy.optimizer.learning_rate))
         row["env_steps_per_second"] = (self.state.env_steps - before.env_steps) / seconds
         row["updates_per_second"] = (self.state.updates - before.updates) / seconds
@@ -168,7 +167,7 @@ class TrainingSession:
         evaluation = self._evaluator.evaluate()
         is_best = evaluation.return_mean >= self.state.best_return
         if is_best:
-            self.best_weights = self.agent.policy.online.get_weights()
+            self.best_weights = self.agent.policy.network.get_weights()
         self.state = dataclasses.replace(
             self.state,
             evaluation=evaluation,
@@ -193,19 +192,3 @@ class TrainingSession:
     def _notify(self, hook: str) -> None:
         for callback in self.callbacks:
             getattr(callback, hook)(self.state)
-
-
-def averages(sums: LoopMetrics) -> dict[str, Any]:
-    """Means over updates and over episodes; NaN where there was none."""
-    updates, episodes = int(sums.updates), int(sums.episodes)
-    per_update = 1 / updates if updates else math.nan
-    per_episode = 1 / episodes if episodes else math.nan
-    return {
-        "loss": float(sums.loss) * per_update,
-        "td_error": float(sums.td_error) * per_update,
-        "q_mean": float(sums.q_mean) * per_update,
-        "grad_norm": float(sums.grad_norm) * per_update,
-        "epsilon": float(sums.epsilon),
-        "episode_return": float(sums.episode_return) * per_episode,
-        "episode_length": float(sums.episode_length) * per_episode,
-    }

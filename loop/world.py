@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import copy
 import difflib
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import keras
 
-from agent.acting import GreedyActor
+from agent.base import Agent
+from agent.factory import greedy_function, make_actor
 from agent.kytolly import KytollyAgent
-from config import RunConfig
+from agent.ppo_agent import PPOAgent
+from config import PPOConfig, RunConfig
 from environment.device import check_environment
-from environment.host import make_host_env
+from environment.host import make_host_env, make_host_groups
 from environment.host_step import HostEnv
 from environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from environment.spec import EnvSpec, TensorEnvironment
-from loop.device import DeviceLoop
+from loop.device import DeviceLoop, DeviceProgram
 from loop.evaluate import DeviceEvaluator, HostEvaluator
 from loop.host import HostLoop
-from loop.session import Evaluator
+from loop.rollout_device import RolloutDeviceLoop
+from loop.rollout_host import RolloutHostLoop
+from loop.session import Evaluator, Loop
 
 EVALUATION_COPIES = 8
 
@@ -30,19 +34,21 @@ class DeviceWorld:
 
     loop_name = "device"
 
-    def __init__(self, env: TensorEnvironment, num_envs: int):
-        self.env, self.num_envs = env, num_envs
+    def __init__(self, env: TensorEnvironment, cfg: RunConfig):
+        self.env, self.cfg, self.num_envs = env, cfg, cfg.num_envs
         self.spec: EnvSpec = env.spec
 
-    def loop(self, agent: KytollyAgent, device: str | None) -> DeviceLoop:
+    def loop(self, agent: Agent, device: str | None) -> DeviceProgram:
         """The loop that trains."""
-        return DeviceLoop(agent, self.env, device)
+        kind = RolloutDeviceLoop if isinstance(agent, PPOAgent) else DeviceLoop
+        return kind(agent, self.env, device)
 
     def evaluator(
         self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
     ) -> Evaluator:
         """Plays `episodes` copies at once with the network."""
-        return DeviceEvaluator(network, self.env, episodes, seed, xla=xla, device=device)
+        greedy = greedy_function(self.cfg, self.spec, network)
+        return DeviceEvaluator(greedy, self.env, episodes, seed, xla=xla, device=device)
 
 
 class HostWorld:
@@ -51,27 +57,39 @@ class HostWorld:
     loop_name = "host"
 
     def __init__(self, env: Any, cfg: RunConfig):
+        self.cfg = cfg
         self.separate = separate_source(env)
         copies = cfg.num_envs if cfg.num_envs > 1 else None  # None: as many as a vector has
-        self.env: HostEnv = make_host_env(env, copies, seed=cfg.seed, async_envs=cfg.async_envs)
-        self.spec, self.num_envs = self.env.spec, self.env.num_envs
+        self.masks = isinstance(cfg, PPOConfig)
+        self.groups = make_host_groups(
+            env,
+            copies,
+            2 if isinstance(cfg, PPOConfig) else 1,
+            seed=cfg.seed,
+            async_envs=cfg.async_envs,
+            masks=self.masks,
+        )
+        self.spec = self.groups[0].spec
+        self.num_envs = sum(group.num_envs for group in self.groups)
 
-    def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
+    def loop(self, agent: Agent, device: str | None) -> Loop:
         """The loop that trains."""
-        return HostLoop(agent, self.env, device)
+        if isinstance(agent, PPOAgent):
+            return RolloutHostLoop(agent, self.groups, device)
+        return HostLoop(cast(KytollyAgent, agent), self.groups[0], device)
 
     def evaluator(
         self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
     ) -> Evaluator:
         """Plays episodes in environments apart from those that train."""
-        actor = GreedyActor(network, self.spec.obs)
+        actor = make_actor(self.cfg, self.spec, network)
         copies: int | None = self.num_envs if self.num_envs > 1 else None
         if isinstance(self.separate, str):
             copies = min(episodes, EVALUATION_COPIES)
 
         def make_env(seed: int) -> HostEnv:
             actor.refresh()
-            return make_host_env(self.separate, copies, seed=seed)
+            return make_host_env(self.separate, copies, seed=seed, masks=self.masks)
 
         return HostEvaluator(actor, make_env, episodes, seed)
 
@@ -122,5 +140,5 @@ def choose_world(cfg: RunConfig, env: Any) -> DeviceWorld | HostWorld:
             " Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":
-        return DeviceWorld(tensor_env, cfg.num_envs)
+        return DeviceWorld(tensor_env, cfg)
     return HostWorld(env, cfg)

@@ -48,8 +48,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from callback.figures import plot_learning_curve, plot_q_values
-from config import DQNConfig, tuned_settings
+from config import DQNConfig
 from trainer import Trainer
+from tuned import tuned_settings
 
 # %% [markdown]
 # ## 2. Train

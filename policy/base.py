@@ -24,6 +24,12 @@ class FitResult(NamedTuple):
     q_mean: tf.Tensor
     grad_norm: tf.Tensor
 
+    @property
+    def figures(self) -> tf.Tensor:
+        """[4] loss, mean absolute TD error, mean estimate, gradient norm."""
+        size = tf.reduce_mean(tf.abs(self.td_error))
+        return tf.stack([self.loss, size, self.q_mean, self.grad_norm])
+
 
 class Policy(Protocol):
     """A learning rule: a function of a batch that never sees an environment or a buffer."""

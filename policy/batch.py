@@ -26,6 +26,49 @@ class Transition(NamedTuple):
     next_obs: Any
 
 
+class Rollout(NamedTuple):
+    """Consecutive env steps of `E` copies, all collected by one policy; time-major.
+
+    An observation is a tensor, or a dict of them.
+
+    Attributes:
+        obs: [T, E, *obs] observation that was acted on.
+        action: [T, E, ...] raw action, as the policy's distribution drew it.
+        reward: [T, E] in reward units, of one env step.
+        discount: [T, E] gamma, or 0 where the episode terminated. A time limit is not a
+            termination.
+        next_obs: [T, E, *obs] what the step led to, before any reset.
+        last: [T, E] bool, the episode ended with the step, for either reason.
+    """
+
+    obs: Any
+    action: Any
+    reward: Any
+    discount: Any
+    next_obs: Any
+    last: Any
+
+
+class PPOBatch(NamedTuple):
+    """What PPO learns from: rows of one or more rollouts with what the acting policy made of them.
+
+    Attributes:
+        obs: [B, *obs] or a dict.
+        action: [B, ...] raw action.
+        log_prob: [B] of the action, under the policy that took it.
+        advantage: [B] in reward units.
+        target: [B] value target, in reward units.
+        value: [B] estimate before learning, in reward units.
+    """
+
+    obs: Any
+    action: Any
+    log_prob: Any
+    advantage: Any
+    target: Any
+    value: Any
+
+
 def transition_spec(obs_spec: tf.TensorSpec, batch_size: int) -> Transition:
     """TensorSpecs of a batch with a fixed number of rows."""
     obs = tf.TensorSpec([batch_size, *obs_spec.shape], obs_spec.dtype)

@@ -25,6 +25,8 @@ class DQNPolicy(tf.Module):
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     """
 
+    figure_names = ("loss", "td_error", "q_mean", "grad_norm")
+
     def __init__(
         self,
         q_network: keras.Model,
@@ -48,6 +50,11 @@ class DQNPolicy(tf.Module):
         ]
         self.fit_step = tf.function(self.update, jit_compile=cfg.xla, input_signature=signature)
         self.sync = tf.function(self._sync, jit_compile=cfg.xla)
+
+    @property
+    def network(self) -> keras.Model:
+        """The network that acts: the online one."""
+        return self.online
 
     def bootstrap(self, batch: Transition) -> tf.Tensor:
         """[B] targets; Double DQN overrides this method and nothing else."""

@@ -7,9 +7,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = {"agent", "benchmarks", "callback", "environment", "loop", "model", "policy"}
-MODULES = {"cli", "config", "doctor", "gpu_optimize", "trainer"}
+MODULES = {"cli", "config", "doctor", "gpu_optimize", "settings", "trainer", "tuned"}
 MAY_IMPORT = {
-    "config": set(),
+    "config": {"settings"},
+    "settings": set(),
+    "tuned": set(),
     "model": set(),
     "environment": set(),
     "doctor": {"config"},

@@ -1,0 +1,192 @@
+"""Action parameters and the state's value, from dense layers."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+from keras import ops
+
+from model.dqn_mlp import FewUnits
+from model.nature_cnn import NatureCNN
+from model.normalization import RunningNormalization
+
+HIDDEN_GAIN = math.sqrt(2.0)
+POLICY_GAIN = 0.01  # the first policy prefers nothing
+VALUE_GAIN = 1.0
+
+
+def orthogonal_dense(units, gain, activation=None):
+    """Dense layer with an orthogonal kernel and zero biases.
+
+    Source: Engstrom et al. 2020, arXiv:2005.12729, section 3.
+    """
+    kernel = keras.initializers.Orthogonal(gain)
+    kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
+    return kind(units, activation, kernel_initializer=kernel)
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class ObservationFeatures(keras.layers.Layer):
+    """One vector from an observation: [B, *obs], or a dict of them -> [B, features].
+
+    Entries of a dict follow each other in the order of their names.
+
+    Args:
+        convolutional: Whether entries with three axes are images, which pass through a
+            `NatureCNN`; the rest is flattened.
+        normalizes: Whether what is no image is brought to mean 0 and deviation 1.
+        clip: Largest normalised number.
+    """
+
+    def __init__(self, convolutional=False, normalizes=False, clip=10.0, **kwargs):
+        super().__init__(**kwargs)
+        self.convolutional, self.normalizes, self.clip = convolutional, normalizes, clip
+        self.images, self.normalizers = {}, {}
+
+    def build(self, input_shape):
+        shapes = input_shape if isinstance(input_shape, dict) else {"": input_shape}
+        for name, shape in sorted(shapes.items()):
+            shape = tuple(shape)
+            if self._is_image(shape):
+                self.images[name] = NatureCNN()
+                self.images[name].build(shape)
+            elif self.normalizes:
+                self.normalizers[name] = RunningNormalization(self.clip)
+                self.normalizers[name].build(shape)
+        self.built = True
+
+    def _is_image(self, shape):
+        return self.convolutional and len(shape) == 4
+
+    def compute_output_shape(self, input_shape):
+        shapes = input_shape if isinstance(input_shape, dict) else {"": input_shape}
+        width = 0
+        for shape in shapes.values():
+            shape = tuple(shape)
+            image = self._is_image(shape)
+            width += NatureCNN().compute_output_shape(shape)[1] if image else math.prod(shape[1:])
+        return (None, width)
+
+    def call(self, obs):
+        parts = []
+        for name, part in sorted(obs.items()) if isinstance(obs, dict) else [("", obs)]:
+            if name in self.images:
+                part = self.images[name](part)
+            elif name in self.normalizers:
+                part = self.normalizers[name](part)
+            part = ops.cast(part, self.compute_dtype)
+            if len(part.shape) != 2:
+                part = ops.reshape(part, (-1, math.prod(part.shape[1:])))
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
+
+    def update(self, obs):
+        """Count the rows of observations [B, *obs] into the normalisation's statistics."""
+        for name, normalizer in self.normalizers.items():
+            normalizer.update(obs[name] if isinstance(obs, dict) else obs)
+
+    def get_config(self):
+        own = {
+            "convolutional": self.convolutional,
+            "normalizes": self.normalizes,
+            "clip": self.clip,
+        }
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class ActorCriticMLP(keras.Model):
+    """Parameters of an action distribution, and values: [B, *obs] -> ([B, P], [B]) float32.
+
+    Args:
+        num_params: `P`, the outputs that the distribution reads.
+        hidden_units: Widths of the dense layers of each torso.
+        activation: Of those layers.
+        shared_torso: One torso for policy and value instead of one each.
+        free_scales: How many of the last params are weights that no observation changes, such as
+            the log standard deviations of a Gaussian.
+        scale_init: Their value at the start.
+        features: `ObservationFeatures` in front of the torsos; None makes one.
+    """
+
+    def __init__(
+        self,
+        num_params,
+        hidden_units=(64, 64),
+        activation="tanh",
+        shared_torso=False,
+        free_scales=0,
+        scale_init=0.0,
+        features=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_params, self.hidden_units = num_params, tuple(hidden_units)
+        self.activation, self.shared_torso = activation, shared_torso
+        self.free_scales, self.scale_init = free_scales, scale_init
+        if isinstance(features, dict):
+            features = keras.saving.deserialize_keras_object(features)
+        self.features = ObservationFeatures() if features is None else features
+
+        def torso():
+            return [orthogonal_dense(n, HIDDEN_GAIN, activation) for n in self.hidden_units]
+
+        self.policy_torso = torso()
+        self.value_torso = self.policy_torso if shared_torso else torso()
+        self.policy_head = orthogonal_dense(num_params - free_scales, POLICY_GAIN)
+        self.value_head = orthogonal_dense(1, VALUE_GAIN)
+
+    def build(self, input_shape):
+        if not self.features.built:  # from a file they come built
+            self.features.build(input_shape)
+        begin = self.features.compute_output_shape(input_shape)
+        torsos = [self.policy_torso] if self.shared_torso else [self.policy_torso, self.value_torso]
+        for torso in torsos:
+            width = begin
+            for layer in torso:
+                layer.build(width)
+                width = layer.compute_output_shape(width)
+        last = (None, self.hidden_units[-1])
+        self.policy_head.build(last)
+        self.value_head.build(last)
+        if self.free_scales:
+            self.scales = self.add_weight(
+                shape=(self.free_scales,),
+                initializer=keras.initializers.Constant(self.scale_init),
+                dtype="float32",
+                name="scales",
+            )
+        self.built = True
+
+    def call(self, obs, training=False):
+        features = self.features(obs)
+        policy = value = features
+        for layer in self.policy_torso:
+            policy = layer(policy)
+        if self.shared_torso:
+            value = policy
+        else:
+            for layer in self.value_torso:
+                value = layer(value)
+        params = ops.cast(self.policy_head(policy), "float32")
+        if self.free_scales:
+            scales = ops.broadcast_to(self.scales, (ops.shape(params)[0], self.free_scales))
+            params = ops.concatenate([params, scales], axis=-1)
+        return params, ops.cast(self.value_head(value), "float32")[:, 0]
+
+    def update_statistics(self, obs):
+        """Count the rows of observations into the normalisation's statistics, if there are any."""
+        self.features.update(obs)
+
+    def get_config(self):
+        own = {
+            "num_params": self.num_params,
+            "hidden_units": self.hidden_units,
+            "activation": self.activation,
+            "shared_torso": self.shared_torso,
+            "free_scales": self.free_scales,
+            "scale_init": self.scale_init,
+            "features": keras.saving.serialize_keras_object(self.features),
+        }
+        return {**super().get_config(), **own}

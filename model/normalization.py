@@ -1,0 +1,61 @@
+"""Normalisation by statistics that follow the data."""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class RunningNormalization(keras.layers.Layer):
+    """Brings each number of an input to mean 0 and deviation 1: [B, *shape] -> [B, *shape].
+
+    The statistics change by `update` only, never by a call, and are saved with the model. Before
+    the first update the input passes unchanged, up to the clip.
+
+    Source for the update: Chan, Golub & LeVeque 1979, "Updating Formulae and a Pairwise Algorithm
+    for Computing Sample Variances", equation 2.1.
+
+    Args:
+        clip: Largest absolute value that passes.
+        epsilon: Added to the variance.
+    """
+
+    def __init__(self, clip=10.0, epsilon=1e-8, **kwargs):
+        super().__init__(**kwargs)
+        self.clip, self.epsilon = clip, epsilon
+
+    def build(self, input_shape):
+        shape = tuple(input_shape[1:])
+        self.mean = self._statistic(shape, "zeros", "mean")
+        self.variance = self._statistic(shape, "ones", "variance")
+        self.count = self._statistic((), "zeros", "count")
+        self.built = True
+
+    def _statistic(self, shape, initializer, name):
+        return self.add_weight(
+            shape=shape, initializer=initializer, dtype="float32", trainable=False, name=name
+        )
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def call(self, values):
+        centred = ops.cast(values, "float32") - self.mean
+        scaled = centred * ops.rsqrt(self.variance + self.epsilon)
+        return ops.cast(ops.clip(scaled, -self.clip, self.clip), self.compute_dtype)
+
+    def update(self, values):
+        """Count in the rows of [B, *shape]."""
+        values = ops.cast(values, "float32")
+        new_mean, new_variance = ops.mean(values, axis=0), ops.var(values, axis=0)
+        new_count = ops.cast(ops.shape(values)[0], "float32")
+        total = self.count + new_count
+        share, shift = new_count / total, new_mean - self.mean
+        within = self.variance * (1.0 - share) + new_variance * share
+        self.variance.assign(within + shift * shift * share * (1.0 - share))
+        self.mean.assign(self.mean + shift * share)
+        self.count.assign(total)
+
+    def get_config(self):
+        return {**super().get_config(), "clip": self.clip, "epsilon": self.epsilon}

@@ -1,0 +1,183 @@
+"""Proximal policy optimisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from config import PPOConfig
+from policy import losses, targets
+from policy.batch import PPOBatch, Rollout
+from policy.clipping import clipped_by_global_norm
+from policy.distributions import Distribution
+
+MASK = "action_mask"  # entry of a Dict observation that is no observation
+
+
+class PPOPolicy(tf.Module):
+    """Network, action distribution, optimiser and the compiled step that joins them.
+
+    Args:
+        network: Built Keras model [B, *obs] -> (params [B, P], value [B]); of a Dict observation
+            it gets the dict without its `action_mask`.
+        distribution: Reads the params.
+        optimizer: Keras optimiser.
+        cfg: Settings.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347; the details follow Huang et al. 2022, "The 37
+    Implementation Details of Proximal Policy Optimization".
+    """
+
+    figure_names = (
+        "loss",
+        "policy_loss",
+        "value_loss",
+        "entropy",
+        "approximate_kl",
+        "clip_fraction",
+        "grad_norm",
+    )
+
+    def __init__(
+        self,
+        network: keras.Model,
+        distribution: Distribution,
+        optimizer: keras.optimizers.Optimizer,
+        cfg: PPOConfig,
+    ):
+        super().__init__(name="ppo")
+        self.network, self.distribution, self.cfg = network, distribution, cfg
+        self.optimizer = optimizer
+        self.optimizer.build(network.trainable_variables)  # else fit_step traces twice
+        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+        self.fit_step = tf.function(self.update, jit_compile=cfg.xla)
+
+    def outputs(self, obs: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Params [B, P] of the action distribution, masked, and values [B]."""
+        return network_outputs(self.network, self.distribution, obs)
+
+    def batch(self, rollout: Rollout) -> PPOBatch:
+        """[T * E] rows with log-probabilities, values and advantages under the present weights.
+
+        The weights must still be those that collected the rollout.
+        """
+        rows = Rollout(*(tf.nest.map_structure(flat, column) for column in rollout))
+        params, value = self.outputs(rows.obs)
+        next_value = self.outputs(rows.next_obs)[1]
+        td_error = rows.reward + rows.discount * next_value - value
+        shape = rollout.reward.shape
+        advantage = targets.generalized_advantage(
+            tf.reshape(td_error, shape), rollout.discount, rollout.last, self.cfg.gae_lambda
+        )
+        advantage = flat(advantage)
+        log_prob = self.distribution.log_prob(params, rows.action)
+        return PPOBatch(rows.obs, rows.action, log_prob, advantage, advantage + value, value)
+
+    def gradients(self, batch: PPOBatch) -> tuple[list, tf.Tensor]:
+        """Clipped gradients for every trainable weight, and the update's figures [F].
+
+        With `gradient_accumulation` K the rows are taken in K parts, one after the other, which
+        needs the memory of one part and gives the gradients of all rows together.
+        """
+        cfg = self.cfg
+        if cfg.normalize_advantage:
+            batch = batch._replace(advantage=normalised(batch.advantage))
+        if cfg.gradient_accumulation == 1:
+            grads, figures = self._part_gradients(batch)
+        else:
+            grads, figures = self._accumulated(batch, cfg.gradient_accumulation)
+        loss_scale = self.optimizer.scale_loss(1.0)
+        grads, norm = clipped_by_global_norm(grads, cfg.max_grad_norm * loss_scale)
+        return grads, tf.concat([figures, [norm / loss_scale]], axis=0)
+
+    def apply(self, grads: list) -> None:
+        """One optimiser step with these gradients."""
+        self.optimizer.apply(grads, self.network.trainable_variables)
+        self.updates.assign_add(1)
+
+    def update(self, batch: PPOBatch) -> tf.Tensor:
+        """One update, and its figures [F] in the order of `figure_names`.
+
+        `fit_step` is this method compiled.
+        """
+        grads, figures = self.gradients(batch)
+        self.apply(grads)
+        return figures
+
+    def _part_gradients(self, batch: PPOBatch) -> tuple[list, tf.Tensor]:
+        cfg = self.cfg
+        with tf.GradientTape() as tape:
+            params, value = self.outputs(batch.obs)
+            log_ratio = self.distribution.log_prob(params, batch.action) - batch.log_prob
+            ratio = tf.exp(log_ratio)
+            policy_loss = losses.clipped_surrogate(ratio, batch.advantage, cfg.clip_range)
+            value_loss = losses.value_loss(value, batch.value, batch.target, cfg.clip_range_value)
+            entropy = tf.reduce_mean(self.distribution.entropy(params))
+            loss = policy_loss + cfg.value_coef * value_loss - cfg.entropy_coef * entropy
+            scaled = self.optimizer.scale_loss(loss)
+        weights = self.network.trainable_variables
+        grads = tape.gradient(scaled, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        moved = tf.cast(tf.abs(ratio - 1.0) > cfg.clip_range, tf.float32)
+        kl = losses.approximate_kl(log_ratio)
+        figures = [loss, policy_loss, value_loss, entropy, kl, tf.reduce_mean(moved)]
+        return grads, tf.stack(figures)
+
+    def _accumulated(self, batch: PPOBatch, parts: int) -> tuple[list, tf.Tensor]:
+        def split(column):
+            return tf.reshape(column, [parts, column.shape[0] // parts, *column.shape[1:]])
+
+        columns = tf.nest.map_structure(split, batch)
+
+        def part(index):
+            return self._part_gradients(
+                tf.nest.map_structure(lambda column: tf.gather(column, index), columns)
+            )
+
+        weights = self.network.trainable_variables
+        zeros = [tf.zeros(weight.shape) for weight in weights]
+        begin = (tf.constant(0), zeros, tf.zeros([len(self.figure_names) - 1]))
+        _, grads, figures = tf.while_loop(
+            lambda index, *_: index < parts,
+            lambda index, *sums: (
+                index + 1,
+                *tf.nest.map_structure(tf.add, sums, part(index)),
+            ),
+            begin,
+        )
+        return [grad / parts for grad in grads], figures / parts
+
+
+def network_outputs(
+    network: keras.Model, distribution: Distribution, obs: Any
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Params [B, P], masked, and values [B] of a network."""
+    params, value = network(without_mask(obs))
+    if isinstance(obs, dict) and MASK in obs:
+        params = distribution.masked(params, obs[MASK])
+    return params, tf.reshape(value, [-1])
+
+
+def greedy_action(network: keras.Model, distribution: Distribution, obs: Any) -> tf.Tensor:
+    """What the environment gets if every copy takes its most likely action."""
+    params, _ = network_outputs(network, distribution, obs)
+    return distribution.to_env(distribution.mode(params))
+
+
+def without_mask(obs: Any) -> Any:
+    """What the network sees of an observation."""
+    if not isinstance(obs, dict):
+        return obs
+    return {name: part for name, part in obs.items() if name != MASK}
+
+
+def flat(column: tf.Tensor) -> tf.Tensor:
+    """[T * E, ...] from [T, E, ...]."""
+    return tf.reshape(column, [column.shape[0] * column.shape[1], *column.shape[2:]])
+
+
+def normalised(advantage: tf.Tensor) -> tf.Tensor:
+    """[B] advantages with mean 0 and deviation 1."""
+    centred = advantage - tf.reduce_mean(advantage)
+    return centred / (tf.math.reduce_std(advantage) + 1e-8)

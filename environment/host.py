@@ -12,12 +12,14 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from environment.actions import ActionForm
 from environment.copies import HostCopies
 from environment.faults import EnvironmentFault
 from environment.gymnasium_id import found_spec, made
 from environment.host_step import HostEnv, HostStep
-from environment.spec import TensorEnvironment
-from environment.vectors import HostVector
+from environment.masks import MaskedObservation, MaskedVector, mask_source, vector_mask_source
+from environment.spec import Box, TensorEnvironment, num_choices
+from environment.vectors import HostVector, autoreset_mode
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
 
@@ -95,8 +97,9 @@ def make_host_groups(
     Returns:
         The groups, each of equally many copies, in the order of the copies.
     """
-    if num_envs is not None and (not isinstance(num_envs, int) or num_envs < 1):
-        raise ValueError(f"num_envs is {num_envs!r}, expected an integer of at least 1.")
+    for setting, value in (("num_envs", num_envs), ("groups", groups)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
     wanted = _Wanted(num_envs, groups, seed, async_envs, masks)
     if isinstance(env, str):
         return _from_id(env, wanted)
@@ -184,6 +187,9 @@ def _of_copies(
     owned: bool = True,
 ) -> HostCopies:
     seeds = _seeds(wanted.seed, len(envs))
+    mask = _mask_of(envs[0], name) if wanted.masks else None
+    if mask is not None:
+        envs = [MaskedObservation(env, *mask, name) for env in envs]
     return HostCopies(envs, name, registered, seeds, time_limit=time_limit, owned=owned)
 
 
@@ -194,7 +200,11 @@ def _of_vector(env: VectorEnv, name: str, wanted: _Wanted, *, owned: bool) -> Ho
             f"copies. What works: num_envs={env.num_envs}, or a vector environment of "
             f"{wanted.num_envs}."
         )
-    return HostVector(env, name, _registered(env), _seeds(wanted.seed, env.num_envs), owned=owned)
+    registered = _registered(env)
+    mask = _mask_of(env, name) if wanted.masks else None
+    if mask is not None:
+        env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
+    return HostVector(env, name, registered, _seeds(wanted.seed, env.num_envs), owned=owned)
 
 
 def _in_processes(
@@ -202,37 +212,72 @@ def _in_processes(
 ) -> list[HostEnv]:
     """Groups of copies with a process each; `first` only shows what they will be like."""
     registered = first.spec
-    first.close()
+    try:
+        mask = _mask_of(first, name) if wanted.masks else None
+    finally:
+        first.close()
     seeds = _seeds(wanted.seed, wanted.num_envs or 1)
     groups = next(count for count in range(wanted.groups, 0, -1) if len(seeds) % count == 0)
-    size, made_here = len(seeds) // groups, []
+    size, envs = len(seeds) // groups, []
     try:
-        for start in range(0, len(seeds), size):
-            env = _processes(make, name, size)
-            made_here.append(HostVector(env, name, registered, seeds[start : start + size]))
+        for _ in range(groups):
+            envs.append(_processes(make, name, size, mask))
+        shares = [seeds[start : start + size] for start in range(0, len(seeds), size)]
+        return [
+            HostVector(env, name, registered, share)
+            for env, share in zip(envs, shares, strict=True)
+        ]
     except BaseException:
-        for host_env in made_here:
-            host_env.close()
+        for env in envs:
+            env.close()
         raise
-    return made_here
 
 
-def _processes(make: Callable[[], gymnasium.Env], name: str, count: int) -> AsyncVectorEnv:
+def _processes(
+    make: Callable[[], gymnasium.Env], name: str, count: int, mask: tuple[str, int] | None
+) -> AsyncVectorEnv:
     """One process per copy; not forked, because TensorFlow's threads do not survive a fork."""
 
-    def make_copying() -> gymnasium.Env:
+    def make_copying(index: int) -> gymnasium.Env:
         # Gymnasium resets before it copies: of an environment that overwrites one array, the last
         # observation would be lost. A local function, so that the process loads no TensorFlow.
-        return gymnasium.wrappers.TransformObservation(make(), copy.deepcopy, None)
+        env = make()
+        if mask is not None:
+            env = MaskedObservation(env, *mask, name, f" for copy {index} of {count}")
+        return gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None)
 
     try:
         return AsyncVectorEnv(
-            [make_copying] * count, context="forkserver", autoreset_mode=AutoresetMode.SAME_STEP
+            [functools.partial(make_copying, index) for index in range(count)],
+            context="forkserver",
+            autoreset_mode=AutoresetMode.SAME_STEP,
         )
     except Exception as error:
         raise EnvironmentFault(
             f"{name} cannot run in processes of its own, {type(error).__name__}: {error}"
         ) from error
+
+
+def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | None:
+    """Where to look for the masks, and their length; None where there are none beside `obs`."""
+    is_vector = isinstance(env, VectorEnv)
+    try:
+        source = vector_mask_source(env) if is_vector else mask_source(env)
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{name} raised {type(error).__name__} in a first reset(), which was to show whether "
+            f"its info has an action mask: {error}"
+        ) from error
+    if source is None:
+        return None
+    action = ActionForm(env.single_action_space if is_vector else env.action_space, name).space
+    if isinstance(action, Box):
+        raise ValueError(
+            f"{name} gives action masks ({source}), but its actions are the numbers of a Box, of "
+            "which a mask cannot forbid any. What works: choose among a grid of actions with "
+            "gymnasium.wrappers.DiscretizeAction, or give no mask."
+        )
+    return source, num_choices(action)
 
 
 def _seeds(seed: int, count: int) -> list[int]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from environment.faults import EnvironmentFault
+from environment.faults import EnvironmentFault, mask_shape_fault
 from environment.spec import (
     ACTION_MASK,
     ActionSpace,
@@ -159,14 +159,14 @@ class MaskForm:
                 f"{type(space).__name__} space, expected a MultiBinary or a Box of 0 and 1."
             )
         if space.shape != self.shape:
-            raise EnvironmentFault(self._wrong_shape(space.shape, self.shape, "every copy"))
+            raise mask_shape_fault(name, space.shape, self.shape, " in its observation space")
 
     def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New array [A] of one raw mask, or [rows, A] of a batch of them."""
         values = np.asarray(raw)
         expected = self.shape if rows is None else (rows, *self.shape)
         if values.shape != expected:
-            raise EnvironmentFault(self._wrong_shape(values.shape, expected, "this copy"))
+            raise mask_shape_fault(self.name, values.shape, expected)
         allowed = values.astype(np.bool_)
         if values.dtype != np.bool_ and not np.array_equal(allowed, values):
             raise EnvironmentFault(
@@ -187,12 +187,6 @@ class MaskForm:
             f"{self.name} returned an action mask that forbids all {self._kinds[kind]} "
             f"actions{of_kind} though the episode goes on: {rows[bad].astype(int).tolist()}. "
             "Expected at least one 1 among them: end the episode where nothing is left to do."
-        )
-
-    def _wrong_shape(self, found: Any, expected: tuple[int, ...], whose: str) -> str:
-        return (
-            f"{self.name} has an action mask of shape {found} for {whose}, expected {expected}: "
-            f"one number for each of its {self.shape[0]} actions."
         )
 
 

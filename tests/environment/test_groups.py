@@ -1,0 +1,187 @@
+"""A step in two phases, and copies in groups that step apart."""
+
+import functools
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from environment.copies import HostCopies
+from environment.faults import EnvironmentFault
+from environment.host import make_host_env, make_host_groups
+from environment.vectors import HostVector
+from tests.environment.masked import Masked
+from tests.environment.predictable import Predictable
+
+STEPS = 12
+
+
+def vector(mode, copies=2):
+    return SyncVectorEnv([Predictable] * copies, autoreset_mode=mode)
+
+
+KINDS = {
+    "own copies": (lambda: Predictable, False),
+    "vector": (lambda: vector(AutoresetMode.NEXT_STEP), False),
+    "processes": (lambda: Predictable, True),
+}
+
+
+@pytest.fixture(params=KINDS)
+def host_env(request):
+    make, async_envs = KINDS[request.param]
+    env = make_host_env(make(), 2, seed=5, async_envs=async_envs)
+    yield env
+    env.close()
+
+
+def test_a_step_in_two_phases_is_a_step(host_env):
+    whole = make_host_env(Predictable, 2, seed=5)
+    if isinstance(host_env, HostVector) and host_env.spec.name == "SyncVectorEnv":
+        whole = make_host_env(vector(AutoresetMode.NEXT_STEP), seed=5)
+    np.testing.assert_array_equal(host_env.reset(), whole.reset())
+    for count in range(STEPS):
+        action = np.array([count % 4, 1])
+        host_env.begin_step(action)
+        found, expected = host_env.finish_step(), whole.step(action)
+        for left, right in zip(found[:7], expected[:7], strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_the_phases_follow_each_other(host_env):
+    with pytest.raises(ValueError, match=r"was stepped before reset\(\)"):
+        host_env.begin_step(np.zeros(2, np.int64))
+    host_env.reset()
+    with pytest.raises(ValueError, match=r"finish_step\(\) without a begin_step"):
+        host_env.finish_step()
+    with pytest.raises(ValueError, match="got 3 actions for 2 copies"):
+        host_env.begin_step(np.zeros(3, np.int64))
+    host_env.begin_step(np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match=r"begin_step\(\) twice"):
+        host_env.begin_step(np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match=r"reset\(\) before the finish_step"):
+        host_env.reset()
+    assert host_env.finish_step().valid.all()
+    host_env.reset()
+
+
+class Sleeping(Predictable):
+    """Takes its time."""
+
+    def step(self, action):
+        time.sleep(0.3)
+        return super().step(action)
+
+
+def test_processes_work_between_the_phases():
+    env = make_host_env(Sleeping, 2, async_envs=True)
+    env.reset()
+    start = time.perf_counter()
+    env.begin_step(np.zeros(2, np.int64))
+    begun = time.perf_counter() - start
+    time.sleep(0.6)
+    start = time.perf_counter()
+    env.finish_step()
+    waited = time.perf_counter() - start
+    env.close()
+    assert begun < 0.2 and waited < 0.2  # in one phase it takes at least 0.3 s
+
+
+def test_a_step_that_was_begun_may_be_left_unfinished():
+    env = make_host_env(Predictable, 2, async_envs=True)
+    env.reset()
+    env.begin_step(np.zeros(2, np.int64))
+    with pytest.warns(UserWarning, match="while waiting for a pending call"):
+        env.close()
+
+
+class Overriding(gymnasium.vector.AsyncVectorEnv):
+    """Pays double, in `step` alone."""
+
+    def step(self, actions):
+        obs, reward, *rest = super().step(actions)
+        return obs, 2 * reward, *rest
+
+
+def test_a_vector_that_overrides_step_is_stepped_by_it():
+    theirs = Overriding([Predictable] * 2, context="forkserver", autoreset_mode="SameStep")
+    env = make_host_env(theirs)
+    env.reset()
+    np.testing.assert_array_equal(env.step(np.array([1, 3])).reward, [2, 6])
+    theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("copies", "groups", "sizes"),
+    [(4, 2, [2, 2]), (3, 2, [3]), (1, 2, [1]), (None, 2, [1]), (3, 3, [1, 1, 1]), (2, 1, [2])],
+)
+def test_groups_hold_equally_many_of_the_copies_that_one_group_holds(copies, groups, sizes):
+    apart = make_host_groups(Predictable, copies, groups, seed=9, async_envs=True)
+    together = make_host_env(Predictable, copies, seed=9)
+    assert [env.num_envs for env in apart] == sizes
+    np.testing.assert_array_equal(
+        np.concatenate([env.reset() for env in apart]), np.asarray(together.reset())
+    )
+    action = np.arange(together.num_envs) % 4
+    for env, part in zip(apart, np.split(action, len(apart)), strict=True):
+        env.begin_step(part)
+    expected = together.step(action)
+    steps = [env.finish_step() for env in apart]
+    np.testing.assert_array_equal(np.concatenate([step.obs for step in steps]), expected.obs)
+    np.testing.assert_array_equal(np.concatenate([step.reward for step in steps]), expected.reward)
+    for env in apart:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "async_envs", "kind", "copies"),
+    [
+        (lambda: Predictable, False, HostCopies, 4),
+        (lambda: "CartPole-v1", False, HostCopies, 4),
+        (lambda: Predictable(), False, HostCopies, None),
+        (lambda: vector(AutoresetMode.SAME_STEP, 4), False, HostVector, 4),
+        (lambda: functools.partial(vector, AutoresetMode.SAME_STEP, 4), True, HostVector, 4),
+    ],
+)
+def test_what_gains_nothing_by_groups_stays_in_one(given, async_envs, kind, copies):
+    (env,) = make_host_groups(given(), copies, 2, async_envs=async_envs)
+    assert isinstance(env, kind) and env.num_envs == (copies or 1)
+
+
+def test_groups_of_an_id_and_with_masks():
+    groups = make_host_groups("CartPole-v1", 2, seed=1, async_envs=True)
+    obs = np.concatenate([env.reset() for env in groups])
+    np.testing.assert_array_equal(obs, make_host_env("CartPole-v1", 2, seed=1).reset())
+    masked = make_host_groups(functools.partial(Masked, "info"), 2, async_envs=True, masks=True)
+    assert [env.spec.masked for env in masked] == [True, True]
+    for env in groups + masked:
+        env.close()
+
+
+@pytest.mark.parametrize("failing", ["AsyncVectorEnv", "HostVector"])
+def test_processes_end_if_a_later_group_cannot_be_made(monkeypatch, failing):
+    made = []
+
+    class Counted(gymnasium.vector.AsyncVectorEnv):
+        def __init__(self, *args, **settings):
+            if failing == "AsyncVectorEnv" and made:
+                raise OSError("no room for a second one")
+            made.append(self)
+            super().__init__(*args, **settings)
+
+    def refusing(*_):
+        raise OSError("no room for a second one")
+
+    monkeypatch.setattr("environment.host.AsyncVectorEnv", Counted)
+    if failing == "HostVector":
+        monkeypatch.setattr("environment.host.HostVector", refusing)
+    with pytest.raises((OSError, EnvironmentFault), match="no room"):
+        make_host_groups(Predictable, 2, async_envs=True)
+    assert made and all(env.closed for env in made)
+
+
+def test_a_bad_number_of_groups_is_refused():
+    with pytest.raises(ValueError, match="groups is 0, expected an integer of at least 1"):
+        make_host_groups(Predictable, 2, 0)

@@ -67,7 +67,7 @@ class ActionForm:
                 f"step() got actions of shape {list(action.shape)}, expected "
                 f"[{len(action)}, {self._size}]: a row for each copy."
             )
-        values = action.reshape(len(action), *self._shape)
+        values = action if len(self._shape) == 1 else action.reshape(-1, *self._shape)
         if self._bounds is not None:
             values = np.clip(values.astype(np.float64), *self._bounds)
         elif isinstance(self.space, MultiDiscrete):

@@ -99,14 +99,15 @@ class HostCopies:
                     ends.append((copy, bool(terminated), bool(truncated or length == limit)))
         except Exception as error:
             self._report(copy, error, "step()")
+        seen, no = next_obs, self._no
         if not form.plain:
             form.allow_all(next_obs, [copy for copy, _, _ in ends])
             self._check(next_obs)
+            seen = form.presented(next_obs)
         elif not all_finite(next_obs):
             self._check(next_obs)
         if ends:
-            return self._step_with_resets(next_obs, rewards, ends)
-        seen, no = next_obs if form.plain else form.presented(next_obs), self._no
+            return self._step_with_resets(next_obs, seen, rewards, ends)
         return HostStep(
             seen, rewards, no, no, seen, self._yes, no, self._no_return, self._no_length
         )
@@ -131,7 +132,11 @@ class HostCopies:
                 env.close()
 
     def _step_with_resets(
-        self, next_obs: np.ndarray, reward: np.ndarray, ends: list[tuple[int, bool, bool]]
+        self,
+        next_obs: np.ndarray,
+        seen: Any,
+        reward: np.ndarray,
+        ends: list[tuple[int, bool, bool]],
     ) -> HostStep:
         terminated, truncated, ended = (np.zeros(self.num_envs, bool) for _ in range(3))
         episode_return = np.zeros(self.num_envs, np.float32)
@@ -147,7 +152,7 @@ class HostCopies:
             reward,
             terminated,
             truncated,
-            self._form.presented(next_obs),
+            seen,
             self._yes,
             ended,
             episode_return,

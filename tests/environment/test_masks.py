@@ -51,6 +51,8 @@ def test_every_row_has_the_mask_of_its_own_observation(source, mode, one_array):
         step = env.step(np.argmax(obs[ACTION_MASK], axis=1))
         for copy in range(COPIES):
             here, after = step.next_obs[place][copy], step.obs[place][copy]
+            if step.valid[copy]:
+                np.testing.assert_array_equal(here - obs[place][copy], [0, 0, 1])
             expected = [True] * 4 if step.ended[copy] else mask_at(here)
             np.testing.assert_array_equal(step.next_obs[ACTION_MASK][copy], expected)
             waits = step.ended[copy] and mode is AutoresetMode.NEXT_STEP

@@ -8,8 +8,8 @@ from callback.csv_log import CSVLog, best_return_in, read_rows
 from tests.callback.states import figures, make_state
 
 HEADER = (
-    "env_steps,updates,episodes,wall_seconds,loss,td_error,q_mean,grad_norm,epsilon,learning_rate,"
-    "episode_return,episode_length,env_steps_per_second,updates_per_second,"
+    "env_steps,updates,episodes,wall_seconds,loss,grad_norm,learning_rate,"
+    "episode_return,episode_length,env_steps_per_second,updates_per_second,td_error,q_mean,epsilon,"
     "evaluation_return_mean,evaluation_return_std,evaluation_length_mean\n"
 )
 
@@ -35,7 +35,7 @@ def test_a_row_is_on_disk_at_once_and_the_evaluation_completes_it(tmp_path):
     log.on_train_begin(make_state(tmp_path))
     state = make_state(tmp_path, 100, metrics=figures(), wall_seconds=2.5, episodes=4)
     log.on_log(state)
-    row = "100,100,4,2.5,0.5,0.25,3,1,0.1,0.001,20,20,100,100,"
+    row = "100,100,4,2.5,0.5,1,0.001,20,20,100,100,0.25,3,0.1,"
     assert path.read_text() == HEADER + row + ",,\n"
     log.on_evaluation(make_state(tmp_path, 100, evaluation_return=57.25))
     assert path.read_text() == HEADER + row + "57.25,1.5,20\n"

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from model.ddqn_mlp import DuelingMLP
 from model.dqn_mlp import DQNMLP
@@ -14,6 +15,10 @@ MODELS = {
     "cnn": (lambda: DQNMLP(3, (8,), NatureCNN()), (84, 84, 4)),
     "small cnn": (lambda: DuelingMLP(3, (8,), NatureCNN()), (10, 10, 4)),
 }
+
+
+def spec(shape):
+    return tf.TensorSpec(shape, tf.uint8 if len(shape) == 3 else tf.float32)
 
 
 def observations(shape, count=5):
@@ -67,20 +72,20 @@ def test_numpy_twin_agrees(name):
     make, shape = MODELS[name]
     model, obs = make(), observations(shape)
     model(obs)
-    np.testing.assert_allclose(numpy_forward(model, shape)(obs), model(obs), atol=1e-5)
+    np.testing.assert_allclose(numpy_forward(model, spec(shape))(obs), model(obs), atol=1e-5)
 
 
 def test_numpy_twin_of_a_users_sequential_model():
     layers = [keras.layers.Dense(6, "tanh"), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
     model = keras.Sequential([keras.layers.Input((3,)), *layers])
     obs = observations((3,))
-    np.testing.assert_allclose(numpy_forward(model, (3,))(obs), model(obs), atol=1e-5)
+    np.testing.assert_allclose(numpy_forward(model, spec((3,)))(obs), model(obs), atol=1e-5)
 
 
 def test_no_numpy_twin_of_what_we_do_not_know():
     make, shape = MODELS["small cnn"]
     model = make()
     model(observations(shape))
-    assert numpy_forward(model, shape) is None
+    assert numpy_forward(model, spec(shape)) is None
     custom = keras.Sequential([keras.layers.Input((3,)), keras.layers.LayerNormalization()])
-    assert numpy_forward(custom, (3,)) is None
+    assert numpy_forward(custom, spec((3,))) is None

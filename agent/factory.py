@@ -81,7 +81,9 @@ def make_agent(
     actor = make_actor(cfg, env_spec, networks[0])
     if isinstance(cfg, PPOConfig):
         distribution = make_distribution(env_spec.action, cfg.action_bounds)
-        return PPOAgent(PPOPolicy(*networks, distribution, optimizer, cfg), cfg, env_spec, actor)
+        limit = env_spec.max_episode_steps
+        ppo = PPOPolicy(*networks, distribution, optimizer, cfg, limit)
+        return PPOAgent(ppo, cfg, env_spec, actor)
     policy = POLICIES[cfg.algorithm](*networks, optimizer, cfg, env_spec.obs)
     replay = ReplayBuffer(
         cfg.replay_capacity, env_spec.obs, cfg.num_envs, cfg.n_step, available_bytes

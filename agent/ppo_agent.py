@@ -29,15 +29,21 @@ class PPOAgent(Agent):
         super().__init__(policy, cfg, env_spec, actor)
         self.returns = ReturnScale(cfg) if cfg.normalize_rewards else None
 
-    def explore(self, obs: Any, bits: tf.Tensor) -> tf.Tensor:
-        """[E, ...] raw actions for [E, *obs], from [E, num_uniforms] uint32 draws."""
-        params, _ = self.policy.outputs(obs)
-        return self.policy.distribution.sample(params, uniforms(bits))
+    def explore(self, obs: Any, bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[E, ...] raw actions for [E, *obs], from [E, num_uniforms] uint32 draws.
 
-    def row(self, obs: Any, action: tf.Tensor, step: TimeStep, ended: tf.Tensor) -> Rollout:
+        With them [E] their log-probabilities.
+        """
+        distribution, (params, _) = self.policy.distribution, self.policy.outputs(obs)
+        action = distribution.sample(params, uniforms(bits))
+        return action, distribution.log_prob(params, action)
+
+    def row(
+        self, obs: Any, action: tf.Tensor, log_prob: tf.Tensor, step: TimeStep, ended: tf.Tensor
+    ) -> Rollout:
         """One env step of a rollout: gamma as the discount, 0 where the episode terminated."""
         discount = tf.where(step.terminated, 0.0, self.cfg.gamma)
-        return Rollout(obs, action, step.reward, discount, step.next_obs, ended)
+        return Rollout(obs, action, step.reward, discount, step.next_obs, ended, log_prob)
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
         """Count a rollout's env steps, set the learning rate, and make rows to learn from."""

@@ -20,16 +20,21 @@ class RolloutBuffer:
         env_spec: What the environment looks like.
         num_envs: Environment copies, `E`.
         steps: Env steps of each, `T`.
+        keeps_log_prob: Whether the log-probability of each action is known when it is taken.
     """
 
-    def __init__(self, env_spec: EnvSpec, num_envs: int, steps: int):
+    def __init__(
+        self, env_spec: EnvSpec, num_envs: int, steps: int, keeps_log_prob: bool = True
+    ):
         self.num_envs, self.steps = num_envs, steps
         action = action_spec(env_spec.action, num_envs)
         rows = tf.TensorSpec([num_envs], tf.float32)
         obs = tf.nest.map_structure(
             lambda spec: tf.TensorSpec([num_envs, *spec.shape], spec.dtype), env_spec.obs
         )
-        self.step_spec = Rollout(obs, action, rows, rows, obs, tf.TensorSpec([num_envs], tf.bool))
+        last = tf.TensorSpec([num_envs], tf.bool)
+        log_prob = rows if keeps_log_prob else ()
+        self.step_spec = Rollout(obs, action, rows, rows, obs, last, log_prob)
 
     @property
     def rollout_spec(self) -> Rollout:

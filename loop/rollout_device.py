@@ -51,12 +51,12 @@ class RolloutDeviceLoop(DeviceProgram):
 
         def step(time, state, obs, columns, episodes):
             draws = tf.gather(bits, time)  # a slice at a tensor's place would lose its shape
-            action = agent.explore(obs, draws[:, : distribution.num_uniforms])
+            action, log_prob = agent.explore(obs, draws[:, : distribution.num_uniforms])
             draws = uniforms(draws[:, distribution.num_uniforms :])
             state, outcome, end = step_and_reset(
                 self.env, state, distribution.to_env(action), draws
             )
-            row = agent.row(obs, action, outcome, end.ended)
+            row = agent.row(obs, action, log_prob, outcome, end.ended)
             columns = buffer.written(columns, time, row)
             return time + 1, state, outcome.obs, columns, episodes + episode_sums(end)
 

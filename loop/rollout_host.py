@@ -37,7 +37,9 @@ class RolloutHostLoop:
         self.agent, self.groups = agent, list(groups)
         cfg = agent.cfg
         self.actor = HostActor(agent.policy.network, agent.env_spec.obs, np.asarray)
-        buffer = RolloutBuffer(agent.env_spec, cfg.num_envs, cfg.rollout_steps)
+        buffer = RolloutBuffer(
+            agent.env_spec, cfg.num_envs, cfg.rollout_steps, keeps_log_prob=False
+        )
         self.specs = buffer.rollout_spec
         signature = [tf.TensorSpec([], tf.int32), *tf.nest.flatten(self.specs)]
         self.program = Program(self._learn, signature, cfg.xla, device)

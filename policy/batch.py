@@ -39,6 +39,7 @@ class Rollout(NamedTuple):
             termination.
         next_obs: [T, E, *obs] what the step led to, before any reset.
         last: [T, E] bool, the episode ended with the step, for either reason.
+        log_prob: [T, E] of the action; () where it was not kept when the action was drawn.
     """
 
     obs: Any
@@ -47,6 +48,7 @@ class Rollout(NamedTuple):
     discount: Any
     next_obs: Any
     last: Any
+    log_prob: Any = ()
 
 
 class PPOBatch(NamedTuple):

@@ -25,6 +25,7 @@ class PPOPolicy(tf.Module):
         distribution: Reads the params.
         optimizer: Keras optimiser.
         cfg: Settings.
+        max_episode_steps: Env steps after which an episode is cut off, if the environment says.
 
     Source: Schulman et al. 2017, arXiv:1707.06347; the details follow Huang et al. 2022, "The 37
     Implementation Details of Proximal Policy Optimization".
@@ -46,8 +47,10 @@ class PPOPolicy(tf.Module):
         distribution: Distribution,
         optimizer: keras.optimizers.Optimizer,
         cfg: PPOConfig,
+        max_episode_steps: int | None = None,
     ):
         super().__init__(name="ppo")
+        self.one_truncation = (max_episode_steps or 0) >= cfg.rollout_steps
         self.network, self.distribution, self.cfg = network, distribution, cfg
         self.optimizer = optimizer
         self.optimizer.build(network.trainable_variables)  # else fit_step traces twice
@@ -65,15 +68,39 @@ class PPOPolicy(tf.Module):
         """
         rows = Rollout(*(tf.nest.map_structure(flat, column) for column in rollout))
         params, value = self.outputs(rows.obs)
-        next_value = self.outputs(rows.next_obs)[1]
-        td_error = rows.reward + rows.discount * next_value - value
-        shape = rollout.reward.shape
+        log_prob = rows.log_prob
+        if isinstance(log_prob, tuple):
+            log_prob = self.distribution.log_prob(params, rows.action)
+        values = tf.reshape(value, rollout.reward.shape)
+        td_error = rollout.reward + rollout.discount * self._next_values(rollout, values) - values
         advantage = targets.generalized_advantage(
-            tf.reshape(td_error, shape), rollout.discount, rollout.last, self.cfg.gae_lambda
+            td_error, rollout.discount, rollout.last, self.cfg.gae_lambda
         )
         advantage = flat(advantage)
-        log_prob = self.distribution.log_prob(params, rows.action)
         return PPOBatch(rows.obs, rows.action, log_prob, advantage, advantage + value, value)
+
+    def _next_values(self, rollout: Rollout, values: tf.Tensor) -> tf.Tensor:
+        """[T, E] values of what each step led to.
+
+        They are the values of the next rows, but for the last row and where an episode was cut
+        off. If no copy can be cut off twice within a rollout, those are two observations a copy.
+        """
+        if not self.one_truncation:
+            next_rows = tf.nest.map_structure(flat, rollout.next_obs)
+            return tf.reshape(self.outputs(next_rows)[1], values.shape)
+        cut = rollout.last & (rollout.discount > 0.0)
+        when = tf.argmax(tf.cast(cut, tf.int32), axis=0, output_type=tf.int32)
+        copies = tf.range(values.shape[1])
+
+        def beyond(column):
+            at_cut = tf.gather_nd(column, tf.stack([when, copies], axis=-1))
+            return tf.concat([at_cut, column[-1]], axis=0)
+
+        at_cut, at_end = tf.split(
+            self.outputs(tf.nest.map_structure(beyond, rollout.next_obs))[1], 2
+        )
+        following = tf.concat([values[1:], at_end[tf.newaxis]], axis=0)
+        return tf.where(cut, at_cut, following)
 
     def gradients(self, batch: PPOBatch) -> tuple[list, tf.Tensor]:
         """Clipped gradients for every trainable weight, and the update's figures [F].

@@ -230,6 +230,9 @@ class PPOConfig(RunConfig):
     state_dependent_std: bool = setting(
         False, "the network, not a weight of its own, gives the standard deviation of real actions"
     )
+    noise_correlation: float = setting(
+        0.0, "of a real action's noise with that of the step before", at_least=0, at_most=0.9999
+    )
     normalize_observations: bool = setting(
         False, "by their running mean and deviation, which the network keeps"
     )

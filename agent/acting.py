@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from agent.exploration import correlated
 from environment.spec import ACTION_MASK
 from model.numpy_forward import numpy_forward
 from policy.distributions import (
@@ -110,13 +111,16 @@ def mode(distribution: Distribution, params: np.ndarray) -> np.ndarray:
 
 
 def drawn_noise(
-    distribution: Distribution, shape: tuple[int, int], rng: np.random.Generator
+    distribution: Distribution,
+    shape: tuple[int, int],
+    rng: np.random.Generator,
+    correlation: float = 0.0,
 ) -> np.ndarray:
     """What `sampled` needs for [T, E] actions: uniform or standard normal numbers [T, E, N]."""
     size = (*shape, distribution.num_uniforms)
     if isinstance(distribution, (Categorical, MultiCategorical)):
         return rng.random(size, dtype=np.float32)
-    return rng.standard_normal(size, dtype=np.float32)
+    return correlated(rng.standard_normal(size, dtype=np.float32), correlation)
 
 
 def sampled(distribution: Distribution, params: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from agent.acting import HostActor
 from agent.base import Agent
-from agent.exploration import linear_schedule
+from agent.exploration import correlated, linear_schedule
 from agent.random_stream import uniforms
 from config import PPOConfig
-from environment.spec import EnvSpec, TimeStep
+from environment.spec import Box, EnvSpec, TimeStep
 from policy.batch import PPOBatch, Rollout
 from policy.ppo import PPOPolicy, without_mask
 
@@ -29,13 +29,17 @@ class PPOAgent(Agent):
         super().__init__(policy, cfg, env_spec, actor)
         self.returns = ReturnScale(cfg) if cfg.normalize_rewards else None
 
-    def explore(self, obs: Any, bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """[E, ...] raw actions for [E, *obs], from [E, num_uniforms] uint32 draws.
+    def noise(self, bits: tf.Tensor) -> tf.Tensor:
+        """[T, E, N] noise of a rollout's actions, from as many uint32 draws."""
+        noise = self.policy.distribution.noise(uniforms(bits))
+        if self.cfg.noise_correlation and isinstance(self.env_spec.action, Box):
+            return correlated(noise, self.cfg.noise_correlation)
+        return noise
 
-        With them [E] their log-probabilities.
-        """
+    def explore(self, obs: Any, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[E, ...] raw actions for [E, *obs] and [E, N] noise, and their [E] log-probabilities."""
         distribution, (params, _) = self.policy.distribution, self.policy.outputs(obs)
-        action = distribution.sample(params, uniforms(bits))
+        action = distribution.sample(params, noise)
         return action, distribution.log_prob(params, action)
 
     def row(

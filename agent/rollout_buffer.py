@@ -23,9 +23,7 @@ class RolloutBuffer:
         keeps_log_prob: Whether the log-probability of each action is known when it is taken.
     """
 
-    def __init__(
-        self, env_spec: EnvSpec, num_envs: int, steps: int, keeps_log_prob: bool = True
-    ):
+    def __init__(self, env_spec: EnvSpec, num_envs: int, steps: int, keeps_log_prob: bool = True):
         self.num_envs, self.steps = num_envs, steps
         action = action_spec(env_spec.action, num_envs)
         rows = tf.TensorSpec([num_envs], tf.float32)

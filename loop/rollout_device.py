@@ -47,14 +47,15 @@ class RolloutDeviceLoop(DeviceProgram):
     ) -> tuple[Any, Rollout, LoopMetrics]:
         """Step all copies with the agent's present weights."""
         agent, distribution = self.agent, self.agent.policy.distribution
+        noise = agent.noise(bits[..., : distribution.num_uniforms])
+        draws = uniforms(bits[..., distribution.num_uniforms :])
         buffer = RolloutBuffer(self.env.spec, self.num_envs, self.vector_steps)
 
         def step(time, state, obs, columns, episodes):
-            draws = tf.gather(bits, time)  # a slice at a tensor's place would lose its shape
-            action, log_prob = agent.explore(obs, draws[:, : distribution.num_uniforms])
-            draws = uniforms(draws[:, distribution.num_uniforms :])
+            # Gathered, because a slice at a tensor's place would lose its shape.
+            action, log_prob = agent.explore(obs, tf.gather(noise, time))
             state, outcome, end = step_and_reset(
-                self.env, state, distribution.to_env(action), draws
+                self.env, state, distribution.to_env(action), tf.gather(draws, time)
             )
             row = agent.row(obs, action, log_prob, outcome, end.ended)
             columns = buffer.written(columns, time, row)

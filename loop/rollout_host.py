@@ -160,7 +160,7 @@ class GroupCollector:
         self._rows, self._all_valid = [], True
         self._steps_of_each[:] = 0
         shape = (self.cfg.rollout_steps, self.env.num_envs)
-        self._noise = drawn_noise(self.distribution, shape, self.rng)
+        self._noise = drawn_noise(self.distribution, shape, self.rng, self.cfg.noise_correlation)
 
     @property
     def complete(self) -> bool:

@@ -29,15 +29,19 @@ class Distribution(Protocol):
 
     @property
     def num_uniforms(self) -> int:
-        """Draws that one action takes."""
+        """Draws that one action takes, `N`."""
         ...
 
     def masked(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Params under which every action that [B, A] bool `mask` forbids has probability 0."""
         ...
 
-    def sample(self, params: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
-        """Raw actions from [B, num_uniforms] draws in [0, 1)."""
+    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+        """What `sample` needs, [..., N], from as many draws in [0, 1)."""
+        ...
+
+    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """Raw actions from params and [B, N] noise."""
         ...
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
@@ -67,13 +71,17 @@ class Categorical(NamedTuple):
         """Logits with those of forbidden actions so low that their probability is exactly 0."""
         return tf.where(mask, params, MASKED_LOGIT)
 
-    def sample(self, params: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+        """The draws themselves."""
+        return uniforms
+
+    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Inverts the cumulative distribution; an action of probability 0 is never drawn."""
         weight = tf.exp(params - tf.reduce_max(params, axis=-1, keepdims=True))
         below = cumulated(weight)
         total = below[:, -1:]
         # Counts only what lies below the total, so that rounding cannot lead past the last action.
-        passed = (below <= uniforms * total) & (below < total)
+        passed = (below <= noise * total) & (below < total)
         return tf.reduce_sum(tf.cast(passed, tf.int32), axis=-1)
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
@@ -118,10 +126,14 @@ class MultiCategorical(NamedTuple):
         """As for one kind; the masks of the kinds lie one after the other."""
         return tf.where(mask, params, MASKED_LOGIT)
 
-    def sample(self, params: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+        """The draws themselves."""
+        return uniforms
+
+    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """[B, D] int32 from [B, D] draws."""
         parts = self._parts(params)
-        drawn = [kind.sample(p, uniforms[:, d : d + 1]) for d, (kind, p) in enumerate(parts)]
+        drawn = [kind.sample(p, noise[:, d : d + 1]) for d, (kind, p) in enumerate(parts)]
         return tf.stack(drawn, axis=-1)
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
@@ -166,10 +178,14 @@ class Gaussian(NamedTuple):
         """Refuses: real numbers have no mask."""
         raise ValueError("an action mask was found, and the actions are a Box: remove the mask.")
 
-    def sample(self, params: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
-        """[B, D] from [B, D] draws, through the inverse of the normal distribution."""
+    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+        """Standard normal numbers, through the inverse of the normal distribution."""
+        return standard_normal(uniforms)
+
+    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """[B, D]: the means plus the noise times the deviations."""
         mean, log_std = mean_and_log_std(params)
-        return mean + tf.exp(log_std) * standard_normal(uniforms)
+        return mean + tf.exp(log_std) * noise
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """[B, D] means."""
@@ -221,9 +237,13 @@ class SquashedGaussian(NamedTuple):
         """Refuses: real numbers have no mask."""
         return self._before.masked(params, mask)
 
-    def sample(self, params: tf.Tensor, uniforms: tf.Tensor) -> tf.Tensor:
+    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+        """Standard normal numbers."""
+        return standard_normal(uniforms)
+
+    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """[B, D] numbers before the tanh."""
-        return self._before.sample(params, uniforms)
+        return self._before.sample(params, noise)
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """[B, D] medians: the means before the tanh."""

@@ -1,4 +1,4 @@
-"""Pictures of a run: the learning curve, and action values over the state space.
+"""Pictures of a run: the learning curve, and what was learnt, over the state space.
 
 They draw on `matplotlib.figure.Figure` alone, never on pyplot's global state, so they need no
 display and leave the figures of a notebook or a thread in peace.
@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter
 
 from callback.csv_log import NAME, number_in, read_rows
@@ -149,6 +150,86 @@ def plot_q_values(
         ax.set_ylim(y[2], y[3])
     value_ax.set_ylabel(y[1])
     return figure
+
+
+def plot_over_states(
+    pictures: Sequence[tuple[str, str, Callable[[np.ndarray], np.ndarray]]],
+    axes: Sequence[tuple[str, float, float]],
+    observe: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    path: np.ndarray | None = None,
+    resolution: int = 101,
+) -> Figure:
+    """Functions of the state, such as a policy and its values, side by side over two quantities.
+
+    Numbers of both signs, each side reaching at least a tenth as far as the other, are shown in
+    two colours with a black line where they are 0; others from dark to bright.
+
+    Args:
+        pictures: Each a (title, what the colours mean, function from observations to [B] numbers).
+        axes: Two of (label, lowest, highest): the quantities across and upwards.
+        observe: From [B] values of the one and of the other to the observations [B, *obs].
+        path: [T, 2] both quantities over an episode, drawn as a line that begins with a dot. It
+            is interrupted where it jumps by half of an axis, as an angle does after a full turn.
+        resolution: Points along each axis.
+    """
+    for label, lowest, highest in axes:
+        if not lowest < highest:
+            raise ValueError(
+                f"axes let {label} go from {lowest} to {highest}, expected a lowest below the "
+                "highest. Swap them."
+            )
+    (x_label, *x_range), (y_label, *y_range) = axes
+    grid_x, grid_y = np.meshgrid(
+        np.linspace(*x_range, resolution), np.linspace(*y_range, resolution)
+    )
+    observations = observe(grid_x.ravel().astype(np.float32), grid_y.ravel().astype(np.float32))
+    figure = Figure(figsize=(5 * len(pictures), 4))
+    figure.set_layout_engine("constrained", wspace=0.06)
+    all_axes = figure.subplots(1, len(pictures), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, (title, meaning, function) in zip(all_axes, pictures, strict=True):
+        values = np.asarray(function(observations))
+        if values.shape != (grid_x.size,):
+            raise ValueError(
+                f"the function of the picture {title!r} returned shape {values.shape} for "
+                f"{grid_x.size} observations, expected ({grid_x.size},): one number for each."
+            )
+        draw_numbers(ax, grid_x, grid_y, values.reshape(grid_x.shape), meaning)
+        if path is not None:
+            draw_path(ax, path, (x_range[1] - x_range[0], y_range[1] - y_range[0]))
+        ax.set(title=title, xlabel=x_label, xlim=x_range, ylim=y_range)
+    all_axes[0].set_ylabel(y_label)
+    return figure
+
+
+def draw_numbers(
+    ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, values: np.ndarray, meaning: str
+) -> None:
+    """Numbers as colours; where both signs matter, 0 is white and has a line."""
+    lowest, highest = values.min(), values.max()
+    limit = max(-lowest, highest)
+    signed = min(-lowest, highest) >= 0.1 * limit > 0
+    mesh = ax.pcolormesh(
+        grid_x,
+        grid_y,
+        values,
+        shading="nearest",
+        cmap="RdBu_r" if signed else "viridis",
+        vmin=-limit if signed else None,
+        vmax=limit if signed else None,
+    )
+    ax.figure.colorbar(mesh, ax=ax, label=meaning)
+    if signed:
+        ax.contour(grid_x, grid_y, values, levels=[0.0], colors="black", linewidths=1.0)
+
+
+def draw_path(ax: Axes, path: np.ndarray, spans: tuple[float, float]) -> None:
+    """A line through [T, 2] points that begins with a dot, interrupted at jumps."""
+    path = np.asarray(path, float)
+    jumps = (np.abs(np.diff(path, axis=0)) > 0.5 * np.array(spans)).any(axis=1)
+    line = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
+    outline = [Stroke(linewidth=3.2, foreground="white"), Normal()]
+    ax.plot(*line.T, color="black", lw=1.6, path_effects=outline)
+    ax.plot(*path[0], "o", color="black", ms=7, mec="white", mew=1.5, clip_on=False, zorder=5)
 
 
 def draw_difference(

@@ -8,34 +8,46 @@ from pathlib import Path
 import pytest
 
 import trainer
-from config import DQNConfig
+from config import DQNConfig, PPOConfig
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-GUIDES = ["getting_started.md", "your_environment.md", "your_keras_model.md"]
+GUIDES = [
+    "getting_started.md",
+    "your_environment.md",
+    "your_keras_model.md",
+    "algorithms/ppo.md",
+]
+SHORT = {
+    "total_env_steps": 300,
+    "evaluation_episodes": 1,
+    "final_evaluation_episodes": 2,
+    "evaluation_interval_env_steps": 300,
+}
+SHORT_OF = {
+    "train_dqn": {"warmup_env_steps": 128, "batch_size": 16},
+    "train_ppo": {"rollout_steps": 16, "epochs": 1, "num_minibatches": 2},
+}
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
 def short_runs(monkeypatch, tmp_path):
     """Trainings last 300 env steps, and `runs/` lies in a temporary folder."""
-    train_dqn = trainer.Trainer.train_dqn
-    limits = {
-        "total_env_steps": 300,
-        "warmup_env_steps": 128,
-        "batch_size": 16,
-        "evaluation_episodes": 1,
-        "final_evaluation_episodes": 2,
-        "evaluation_interval_env_steps": 300,
-    }
     seen = []
 
-    def shortened(self, train_cfg, *args, **kwargs):
-        short = dataclasses.replace(train_cfg, xla=False, **limits)
-        seen.append(train_dqn(self, short, *args, **kwargs))
-        return seen[-1]
+    def shortened(name):
+        train = getattr(trainer.Trainer, name)
 
-    monkeypatch.setattr(trainer.Trainer, "train_dqn", shortened)
+        def short_train(self, train_cfg, *args, **kwargs):
+            cfg = dataclasses.replace(train_cfg, xla=False, **SHORT, **SHORT_OF[name])
+            seen.append(train(self, cfg, *args, **kwargs))
+            return seen[-1]
+
+        return short_train
+
+    for name in SHORT_OF:
+        monkeypatch.setattr(trainer.Trainer, name, shortened(name))
     monkeypatch.chdir(tmp_path)
     return seen
 
@@ -58,11 +70,18 @@ def test_python_blocks_of_the_guide_run_in_order(name, short_runs):
     assert short_runs
 
 
-def test_the_dqn_page_states_the_defaults():
-    page = (ROOT / "docs" / "algorithms" / "dqn.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| ([\d.,e -]+) \|", page, re.MULTILINE)
+@pytest.mark.parametrize("config", [DQNConfig(), PPOConfig()], ids=lambda cfg: cfg.algorithm)
+def test_the_page_of_an_algorithm_states_the_defaults(config):
+    page = (ROOT / "docs" / "algorithms" / f"{config.algorithm}.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\w.,+ -]+) \|", page, re.MULTILINE)
     assert len(rows) >= 15
     for name, stated in rows:
-        default = getattr(DQNConfig(), name)
-        expected = f"{default:,}" if isinstance(default, int) else str(default).strip("()")
+        default = getattr(config, name)
+        words = {None: "none", True: "yes", False: "no"}
+        if isinstance(default, bool) or default is None:
+            expected = words[default]
+        elif isinstance(default, int):
+            expected = f"{default:,}"
+        else:
+            expected = str(default).strip("()")
         assert stated == expected, name

@@ -6,7 +6,8 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
-NAME = "train_dqn_notebook"
+PICTURES = {"train_dqn_notebook": 3, "train_ppo_notebook": 4}
+SHORT = {"train_dqn_notebook": 3_000, "train_ppo_notebook": 4_096}  # env steps
 
 
 @pytest.fixture
@@ -20,27 +21,32 @@ def repository(tmp_path):
     return tmp_path
 
 
-def notebook():
-    return nbformat.read(ROOT / "notebooks" / f"{NAME}.ipynb", as_version=4)
+@pytest.fixture(params=PICTURES)
+def name(request):
+    return request.param
 
 
-def test_the_pair_agrees_and_holds_no_output():
-    source = jupytext.read(ROOT / "notebooks" / f"{NAME}.py")
-    made = notebook()
+def notebook(name):
+    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+
+
+def test_the_pair_agrees_and_holds_no_output(name):
+    source = jupytext.read(ROOT / "notebooks" / f"{name}.py")
+    made = notebook(name)
     assert [(c.cell_type, c.source) for c in made.cells] == [
         (c.cell_type, c.source) for c in source.cells
-    ], "run: jupytext --sync notebooks/train_dqn_notebook.py"
+    ], f"run: jupytext --sync notebooks/{name}.py"
     code = [cell for cell in made.cells if cell.cell_type == "code"]
     assert not any(cell.outputs or cell.execution_count for cell in code)
 
 
-def test_it_runs_from_its_folder_and_draws(repository):
-    made = notebook()
+def test_it_runs_from_its_folder_and_draws(name, repository):
+    made = notebook(name)
     (parameters,) = (c for c in made.cells if "parameters" in c.metadata.get("tags", []))
-    parameters.source += "\ntotal_env_steps = 3_000"
+    parameters.source += f"\ntotal_env_steps = {SHORT[name]}"
     folder = {"metadata": {"path": str(repository / "notebooks")}}
     NotebookClient(made, timeout=120, kernel_name="python3", resources=folder).execute()
     outputs = [output for c in made.cells if c.cell_type == "code" for output in c.outputs]
-    assert sum("image/png" in output.get("data", {}) for output in outputs) == 3
+    assert sum("image/png" in output.get("data", {}) for output in outputs) == PICTURES[name]
     (run,) = (repository / "notebooks" / "runs").iterdir()
     assert (run / "result.json").is_file()

@@ -9,7 +9,13 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from callback.csv_log import CSVLog
-from callback.figures import plot_learning_curve, plot_q_values, save_learning_curve, thousands
+from callback.figures import (
+    plot_learning_curve,
+    plot_over_states,
+    plot_q_values,
+    save_learning_curve,
+    thousands,
+)
 from tests.callback.states import figures, make_state
 
 AXES = [(2, "pole angle (rad)", -0.2, 0.2), (3, "angular velocity (rad/s)", -2.0, 2.0)]
@@ -141,6 +147,64 @@ def test_what_cannot_be_drawn_is_refused(changes, words):
     arguments = {"q_function": two_actions, "axes": AXES, "observation": np.zeros(4), **changes}
     with pytest.raises(ValueError, match=words):
         plot_q_values(**arguments)
+
+
+STATES = [("angle (rad)", -3.0, 3.0), ("velocity (rad/s)", -8.0, 8.0)]
+TORQUE = ("Policy", "torque (N m)", lambda obs: obs[:, 0] - obs[:, 1])
+VALUE = ("Value", "return", lambda obs: -np.abs(obs[:, 0]) - 1.0)
+
+
+def pair(angle, velocity):
+    return np.stack([angle, velocity], axis=-1)
+
+
+def test_functions_of_the_state_are_drawn_side_by_side():
+    figure = plot_over_states([TORQUE, VALUE], STATES, pair, resolution=5)
+    torque, value = (mesh_of(ax).reshape(5, 5) for ax in figure.axes[:2])
+    # Across, the angle is -3, -1.5, 0, 1.5, 3; row 3 is a velocity of 4.
+    np.testing.assert_allclose(torque[3], [-7, -5.5, -4, -2.5, -1])
+    np.testing.assert_allclose(value[3], [-4, -2.5, -1, -2.5, -4])
+    for ax, title in zip(figure.axes[:2], ("Policy", "Value"), strict=True):
+        assert (ax.get_title(), ax.get_xlabel()) == (title, "angle (rad)")
+        assert (*ax.get_xlim(), *ax.get_ylim()) == (-3, 3, -8, 8)
+    assert [ax.get_ylabel() for ax in figure.axes[2:]] == ["torque (N m)", "return"]
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "limits", "lines"),
+    [(-5, 11, (-11, 11), 1), (-11, 1, (-11, 1), 0), (2, 4, (2, 4), 0), (0, 0, (-0.1, 0.1), 0)],
+    ids=["both signs", "hardly any above 0", "one sign", "nothing"],
+)
+def test_two_colours_meet_at_0_where_both_signs_matter(lowest, highest, limits, lines):
+    picture = ("", "", lambda obs: np.linspace(lowest, highest, len(obs)))
+    ax = plot_over_states([picture], STATES, pair, resolution=5).axes[0]
+    assert ax.collections[0].get_clim() == limits
+    assert len(ax.collections) == 1 + lines
+
+
+def test_an_episode_is_a_path_that_breaks_where_the_angle_turns_over(tmp_path):
+    path = [(2.0, 1.0), (2.9, 1.0), (-2.9, 1.0), (-2.0, 8.0), (-2.0, -1.0)]
+    figure = plot_over_states([TORQUE, VALUE], STATES, pair, path, resolution=5)
+    for ax in figure.axes[:2]:
+        line, dot = ax.lines
+        across, upwards = line.get_data()
+        np.testing.assert_array_equal(across, [2.0, 2.9, np.nan, -2.9, -2.0, np.nan, -2.0])
+        np.testing.assert_array_equal(upwards, [1, 1, np.nan, 1, 8, np.nan, -1])
+        np.testing.assert_array_equal(dot.get_xydata(), [[2.0, 1.0]])
+    figure.savefig(tmp_path / "states.png")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"axes": [STATES[0], ("velocity", 8.0, -8.0)]}, "velocity go from 8.0 to -8.0.*Swap"),
+        ({"pictures": [("P", "", lambda obs: obs)]}, r"'P' returned shape \(25, 2\).*\(25,\)"),
+    ],
+)
+def test_what_cannot_be_drawn_over_states_is_refused(changes, words):
+    arguments = {"pictures": [TORQUE], "axes": STATES, "observe": pair, "resolution": 5, **changes}
+    with pytest.raises(ValueError, match=words):
+        plot_over_states(**arguments)
 
 
 @pytest.mark.parametrize(

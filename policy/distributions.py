@@ -296,8 +296,9 @@ def mean_and_log_std(params: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 def standard_normal(uniforms: tf.Tensor) -> tf.Tensor:
     """Standard normal numbers from uniform ones in [0, 1) in steps of 2**-24."""
-    centred = uniforms + 0.5**25  # never 0
-    return math.sqrt(2.0) * tf.math.erfinv(2.0 * centred - 1.0)
+    centred = 2.0 * uniforms - (1.0 - 0.5**24)  # exact: adding first would round the last one to 1
+    # One step less at the top, where erfinv outside XLA rounds its argument to 1 as well.
+    return math.sqrt(2.0) * tf.math.erfinv(tf.minimum(centred, 1.0 - 0.5**23))
 
 
 def log_tanh_slope(x: tf.Tensor) -> tf.Tensor:

@@ -31,7 +31,7 @@ from callback.run_folder import RunFolder
 from callback.tensorboard import TensorBoardLog
 from config import DQNConfig, PPOConfig, RunConfig
 from loop.session import Evaluator, TrainingSession
-from loop.world import choose_world
+from loop.world import choose_world, evaluation_world
 
 FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
 
@@ -77,6 +77,7 @@ class Trainer:
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
         model: ModelOrFactory = None,
+        evaluation_env: Any = None,
         resume: bool = False,
     ) -> TrainResult:
         """Train an agent of the DQN family.
@@ -87,13 +88,14 @@ class Trainer:
                 environment in tensor code (`environment.spec.TensorEnvironment`).
             cb: Callbacks, ours and Keras's.
             model: Your own Q-network, or a function that makes one from an `EnvSpec`.
+            evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
 
         Raises:
             ValueError: A setting, the environment or the model does not fit; the message says
                 what was found, what was expected and what to do.
         """
-        return self._train(train_cfg, env, cb, model, resume)
+        return self._train(train_cfg, env, cb, model, evaluation_env, resume)
 
     def train_ppo(
         self,
@@ -102,6 +104,7 @@ class Trainer:
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
         model: ModelOrFactory = None,
+        evaluation_env: Any = None,
         resume: bool = False,
     ) -> TrainResult:
         """Train an agent with proximal policy optimisation.
@@ -113,12 +116,13 @@ class Trainer:
             cb: Callbacks, ours and Keras's.
             model: Your own network [B, *obs] -> (params [B, P], value [B]), or a function that
                 makes one from an `EnvSpec`.
+            evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
 
         Raises:
             ValueError: As of `train_dqn`.
         """
-        return self._train(train_cfg, env, cb, model, resume)
+        return self._train(train_cfg, env, cb, model, evaluation_env, resume)
 
     def _train(
         self,
@@ -126,6 +130,7 @@ class Trainer:
         env: Any,
         cb: Sequence[Callback | keras.callbacks.Callback],
         model: ModelOrFactory,
+        evaluation_env: Any,
         resume: bool,
     ) -> TrainResult:
         began = time.perf_counter()
@@ -134,6 +139,7 @@ class Trainer:
         callbacks = as_callbacks(cb)
         world = choose_world(cfg, env)
         cfg = dataclasses.replace(cfg, num_envs=world.num_envs)
+        judges = world if evaluation_env is None else evaluation_world(cfg, evaluation_env, world)
         with tf.device(device):
             agent = make_agent(cfg, world.spec, model, available_bytes(device))
             loop = world.loop(agent, device)
@@ -155,7 +161,7 @@ class Trainer:
 
             def evaluator(episodes: int, seed: int) -> Evaluator:
                 network = agent.policy.network
-                return world.evaluator(network, episodes, seed, xla=loop.xla, device=device)
+                return judges.evaluator(network, episodes, seed, xla=loop.xla, device=device)
 
             session = TrainingSession(
                 agent, loop, evaluator, [*self._own_callbacks(cfg), *callbacks], state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import difflib
 from typing import Any, cast
 
@@ -142,3 +143,18 @@ def choose_world(cfg: RunConfig, env: Any) -> DeviceWorld | HostWorld:
     if tensor_env is not None and cfg.loop != "host":
         return DeviceWorld(tensor_env, cfg)
     return HostWorld(env, cfg)
+
+
+def evaluation_world(cfg: RunConfig, env: Any, trained: DeviceWorld | HostWorld) -> Any:
+    """Where evaluations play, if not where training does; both must look alike to the agent."""
+    world = choose_world(dataclasses.replace(cfg, num_envs=1, loop="auto", async_envs=False), env)
+    if isinstance(world, HostWorld):
+        for group in world.groups:  # evaluations make their own
+            group.close()
+    if (world.spec.obs, world.spec.action) != (trained.spec.obs, trained.spec.action):
+        raise ValueError(
+            f"evaluation_env has observations {world.spec.obs} and actions {world.spec.action}, "
+            f"expected those of the environment that trains: {trained.spec.obs} and "
+            f"{trained.spec.action}."
+        )
+    return world

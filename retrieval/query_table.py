@@ -1,0 +1,233 @@
+"""Everything about a set of queries that an episode needs, as arrays.
+
+An episode adds terms to a query. Adding a term adds its column of BM25 scores, and the reward needs
+only the ranks of the relevant documents, which are counts of larger scores. Most documents can
+never matter to those counts: the *pool* of a query holds those that can, and is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from retrieval.metrics import cutoff
+
+BLOCK = 64  # documents that lie together, so that a column is gathered in few pieces
+NEVER = -np.inf  # score of what fills up a block
+
+
+class ScoredIndex(Protocol):
+    """What a table needs of `retrieval.bm25.BM25Index`."""
+
+    def column(self, term: str) -> np.ndarray:
+        """[D] float32 scores of one term with weight 1."""
+        ...
+
+
+class Query(NamedTuple):
+    """One query, ready to be reformulated.
+
+    Attributes:
+        number: Place in the collection.
+        weights: Terms of the query and their weights.
+        candidates: Up to `N` terms that may be added.
+        candidate_features: [n, F] of each of them.
+        state_features: [G] of the query.
+        similarity: [n, n] cosines between the candidates.
+        query_similarity: [n] cosines of the candidates with the query.
+        relevant: Documents judged relevant; empty where nobody judged.
+        excluded: A document that is the query itself and must not be found; -1 for none.
+    """
+
+    number: int
+    weights: dict[str, float]
+    candidates: list[str]
+    candidate_features: np.ndarray
+    state_features: np.ndarray
+    similarity: np.ndarray
+    query_similarity: np.ndarray
+    relevant: np.ndarray
+    excluded: int = -1
+
+
+class Settings(NamedTuple):
+    """What an episode may do.
+
+    Attributes:
+        metric: Whose change is the reward, such as "ndcg@10".
+        max_terms: Most terms that an episode adds.
+        max_candidates: Most candidates of a query, `N`.
+        weight: Of an added term, where a term of the query has 1.
+    """
+
+    metric: str = "ndcg@10"
+    max_terms: int = 5
+    max_candidates: int = 50
+    weight: float = 0.3
+
+
+class QueryTable(NamedTuple):
+    """`Q` queries as arrays. A query's pool is `blocks` rows of `BLOCK` documents, by document.
+
+    Attributes:
+        settings: What an episode may do.
+        number: [Q] place in the collection.
+        blocks: [Q] int32 rows of the query's pool.
+        base_row: [Q] int32 where its rows begin in `base`.
+        base: [rows, BLOCK] float32 scores of the query as it was typed.
+        column_row: [Q] int32 where its candidates' columns begin in `columns`, all rows of the
+            first candidate, then those of the second, and so on.
+        columns: [rows, BLOCK] float32 scores that candidates add, times the weight. Row 0 is zero.
+        relevant: [Q, R] int32 places in the pool of the relevant documents that can be reached;
+            -1 for none.
+        relevant_count: [Q] int32 relevant documents in all.
+        allowed: [Q, N] bool, there is such a candidate.
+        candidate_features: [Q, N, F].
+        state_features: [Q, G].
+        similarity: [Q, N, N].
+        query_similarity: [Q, N].
+    """
+
+    settings: Settings
+    number: np.ndarray
+    blocks: np.ndarray
+    base_row: np.ndarray
+    base: np.ndarray
+    column_row: np.ndarray
+    columns: np.ndarray
+    relevant: np.ndarray
+    relevant_count: np.ndarray
+    allowed: np.ndarray
+    candidate_features: np.ndarray
+    state_features: np.ndarray
+    similarity: np.ndarray
+    query_similarity: np.ndarray
+
+    @property
+    def bytes(self) -> int:
+        """Size of all arrays."""
+        return sum(part.nbytes for part in self[1:])
+
+
+def make_table(queries: Sequence[Query], index: ScoredIndex, settings: Settings) -> QueryTable:
+    """Arrays for queries with at least one candidate each.
+
+    Raises:
+        ValueError: There is no query, or one without candidates.
+    """
+    if not queries:
+        raise ValueError("there are no queries to make a table of, expected at least one.")
+    for query in queries:
+        if not query.candidates:
+            raise ValueError(f"query {query.number} has no candidates: leave it out of the table.")
+    pools = [make_pool(query, index, settings) for query in queries]
+    blocks = np.array([len(pool.base) for pool in pools], np.int32)
+    base_row = np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int32)
+    column_rows = [pool.columns.shape[0] * pool.columns.shape[1] for pool in pools]
+    column_row = 1 + np.concatenate([[0], np.cumsum(column_rows)[:-1]])
+    columns = [pool.columns.reshape(-1, BLOCK) for pool in pools]
+    most, wide = max(len(pool.relevant) for pool in pools), settings.max_candidates
+    return QueryTable(
+        settings=settings,
+        number=np.array([query.number for query in queries], np.int32),
+        blocks=blocks,
+        base_row=base_row,
+        base=np.concatenate([pool.base for pool in pools]),
+        column_row=column_row.astype(np.int32),
+        columns=np.concatenate([np.zeros((1, BLOCK), np.float32), *columns]),
+        relevant=padded([pool.relevant for pool in pools], max(most, 1), -1).astype(np.int32),
+        relevant_count=np.array([len(query.relevant) for query in queries], np.int32),
+        allowed=padded([np.ones(len(q.candidates), bool) for q in queries], wide, False),
+        candidate_features=padded([q.candidate_features for q in queries], wide, 0.0),
+        state_features=np.stack([q.state_features for q in queries]).astype(np.float32),
+        similarity=np.stack(
+            [padded([row for row in _square(q.similarity, wide)], wide, 0.0) for q in queries]
+        ),
+        query_similarity=padded([q.query_similarity for q in queries], wide, 0.0),
+    )
+
+
+class Pool(NamedTuple):
+    """The documents that can matter to one query.
+
+    Attributes:
+        base: [blocks, BLOCK] float32 scores.
+        columns: [n, blocks, BLOCK] float32 what each candidate adds.
+        relevant: [r] places of the relevant documents that can be reached.
+        documents: [p] their places in the collection, rising.
+    """
+
+    base: np.ndarray
+    columns: np.ndarray
+    relevant: np.ndarray
+    documents: np.ndarray
+
+
+def make_pool(query: Query, index: ScoredIndex, settings: Settings) -> Pool:
+    """The pool of a query, exact for every choice of at most `max_terms` candidates.
+
+    A document matters if it can come before a relevant one that counts. With a metric that looks
+    at the first k ranks only, a relevant document does not count while k others are before it; so
+    scores below the k-th best that the query itself gives need not be told apart.
+    """
+    base = weighted_scores(index, query.weights)
+    if query.excluded >= 0:
+        base[query.excluded] = NEVER
+    columns = np.stack([index.column(term) for term in query.candidates])
+    columns = (np.float32(settings.weight) * columns).astype(np.float32)
+    most = min(settings.max_terms, len(columns))
+    highest = base + np.partition(columns, len(columns) - most, axis=0)[-most:].sum(axis=0)
+    highest *= np.float32(1.0 + 1e-5)  # sums in another order may round to more
+    relevant = np.asarray(query.relevant, np.int64)
+    relevant = relevant[relevant != query.excluded]
+    depth = cutoff(settings.metric)
+    threshold = -np.inf
+    if depth is not None and depth < len(base):
+        threshold = np.partition(base, len(base) - depth)[-depth]
+        relevant = relevant[highest[relevant] >= threshold]
+    kept = np.zeros(len(base), bool)
+    if len(relevant):
+        lowest = max(float(base[relevant].min()), threshold)
+        kept = highest >= lowest
+    kept[relevant] = True
+    top = (depth or 0) + len(relevant) + 1
+    kept[np.argsort(-base, kind="stable")[:top]] = True
+    if query.excluded >= 0:
+        kept[query.excluded] = False
+    documents = np.flatnonzero(kept)
+    blocks = -(-len(documents) // BLOCK)
+    fill = blocks * BLOCK - len(documents)
+    return Pool(
+        np.pad(base[documents], (0, fill), constant_values=NEVER).reshape(blocks, BLOCK),
+        np.pad(columns[:, documents], ((0, 0), (0, fill))).reshape(-1, blocks, BLOCK),
+        np.searchsorted(documents, relevant),
+        documents,
+    )
+
+
+def weighted_scores(index: ScoredIndex, weights: dict[str, float]) -> np.ndarray:
+    """[D] float32 sum of the terms' columns, each times its weight, in the order of the terms."""
+    scores: np.ndarray | None = None
+    for term, weight in weights.items():
+        column = np.float32(weight) * index.column(term)
+        scores = column if scores is None else scores + column
+    if scores is None:
+        raise ValueError("the query has no term left after tokenising: leave it out.")
+    return scores.astype(np.float32)
+
+
+def padded(rows: Sequence[np.ndarray], length: int, fill: float) -> np.ndarray:
+    """[len(rows), length, ...] with each row filled up at its end."""
+    first = np.asarray(rows[0])
+    kind = first.dtype if first.dtype.kind in "bi" else np.dtype(np.float32)
+    result = np.full((len(rows), length, *first.shape[1:]), fill, kind)
+    for number, row in enumerate(rows):
+        result[number, : len(row)] = row
+    return result
+
+
+def _square(matrix: np.ndarray, length: int) -> np.ndarray:
+    """[length, n] from [n, n], filled up with zeros."""
+    return np.pad(matrix, ((0, length - len(matrix)), (0, 0)))

@@ -77,3 +77,12 @@ def approximate_kl(log_ratio: tf.Tensor) -> tf.Tensor:
     Source: Schulman 2020, "Approximating KL Divergence", estimator k3.
     """
     return tf.reduce_mean(tf.exp(log_ratio) - 1.0 - log_ratio)
+
+
+def soft_cross_entropy(logits: tf.Tensor, target_logits: tf.Tensor) -> tf.Tensor:
+    """[] mean cross-entropy of a softmax with the softmax of the target logits, both [B, A].
+
+    Source: Bishop 2006, "Pattern Recognition and Machine Learning", equation 4.108.
+    """
+    target = tf.stop_gradient(tf.nn.softmax(target_logits))
+    return -tf.reduce_mean(tf.reduce_sum(target * tf.nn.log_softmax(logits), axis=-1))

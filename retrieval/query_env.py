@@ -138,7 +138,7 @@ class QueryEnvironment(tf.Module):
     def step(
         self, state: QueryState, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[QueryState, tf.Tensor, tf.Tensor]:
-        """Add a term or stop; reward is the change of the metric, [E], then [E] bool whether over."""
+        """Add a term or stop; the reward [E] is the change of the metric; [E] bool whether over."""
         adds = action < self.candidates
         term = tf.minimum(action, self.candidates - 1)
         within, rows = self._rows(state.query, "column_row", term)

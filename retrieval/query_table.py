@@ -143,7 +143,7 @@ def make_table(queries: Sequence[Query], index: ScoredIndex, settings: Settings)
         candidate_features=padded([q.candidate_features for q in queries], wide, 0.0),
         state_features=np.stack([q.state_features for q in queries]).astype(np.float32),
         similarity=np.stack(
-            [padded([row for row in _square(q.similarity, wide)], wide, 0.0) for q in queries]
+            [padded(list(_square(q.similarity, wide)), wide, 0.0) for q in queries]
         ),
         query_similarity=padded([q.query_similarity for q in queries], wide, 0.0),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = {"agent", "benchmarks", "callback", "environment", "loop", "model", "policy"}
+ROOMS = {"agent", "benchmarks", "callback", "environment", "loop", "model", "policy", "retrieval"}
 MODULES = {"cli", "config", "doctor", "gpu_optimize", "settings", "trainer", "tuned"}
 MAY_IMPORT = {
     "config": {"settings"},
@@ -16,11 +16,12 @@ MAY_IMPORT = {
     "environment": set(),
     "doctor": {"config"},
     "gpu_optimize": {"config", "doctor", "benchmarks"},  # benchmarks: only when run as a program
+    "retrieval": {"environment"},
     "policy": {"model", "config"},
     "agent": {"policy", "model", "environment.spec", "config"},
     "callback": {"config"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
-    "trainer": ROOMS - {"benchmarks"} | MODULES - {"cli"},
+    "trainer": ROOMS - {"benchmarks", "retrieval"} | MODULES - {"cli"},
     "cli": ROOMS | MODULES,
     "benchmarks": ROOMS | MODULES,
 }

@@ -1,0 +1,1 @@
+"""Search in a collection of texts, and what learning to reformulate queries needs of it."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from environment.spec import ACTION_MASK, Discrete, EnvSpec
 from retrieval.metrics import metric, ranks_of
-from retrieval.query_table import BLOCK, NEVER, QueryTable
+from retrieval.query_table import BLOCK, NEVER, SHOWN_SCORES, QueryTable
 
 STATE_FIGURES = 5  # of `observe`, beside the query's own
 
@@ -128,7 +128,7 @@ class QueryEnvironment(tf.Module):
 
     def _figures(self, state: QueryState) -> tf.Tensor:
         """[E, STATE_FIGURES] of the search as it stands: step, best score, gaps below it."""
-        best, _ = tf.math.top_k(state.scores, 3)
+        best, _ = tf.math.top_k(state.scores, SHOWN_SCORES)
         top = tf.maximum(best[:, 0], 1e-6)
         gaps = [(top - tf.maximum(best[:, place], 0.0)) / top for place in (1, 2)]
         added = tf.cast(state.added, tf.float32) / self.settings.max_terms

@@ -7,7 +7,7 @@ never matter to those counts: the *pool* of a query holds those that can, and is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -16,13 +16,18 @@ from retrieval.metrics import cutoff
 
 BLOCK = 64  # documents that lie together, so that a column is gathered in few pieces
 NEVER = -np.inf  # score of what fills up a block
+SHOWN_SCORES = 3  # best scores that an observation may speak of
 
 
 class ScoredIndex(Protocol):
     """What a table needs of `retrieval.bm25.BM25Index`."""
 
-    def column(self, term: str) -> np.ndarray:
-        """[D] float32 scores of one term with weight 1."""
+    def scores(self, weights: Mapping[str, float]) -> np.ndarray:
+        """[D] float32 scores of a weighted query."""
+        ...
+
+    def postings(self, term: str) -> tuple[np.ndarray, np.ndarray]:
+        """Documents with a term, rising, and what the term at weight 1 adds to their scores."""
         ...
 
 
@@ -172,50 +177,61 @@ def make_pool(query: Query, index: ScoredIndex, settings: Settings) -> Pool:
     at the first k ranks only, a relevant document does not count while k others are before it; so
     scores below the k-th best that the query itself gives need not be told apart.
     """
-    base = weighted_scores(index, query.weights)
+    base = index.scores(query.weights)
     if query.excluded >= 0:
         base[query.excluded] = NEVER
-    columns = np.stack([index.column(term) for term in query.candidates])
-    columns = (np.float32(settings.weight) * columns).astype(np.float32)
+    touched, columns = candidate_columns(query.candidates, index, settings.weight)
+    highest = base.copy()
     most = min(settings.max_terms, len(columns))
-    highest = base + np.partition(columns, len(columns) - most, axis=0)[-most:].sum(axis=0)
+    highest[touched] += np.partition(columns, len(columns) - most, axis=0)[-most:].sum(axis=0)
     highest *= np.float32(1.0 + 1e-5)  # sums in another order may round to more
     relevant = np.asarray(query.relevant, np.int64)
     relevant = relevant[relevant != query.excluded]
+    # What an agent sees of the search are its best scores: they must not depend on judgements.
+    kept = highest >= nth_best(base, SHOWN_SCORES)
     depth = cutoff(settings.metric)
-    threshold = -np.inf
+    threshold = NEVER
     if depth is not None and depth < len(base):
-        threshold = np.partition(base, len(base) - depth)[-depth]
+        threshold = nth_best(base, depth)
         relevant = relevant[highest[relevant] >= threshold]
-    kept = np.zeros(len(base), bool)
     if len(relevant):
-        lowest = max(float(base[relevant].min()), threshold)
-        kept = highest >= lowest
+        kept |= highest >= max(float(base[relevant].min()), threshold)
     kept[relevant] = True
     top = (depth or 0) + len(relevant) + 1
-    kept[np.argsort(-base, kind="stable")[:top]] = True
+    kept[np.argpartition(-base, min(top, len(base) - 1))[:top]] = True
     if query.excluded >= 0:
         kept[query.excluded] = False
     documents = np.flatnonzero(kept)
     blocks = -(-len(documents) // BLOCK)
     fill = blocks * BLOCK - len(documents)
+    found = np.zeros((len(columns), len(documents)), np.float32)
+    place = np.searchsorted(documents, touched)
+    inside = kept[touched]
+    found[:, place[inside]] = columns[:, inside]
     return Pool(
         np.pad(base[documents], (0, fill), constant_values=NEVER).reshape(blocks, BLOCK),
-        np.pad(columns[:, documents], ((0, 0), (0, fill))).reshape(-1, blocks, BLOCK),
+        np.pad(found, ((0, 0), (0, fill))).reshape(-1, blocks, BLOCK),
         np.searchsorted(documents, relevant),
         documents,
     )
 
 
-def weighted_scores(index: ScoredIndex, weights: dict[str, float]) -> np.ndarray:
-    """[D] float32 sum of the terms' columns, each times its weight, in the order of the terms."""
-    scores: np.ndarray | None = None
-    for term, weight in weights.items():
-        column = np.float32(weight) * index.column(term)
-        scores = column if scores is None else scores + column
-    if scores is None:
-        raise ValueError("the query has no term left after tokenising: leave it out.")
-    return scores.astype(np.float32)
+def candidate_columns(
+    candidates: Sequence[str], index: ScoredIndex, weight: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """[d] documents that contain any candidate, rising, and [n, d] what each candidate adds."""
+    postings = [index.postings(term) for term in candidates]
+    touched = np.unique(np.concatenate([docs for docs, _ in postings]))
+    columns = np.zeros((len(candidates), len(touched)), np.float32)
+    for row, (docs, impacts) in enumerate(postings):
+        columns[row, np.searchsorted(touched, docs)] = np.float32(weight) * impacts
+    return touched, columns
+
+
+def nth_best(scores: np.ndarray, n: int) -> float:
+    """The n-th highest of [D] scores; the lowest where there are fewer."""
+    n = min(n, len(scores))
+    return float(np.partition(scores, len(scores) - n)[len(scores) - n])
 
 
 def padded(rows: Sequence[np.ndarray], length: int, fill: float) -> np.ndarray:

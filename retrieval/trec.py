@@ -1,0 +1,104 @@
+"""Rankings in TREC's run format: `query Q0 document rank score tag`, one line per document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.corpus import Collection
+from retrieval.metrics import Run
+
+
+def run_of(
+    collection: Collection, queries: Sequence[int], docs: np.ndarray, scores: np.ndarray
+) -> dict[str, list[tuple[str, float]]]:
+    """A run from the arrays of `BM25Index.search_batch`.
+
+    Args:
+        collection: Has the ids. A document that is the query itself (`Collection.itself`) is left
+            out, as it would be the first hit.
+        queries: [Q] query indices.
+        docs: [Q, top] int32 document indices, best first, padded with -1.
+        scores: [Q, top].
+
+    Returns:
+        Query id -> (document id, score), best first.
+    """
+    run = {}
+    for query, found, values in zip(queries, docs, scores, strict=True):
+        itself = collection.itself(query)
+        run[collection.query_ids[query]] = [
+            (collection.doc_ids[doc], float(score))
+            for doc, score in zip(found, values, strict=True)
+            if doc >= 0 and doc != itself
+        ]
+    return run
+
+
+def write_run(path: str | Path, run: Run, tag: str = "kytolly") -> None:
+    """Write a run file; its order is judged as it is here.
+
+    trec_eval ignores the rank column, sorts by score as float32 and breaks ties by document id. A
+    score that does not lie below the one before is therefore written as the next smaller float32.
+
+    Args:
+        path: The file; its folder must exist.
+        run: Query id -> (document id, score), best first.
+        tag: Names the system, without spaces.
+    """
+    if tag.split() != [tag]:
+        raise ValueError(
+            f"The tag of a run is {tag!r}; expected a word without spaces, because spaces separate "
+            "the columns: choose another."
+        )
+    with Path(path).open("w", encoding="utf-8", newline="\n") as file:
+        for query, found in run.items():
+            above = np.float32(np.inf)
+            for rank, (doc, score) in enumerate(found, start=1):
+                above = min(np.float32(score), np.nextafter(above, np.float32(-np.inf)))
+                file.write(f"{query} Q0 {doc} {rank} {above:.9g} {tag}\n")
+
+
+def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
+    """A run file as query id -> (document id, score), best first; of equal scores by rank.
+
+    Raises:
+        ValueError: A line is not one of a run file; the message names it.
+    """
+    if not Path(path).is_file():
+        raise ValueError(f"No run file at {path}; expected one in TREC's format: check the path.")
+    rows: dict[str, list[tuple[float, int, str]]] = {}
+    seen: set[tuple[str, str]] = set()
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            query, doc, rank, score = _row(f"{path}:{number}", line)
+            if (query, doc) in seen:
+                raise ValueError(
+                    f"{path}:{number}: document {doc!r} stands twice under query {query!r}; "
+                    "expected once: remove one of the lines."
+                )
+            seen.add((query, doc))
+            rows.setdefault(query, []).append((-score, rank, doc))
+    return {
+        query: [(doc, -less) for less, _, doc in sorted(found)] for query, found in rows.items()
+    }
+
+
+def _row(place: str, line: str) -> tuple[str, str, int, float]:
+    fields = line.split()
+    try:
+        query, _, doc, rank, score, _ = fields
+        row = query, doc, int(rank), float(score)
+    except ValueError:
+        row = None
+    if row is None or math.isnan(row[3]):
+        raise ValueError(
+            f"{place}: found {line.strip()[:80]!r}; expected six columns, query Q0 document rank "
+            "score tag, with numbers as rank and score: repair this line."
+        )
+    return row

@@ -31,7 +31,8 @@ from policy.batch import Transition, transition_spec
 class HostLoop:
     """Collects with Gymnasium environments and learns on the device, at the same time.
 
-    Where the acting network has no NumPy twin, acting and learning take turns instead.
+    Where the acting network has no NumPy twin, acting and learning take turns instead: TensorFlow
+    acts on the threads that the learner's graph would hold.
 
     Args:
         agent: The learner; its state changes in place.
@@ -60,22 +61,35 @@ class HostLoop:
         rounds = -(-env_steps // self.rows_per_round)
         if rounds == 0:
             return LoopMetrics.zeros(self.agent)
+        metrics = self._run_in_turns(rounds) if self.actor.twin is None else self._run(rounds)
+        episodes = self.collector.take_episodes()
+        self.agent.episodes.assign_add(episodes[0])
+        counts = dict(zip(("episodes", "episode_return", "episode_length"), episodes, strict=True))
+        return metrics._replace(**counts)
+
+    def _run_in_turns(self, rounds: int) -> LoopMetrics:
+        """Collect a round with the weights as they are, then learn from it."""
+        metrics = LoopMetrics.zeros(self.agent)
+        for _ in range(rounds):
+            self.collector.epsilon = float(self.agent.epsilon())
+            rows = self.collector.collect(self.actor)
+            metrics = metrics.plus(self.round(tf.constant(1), *map(tf.constant, rows)))
+        return metrics
+
+    def _run(self, rounds: int) -> LoopMetrics:
+        """Collect a round while the one before is learnt from."""
         learner: Future = self._thread.submit(lambda: self.rounds(tf.constant(rounds)))
         learner.add_done_callback(lambda _: self._weights.put(None))  # wakes us if it failed
         try:
             for _ in range(rounds):
                 self._exchange_round(learner)
-            metrics = learner.result()
+            return learner.result()
         except BaseException:
             self._rows.put(None)
             learner.exception()
             raise
         finally:
             self._weights = queue.SimpleQueue()
-        episodes = self.collector.take_episodes()
-        self.agent.episodes.assign_add(episodes[0])
-        counts = dict(zip(("episodes", "episode_return", "episode_length"), episodes, strict=True))
-        return metrics._replace(**counts)
 
     @property
     def trackables(self) -> dict[str, tf.Module]:
@@ -94,14 +108,13 @@ class HostLoop:
 
     def _exchange_round(self, learner: Future) -> None:
         """Collect a round; then act with what was learnt meanwhile, and hand the rows over."""
-        takes_turns = self.actor.twin is None
-        rows = None if takes_turns else self.collector.collect(self.actor)
+        rows = self.collector.collect(self.actor)
         weights = self._weights.get()
         if weights is None:
             raise learner.exception() or RuntimeError("the learner ended early")
         self.collector.epsilon = float(weights[-1])
         self.actor.take(weights[:-1])
-        self._rows.put(self.collector.collect(self.actor) if rows is None else rows)
+        self._rows.put(rows)
         # The learner needs Python's lock to take the rows, and would get it only once the next
         # round is collected: without this pause the two take turns (820 µs a round, not 600).
         time.sleep(1e-5)
@@ -146,7 +159,7 @@ class HostLoop:
 
         One tensor is one copy to the host, where a variable each would be a call each.
         """
-        weights = self.agent.policy.online.weights if self.actor.twin is not None else []
+        weights = self.agent.policy.online.weights
         parts = [tf.reshape(tf.cast(weight, tf.float32), [-1]) for weight in weights]
         return tf.concat([*parts, self.agent.epsilon()[tf.newaxis]], axis=0)
 

@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import gymnasium
 import keras
 import numpy as np
@@ -128,6 +131,24 @@ def test_a_network_without_a_numpy_twin_trains_in_turns():
     metrics = loop.run(100)
     loop.close()
     assert int(metrics.updates) == 14
+
+
+def test_a_network_without_a_numpy_twin_trains_where_there_is_one_thread():
+    """A learner that waits for rows must not hold the thread that TensorFlow acts on."""
+    program = (
+        "import tensorflow as tf\n"
+        "tf.config.threading.set_inter_op_parallelism_threads(1)\n"
+        "from tests.loop.test_host import make_loop\n"
+        "import keras\n"
+        "layers = lambda spec: [keras.layers.LayerNormalization(), keras.layers.Dense(2)]\n"
+        "loop = make_loop(model=lambda spec: keras.Sequential(layers(spec)), xla=False)\n"
+        "print(int(loop.run(300).updates))\n"
+        "loop.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.strip() == "54", done.stderr  # 30 rounds, learning from the 4th on
 
 
 def test_an_environment_that_fails_is_reported_and_ends_the_learner():

@@ -178,9 +178,9 @@ def plot_over_states(
                 f"axes let {label} go from {lowest} to {highest}, expected a lowest below the "
                 "highest. Swap them."
             )
-    (x_label, *x_range), (y_label, *y_range) = axes
+    (x_label, left, right), (y_label, bottom, top) = axes
     grid_x, grid_y = np.meshgrid(
-        np.linspace(*x_range, resolution), np.linspace(*y_range, resolution)
+        np.linspace(left, right, resolution), np.linspace(bottom, top, resolution)
     )
     observations = observe(grid_x.ravel().astype(np.float32), grid_y.ravel().astype(np.float32))
     figure = Figure(figsize=(5 * len(pictures), 4))
@@ -195,8 +195,8 @@ def plot_over_states(
             )
         draw_numbers(ax, grid_x, grid_y, values.reshape(grid_x.shape), meaning)
         if path is not None:
-            draw_path(ax, path, (x_range[1] - x_range[0], y_range[1] - y_range[0]))
-        ax.set(title=title, xlabel=x_label, xlim=x_range, ylim=y_range)
+            draw_path(ax, path, (right - left, top - bottom))
+        ax.set(title=title, xlabel=x_label, xlim=(left, right), ylim=(bottom, top))
     all_axes[0].set_ylabel(y_label)
     return figure
 

@@ -96,8 +96,9 @@ plot_learning_curve(result.run_dir).figure
 # Both pictures show all states: across, the angle (0 is upright, the two edges are both straight
 # down), and upwards, how fast it turns. Left, the torque that the policy applies: dark colours are
 # all that the motor has, and on the black line it changes direction. Right, the value: the
-# discounted sum of the rewards still to come, as the network has learnt to predict it. The bright
-# ridge is the states from which the pendulum arrives upright without another swing.
+# discounted sum of the rewards still to come, as the network has learnt to predict it (with
+# `normalize_rewards`, of the scaled rewards that it learns from). The bright ridge is the states
+# from which the pendulum arrives upright without another swing.
 
 # %%
 torque = ("Policy", "torque (N m)", lambda obs: result.agent.act(obs)[:, 0])
@@ -145,10 +146,14 @@ env.close()
 # %%
 cosine, sine, velocity = np.transpose(observations)
 angle = np.arctan2(sine, cosine)
+turned = np.unwrap(angle)
 seconds = 0.05 * np.arange(len(observations))
 figure = Figure(figsize=(10, 3), layout="constrained")
 angle_ax, torque_ax = figure.subplots(1, 2)
-angle_ax.plot(seconds, np.unwrap(angle))
+angle_ax.plot(seconds, turned)
+upright = 2 * np.pi * np.round(turned[-1] / (2 * np.pi))  # 0, or a full turn away
+angle_ax.axhline(upright, color="0.6", ls="--", label="upright")
+angle_ax.legend(frameon=False)
 angle_ax.set_ylabel("angle (rad)")
 torque_ax.step(seconds[:-1], torques, where="post")
 torque_ax.set_ylabel("torque (N m)")

@@ -196,6 +196,11 @@ def make_pool(query: Query, index: ScoredIndex, settings: Settings) -> Pool:
         relevant = relevant[highest[relevant] >= threshold]
     if len(relevant):
         kept |= highest >= max(float(base[relevant].min()), threshold)
+    if depth is not None:
+        # Documents that stay at 0 differ only in their place: the first few stand for all.
+        zero = base == 0.0
+        zero[touched] = False
+        kept[np.flatnonzero(zero)[depth + SHOWN_SCORES :]] = False
     kept[relevant] = True
     top = (depth or 0) + len(relevant) + 1
     kept[np.argpartition(-base, min(top, len(base) - 1))[:top]] = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
 
@@ -80,4 +82,6 @@ def explained_variance(estimate: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 
     NaN where the targets do not vary.
     """
-    return 1.0 - tf.math.reduce_variance(target - estimate) / tf.math.reduce_variance(target)
+    variance = tf.math.reduce_variance(target)
+    share = tf.math.reduce_variance(target - estimate) / variance
+    return tf.where(variance > 0.0, 1.0 - share, math.nan)

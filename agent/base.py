@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 from agent.acting import HostActor
 from agent.random_stream import RandomStream
 from config import RunConfig
-from environment.spec import EnvSpec
+from environment.spec import ACTION_MASK, EnvSpec
 
 
 class Agent(tf.Module):
@@ -43,24 +44,35 @@ class Agent(tf.Module):
             For one observation what an environment's `step` takes: an int, or an array [D]. For a
             batch an array with `B` rows.
         """
-        obs = tf.nest.map_structure(
-            lambda spec, part: np.asarray(part, spec.dtype.as_numpy_dtype),
-            self.env_spec.obs,
-            {name: observation[name] for name in self.env_spec.obs}
-            if isinstance(self.env_spec.obs, dict)
-            else observation,
-        )
+        obs = self._typed(observation)
         parts, specs = tf.nest.flatten(obs), tf.nest.flatten(self.env_spec.obs)
-        if all(part.shape == tuple(spec.shape) for part, spec in zip(parts, specs, strict=True)):
+        shapes = list(zip([p.shape for p in parts], [tuple(s.shape) for s in specs], strict=True))
+        if all(found == expected for found, expected in shapes):
             one = self._actor.fresh(tf.nest.map_structure(lambda part: part[np.newaxis], obs))[0]
             return int(one) if one.ndim == 0 else one
-        if all(
-            part.shape[1:] == tuple(spec.shape) for part, spec in zip(parts, specs, strict=True)
-        ):
+        if all(found[1:] == expected for found, expected in shapes):
             return self._actor.fresh(obs)
-        found = ", ".join(str(part.shape) for part in parts)
-        expected = ", ".join(str(tuple(spec.shape)) for spec in specs)
         raise ValueError(
-            f"act() got an observation of shape {found}, expected {expected} or a batch of them, "
+            f"act() got an observation of shape {', '.join(str(found) for found, _ in shapes)}, "
+            f"expected {', '.join(str(expected) for _, expected in shapes)} or a batch of them, "
             "with the batch axis first."
         )
+
+    def _typed(self, observation: Any) -> Any:
+        """The observation as arrays of the spec's dtypes, in the order of its names."""
+        spec = self.env_spec.obs
+        if not isinstance(spec, dict):
+            return np.asarray(observation, spec.dtype.as_numpy_dtype)
+        missing = set(spec) - set(observation) if isinstance(observation, Mapping) else set(spec)
+        if missing:
+            raise ValueError(
+                f"act() got an observation without {', '.join(sorted(missing))}, expected a dict "
+                f"with {', '.join(spec)}."
+            )
+        obs = {n: np.asarray(observation[n], s.dtype.as_numpy_dtype) for n, s in spec.items()}
+        if ACTION_MASK in obs and not obs[ACTION_MASK].any(axis=-1).all():
+            raise ValueError(
+                "act() got an action_mask that forbids everything, expected one that allows an "
+                "action at least."
+            )
+        return obs

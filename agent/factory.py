@@ -81,9 +81,7 @@ def make_agent(
     actor = make_actor(cfg, env_spec, networks[0])
     if isinstance(cfg, PPOConfig):
         distribution = make_distribution(env_spec.action, cfg.action_bounds)
-        limit = env_spec.max_episode_steps
-        ppo = PPOPolicy(*networks, distribution, optimizer, cfg, limit)
-        return PPOAgent(ppo, cfg, env_spec, actor)
+        return PPOAgent(PPOPolicy(*networks, distribution, optimizer, cfg), cfg, env_spec, actor)
     policy = POLICIES[cfg.algorithm](*networks, optimizer, cfg, env_spec.obs)
     replay = ReplayBuffer(
         cfg.replay_capacity, env_spec.obs, cfg.num_envs, cfg.n_step, available_bytes
@@ -314,4 +312,5 @@ def check_network(network: keras.Model, env_spec: EnvSpec) -> None:
 def first_sentence(error: Exception) -> str:
     """What Keras says first: no terminal colours, no advice, one line."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)
     return text.split(". ")[0][:300].rstrip(".")

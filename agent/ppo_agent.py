@@ -49,8 +49,13 @@ class PPOAgent(Agent):
         discount = tf.where(step.terminated, 0.0, self.cfg.gamma)
         return Rollout(obs, action, step.reward, discount, step.next_obs, ended, log_prob)
 
-    def prepare(self, rollout: Rollout) -> PPOBatch:
-        """Count a rollout's env steps, set the learning rate, and make rows to learn from."""
+    def prepare(self, rollout: Rollout, cut_once: bool) -> PPOBatch:
+        """Count a rollout's env steps, set the learning rate, and make rows to learn from.
+
+        Args:
+            rollout: Collected with the present weights.
+            cut_once: As for `PPOPolicy.batch`.
+        """
         if self.cfg.learning_rate_final is not None:
             self.policy.optimizer.learning_rate.assign(
                 linear_schedule(
@@ -63,7 +68,7 @@ class PPOAgent(Agent):
         self.env_steps.assign_add(self.cfg.env_steps_per_rollout)
         if self.returns is not None:
             rollout = rollout._replace(reward=self.returns.scaled(rollout))
-        return self.policy.batch(rollout)
+        return self.policy.batch(rollout, cut_once)
 
     def learnt(self, rollout: Rollout) -> None:
         """Count the rollout's observations into the statistics, once nobody needs the old ones."""

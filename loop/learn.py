@@ -44,7 +44,11 @@ def rollout_draws(agent: PPOAgent) -> int:
 
 
 def learn_rollout(
-    agent: PPOAgent, rollout: Rollout, bits: tf.Tensor, metrics: LoopMetrics
+    agent: PPOAgent,
+    rollout: Rollout,
+    bits: tf.Tensor,
+    metrics: LoopMetrics,
+    cut_once: bool = False,
 ) -> LoopMetrics:
     """All epochs of updates from one rollout.
 
@@ -55,9 +59,10 @@ def learn_rollout(
         rollout: [T, E] env steps, collected with the agent's present weights.
         bits: [rollout_draws(agent)] uint32 draws that order the rows.
         metrics: Sums so far.
+        cut_once: No copy was truncated more than once.
     """
     cfg = agent.cfg
-    batch = agent.prepare(rollout)
+    batch = agent.prepare(rollout, cut_once)
     orders = tf.reshape(bits, [cfg.epochs, -1])
     kl_place = agent.policy.figure_names.index("approximate_kl")
 

@@ -40,15 +40,19 @@ class RolloutDeviceLoop(DeviceProgram):
         bits = agent.random_stream.bits(acting + rollout_draws(agent))
         act_bits = tf.reshape(bits[:acting], [self.vector_steps, self.num_envs, per_copy])
         standing, rollout, metrics = self._collect(standing, act_bits, metrics)
-        return done + 1, standing, learn_rollout(agent, rollout, bits[acting:], metrics)
+        limit = self.env.spec.max_episode_steps
+        cut_once = limit is None or limit >= self.vector_steps
+        metrics = learn_rollout(agent, rollout, bits[acting:], metrics, cut_once)
+        return done + 1, standing, metrics
 
     def _collect(
         self, standing: Any, bits: tf.Tensor, metrics: LoopMetrics
     ) -> tuple[Any, Rollout, LoopMetrics]:
         """Step all copies with the agent's present weights."""
         agent, distribution = self.agent, self.agent.policy.distribution
-        noise = agent.noise(bits[..., : distribution.num_uniforms])
-        draws = uniforms(bits[..., distribution.num_uniforms :])
+        own = distribution.num_uniforms
+        noise, draws = tf.split(bits, [own, bits.shape[-1] - own], axis=-1)
+        noise, draws = agent.noise(noise), uniforms(draws)
         buffer = RolloutBuffer(self.env.spec, self.num_envs, self.vector_steps)
 
         def step(time, state, obs, columns, episodes):

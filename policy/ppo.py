@@ -25,7 +25,6 @@ class PPOPolicy(tf.Module):
         distribution: Reads the params.
         optimizer: Keras optimiser.
         cfg: Settings.
-        max_episode_steps: Env steps after which an episode is cut off, if the environment says.
 
     Source: Schulman et al. 2017, arXiv:1707.06347; the details follow Huang et al. 2022, "The 37
     Implementation Details of Proximal Policy Optimization".
@@ -47,10 +46,8 @@ class PPOPolicy(tf.Module):
         distribution: Distribution,
         optimizer: keras.optimizers.Optimizer,
         cfg: PPOConfig,
-        max_episode_steps: int | None = None,
     ):
         super().__init__(name="ppo")
-        self.one_truncation = (max_episode_steps or 0) >= cfg.rollout_steps
         self.network, self.distribution, self.cfg = network, distribution, cfg
         self.optimizer = optimizer
         self.optimizer.build(network.trainable_variables)  # else fit_step traces twice
@@ -61,10 +58,12 @@ class PPOPolicy(tf.Module):
         """Params [B, P] of the action distribution, masked, and values [B]."""
         return network_outputs(self.network, self.distribution, obs)
 
-    def batch(self, rollout: Rollout) -> PPOBatch:
+    def batch(self, rollout: Rollout, cut_once: bool = False) -> PPOBatch:
         """[T * E] rows with log-probabilities, values and advantages under the present weights.
 
-        The weights must still be those that collected the rollout.
+        Args:
+            rollout: Collected with the present weights.
+            cut_once: No copy is truncated more than once within the rollout, which saves work.
         """
         rows = Rollout(*(tf.nest.map_structure(flat, column) for column in rollout))
         params, value = self.outputs(rows.obs)
@@ -72,20 +71,24 @@ class PPOPolicy(tf.Module):
         if isinstance(log_prob, tuple):
             log_prob = self.distribution.log_prob(params, rows.action)
         values = tf.reshape(value, rollout.reward.shape)
-        td_error = rollout.reward + rollout.discount * self._next_values(rollout, values) - values
+        td_error = (
+            rollout.reward
+            + rollout.discount * self._next_values(rollout, values, cut_once)
+            - values
+        )
         advantage = targets.generalized_advantage(
             td_error, rollout.discount, rollout.last, self.cfg.gae_lambda
         )
         advantage = flat(advantage)
         return PPOBatch(rows.obs, rows.action, log_prob, advantage, advantage + value, value)
 
-    def _next_values(self, rollout: Rollout, values: tf.Tensor) -> tf.Tensor:
+    def _next_values(self, rollout: Rollout, values: tf.Tensor, cut_once: bool) -> tf.Tensor:
         """[T, E] values of what each step led to.
 
         They are the values of the next rows, but for the last row and where an episode was cut
         off. If no copy can be cut off twice within a rollout, those are two observations a copy.
         """
-        if not self.one_truncation:
+        if not cut_once:
             next_rows = tf.nest.map_structure(flat, rollout.next_obs)
             return tf.reshape(self.outputs(next_rows)[1], values.shape)
         cut = rollout.last & (rollout.discount > 0.0)

@@ -7,7 +7,16 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = {"agent", "benchmarks", "callback", "environment", "loop", "model", "policy", "retrieval"}
-MODULES = {"cli", "config", "doctor", "gpu_optimize", "settings", "trainer", "tuned"}
+MODULES = {
+    "cli",
+    "config",
+    "doctor",
+    "gpu_optimize",
+    "reformulation",
+    "settings",
+    "trainer",
+    "tuned",
+}
 MAY_IMPORT = {
     "config": {"settings"},
     "settings": set(),
@@ -16,12 +25,13 @@ MAY_IMPORT = {
     "environment": set(),
     "doctor": {"config"},
     "gpu_optimize": {"config", "doctor", "benchmarks"},  # benchmarks: only when run as a program
-    "retrieval": {"environment"},
+    "retrieval": {"environment", "config", "settings"},
     "policy": {"model", "config"},
     "agent": {"policy", "model", "environment.spec", "config"},
     "callback": {"config"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
-    "trainer": ROOMS - {"benchmarks", "retrieval"} | MODULES - {"cli"},
+    "trainer": ROOMS - {"benchmarks", "retrieval"} | MODULES - {"cli", "reformulation"},
+    "reformulation": ROOMS - {"benchmarks"} | MODULES - {"cli", "reformulation"},
     "cli": ROOMS | MODULES,
     "benchmarks": ROOMS | MODULES,
 }

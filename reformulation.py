@@ -1,0 +1,232 @@
+"""Query reformulation: from a collection to a trained agent, and from the agent to better queries."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import gpu_optimize
+
+gpu_optimize.require_tensorflow_backend()
+
+# ruff: noqa: E402  Keras reads its backend when it is imported
+import keras
+import numpy as np
+import tensorflow as tf
+
+from config import PPOConfig
+from environment.spec import ACTION_MASK
+from model.candidate_scorer import CandidateScorer
+from policy.distributions import MASKED_LOGIT
+from policy.warm_start import GainPolicy
+from retrieval.bm25 import BM25Index
+from retrieval.candidates import mine, with_judgements
+from retrieval.corpus import Collection, load_collection
+from retrieval.embedding import EmbeddingCache, make_encoder
+from retrieval.gains import GainExamples, gain_examples
+from retrieval.mining import MiningSettings
+from retrieval.options import ReformulationOptions
+from retrieval.query_env import QueryEnvironment
+from retrieval.query_table import Query, QueryTable, Settings, make_table
+from retrieval.tokens import EnglishTokenizer
+
+STOP = -1  # in place of a candidate's number
+WARM_TEMPERATURE = 0.05  # gain, in units of the metric, that makes an action e times as likely
+WARM_PATIENCE = 12  # passes without a better gain on dev queries
+
+
+class Phases:
+    """Seconds spent in each named part of a run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        """Add the time of a block to `name`."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - began
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSide:
+    """Everything about a collection that is known before anything is learnt.
+
+    Attributes:
+        options: Settings.
+        collection: Documents, queries and the judgements of the splits that were asked for.
+        index: The collection's documents.
+        cache: Embeddings of terms and queries.
+        phases: Where the time went.
+    """
+
+    options: ReformulationOptions
+    collection: Collection
+    index: BM25Index
+    cache: EmbeddingCache
+    phases: Phases
+
+    @classmethod
+    def prepared(cls, options: ReformulationOptions, splits: Sequence[str]) -> SearchSide:
+        """Read and index a collection; only the judgements of `splits` are read."""
+        phases, wanted = Phases(), options.retrieval
+        with phases.measured("reading"):
+            collection = load_collection(options.collection, splits)
+        with phases.measured("indexing"):
+            index = BM25Index(collection.texts, EnglishTokenizer(), wanted.k1, wanted.b)
+        with phases.measured("embedding"):
+            encoder = make_encoder(wanted.encoder, wanted.dimension)
+            cache = EmbeddingCache(encoder, wanted.cache_entries)
+        return cls(options, collection, index, cache, phases)
+
+    @property
+    def episode(self) -> Settings:
+        """What an episode may do."""
+        wanted = self.options.retrieval
+        return Settings(wanted.metric, wanted.max_terms, wanted.candidates, wanted.weight)
+
+    @property
+    def mining(self) -> MiningSettings:
+        """How candidates are mined."""
+        wanted = self.options.retrieval
+        return MiningSettings(wanted.feedback_documents, wanted.candidates, weight=wanted.weight)
+
+    def queries(self, split: str) -> list[Query]:
+        """A split's queries with their candidates and judgements."""
+        with self.phases.measured("mining"):
+            mined = mine(
+                self.collection,
+                self.collection.split(split),
+                self.index,
+                self.cache,
+                self.mining,
+                self.options.retrieval.workers,
+            )
+        return with_judgements(mined, self.collection, split)
+
+    def table(self, queries: Sequence[Query]) -> QueryTable:
+        """The queries as arrays."""
+        with self.phases.measured("tables"):
+            return make_table(queries, self.index, self.episode)
+
+
+def make_scorer(table: QueryTable, options: ReformulationOptions) -> CandidateScorer:
+    """A network for the table's features, its normalisation taken from these queries."""
+    agent = options.rl_agent
+    network = CandidateScorer(agent.hidden_units, dropout=agent.dropout)
+    env = QueryEnvironment(table, in_order=True)
+    seen = env.observe(env.begin(tf.range(env.queries)))
+    network({name: part for name, part in seen.items() if name != ACTION_MASK})
+    network.adapt(seen["candidates"][table.allowed], seen["state"])
+    return network
+
+
+def greedy_actions(network: keras.Model, env: QueryEnvironment) -> tuple[np.ndarray, np.ndarray]:
+    """[Q, max_terms] candidates added to every query of an environment, STOP after the last.
+
+    With them [Q] the gains of the metric, which are 0 where nothing is judged.
+    """
+    steps, copies = env.settings.max_terms, env.queries
+
+    @tf.function(jit_compile=True, autograph=False)
+    def play() -> tuple[tf.Tensor, tf.Tensor]:
+        state = env.begin(tf.range(copies))
+        first, over, actions = state.value, tf.zeros([copies], tf.bool), []
+        for _ in range(steps):
+            obs = env.observe(state)
+            logits, _ = network({n: part for n, part in obs.items() if n != ACTION_MASK})
+            logits = tf.where(obs[ACTION_MASK], logits, MASKED_LOGIT)
+            action = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            action = tf.where(over, env.candidates, action)
+            state, _, ends = env.step(state, action, tf.zeros([copies, 0]))
+            actions.append(tf.where(action < env.candidates, action, STOP))
+            over = over | ends
+        return tf.stack(actions, axis=-1), state.value - first
+
+    actions, gains = play()
+    return actions.numpy(), gains.numpy()
+
+
+def warm_started(
+    network: CandidateScorer,
+    train_env: QueryEnvironment,
+    dev_env: QueryEnvironment,
+    options: ReformulationOptions,
+) -> list[dict[str, float]]:
+    """Fit a network to one-step gains; it keeps the weights that gain most on dev queries.
+
+    Returns:
+        A row for each pass: training loss, and the mean gain on dev queries.
+    """
+    training, agent = options.training, options.rl_agent
+    examples = [
+        gain_examples(train_env, options.retrieval.max_terms, options.seed + number)
+        for number in range(4)
+    ]
+    data = GainExamples(*(np.concatenate(part) for part in zip(*examples, strict=True)))
+    optimizer = keras.optimizers.AdamW(training.warm_start_learning_rate, weight_decay=1e-2)
+    policy = GainPolicy(network, optimizer, WARM_TEMPERATURE, agent.value_coef, agent.max_grad_norm)
+    rng, rows = np.random.default_rng(options.seed), []
+    size = min(256, len(data.gain))
+    best, best_weights, since = -np.inf, network.get_weights(), 0
+    for epoch in range(training.warm_start_epochs):
+        order, figures = rng.permutation(len(data.gain)), []
+        for first in range(0, len(order) - size + 1, size):
+            part = order[first : first + size]
+            obs = {"candidates": data.candidates[part], "state": data.state[part]}
+            figures.append(policy.fit_step(obs, data.allowed[part], data.gain[part]).numpy())
+        gain = float(greedy_actions(network, dev_env)[1].mean())
+        loss = float(np.mean(figures, axis=0)[0])
+        rows.append({"epoch": epoch + 1, "loss": loss, "dev_gain": gain})
+        since += 1
+        if gain > best:
+            best, best_weights, since = gain, network.get_weights(), 0
+        if since >= WARM_PATIENCE:
+            break
+    network.set_weights(best_weights)
+    return rows
+
+
+def ppo_config(options: ReformulationOptions, queries: int, dev_queries: int) -> PPOConfig:
+    """PPO's settings for so many training queries; an epoch is as many episodes of full length."""
+    training, agent = options.training, options.rl_agent
+    steps = options.retrieval.max_terms
+    copies = min(training.collect_batch_size, max(1, queries))
+    rollout = min(
+        -(-training.episodes_per_update * steps // copies), training.buffer_size // copies
+    )
+    rollout = max(1, rollout)
+    rows = copies * rollout
+    minibatches = max(1, rows // training.batch_size)
+    while rows % minibatches:
+        minibatches -= 1
+    return PPOConfig(
+        total_env_steps=max(1, training.epochs * queries * steps),
+        num_envs=copies,
+        rollout_steps=rollout,
+        epochs=training.update_epochs,
+        num_minibatches=minibatches,
+        learning_rate=training.learning_rate,
+        learning_rate_final=0.0,
+        gamma=agent.gamma,
+        gae_lambda=agent.gae_lambda,
+        clip_range=agent.clip_range,
+        entropy_coef=agent.entropy_coef,
+        value_coef=agent.value_coef,
+        max_grad_norm=agent.max_grad_norm,
+        target_kl=agent.target_kl,
+        seed=options.seed,
+        evaluation_episodes=dev_queries,
+        final_evaluation_episodes=dev_queries,
+        early_stop_patience=training.patience,
+        log_interval_env_steps=rows,
+        evaluation_interval_env_steps=rows,
+    )

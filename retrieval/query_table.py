@@ -44,6 +44,7 @@ class Query(NamedTuple):
         query_similarity: [n] cosines of the candidates with the query.
         relevant: Documents judged relevant; empty where nobody judged.
         excluded: A document that is the query itself and must not be found; -1 for none.
+        surfaces: How each candidate is most often written, to be shown.
     """
 
     number: int
@@ -55,6 +56,7 @@ class Query(NamedTuple):
     query_similarity: np.ndarray
     relevant: np.ndarray
     excluded: int = -1
+    surfaces: tuple[str, ...] = ()
 
 
 class Settings(NamedTuple):

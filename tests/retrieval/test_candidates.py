@@ -1,0 +1,240 @@
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retrieval.bm25 import BM25Index
+from retrieval.candidates import (
+    CANDIDATE_FEATURES,
+    STATE_FEATURES,
+    embedding_features,
+    mine,
+    mine_text,
+    skip_report,
+    with_judgements,
+)
+from retrieval.corpus import Collection, load_collection
+from retrieval.embedding import EmbeddingCache, HashEncoder
+from retrieval.mining import NO_CANDIDATE, NO_TOKEN, Miner, MiningSettings, association
+from retrieval.mining_processes import mine_texts
+
+TEXTS = (
+    "Glacier caves form in melting ice of glaciers",
+    "Melting ice forms tunnels below a glacier",
+    "A tax on income",
+    "Income of tunnels",
+    "solitary",
+    "Which caves are warm",
+)
+QUERIES = ("glacier caves", "solitary", "the of and", "zzz", "income tax", "Income of tunnels")
+
+
+@pytest.fixture
+def collection():
+    return Collection(
+        name="small",
+        doc_ids=tuple(f"d{n}" for n in range(6)),
+        texts=TEXTS,
+        query_ids=("q0", "q1", "q2", "q3", "q4", "d3"),  # the last one is a document
+        queries=QUERIES,
+        judgements={"train": {"q0": {"d1": 1, "d5": 0}, "q4": {"d3": 2, "d2": 1}}},
+    )
+
+
+@pytest.fixture(scope="module")
+def index():
+    return BM25Index(TEXTS)
+
+
+def cache():
+    return EmbeddingCache(HashEncoder(64), 1000)
+
+
+def feature(query, name):
+    column = query.candidate_features[:, CANDIDATE_FEATURES.index(name)]
+    return dict(zip(query.candidates, column, strict=True))
+
+
+def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index):
+    (query,) = mine(collection, [0], index, cache(), MiningSettings(feedback_documents=2))
+    # "glacier caves": documents 0 and 1 (two terms, one term); then 5 ("caves" alone) is third,
+    # or second where "caves" weighs more: d0 has both, d1 "glacier", d5 "caves", both once.
+    assert set(query.candidates) >= {"form", "melt", "ice"}
+    assert not {"glacier", "cave"} & set(query.candidates)
+    assert query.weights == {"glacier": 1.0, "cave": 1.0}
+    assert query.excluded == -1 and len(query.relevant) == 0
+    written = dict(zip(query.candidates, query.surfaces, strict=True))
+    assert written["melt"] == "melting"
+
+
+def test_a_term_is_shown_as_it_is_most_often_written():
+    texts = ["ice runs", "ice runs running", "ice running running", "sun", "sea"]
+    (surface,) = [
+        surface
+        for term, surface in zip(
+            *(lambda m: (m.candidates, m.surfaces))(
+                Miner(BM25Index(texts), texts, MiningSettings()).mine("ice")
+            ),
+            strict=True,
+        )
+        if term == "run"
+    ]
+    assert surface == "running"  # 3 against 2
+
+
+def test_figures_by_hand():
+    texts = ["a1 b1 c1", "a1 b1", "b1 d1 d1", "e1", "f1", "g1", "h1"]
+    miner = Miner(BM25Index(texts), texts, MiningSettings(feedback_documents=2))
+    mined = miner.mine("a1")
+    assert mined.feedback.tolist() == [1, 0]  # the shorter one first
+    figures = {
+        term: dict(zip(CANDIDATE_FEATURES, row, strict=False))
+        for term, row in zip(mined.candidates, mined.term_figures, strict=True)
+    }
+    assert set(figures) == {"b1", "c1"}
+    b, c = figures["b1"], figures["c1"]
+    assert (b["feedback documents"], c["feedback documents"]) == (1.0, 0.5)
+    assert b["clarity"] == pytest.approx(2 / 3)  # in 3 documents, 2 of them feedback
+    assert (b["in best document"], c["in best document"]) == (1.0, 0.0)
+    assert b["feedback frequency"] == pytest.approx(1.0)
+    assert c["feedback frequency"] == pytest.approx(mined.shares[1])
+    # b1 in 3, a1 in 2, both in 2 of 7: npmi = log(2 * 7 / (3 * 2)) / -log(2 / 7)
+    assert b["npmi, best"] == pytest.approx(np.log(14 / 6) / np.log(7 / 2), rel=1e-5)
+    assert b["pmi, best"] == pytest.approx(np.log(14 / 6) / np.log(8), rel=1e-5)
+    assert b["newcomers"] == 0 and b["has digit"] == 1
+    assert b["length"] == pytest.approx(0.2)
+
+
+def test_effects_say_what_adding_a_term_would_do():
+    texts = ["q1 x1 x1", "q1 y1", "x1", "z1 z2", "z3", "z4", "z5 z6"]
+    index = BM25Index(texts)
+    weight = 3.0
+    mined = Miner(index, texts, MiningSettings(feedback_documents=2, weight=weight)).mine("q1")
+    row = mined.term_figures[mined.candidates.index("x1")]
+    figures = dict(zip(CANDIDATE_FEATURES, row, strict=False))
+    base, column = index.scores({"q1": 1.0}), weight * index.column("x1")
+    assert mined.feedback.tolist() == [1, 0]
+    assert column[2] > base[0]  # document 2 enters the best two
+    assert figures["newcomers"] == 0.5
+    after = base + column
+    best_other = max(after[0], after[2])
+    assert figures["overtakes"] == pytest.approx(min(best_other / after[1] - 1, 1), rel=1e-5)
+    assert figures["lift of best document"] == 0
+    shares = mined.shares
+    lift = min(shares[1] * column[0] / weight / base[1], 2)
+    assert figures["lift of feedback"] == pytest.approx(lift, rel=1e-5)
+
+
+def test_association_by_hand():
+    pmi, npmi = association(np.array([[2.0, 0.0]]), np.array([4.0]), np.array([2.0, 3.0]), 16)
+    # p(a) = 1/4, p(b) = 1/8, together 1/8: pmi = log 4, npmi = log 4 / log 8 = 2/3
+    np.testing.assert_allclose(pmi[0], [np.log(4), np.log(0.5 / 16 / (4 / 16 * 3 / 16))])
+    np.testing.assert_allclose(npmi, [[2 / 3, -1]])
+    always = association(np.array([[5.0]]), np.array([5.0]), np.array([5.0]), 5)
+    np.testing.assert_allclose(always, 0)
+
+
+def test_embedding_features_by_hand():
+    terms = np.array([[1.0, 0.0], [0.0, 1.0]])
+    query = np.array([0.6, 0.8])
+    documents = np.array([[1.0, 0.0], [0.0, 1.0]])
+    words = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    features, state = embedding_features(terms, query, words, documents, np.array([0.75, 0.25]))
+    length = np.hypot(0.75, 0.25)
+    to_feedback = np.array([0.75, 0.25]) / length
+    expected = [[0.6, 0.8], to_feedback, [1, 0], [0, 1], [0.5, 0.5], [-0.1, 0.1]]
+    np.testing.assert_allclose(features[:, :6].T, expected, atol=1e-6)
+    np.testing.assert_allclose(features[:, 6], to_feedback - to_feedback.mean(), atol=1e-6)
+    agreement = (0.6 * 0.75 + 0.8 * 0.25) / length
+    np.testing.assert_allclose(state, [agreement, 0.6, length, 0.7], rtol=1e-5)
+
+
+def test_queries_without_tokens_or_candidates_are_counted(collection, index):
+    skipped = []
+    queries = mine(collection, range(6), index, cache(), skipped=skipped)
+    assert [query.number for query in queries] == [0, 4, 5]
+    assert [(skip.number, skip.reason) for skip in skipped] == [
+        (1, NO_CANDIDATE),
+        (2, NO_TOKEN),
+        (3, NO_TOKEN),
+    ]
+    assert skip_report(skipped).startswith("3 queries skipped: 2 no token")
+    assert skip_report([]) == "0 queries skipped"
+
+
+def test_a_query_that_is_a_document_does_not_find_itself(collection, index):
+    (query,) = mine(collection, [5], index, cache())
+    assert query.excluded == 3
+    assert "tax" in query.candidates  # of document 2, the only other one with "income"
+
+
+def test_judgements_come_last_and_change_nothing_that_was_mined(collection, index):
+    unjudged = dataclasses.replace(collection, judgements={})
+    before = mine(unjudged, [0, 4], index, cache())
+    after = with_judgements(mine(collection, [0, 4], index, cache()), collection, "train")
+    assert [query.relevant.tolist() for query in after] == [[1], [2, 3]]
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one.candidate_features, other.candidate_features)
+        assert one.candidates == other.candidates
+
+
+def test_features_are_named_finite_and_texts_embedded_once(collection, index):
+    embeddings = cache()
+    queries = mine(collection, range(6), index, embeddings)
+    for query in queries:
+        n = len(query.candidates)
+        assert query.candidate_features.shape == (n, len(CANDIDATE_FEATURES))
+        assert query.state_features.shape == (len(STATE_FEATURES),)
+        assert query.candidate_features.dtype == query.state_features.dtype == np.float32
+        assert np.isfinite(query.candidate_features).all()
+        assert np.abs(query.candidate_features).max() < 3 and len(query.surfaces) == n
+        np.testing.assert_allclose(np.diag(query.similarity), 1, atol=1e-5)
+    missed = embeddings.misses
+    mine(collection, range(6), index, embeddings)
+    assert embeddings.misses == missed
+
+
+def test_a_typed_query_is_mined_as_the_collections_are(collection, index):
+    (known,) = mine(collection, [0], index, cache())
+    typed = mine_text("glacier caves", TEXTS, index, cache())
+    assert typed.number == -1 and typed.candidates == known.candidates
+    np.testing.assert_array_equal(typed.candidate_features, known.candidate_features)
+    with pytest.raises(ValueError, match="no token that any document contains"):
+        mine_text("zzz", TEXTS, index, cache())
+
+
+def test_processes_mine_the_same_in_the_same_order(collection, index):
+    one = mine(collection, range(6), index, cache(), workers=1)
+    two = mine(collection, range(6), index, cache(), workers=2)
+    assert [query.number for query in one] == [query.number for query in two]
+    for first, second in zip(one, two, strict=True):
+        assert first.candidates == second.candidates and first.surfaces == second.surfaces
+        np.testing.assert_array_equal(first.candidate_features, second.candidate_features)
+        np.testing.assert_array_equal(first.state_features, second.state_features)
+
+
+def test_a_process_that_fails_is_named(index):
+    miner = Miner(index, TEXTS, MiningSettings())
+    with pytest.raises(RuntimeError, match="process 2 of 2 that mine candidates failed: Attribute"):
+        mine_texts(miner, ["income", None], [-1, -1], workers=2)
+    with pytest.raises(ValueError, match="workers is 0"):
+        mine_texts(miner, ["income"], [-1], workers=0)
+
+
+def test_texts_of_another_index_are_refused(index):
+    with pytest.raises(ValueError, match="holds 6 documents, but there are 5 texts"):
+        Miner(index, TEXTS[1:], MiningSettings())
+
+
+def test_a_real_collection_is_mined_whole():
+    folder = os.environ.get("KYTOLLY_IR_DATA")
+    if not folder:
+        pytest.skip("KYTOLLY_IR_DATA names no folder of collections")
+    real = load_collection(Path(folder) / "stackfaq", splits=())
+    skipped = []
+    numbers = range(0, len(real.queries), 10)
+    queries = mine(real, numbers, BM25Index(real.texts), cache(), skipped=skipped)
+    assert len(queries) + len(skipped) == len(numbers) and len(skipped) < 3
+    assert np.mean([len(query.candidates) for query in queries]) > 40

@@ -1,4 +1,4 @@
-"""How well it learns, over seeds: the tables `learning` and `lunar-lander`.
+"""How well it learns, over seeds: `learning`, `lunar-lander` and the same for PPO.
 
 Each seed is one `kytolly train` with this project's settings for the task, in a process of its
 own, two at a time. Two networks of each run are judged by 100 greedy episodes in fresh
@@ -26,6 +26,9 @@ import numpy as np
 
 from benchmarks import suite
 from benchmarks.competitors import print_result
+from benchmarks.learning_curves import check_picture, evaluations, pictured
+from config import ALGORITHMS
+from tuned import tuned_settings
 
 AT_ONCE = 2  # processes
 EPISODES = 100
@@ -38,49 +41,89 @@ class Task(NamedTuple):
 
     Attributes:
         env: Gymnasium id.
-        env_steps: Length of each run.
         goal: The return to compare with, and where it comes from.
         source: Of the goal.
         loop: Which loop trains.
-        algorithm: dqn or ddqn.
+        algorithm: dqn, ddqn or ppo.
         needs: Package without which there is no environment, and the extra that brings it.
+        env_steps: Length of each run; None takes that of this project's settings for the task.
     """
 
     env: str
-    env_steps: int
     goal: float
     source: str = "rl-baselines3-zoo, one run"
     loop: str = "auto"
     algorithm: str = "dqn"
     needs: tuple[str, str] | None = None
+    env_steps: int | None = None
+
+    def length(self) -> int:
+        """Env steps of each run."""
+        own = tuned_settings(self.algorithm, self.env).get("total_env_steps")
+        return self.env_steps or own or ALGORITHMS[self.algorithm]().total_env_steps
 
 
+BOX2D = ("Box2D", 'pip install "kytolly[box2d]"')
+MUJOCO = ("mujoco", 'pip install "kytolly[mujoco]"')
 CLASSIC = (
-    Task("CartPole-v1", 50_000, 500.0),
-    Task("Acrobot-v1", 100_000, -76.6, algorithm="ddqn"),
-    Task("MountainCar-v0", 120_000, -100.8),
+    Task("CartPole-v1", 500.0),
+    Task("Acrobot-v1", -76.6, algorithm="ddqn"),
+    Task("MountainCar-v0", -100.8),
 )
-LUNAR_LANDER = Task(
-    "LunarLander-v3", 100_000, 154.0, loop="host", needs=("Box2D", 'pip install "kytolly[box2d]"')
+LUNAR_LANDER = Task("LunarLander-v3", 154.0, loop="host", needs=BOX2D)
+PPO_CLASSIC = (
+    Task("CartPole-v1", 500.0, algorithm="ppo"),
+    Task("Acrobot-v1", -73.5, algorithm="ppo"),
+    Task("Pendulum-v1", -172.0, algorithm="ppo"),
+    Task("MountainCarContinuous-v0", 88.0, algorithm="ppo"),
+)
+PPO_LUNAR_LANDER = Task("LunarLander-v3", 242.0, loop="host", algorithm="ppo", needs=BOX2D)
+PPO_HALF_CHEETAH = Task(
+    "HalfCheetah-v5",
+    3000.0,
+    source="this project's aim",
+    loop="host",
+    algorithm="ppo",
+    needs=MUJOCO,
+    env_steps=1_000_000,
 )
 
 
 def learning_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """The classic tasks, 10 seeds each."""
-    tasks = [task for task in CLASSIC if options.env in (None, task.env)]
-    if not tasks:
-        known = [task.env for task in CLASSIC]
-        hint = "".join(
-            f" Did you mean {near}?"
-            for near in difflib.get_close_matches(str(options.env), known, 1, 0.4)
-        )
-        raise ValueError(f"env is {options.env!r}, expected one of {', '.join(known)}.{hint}")
-    return table("Greedy returns of DQN", tasks, 10, options, watch)
+    """DQN on the classic tasks, 10 seeds each."""
+    return table("Greedy returns of DQN", chosen(CLASSIC, options.env), 10, options, watch)
 
 
 def lunar_lander_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """LunarLander in the host loop, 5 seeds."""
+    """DQN on LunarLander in the host loop, 5 seeds."""
     return table("Greedy returns of DQN, host loop", [LUNAR_LANDER], 5, options, watch)
+
+
+def ppo_learning_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """PPO on the classic tasks, 10 seeds each."""
+    return table("Greedy returns of PPO", chosen(PPO_CLASSIC, options.env), 10, options, watch)
+
+
+def ppo_lunar_lander_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """PPO on LunarLander in the host loop, 5 seeds."""
+    return table("Greedy returns of PPO, host loop", [PPO_LUNAR_LANDER], 5, options, watch)
+
+
+def ppo_half_cheetah_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """PPO on HalfCheetah in the host loop, 3 seeds."""
+    return table("Greedy returns of PPO, host loop", [PPO_HALF_CHEETAH], 3, options, watch)
+
+
+def chosen(tasks: Sequence[Task], env: str | None) -> list[Task]:
+    """The task of that environment, or all; ValueError where there is none."""
+    found = [task for task in tasks if env in (None, task.env)]
+    if not found:
+        known = [task.env for task in tasks]
+        hint = "".join(
+            f" Did you mean {near}?" for near in difflib.get_close_matches(str(env), known, 1, 0.4)
+        )
+        raise ValueError(f"env is {env!r}, expected one of {', '.join(known)}.{hint}")
+    return found
 
 
 def table(
@@ -89,7 +132,7 @@ def table(
     """Train every seed of every task, and judge it."""
     check_picture(options.figure)
     seeds = options.seeds or (seeds if not options.quick else 1)
-    tasks = [t._replace(env_steps=2_000) for t in tasks] if options.quick else list(tasks)
+    tasks = [t._replace(env_steps=2_000 if options.quick else t.length()) for t in tasks]
     able = [t for t in tasks if t.needs is None or importlib.util.find_spec(t.needs[0])]
     watch.begin(len(able) * seeds)
     with (
@@ -128,7 +171,7 @@ def trained(task: Task, seed: int, folder: Path, watch: suite.Watch) -> dict[str
     """Train one seed, then play its last weights; a run that fails says why."""
     run_dir = folder / f"{task.env}-{seed}"
     arguments = ["train", task.algorithm, "--env", task.env, "--loop", task.loop,
-                 "--seed", str(seed), "--total-env-steps", str(task.env_steps),
+                 "--seed", str(seed), "--total-env-steps", str(task.length()),
                  "--reward-threshold", "none", "--final-evaluation-episodes",
                  str(EPISODES), "--log-dir", str(run_dir), "--json"]  # fmt: skip
     with watch.turn(f"{task.env}, seed {seed}"):
@@ -152,7 +195,7 @@ def judged(task: Task, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "environment": task.env,
         "algorithm": task.algorithm,
-        "env_steps": task.env_steps,
+        "env_steps": task.length(),
     }
     found |= {"goal": task.goal, "goal_source": task.source, "seeds": len(done)}
     for weights in ("best", "last"):
@@ -204,7 +247,7 @@ def cells(task: Task, figures: Mapping[str, Any]) -> list[list[str]]:
     goals = {"best": f"{task.goal:g} ({task.source})", "last": ""}
     for weights, goal in goals.items():
         name = (
-            f"{task.env}, {task.algorithm}, {task.env_steps:,} env steps"
+            f"{task.env}, {task.algorithm}, {task.length():,} env steps"
             if weights == "best"
             else ""
         )
@@ -226,85 +269,6 @@ def failures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         for run in all_seeds
         if "failed" in run
     ]
-
-
-# --- learning curves -----------------------------------------------------------------------
-
-
-def evaluations(run_dir: Path) -> list[tuple[int, float]]:
-    """Env steps and mean return of every evaluation during a run."""
-    from callback.csv_log import NAME, read_rows
-
-    column = "evaluation_return_mean"
-    rows = read_rows(run_dir / NAME)
-    return [(int(row["env_steps"]), float(row[column])) for row in rows if row.get(column)]
-
-
-def check_picture(path: str | None) -> None:
-    """Refuse a place where no picture can be saved, before hours are spent on it."""
-    from matplotlib.figure import Figure
-
-    if path is None:
-        return
-    known, found = Figure().canvas.get_supported_filetypes(), Path(path).suffix[1:].lower()
-    if found not in known:
-        raise ValueError(
-            f"--figure is {path!r}, expected the name of a picture that ends with "
-            f"{', '.join(f'.{name}' for name in sorted(known))}."
-        )
-    try:
-        Path(path).expanduser().absolute().parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"--figure {path} cannot be written ({error.strerror}). Choose another folder."
-        ) from None
-
-
-def pictured(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
-    """Save the picture where it was asked for; returns the line that says so."""
-    curves = {
-        env: [run["evaluations"] for run in all_seeds if run.get("evaluations")]
-        for env, all_seeds in runs.items()
-    }
-    curves = {env: found for env, found in curves.items() if found}
-    if path is None or not curves:
-        return []
-    make_figure(curves).savefig(Path(path).expanduser(), dpi=150, bbox_inches="tight")
-    return [f"Learning curves: {path}"]
-
-
-def on_one_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Env steps [T] and returns [N, T] of N runs, each as far as the shortest went.
-
-    Runs of one task evaluate at the same env steps; where one does not, its returns are
-    interpolated.
-    """
-    arrays = [np.asarray(curve, float) for curve in curves]
-    end = min(array[-1, 0] for array in arrays)
-    grid = arrays[0][:, 0]
-    grid = grid[grid <= end]
-    return grid, np.stack([np.interp(grid, array[:, 0], array[:, 1]) for array in arrays])
-
-
-def make_figure(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> Any:
-    """One panel for each environment: every seed, their median and their quartiles."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.6 * len(curves), 3.4))
-    panels = figure.subplots(1, len(curves), squeeze=False)[0]
-    for panel, (env, found) in zip(panels, curves.items(), strict=True):
-        env_steps, returns = on_one_grid(found)
-        low, middle, high = np.quantile(returns, [0.25, 0.5, 0.75], axis=0)
-        for one in returns:
-            panel.plot(env_steps, one, color="tab:gray", linewidth=0.6, alpha=0.6)
-        panel.fill_between(env_steps, low, high, color="tab:blue", alpha=0.25, linewidth=0)
-        panel.plot(env_steps, middle, color="tab:blue", linewidth=1.8)
-        panel.set_title(f"{env}, {len(found)} seeds: all, median, quartiles", fontsize=9)
-        panel.set_xlabel("env steps")
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("mean return of an evaluation")
-    figure.tight_layout()
-    return figure
 
 
 # --- the last weights ----------------------------------------------------------------------

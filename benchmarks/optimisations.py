@@ -136,7 +136,7 @@ def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
 
     def update(done: Any, _: Any) -> Any:
         bits = agent.random_stream.bits(agent.cfg.batch_size)
-        return done + 1, agent.learn(bits).loss
+        return done + 1, agent.learn(bits)[0]  # the loss
 
     def program(count: Any) -> Any:
         start = (tf.constant(0), tf.constant(0.0))
@@ -250,7 +250,7 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
     loop, steps = DeviceLoop(make_learner(), CartPole()), 20 * count
     yield Case(
         "whole loop", "env step", "one program", "a call per part",
-        lambda: float(loop.run(steps).loss), step_by_step(agent, jit), steps, 10,
+        lambda: float(loop.run(steps).fit[0]), step_by_step(agent, jit), steps, 10,
     )  # fmt: skip
     half = half_precision()
     mixed = fused_updates(make_learner(half), jit)

@@ -69,7 +69,7 @@ def timed_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, An
 
 def solving_return(run_dir: Path) -> float | None:
     """Mean return of the last evaluation during training."""
-    from benchmarks.learning import evaluations
+    from benchmarks.learning_curves import evaluations
 
     found = evaluations(run_dir)
     return found[-1][1] if found else None

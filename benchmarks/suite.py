@@ -1,4 +1,4 @@
-"""The tables of `kytolly benchmark`: what they share, and the comparisons with others.
+"""The tables of `kytolly benchmark`: which there are, what they share, and the command.
 
 Whatever is measured runs in a process of its own. The sides of a comparison take turns, A B A B,
 all on the same core where the platform can pin a process to one, and a figure is the median over
@@ -22,11 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.competitors import usable_cores
-
 ROOT = Path(__file__).resolve().parents[1]
 INSTALL = 'pip install "kytolly[benchmark]"'
-CLONE = "set PUREJAXRL_CHECKOUT to a clone of github.com/luchris429/purejaxrl"
 ON_THE_CPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 PINNED = (
     "import os, runpy, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); "
@@ -37,17 +34,25 @@ TRIAL_STEPS = 400  # what a trial run does instead of what its table needs
 
 # Where each table's function lives: (module, function), called with options and a watch.
 SHORT = {
-    "device": ("suite", "device"),
-    "device-every-step": ("suite", "device_every_step"),
-    "update": ("suite", "update"),
-    "host": ("suite", "host"),
-    "environments": ("dqn", "environments"),
-    "determinism": ("dqn", "determinism"),
+    "device": ("comparisons", "device"),
+    "device-every-step": ("comparisons", "device_every_step"),
+    "update": ("comparisons", "update"),
+    "host": ("comparisons", "host"),
+    "environments": ("environments", "environments"),
+    "determinism": ("determinism", "determinism"),
+    "ppo": ("comparisons", "ppo"),
+    "ppo-wide": ("comparisons", "ppo_wide"),
+    "ppo-host": ("comparisons", "ppo_host"),
+    "ppo-environments": ("environments", "ppo_environments"),
+    "ppo-determinism": ("determinism", "ppo_determinism"),
 }
 LONG = {
     "start": ("start", "start_table"),
     "learning": ("learning", "learning_table"),
     "lunar-lander": ("learning", "lunar_lander_table"),
+    "ppo-learning": ("learning", "ppo_learning_table"),
+    "ppo-lunar-lander": ("learning", "ppo_lunar_lander_table"),
+    "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
 }
 TABLES = {**SHORT, **LONG}
 
@@ -167,6 +172,12 @@ def child(
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def one_core() -> int | None:
+    """The core that processes are pinned to; None where the platform cannot."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return max(affinity(0)) if affinity else None
+
+
 def interleaved(
     sides: Sequence[Side], repeats: int, watch: Watch, core: int | None
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
@@ -231,8 +242,7 @@ def compared(
     pinned: bool = True,
 ) -> Report:
     """A table of the first side, which is ours, against the others."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    core = max(affinity(0)) if pinned and affinity else None
+    core = one_core() if pinned else None
     results, absent = interleaved(sides, options.repeats, watch, core)
     own, rows, data = medians(results[sides[0].name], unit), [], []
     for side in sides:
@@ -258,65 +268,6 @@ def compared(
     ]
     columns = ["", *cells(own, unit), "by wall", "by CPU"]
     return Report(title, columns, rows, notes, {"rows": data, "core": core})
-
-
-def sb3(steps: str, *more: str, name: str = "Stable-Baselines3") -> Side:
-    """Stable-Baselines3's DQN."""
-    needs = ("torch", "stable_baselines3")
-    return Side(name, "benchmarks.competitors.sb3_dqn", ("--env-steps", steps, *more), needs)
-
-
-def jax_loops(steps: str, *more: str) -> list[Side]:
-    """The libraries whose whole loop is one JAX program."""
-    clone, arguments = os.environ.get("PUREJAXRL_CHECKOUT", ""), ("--env-steps", steps, *more)
-    named = (*arguments, "--checkout", str(Path(clone).absolute()))
-    missing = "" if clone else CLONE
-    return [
-        Side("rejax", "benchmarks.competitors.rejax_dqn", arguments, ("jax", "rejax")),
-        Side("PureJaxRL", "benchmarks.competitors.purejaxrl_dqn", named, ("jax",), missing),
-    ]
-
-
-def loops(title: str, steps: int, options: Options, watch: Watch, *more: str) -> Report:
-    """Whole loops; Stable-Baselines3 takes a tenth of the others' env steps."""
-    count, few = options.count(steps), options.count(steps // 10)
-    ours = Side("Kytolly", "benchmarks.dqn", ("--env-steps", count, *more))
-    sides = [ours, sb3(few, *more), *jax_loops(count, *more)]
-    return compared(f"DQN on CartPole-v1, {title}", "env_steps", sides, options, watch)
-
-
-def device(options: Options, watch: Watch) -> Report:
-    """The device loop at one update of 128 rows every 10 env steps."""
-    return loops("batch 128, one update per 10 env steps", 200_000, options, watch)
-
-
-def device_every_step(options: Options, watch: Watch) -> Report:
-    """The device loop at one update of 64 rows every env step."""
-    more = ("--batch-size", "64", "--train-interval", "1")
-    return loops("batch 64, one update per env step", 40_000, options, watch, *more)
-
-
-def update(options: Options, watch: Watch) -> Report:
-    """One update inside a loop of updates."""
-    arguments = ("--updates", options.count(20_000))
-    ours = Side("Kytolly", "benchmarks.dqn", ("--update-only", *arguments))
-    jax = Side("JAX scan", "benchmarks.competitors.jax_update", arguments, ("jax", "optax"))
-    title = "One DQN update within one program, batch 128, fresh rows from a buffer of 10,000"
-    return compared(title, "updates", [ours, jax], options, watch)
-
-
-def host(options: Options, watch: Watch) -> Report:
-    """The host loop on Gymnasium's own CartPole."""
-    steps, threads = options.count(20_000), str(usable_cores())
-    sides = [
-        Side("Kytolly", "benchmarks.dqn", ("--loop", "host", "--env-steps", steps)),
-        sb3(steps),
-    ]
-    if threads != "1":
-        name = f"Stable-Baselines3, {threads} threads"
-        sides.append(sb3(steps, "--threads", threads, name=name))
-    title = "DQN on Gymnasium's own CartPole-v1, batch 128, one update per 10 env steps"
-    return compared(title, "env_steps", sides, options, watch, pinned=False)
 
 
 # --- the command ---------------------------------------------------------------------------

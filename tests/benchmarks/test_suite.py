@@ -1,5 +1,6 @@
 """The tables measure what they say: turns, pinning, arithmetic, and what happens without a side."""
 
+import importlib
 import json
 import os
 import textwrap
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import dqn, learning, start, suite
+from benchmarks import comparisons, dqn, learning, learning_curves, own_loop, start, suite
 from benchmarks.competitors import Settings
 from benchmarks.suite import Options, Side
 
@@ -112,9 +113,9 @@ def test_medians_are_of_the_time_for_one_step():
 
 def test_purejaxrl_is_asked_for_by_name(monkeypatch):
     monkeypatch.delenv("PUREJAXRL_CHECKOUT", raising=False)
-    assert "PUREJAXRL_CHECKOUT" in suite.jax_loops("10")[1].why_absent()
+    assert "PUREJAXRL_CHECKOUT" in comparisons.jax_loops("dqn", "10")[1].why_absent()
     monkeypatch.setenv("PUREJAXRL_CHECKOUT", "/a/clone")
-    assert suite.jax_loops("10")[1].arguments[-2:] == ("--checkout", "/a/clone")
+    assert comparisons.jax_loops("dqn", "10")[1].arguments[-2:] == ("--checkout", "/a/clone")
 
 
 # --- the command ---------------------------------------------------------------------------
@@ -123,7 +124,7 @@ def test_purejaxrl_is_asked_for_by_name(monkeypatch):
 def test_json_is_the_last_line_and_the_table_ends_with_its_command(monkeypatch, capsys):
     row = {"name": "us", "runs": [{"wall_seconds": 1.5}]}
     report = suite.Report("A title", ["", "x"], [["us", "7"], ["them: why"]], [], {"rows": [row]})
-    monkeypatch.setattr(suite, "device", lambda options, watch: report)
+    monkeypatch.setattr(comparisons, "device", lambda options, watch: report)
     assert suite.run("device", repeats=2, seeds=4, as_json=True) == 0
     printed = capsys.readouterr()
     (line,) = printed.out.splitlines()
@@ -133,6 +134,12 @@ def test_json_is_the_last_line_and_the_table_ends_with_its_command(monkeypatch, 
     assert found["machine"]["cores"] >= 1
     assert "them: why" in printed.err
     assert printed.err.strip().endswith("kytolly benchmark device --repeats 2 --seeds 4")
+
+
+@pytest.mark.parametrize("name", suite.TABLES)
+def test_every_table_has_its_function(name):
+    module, function = suite.TABLES[name]
+    assert callable(getattr(importlib.import_module(f"benchmarks.{module}"), function))
 
 
 def test_a_table_that_does_not_exist_is_refused_with_the_nearest():
@@ -173,10 +180,10 @@ def test_the_host_loop_does_the_same_amount_of_work():
 
 
 def test_calls_share_the_steps_in_whole_intervals():
-    settings = Settings(env_steps=101, **TINY)
-    assert dqn.spread(settings, 1) == [105]  # 21 intervals of 5
-    assert dqn.spread(settings, 2) == [50, 55]
-    assert sum(dqn.spread(settings, 8)) == 105
+    work = own_loop.Work("DQN", Settings(env_steps=101, **TINY), None, 5, 0, dqn.state, "")
+    assert own_loop.spread(work, 1) == [105]  # 21 intervals of 5
+    assert own_loop.spread(work, 2) == [50, 55]
+    assert sum(own_loop.spread(work, 8)) == 105
 
 
 def test_the_fused_update_runs_as_a_program_and_counts_by_its_optimizer():
@@ -252,23 +259,51 @@ def test_every_seed_is_a_run_of_its_own_and_a_failed_one_is_named(monkeypatch, t
 
 
 def test_curves_are_brought_to_one_grid_as_far_as_the_shortest_goes():
-    steps, returns = learning.on_one_grid(
+    steps, returns = learning_curves.on_one_grid(
         [[(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 0.0), (25, 6.0)]]
     )
     np.testing.assert_array_equal(steps, [10, 20])
     np.testing.assert_allclose(returns, [[1.0, 3.0], [0.0, 4.0]])  # 0 + 6 * 10 / 15
 
 
+def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch):
+    monkeypatch.setitem(learning.tuned_settings.__globals__["PPO"]["Pendulum-v1"],
+                        "total_env_steps", 12_345)  # fmt: skip
+    commands = []
+
+    def child(module, arguments, core=None, environ=None):
+        commands.append(" ".join(arguments))
+        raise suite.ChildFailed("only its command line is looked at")
+
+    monkeypatch.setattr(suite, "child", child)
+    monkeypatch.setattr(
+        learning, "PPO_HALF_CHEETAH", learning.PPO_HALF_CHEETAH._replace(needs=None)
+    )
+    report = learning.ppo_learning_table(Options(seeds=1, env="Pendulum-v1"), watch)
+    assert report.rows == [
+        ["Pendulum-v1, ppo, 12,345 env steps", "best", "every seed failed", "", "", "",
+         "-172 (rl-baselines3-zoo, one run)"],
+        ["", "last", "every seed failed", "", "", "", ""],
+    ]  # fmt: skip
+    learning.ppo_half_cheetah_table(Options(seeds=1), watch)
+    assert commands[0].startswith("train ppo --env Pendulum-v1 --loop auto --seed 1 --total-env-st")
+    assert "--total-env-steps 12345 " in commands[0]
+    assert "train ppo --env HalfCheetah-v5 --loop host" in commands[1]
+    assert "--total-env-steps 1000000 " in commands[1]
+
+
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("table", "options", "complaint"),
     [
-        (Options(env="Acrobt-v1"), r"Did you mean Acrobot-v1\?"),
-        (Options(figure="curves.text"), r"\.png"),
+        (learning.learning_table, Options(env="Acrobt-v1"), r"Did you mean Acrobot-v1\?"),
+        (learning.learning_table, Options(env="Pendulum-v1"), "expected one of CartPole-v1"),
+        (learning.ppo_learning_table, Options(env="Pendulum"), r"Did you mean Pendulum-v1\?"),
+        (learning.ppo_learning_table, Options(figure="curves.text"), r"\.png"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_hours_are_spent(options, complaint, watch):
+def test_what_cannot_be_done_is_refused_before_hours_are_spent(table, options, complaint, watch):
     with pytest.raises(ValueError, match=complaint):
-        learning.learning_table(options, watch)
+        table(options, watch)
 
 
 def test_an_environment_that_is_not_installed_is_a_row(monkeypatch, watch):
@@ -276,6 +311,10 @@ def test_an_environment_that_is_not_installed_is_a_row(monkeypatch, watch):
     monkeypatch.setattr(learning, "LUNAR_LANDER", task)
     report = learning.lunar_lander_table(Options(seeds=1), watch)
     assert report.rows == [['LunarLander-v3: pip install "kytolly[box2d]"']]
+
+
+def test_half_cheetah_says_which_extra_brings_it():
+    assert learning.PPO_HALF_CHEETAH.needs == ("mujoco", 'pip install "kytolly[mujoco]"')
 
 
 def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
@@ -343,6 +382,6 @@ def test_a_start_that_does_not_solve_it_is_endless(monkeypatch, tmp_path):
 
 def test_a_digest_sees_one_bit():
     one, other = tf.Variable([1.0, 2.0]), tf.Variable([1.0, np.nextafter(np.float32(2), 3)])
-    first, second = (dqn.digest([dqn.bytes_of(variable)]) for variable in (one, other))
+    first, second = (own_loop.digest([own_loop.bytes_of(variable)]) for variable in (one, other))
     assert first != second
-    assert first == dqn.digest([dqn.bytes_of(tf.Variable([1.0, 2.0]))])
+    assert first == own_loop.digest([own_loop.bytes_of(tf.Variable([1.0, 2.0]))])

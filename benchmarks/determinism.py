@@ -1,0 +1,95 @@
+"""Whether two runs of one seed end with the same bits: `determinism`, `ppo-determinism`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import suite
+
+SECOND_RUNS = {
+    "the same seed": ("--seed", "1"),
+    "the same, in 7 calls for 1": ("--seed", "1", "--calls", "7"),
+    "another seed": ("--seed", "2"),
+}
+
+
+def determinism(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """DQN in both loops."""
+    return two_runs("dqn", (), options.count(20_000), watch)
+
+
+def ppo_determinism(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """PPO in both loops; a trial run has smaller rollouts, so that there are 7 to call."""
+    more = ("--num-steps", "8") if options.quick else ()
+    return two_runs("ppo", more, options.count(20_000), watch)
+
+
+def two_runs(
+    algorithm: str, more: tuple[str, ...], env_steps: str, watch: suite.Watch
+) -> suite.Report:
+    """The table of one algorithm.
+
+    Args:
+        algorithm: dqn or ppo, which also names the program.
+        more: Flags of the program besides.
+        env_steps: Of every run.
+        watch: Shows progress.
+    """
+    base, program = ("--digests", "--env-steps", env_steps, *more), f"benchmarks.{algorithm}"
+    watch.begin(2 * (2 + len(SECOND_RUNS)))
+    rows, data, parts = [], [], []
+
+    def add(loop: str, name: str, equal: dict[str, bool], **runs: Any) -> None:
+        words = ["equal" if same else "differs" for same in equal.values()]
+        rows.append([f"{loop} loop: {name}", *words])
+        data.append({"loop": loop, "second_run": name, "equal": equal, **runs})
+
+    for loop in ("device", "host"):
+        with watch.turn(f"{loop} loop"):
+            first = suite.child(program, (*base, "--loop", loop, "--seed", "1"))
+        for name, arguments in SECOND_RUNS.items():
+            with watch.turn(f"{loop} loop, {name}"):
+                second = suite.child(program, (*base, "--loop", loop, *arguments))
+            ones, others = first["digests"], second["digests"]
+            equal = {part: ones[part] == others[part] for part in ones}
+            parts = list(equal)
+            add(loop, name, equal, runs=[first, second])
+        with watch.turn(f"{loop} loop, kytolly train twice"):
+            state, metrics = trained_twice(algorithm, loop, env_steps)
+        equal = {part: metrics if part == "metrics" else state for part in parts}
+        add(loop, f"kytolly train {algorithm}, the same seed", equal)
+    notes = [
+        "A run with seed 1 against a second run in another process, to the last bit. Metrics are "
+        "the averages that training logs, not its times; over another number of calls their sums "
+        "are rounded otherwise. Of kytolly train the last checkpoint "
+        "file, which holds all parts, and metrics.csv are compared."
+    ]
+    title = f"Two runs of {algorithm.upper()} on CartPole-v1"
+    return suite.Report(title, ["second run", *parts], rows, notes, {"rows": data})
+
+
+def trained_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
+    """Whether two runs of `kytolly train` leave the same last checkpoint and the same metrics."""
+    from callback.csv_log import NAME, read_rows
+
+    found = []
+    with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:
+        for number in ("1", "2"):
+            run_dir = Path(folder) / number
+            quarter = str(max(1, int(env_steps) // 4))
+            flags = ("--loop", loop, "--total-env-steps", env_steps, "--seed", "1",
+                     "--log-interval-env-steps", quarter,
+                     "--evaluation-interval-env-steps", quarter)  # fmt: skip
+            where = ("--env", "CartPole-v1", "--log-dir", str(run_dir), "--json")
+            suite.child("cli", ("train", algorithm, *where, *flags))
+            files = (run_dir / "checkpoints").glob("ckpt-*.data-*")
+            last = max(files, key=lambda path: int(path.name.split("-")[1].split(".")[0]))
+            rows = [
+                {name: value for name, value in row.items() if "second" not in name}
+                for row in read_rows(run_dir / NAME)
+            ]
+            found.append((last.name, last.read_bytes(), rows))
+    (name, state, metrics), (other_name, other_state, other_metrics) = found
+    return (name, state) == (other_name, other_state), metrics == other_metrics

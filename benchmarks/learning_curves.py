@@ -1,0 +1,85 @@
+"""Pictures of learning: mean return over env steps, every seed of every environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def evaluations(run_dir: Path) -> list[tuple[int, float]]:
+    """Env steps and mean return of every evaluation during a run."""
+    from callback.csv_log import NAME, read_rows
+
+    column = "evaluation_return_mean"
+    rows = read_rows(run_dir / NAME)
+    return [(int(row["env_steps"]), float(row[column])) for row in rows if row.get(column)]
+
+
+def check_picture(path: str | None) -> None:
+    """Refuse a place where no picture can be saved, before hours are spent on it."""
+    from matplotlib.figure import Figure
+
+    if path is None:
+        return
+    known, found = Figure().canvas.get_supported_filetypes(), Path(path).suffix[1:].lower()
+    if found not in known:
+        raise ValueError(
+            f"--figure is {path!r}, expected the name of a picture that ends with "
+            f"{', '.join(f'.{name}' for name in sorted(known))}."
+        )
+    try:
+        Path(path).expanduser().absolute().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"--figure {path} cannot be written ({error.strerror}). Choose another folder."
+        ) from None
+
+
+def pictured(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
+    """Save the picture where it was asked for; returns the line that says so."""
+    curves = {
+        env: [run["evaluations"] for run in all_seeds if run.get("evaluations")]
+        for env, all_seeds in runs.items()
+    }
+    curves = {env: found for env, found in curves.items() if found}
+    if path is None or not curves:
+        return []
+    make_figure(curves).savefig(Path(path).expanduser(), dpi=150, bbox_inches="tight")
+    return [f"Learning curves: {path}"]
+
+
+def on_one_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Env steps [T] and returns [N, T] of N runs, each as far as the shortest went.
+
+    Runs of one task evaluate at the same env steps; where one does not, its returns are
+    interpolated.
+    """
+    arrays = [np.asarray(curve, float) for curve in curves]
+    end = min(array[-1, 0] for array in arrays)
+    grid = arrays[0][:, 0]
+    grid = grid[grid <= end]
+    return grid, np.stack([np.interp(grid, array[:, 0], array[:, 1]) for array in arrays])
+
+
+def make_figure(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> Any:
+    """One panel for each environment: every seed, their median and their quartiles."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(curves), 3.4))
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for panel, (env, found) in zip(panels, curves.items(), strict=True):
+        env_steps, returns = on_one_grid(found)
+        low, middle, high = np.quantile(returns, [0.25, 0.5, 0.75], axis=0)
+        for one in returns:
+            panel.plot(env_steps, one, color="tab:gray", linewidth=0.6, alpha=0.6)
+        panel.fill_between(env_steps, low, high, color="tab:blue", alpha=0.25, linewidth=0)
+        panel.plot(env_steps, middle, color="tab:blue", linewidth=1.8)
+        panel.set_title(f"{env}, {len(found)} seeds: all, median, quartiles", fontsize=9)
+        panel.set_xlabel("env steps")
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("mean return of an evaluation")
+    figure.tight_layout()
+    return figure

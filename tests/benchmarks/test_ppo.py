@@ -1,0 +1,237 @@
+"""PPO's program counts its own work, and its tables ask every side for the same."""
+
+import pytest
+
+from benchmarks import comparisons, determinism, environments, ppo, suite
+from benchmarks.competitors import PPOSettings, make_parser, parse
+from benchmarks.suite import Options, Report
+
+# A rollout is 2 x 8 = 16 env steps; 2 epochs of 2 minibatches are 4 updates.
+TINY = {"num_envs": 2, "num_steps": 8, "epochs": 2, "minibatches": 2, "hidden": (8,)}
+
+
+@pytest.fixture
+def watch():
+    return suite.Watch(suite.watching())
+
+
+# --- the program ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def device_run():
+    return ppo.measure_loop(PPOSettings(env_steps=200, seed=3, **TINY), "device", 1, True)
+
+
+def test_the_device_loop_counts_whole_rollouts_and_their_updates(device_run):
+    assert device_run["env_steps"] == 208  # 12.5 rollouts become 13; the untimed are not among them
+    assert device_run["updates"] == 52
+    assert device_run["env_steps_per_second"] == pytest.approx(208 / device_run["wall_seconds"])
+    assert device_run["compile_seconds"] > device_run["wall_seconds"]
+    assert "Timed after 80 env steps" in device_run["note"]  # 5 rollouts
+
+
+def test_digests_are_those_of_the_seed_whatever_the_calls(device_run):
+    again = ppo.measure_loop(PPOSettings(env_steps=200, seed=3, **TINY), "device", 3, True)
+    other = ppo.measure_loop(PPOSettings(env_steps=200, seed=4, **TINY), "device", 1, True)
+    first, again, other = (run["digests"] for run in (device_run, again, other))
+    state = {"weights", "optimizer", "counters"}
+    assert set(first) == state | {"metrics"}
+    assert {part for part in state if first[part] == again[part]} == state
+    assert not {part for part in first if first[part] == other[part]} - {"counters"}
+
+
+def test_the_host_loop_runs_as_a_program_and_does_the_same_amount_of_work():
+    flags = ["--loop", "host", "--env-steps", "200", "--num-envs", "2", "--num-steps", "8",
+             "--epochs", "2", "--minibatches", "2", "--hidden", "8"]  # fmt: skip
+    result = suite.child("benchmarks.ppo", flags)
+    assert (result["env_steps"], result["updates"]) == (208, 52)
+    assert result["settings"]["hidden"] == [8]
+    assert "digests" not in result
+
+
+def test_the_configuration_is_what_the_competitors_are_asked_for():
+    given = PPOSettings(
+        env_steps=100, num_envs=3, num_steps=10, epochs=7, minibatches=5, hidden=(9, 8),
+        activation="relu", learning_rate=0.1, gamma=0.8, gae_lambda=0.7, clip=0.3,
+        entropy_coef=0.02, value_coef=0.4, max_grad_norm=0.6, seed=11,
+    )  # fmt: skip
+    cfg = ppo.make_config(given)
+    assert (cfg.total_env_steps, cfg.env_steps_per_rollout) == (120, 30)
+    assert cfg.epochs * cfg.updates_per_epoch == 35
+    assert cfg.rows_per_update == given.minibatch_rows == 6
+    assert (cfg.hidden_units, cfg.activation, cfg.seed) == ((9, 8), "relu", 11)
+    assert (cfg.learning_rate, cfg.learning_rate_final) == (0.1, None)
+    assert (cfg.gamma, cfg.gae_lambda, cfg.clip_range) == (0.8, 0.7, 0.3)
+    assert (cfg.entropy_coef, cfg.value_coef, cfg.max_grad_norm) == (0.02, 0.4, 0.6)
+    # As for the competitors: two networks, nothing normalised but advantages, no early end.
+    assert not (cfg.shared_torso or cfg.normalize_observations or cfg.normalize_rewards)
+    assert cfg.normalize_advantage and cfg.target_kl is None
+
+
+@pytest.mark.parametrize("calls", ["0", "3"])
+def test_calls_that_hold_no_rollout_are_refused(calls, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        ppo.main(["--env-steps", "1000", "--calls", calls])  # two rollouts of 512
+    assert stopped.value.code == 2
+    assert "expected 1 to 2: a call is whole rounds of 512" in capsys.readouterr().err
+
+
+# --- comparisons ---------------------------------------------------------------------------
+
+
+def settings_of(side):
+    """What a side's program reads from its command line."""
+    known = {f"--{name.replace('_', '-')}" for name in PPOSettings.__dataclass_fields__}
+    words = list(side.arguments)
+    flags = [word for i, word in enumerate(words) if word in known or (i and words[i - 1] in known)]
+    return parse(make_parser("x", "A title.", kind=PPOSettings), flags)[0]
+
+
+@pytest.fixture
+def sides_of(monkeypatch, watch):
+    """A function that returns the sides of a table instead of measuring them."""
+
+    def find(table, options=Options()):  # noqa: B008  (frozen)
+        found = {}
+
+        def compared(title, unit, sides, options, watch, pinned=True):
+            found.update(sides={side.name: side for side in sides}, pinned=pinned)
+            return Report(title, [], [[""]], [], {"rows": [{"compile_seconds": 1.0}]})
+
+        monkeypatch.setattr(comparisons, "compared", compared)
+        table(options, watch)
+        return found["sides"], found["pinned"]
+
+    return find
+
+
+def test_the_first_table_asks_every_side_for_the_same_but_for_the_env_steps(sides_of):
+    sides, pinned = sides_of(comparisons.ppo)
+    found = {name: settings_of(side) for name, side in sides.items()}
+    assert pinned
+    assert found.pop("Stable-Baselines3") == PPOSettings(env_steps=20_000)
+    assert set(found) == {"Kytolly", "rejax", "PureJaxRL"}
+    assert set(found.values()) == {PPOSettings(env_steps=1_000_000)}
+
+
+def test_the_wide_table_has_the_same_size_on_every_side(sides_of):
+    sides, pinned = sides_of(comparisons.ppo_wide)
+    assert pinned
+    assert list(sides) == ["Kytolly", "rejax", "PureJaxRL"]
+    wide = PPOSettings(env_steps=1_000_000, num_envs=2048, num_steps=16, minibatches=32)
+    assert {settings_of(side) for side in sides.values()} == {wide}
+
+
+def test_the_host_table_leaves_all_cores_free_and_asks_for_eight_environments(sides_of):
+    sides, pinned = sides_of(comparisons.ppo_host, Options(quick=True))
+    assert not pinned
+    assert list(sides)[:2] == ["Kytolly", "Stable-Baselines3"]
+    assert sides["Kytolly"].arguments[:2] == ("--loop", "host")
+    found = {settings_of(side) for side in sides.values()}
+    assert found == {PPOSettings(env_steps=400, num_envs=8)}
+
+
+def test_the_compile_ratio_is_our_time_over_theirs():
+    runs = [{"versions": {"jaxlib": "1.2", "flax": "3"}}]
+    data = [
+        {"name": "Kytolly", "compile_seconds": 2.0, "runs": [{"versions": {"tensorflow": "9"}}]},
+        {"name": "them", "compile_seconds": 8.0, "runs": runs},
+        {"name": "absent", "missing": "why"},
+    ]
+    rows = [["Kytolly", "1"], ["them", "2"], ["absent: why"]]
+    report = comparisons.with_compile_ratio(Report("t", ["", "x"], rows, ["n"], {"rows": data}))
+    assert report.rows == [["Kytolly", "1", ""], ["them", "2", "0.25x"], ["absent: why"]]
+    assert report.data["rows"][1]["kytolly_compile_ratio"] == 0.25
+    assert report.notes[-1].endswith("Compilers: tensorflow 9, jaxlib 1.2.")
+
+
+# --- environment copies --------------------------------------------------------------------
+
+
+def test_the_largest_fall_is_counted_from_the_best_onwards():
+    # Best 10 at place 1; 4 at place 0 came before it; after it 9 and 8, so 2 of 10 are lost.
+    assert environments.largest_fall([4.0, 10.0, 9.0, 8.0, 8.5]) == (1, pytest.approx(0.2), 3)
+    assert environments.largest_fall([1.0, 2.0]) == (1, 0.0, None)
+
+
+def test_the_judgement_says_whether_the_fall_is_allowed_and_what_memory_grew():
+    rows = [
+        {"num_envs": n, "wall_microseconds": w, "cpu_microseconds": c, "peak_memory_mib": m}
+        for n, w, c, m in [(1, 4.0, 4.0, 1000.0), (4, 2.0, 2.0, 1010.0), (1024, 2.1, 3.0, 1100.0)]
+    ]
+    wall, cpu, memory = environments.judgement(rows)
+    assert "best speed is at 4 copies; after it the lowest is 4.8% below" in wall
+    assert wall.endswith("not more than 10%.")
+    assert "33.3% below, at 1,024 copies: more than 10%." in cpu  # 1/2 falls to 1/3
+    assert memory.endswith("4: +10, 1,024: +100.")
+    assert len(environments.judgement([{**row, "peak_memory_mib": None} for row in rows])) == 2
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_number_of_copies_is_a_rollout_that_can_be_cut_into_minibatches(
+    monkeypatch, watch, quick
+):
+    asked = []
+
+    def child(module, arguments, core=None, environ=None):
+        settings = parse(make_parser("x", "A title.", kind=PPOSettings), list(arguments))[0]
+        asked.append(settings)
+        seconds = settings.whole_env_steps / settings.num_envs
+        return {"env_steps": settings.whole_env_steps, "wall_seconds": seconds,
+                "cpu_seconds": seconds, "compile_seconds": 1.0, "peak_memory_mib": 5.0}  # fmt: skip
+
+    monkeypatch.setattr(suite, "child", child)
+    report = environments.ppo_environments(Options(repeats=2, quick=quick), watch)
+    copies = [1, 4, 16, 64, 256, 1024, 4096, 16384]
+    assert [settings.num_envs for settings in asked] == copies * 2  # in turn
+    assert all(128 <= settings.minibatch_rows <= 1024 for settings in asked)
+    assert [row["num_envs"] for row in report.data["rows"]] == copies
+    assert all(len(row) == len(report.columns) for row in report.rows)
+    # The fake takes 1 / copies seconds for an env step: the more copies, the faster.
+    assert "best speed is at 16,384 copies, the most measured" in report.notes[1]
+
+
+# --- determinism ---------------------------------------------------------------------------
+
+
+def test_determinism_compares_the_parts_of_two_runs_in_both_loops(monkeypatch, watch):
+    calls = []
+
+    def child(module, arguments, core=None, environ=None):
+        calls.append((module, arguments))
+        seed = arguments[arguments.index("--seed") + 1]
+        return {"digests": {"weights": seed, "metrics": seed + str("--calls" in arguments)}}
+
+    monkeypatch.setattr(suite, "child", child)
+    monkeypatch.setattr(determinism, "trained_twice", lambda *which: (which[0] == "ppo", False))
+    report = determinism.ppo_determinism(Options(quick=True), watch)
+    assert {module for module, _ in calls} == {"benchmarks.ppo"}
+    loops = [arguments[arguments.index("--loop") + 1] for _, arguments in calls]
+    assert loops == ["device"] * 4 + ["host"] * 4
+    equal, differs = ["equal", "equal"], ["differs", "differs"]
+    assert [row[1:] for row in report.rows[:4]] == [
+        equal,
+        ["equal", "differs"],  # 7 calls
+        differs,  # another seed
+        ["equal", "differs"],  # kytolly train: the checkpoint, not the metrics
+    ]
+    assert report.rows[3][0] == "device loop: kytolly train ppo, the same seed"
+
+
+def test_a_trial_run_of_determinism_has_seven_rollouts_to_call(monkeypatch, watch):
+    asked = []
+
+    def child(module, arguments, core=None, environ=None):
+        parser = make_parser("x", "A title.", kind=PPOSettings)
+        parser.add_argument("--loop")
+        parser.add_argument("--calls", type=int, default=1)
+        parser.add_argument("--digests", action="store_true")
+        settings, given = parse(parser, list(arguments))
+        asked.append(settings.whole_env_steps // settings.rollout_env_steps >= given.calls)
+        return {"digests": {"weights": ""}}
+
+    monkeypatch.setattr(suite, "child", child)
+    monkeypatch.setattr(determinism, "trained_twice", lambda *which: (True, True))
+    determinism.ppo_determinism(Options(quick=True), watch)
+    assert asked == [True] * 8

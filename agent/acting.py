@@ -41,7 +41,8 @@ class HostActor:
         self.twin = numpy_forward(network, seen)
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), seen)
         self._network = tf.function(
-            lambda obs: tf.nest.flatten(network(obs))[0], input_signature=[batch]
+            lambda obs: tf.cast(tf.nest.flatten(network(obs))[0], tf.float32),
+            input_signature=[batch],
         )
 
     def __call__(self, obs: Any) -> np.ndarray:

@@ -183,7 +183,7 @@ def network_outputs(
     network: keras.Model, distribution: Distribution, obs: Any
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Params [B, P], masked, and values [B] of a network."""
-    params, value = network(without_mask(obs))
+    params, value = (tf.cast(part, tf.float32) for part in network(without_mask(obs)))
     if isinstance(obs, dict) and MASK in obs:
         params = distribution.masked(params, obs[MASK])
     return params, tf.reshape(value, [-1])

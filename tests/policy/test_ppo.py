@@ -1,0 +1,293 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from agent.factory import make_agent
+from config import PPOConfig
+from environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from policy.batch import PPOBatch, Rollout
+
+VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
+DEFAULTS = {"num_envs": 2, "rollout_steps": 4, "num_minibatches": 1, "hidden_units": (8,)}
+
+
+class Linear(keras.Model):
+    """Params and a value that are linear in the observation, all from given weights."""
+
+    def __init__(self, params, value):
+        super().__init__()
+        self.params = self.add_weight(shape=np.shape(params), initializer=lambda *_, **__: params)
+        self.value = self.add_weight(shape=np.shape(value), initializer=lambda *_, **__: value)
+
+    def call(self, obs):
+        return obs @ self.params, tf.squeeze(obs @ self.value[:, tf.newaxis], -1)
+
+
+PARAMS = np.array([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.2]], np.float32)
+VALUE = np.array([0.5, -1.0, 0.25], np.float32)
+
+
+def make_policy(spec=VECTOR, model=None, **settings):
+    return make_agent(PPOConfig(**{**DEFAULTS, **settings}), spec, model).policy
+
+
+def linear_policy(**settings):
+    return make_policy(model=Linear(PARAMS, VALUE), **settings)
+
+
+def make_batch(rows=8, seed=0):
+    rng = np.random.default_rng(seed)
+    columns = rng.normal(size=(4, rows)).astype(np.float32)
+    obs = rng.normal(size=(rows, 3)).astype(np.float32)
+    log_prob, advantage, target, value = columns
+    return PPOBatch(
+        tf.constant(obs),
+        tf.constant(rng.integers(2, size=rows), tf.int32),
+        tf.constant(-0.7 + 0.4 * log_prob),
+        tf.constant(3.0 + 2.0 * advantage),
+        tf.constant(target),
+        tf.constant(value),
+    )
+
+
+def softmax(logits):
+    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weight / weight.sum(axis=1, keepdims=True)
+
+
+def expected_gradients(batch, cfg):
+    """The gradients of PPO's loss for the linear model in NumPy, unclipped, and the figures."""
+    obs, action, old, advantage, target, old_value = (np.asarray(x, np.float64) for x in batch)
+    action, rows = action.astype(int), np.arange(len(action))
+    if cfg.normalize_advantage:
+        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    p, value = softmax(obs @ PARAMS.astype(np.float64)), obs @ VALUE.astype(np.float64)
+    ratio = np.exp(np.log(p[rows, action]) - old)
+    clipped = np.clip(ratio, 1 - cfg.clip_range, 1 + cfg.clip_range)
+    held = clipped * advantage < ratio * advantage
+    policy_loss = -np.minimum(ratio * advantage, clipped * advantage).mean()
+    taken = np.eye(2)[action]
+    d_logits = np.where(held, 0.0, -ratio * advantage)[:, None] * (taken - p)
+    entropy = -(p * np.log(p)).sum(axis=1)
+    d_logits += cfg.entropy_coef * p * (np.log(p) + entropy[:, None])
+    error = value - target
+    value_loss, d_value = error**2, 2 * error
+    if cfg.clip_range_value is not None:
+        limit = cfg.clip_range_value
+        other = old_value + np.clip(value - old_value, -limit, limit) - target
+        inside = np.abs(value - old_value) <= limit
+        d_value = np.where(other**2 > error**2, np.where(inside, 2 * other, 0.0), d_value)
+        value_loss = np.maximum(value_loss, other**2)
+    grads = [obs.T @ d_logits / len(rows), cfg.value_coef * obs.T @ d_value / len(rows)]
+    norm = np.sqrt(sum((grad**2).sum() for grad in grads))
+    loss = policy_loss + cfg.value_coef * value_loss.mean() - cfg.entropy_coef * entropy.mean()
+    log_ratio = np.log(ratio)
+    figures = {
+        "loss": loss,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss.mean(),
+        "entropy": entropy.mean(),
+        "approximate_kl": (ratio - 1 - log_ratio).mean(),
+        "clip_fraction": (np.abs(ratio - 1) > cfg.clip_range).mean(),
+        "grad_norm": norm,
+    }
+    return grads, norm, figures
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"normalize_advantage": False, "entropy_coef": 0.3},
+        {"clip_range_value": 0.2, "clip_range": 0.4, "value_coef": 2.0},
+        {"max_grad_norm": 0.01},
+    ],
+    ids=["plain", "entropy", "clipped values", "clipped gradients"],
+)
+def test_gradients_and_figures_are_those_of_the_equations(settings):
+    policy, batch = linear_policy(**settings), make_batch(64)
+    expected, norm, figures = expected_gradients(batch, policy.cfg)
+    assert 0.05 < figures["clip_fraction"] < 0.95  # both branches are in the batch
+    grads, found = policy.gradients(batch)
+    scale = min(1.0, policy.cfg.max_grad_norm / norm)
+    for grad, one in zip(grads, expected, strict=True):
+        np.testing.assert_allclose(grad, one * scale, atol=2e-6)
+    named = dict(zip(policy.figure_names, found.numpy(), strict=True))
+    for name, value in figures.items():
+        np.testing.assert_allclose(named[name], value, rtol=2e-4, atol=1e-6, err_msg=name)
+
+
+def test_one_compiled_update_is_one_step_of_adam():
+    policy = linear_policy(learning_rate=0.01, adam_epsilon=1e-3, max_grad_norm=0.5)
+    batch = make_batch(64)
+    grads, norm, _ = expected_gradients(batch, policy.cfg)
+    figures = policy.fit_step(batch)
+    np.testing.assert_allclose(figures[-1], norm, rtol=1e-4)
+    for weight, before, grad in zip(policy.network.weights, (PARAMS, VALUE), grads, strict=True):
+        grad = grad * min(1.0, 0.5 / norm)
+        # the first step: m = 0.1 g and v = 0.001 g^2, scaled by sqrt(0.001) / 0.1
+        step = 0.01 * np.sqrt(0.001) * grad / (np.sqrt(0.001) * np.abs(grad) + 1e-3)
+        np.testing.assert_allclose(weight, before - step, atol=2e-6)
+    assert int(policy.updates) == 1
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return make_policy(learning_rate=0.01, clip_range=0.2)
+
+
+def test_fit_step_traces_once_and_learns(policy):
+    batch = make_batch(32)
+    first = policy.fit_step(batch)
+    for _ in range(150):
+        last = policy.fit_step(batch)
+    assert policy.fit_step.experimental_get_tracing_count() == 1
+    value_loss = policy.figure_names.index("value_loss")
+    assert last[value_loss] < 0.5 * first[value_loss]
+
+
+def test_a_row_with_a_higher_advantage_becomes_likelier_but_not_without_limit():
+    policy = make_policy(learning_rate=0.002, normalize_advantage=False, value_coef=0.0)
+    obs = tf.ones([2, 3])
+    action = tf.constant([1, 1])
+    params, _ = policy.outputs(obs)
+    before = policy.distribution.log_prob(params, action)
+    batch = PPOBatch(obs, action, before, tf.constant([1.0, 1.0]), tf.zeros(2), tf.zeros(2))
+    for _ in range(100):
+        figures = policy.fit_step(batch)
+    after = policy.distribution.log_prob(policy.outputs(obs)[0], action)
+    ratio = np.exp(after - before)
+    # at 1.2 the gradient ends, and Adam's momentum carries a little further
+    assert ((ratio > 1.2) & (ratio < 1.4)).all()
+    assert float(figures[policy.figure_names.index("grad_norm")]) == 0.0
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("settings", [{}, {"clip_range_value": 0.2, "entropy_coef": 0.1}])
+def test_accumulated_gradients_are_those_of_all_rows_at_once(parts, settings):
+    whole = linear_policy(**settings)
+    split = linear_policy(num_minibatches=parts, gradient_accumulation=parts, **settings)
+    batch = make_batch(64)  # advantages are normalised over all 64, not over the parts
+    for one, other in zip(whole.gradients(batch), split.gradients(batch), strict=True):
+        for a, b in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-6)
+    compiled = split.fit_step(batch)
+    np.testing.assert_allclose(compiled, whole.fit_step(batch), atol=2e-5)
+    for a, b in zip(whole.network.weights, split.network.weights, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def make_rollout(policy):
+    """Four steps of two copies; copy 0 terminates at step 1, copy 1 is cut off at step 2."""
+    rng = np.random.default_rng(2)
+    obs = rng.normal(size=(5, 2, 3)).astype(np.float32)
+    next_obs = obs[1:].copy()
+    next_obs[1, 0] = next_obs[2, 1] = [3.0, -2.0, 1.0]  # before the reset, unlike obs after it
+    discount = np.full((4, 2), 0.9, np.float32)
+    discount[1, 0] = 0.0
+    last = np.zeros((4, 2), bool)
+    last[1, 0] = last[2, 1] = True
+    reward = np.arange(8, dtype=np.float32).reshape(4, 2)
+    action = rng.integers(2, size=(4, 2)).astype(np.int32)
+    log_prob = rng.normal(size=(4, 2)).astype(np.float32)
+    return Rollout(*map(tf.constant, (obs[:4], action, reward, discount, next_obs, last, log_prob)))
+
+
+@pytest.mark.parametrize("cut_once", [False, True])
+def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
+    policy = linear_policy(gae_lambda=0.5)
+    rollout = make_rollout(policy)
+    batch = policy.batch(rollout, cut_once=cut_once)
+    value = np.asarray(rollout.obs) @ VALUE
+    next_value = np.asarray(rollout.next_obs) @ VALUE
+    assert abs(next_value[2, 1] - value[3, 1]) > 1  # bootstrapping after the reset would show
+    td_error = np.asarray(rollout.reward) + np.asarray(rollout.discount) * next_value - value
+    # weight 0.9 * 0.5; nothing flows back over an end
+    a = td_error
+    copy0 = [a[0, 0] + 0.45 * a[1, 0], a[1, 0], a[2, 0] + 0.45 * a[3, 0], a[3, 0]]
+    two = a[1, 1] + 0.45 * a[2, 1]
+    copy1 = [a[0, 1] + 0.45 * two, two, a[2, 1], a[3, 1]]
+    advantage = np.stack([copy0, copy1], axis=1).reshape(-1)
+    np.testing.assert_allclose(batch.advantage, advantage, rtol=1e-5)
+    np.testing.assert_allclose(batch.value, value.reshape(-1), rtol=1e-5)
+    np.testing.assert_allclose(batch.target, advantage + value.reshape(-1), rtol=1e-5)
+    np.testing.assert_array_equal(batch.obs, np.reshape(rollout.obs, (8, 3)))
+    np.testing.assert_array_equal(batch.log_prob, np.reshape(rollout.log_prob, 8))
+
+
+def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():
+    policy = linear_policy()
+    rollout = make_rollout(policy)._replace(log_prob=())
+    batch = policy.batch(rollout)
+    p = softmax(batch.obs.numpy() @ PARAMS)
+    np.testing.assert_allclose(np.exp(batch.log_prob), p[np.arange(8), batch.action], rtol=1e-5)
+    figures = dict(zip(policy.figure_names, policy.gradients(batch)[1].numpy(), strict=True))
+    assert abs(figures["approximate_kl"]) < 1e-6 and figures["clip_fraction"] == 0
+    assert abs(figures["policy_loss"]) < 1e-6  # minus the mean of normalised advantages
+
+
+ACTIONS = {
+    "discrete": (Discrete(4), [3, 0]),
+    "kinds": (MultiDiscrete((2, 3)), [[1, 2], [0, 0]]),
+    "box": (Box((-1.0, 0.0), (1.0, 3.0)), [[0.5, -1.0], [9.0, 0.1]]),
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", ACTIONS)
+def test_every_kind_of_action_is_learnt_in_every_precision(precision, name):
+    action_space, action = ACTIONS[name]
+    policy = make_policy(
+        EnvSpec("any", tf.TensorSpec([3]), action_space), precision=precision, learning_rate=0.01
+    )
+    obs = tf.constant([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    action = tf.constant(action)
+    params, value = policy.outputs(obs)
+    assert params.dtype == value.dtype == tf.float32
+    before = policy.distribution.log_prob(params, action)
+    batch = PPOBatch(obs, action, before, tf.constant([1.0, -1.0]), tf.constant([5.0, -5.0]), value)
+    for _ in range(8):
+        figures = policy.fit_step(batch)
+    assert np.isfinite(figures).all()
+    after = policy.distribution.log_prob(policy.outputs(obs)[0], action)
+    assert after[0] > before[0] and after[1] < before[1]
+    assert all(weight.dtype == "float32" for weight in policy.network.trainable_weights)
+
+
+def functional():
+    obs = keras.Input((3,))
+    hidden = keras.layers.Dense(8, "tanh")(obs)
+    return keras.Model(obs, [keras.layers.Dense(2)(hidden), keras.layers.Dense(1)(hidden)])
+
+
+class Subclassed(keras.Model):
+    """Sequential halves, as people write them."""
+
+    def __init__(self, params):
+        super().__init__()
+        layers = keras.layers
+        self.actor = keras.Sequential([layers.Dense(8, "relu"), layers.Dense(params)])
+        self.critic = keras.Sequential([layers.Dense(8, "relu"), layers.Dense(1)])
+
+    def call(self, obs):
+        return self.actor(obs), self.critic(obs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+@pytest.mark.parametrize(
+    "model",
+    [lambda spec: functional(), lambda spec: Subclassed(spec.num_actions)],
+    ids=["functional", "subclassed"],
+)
+def test_a_users_model_learns(model, precision):
+    policy = make_policy(model=model, precision=precision, learning_rate=0.01)
+    batch = make_batch(32)
+    first = policy.fit_step(batch)
+    for _ in range(60):
+        last = policy.fit_step(batch)
+    value_loss = policy.figure_names.index("value_loss")
+    assert np.isfinite(last).all() and last[value_loss] < 0.7 * first[value_loss]
+    params, value = policy.outputs(batch.obs)
+    assert params.shape == (32, 2) and value.shape == (32,)
+    assert params.dtype == value.dtype == tf.float32

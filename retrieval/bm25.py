@@ -176,6 +176,11 @@ class BM25Index:
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search` for many queries, in threads.
 
+        Why not bm25s: given these impacts its numpy code took 4.6 s of processor time for 9,904
+        queries on 18,026 titles where this takes 1.5 s (bm25s 0.3.16, two x86 cores, best 50). With
+        numba it took 0.3 s, after some seconds of compiling; but it has no weights of terms, and
+        breaks ties in another way.
+
         Args:
             queries: [Q] weighted queries.
             top: Documents per query.

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import functools
+import gc
 import hashlib
 import importlib.util
 import inspect
@@ -105,6 +107,28 @@ def builtin_collection(splits: Sequence[str] = SPLITS) -> Collection:
 def _passages() -> tuple[Passage, ...]:
     """All documents by name; of equal texts the first one only."""
     by_name: dict[str, Passage] = {}
+    with _no_garbage_collection():
+        for passage in _all_passages():
+            by_name.setdefault(passage.name, passage)
+    by_text: dict[str, Passage] = {}
+    for name in sorted(by_name):
+        by_text.setdefault(_gist(by_name[name].rest), by_name[name])
+    return tuple(by_text.values())
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Syntax trees have no cycles; with TensorFlow in memory, looking for some takes most time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _all_passages() -> Iterator[Passage]:
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)  # finds a top-level package without importing it
         if spec is None or not spec.origin:
@@ -112,14 +136,8 @@ def _passages() -> tuple[Passage, ...]:
                 f"The built-in collection is made of the sources of {', '.join(PACKAGES)}, and "
                 f"{package} is not installed: install it, or give a folder as collection."
             )
-        for passage in _package_passages(Path(spec.origin).parent, package):
-            by_name.setdefault(passage.name, passage)
-    for passage in _package_passages(Path(sysconfig.get_paths()["stdlib"]), ""):
-        by_name.setdefault(passage.name, passage)
-    by_text: dict[str, Passage] = {}
-    for name in sorted(by_name):
-        by_text.setdefault(_gist(by_name[name].rest), by_name[name])
-    return tuple(by_text.values())
+        yield from _package_passages(Path(spec.origin).parent, package)
+    yield from _package_passages(Path(sysconfig.get_paths()["stdlib"]), "")
 
 
 def _package_passages(root: Path, package: str) -> Iterator[Passage]:

@@ -1,0 +1,67 @@
+"""Run files: written, read, and judged in the order that they were written in."""
+
+import numpy as np
+import pytest
+
+from retrieval.corpus import Collection
+from retrieval.trec import read_run, run_of, write_run
+
+RUN = {"q1": [("b", 2.0), ("a", 2.0), ("c", 2.0), ("d", 0.5)], "q2": [("a", -1.0)]}
+
+
+def test_a_run_comes_back_in_its_order(tmp_path):
+    path = tmp_path / "run.trec"
+    write_run(path, RUN, tag="mine")
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.split() == ["q1", "Q0", "b", "1", "2", "mine"]
+    back = read_run(path)
+    for query, found in RUN.items():
+        assert [doc for doc, _ in back[query]] == [doc for doc, _ in found]
+        np.testing.assert_allclose([s for _, s in back[query]], [s for _, s in found], rtol=1e-6)
+
+
+def test_ties_are_judged_as_written(tmp_path):
+    import ir_measures
+
+    path = tmp_path / "run.trec"
+    write_run(path, RUN)
+    for first, second in (("b", "a"), ("a", "c")):  # trec_eval alone would rank c, b, a
+        qrels = {"q1": {second: 1}}
+        place = [doc for doc, _ in RUN["q1"]].index(second) + 1
+        for measure in (ir_measures.AP, ir_measures.RR @ 10):
+            run = list(ir_measures.read_trec_run(str(path)))
+            found = ir_measures.calc_aggregate([measure], qrels, run)[measure]
+            assert found == pytest.approx(1 / place), (first, measure)
+
+
+def test_the_arrays_of_a_search_become_a_run_without_the_query_itself():
+    texts = ("one", "two", "three")
+    collection = Collection("c", ("x", "y", "z"), texts, ("y", "q"), ("two", "three"), {})
+    docs = np.array([[1, 2, -1], [2, 1, 0]], np.int32)
+    scores = np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.5]], np.float32)
+    assert run_of(collection, [0, 1], docs, scores) == {
+        "y": [("z", 1.0)],
+        "q": [("z", 2.0), ("y", 1.0), ("x", 0.5)],
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["q1 Q0 a 1 2.0", "q1 Q0 a first 2.0 tag", "q1 Q0 a 1 high tag", "q1 Q0 a 1 nan tag"],
+)
+def test_malformed_lines_are_named(tmp_path, line):
+    path = tmp_path / "run.trec"
+    path.write_text("q1 Q0 b 1 3.0 tag\n\n" + line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"run.trec:3: found .*expected six columns"):
+        read_run(path)
+
+
+def test_repeated_documents_missing_files_and_spaced_tags_are_refused(tmp_path):
+    path = tmp_path / "run.trec"
+    path.write_text("q1 Q0 b 1 3.0 tag\nq1 Q0 b 2 2.0 tag\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"run.trec:2: document 'b' stands twice"):
+        read_run(path)
+    with pytest.raises(ValueError, match="No run file"):
+        read_run(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="without spaces"):
+        write_run(path, RUN, tag="my run")

@@ -183,11 +183,12 @@ def _record(place: str, line: str, kind: str, with_title: bool) -> tuple[str, st
         )
     parts = [record.get("title") or ""] if with_title else []
     parts.append(record.get("text"))
-    if not all(isinstance(part, str) for part in parts):
-        raise ValueError(
-            f'{place}: the {kind} {key!r} has the "text" {_short(parts[-1])}; expected a text'
-            f"{' (and none or a text as title)' if with_title else ''}: repair this line."
-        )
+    for name, part in zip(("title", "text")[-len(parts) :], parts, strict=True):
+        if not isinstance(part, str):
+            raise ValueError(
+                f'{place}: the {kind} {key!r} has the "{name}" {_short(part)}; expected a text in '
+                "quotation marks: repair this line."
+            )
     return key, " ".join(part for part in parts if part)
 
 

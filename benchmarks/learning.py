@@ -159,7 +159,8 @@ def table(
     notes = [
         f"Interquartile mean over {seeds} seeds of each run's mean over {EPISODES} greedy "
         f"episodes, {CONFIDENCE:.0%} bootstrap interval over seeds ({RESAMPLES:,} resamples). "
-        "Best: the weights that did best in evaluations during training; last: those at the end.",
+        "Best: the weights that did best in evaluations during training; last: those at the end. "
+        f"Goal: {'; '.join(sorted({task.source for task in tasks}))}.",
         *failures(runs),
         *pictured(runs, options.figure),
     ]
@@ -244,7 +245,7 @@ def interval(returns: Sequence[float]) -> tuple[float, float]:
 def cells(task: Task, figures: Mapping[str, Any]) -> list[list[str]]:
     """A task's rows for the reader: best weights, last weights."""
     rows = []
-    goals = {"best": f"{task.goal:g} ({task.source})", "last": ""}
+    goals = {"best": f"{task.goal:g}", "last": ""}
     for weights, goal in goals.items():
         name = (
             f"{task.env}, {task.algorithm}, {task.length():,} env steps"

@@ -1,4 +1,4 @@
-"""Query reformulation: from a collection to a trained agent, and from the agent to better queries."""
+"""Query reformulation: from a collection to a trained agent, and on to better queries."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import gpu_optimize
 

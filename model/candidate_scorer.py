@@ -33,12 +33,16 @@ class CandidateScorer(keras.Model):
         self.normalize_state = RunningNormalization(5.0)
         wide = self.hidden_units[0]
         self.embed = orthogonal_dense(wide, HIDDEN_GAIN, activation)
-        self.scorer = [orthogonal_dense(n, HIDDEN_GAIN, activation) for n in self.hidden_units]
+        # Two products in place of one with both inputs side by side: the state's is made once.
+        self.beside = orthogonal_dense(wide, HIDDEN_GAIN)
+        self.own = orthogonal_dense(wide, HIDDEN_GAIN)
+        self.scorer = [orthogonal_dense(n, HIDDEN_GAIN, activation) for n in self.hidden_units[1:]]
         self.whole = [orthogonal_dense(n, HIDDEN_GAIN, activation) for n in self.hidden_units]
         self.score_head = orthogonal_dense(1, POLICY_GAIN)
         self.stop_head = orthogonal_dense(1, POLICY_GAIN)
         self.value_head = orthogonal_dense(1, VALUE_GAIN)
         self.drop = keras.layers.Dropout(dropout)
+        self.activate = keras.activations.get(activation)
 
     def build(self, input_shape):
         candidates, state = input_shape["candidates"], input_shape["state"]
@@ -47,7 +51,9 @@ class CandidateScorer(keras.Model):
         self.normalize_state.build((None, figures))
         self.embed.build((None, features))
         both = self.embed.units + figures
-        for layers, begin in ((self.scorer, features + both), (self.whole, both)):
+        self.beside.build((None, both))
+        self.own.build((None, features))
+        for layers, begin in ((self.scorer, self.own.units), (self.whole, both)):
             width = begin
             for layer in layers:
                 layer.build((None, width))
@@ -58,7 +64,6 @@ class CandidateScorer(keras.Model):
 
     def call(self, inputs, training=False):
         given = ops.cast(inputs["candidates"], "float32")
-        count = given.shape[1]
         present = ops.cast(ops.any(given != 0.0, axis=-1), "float32")[..., None]
         candidates = self._normalized(given)
         state = self.normalize_state(inputs["state"])
@@ -66,8 +71,7 @@ class CandidateScorer(keras.Model):
             ops.sum(present, axis=1), 1.0
         )
         around = ops.concatenate([mean, state], axis=-1)
-        beside = ops.broadcast_to(around[:, None], (ops.shape(around)[0], count, around.shape[-1]))
-        scored = ops.concatenate([candidates, beside], axis=-1)
+        scored = self.activate(self.own(candidates) + self.beside(around)[:, None])
         for layer in self.scorer:
             scored = self.drop(layer(scored), training=training)
         whole = around

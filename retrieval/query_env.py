@@ -128,9 +128,9 @@ class QueryEnvironment(tf.Module):
 
     def _figures(self, state: QueryState) -> tf.Tensor:
         """[E, STATE_FIGURES] of the search as it stands: step, best score, gaps below it."""
-        best, _ = tf.math.top_k(state.scores, SHOWN_SCORES)
-        top = tf.maximum(best[:, 0], 1e-6)
-        gaps = [(top - tf.maximum(best[:, place], 0.0)) / top for place in (1, 2)]
+        first, *others = best_scores(state.scores, SHOWN_SCORES)
+        top = tf.maximum(first, 1e-6)
+        gaps = [(top - tf.maximum(other, 0.0)) / top for other in others]
         added = tf.cast(state.added, tf.float32) / self.settings.max_terms
         left = tf.reduce_mean(tf.cast(state.allowed, tf.float32), axis=-1)
         return tf.stack([added, tf.math.log1p(top), *gaps, left], axis=-1)
@@ -179,3 +179,13 @@ class QueryEnvironment(tf.Module):
 
     def _flat(self, rows: tf.Tensor) -> tf.Tensor:
         return tf.reshape(rows, [rows.shape[0], self.pool_blocks * BLOCK])
+
+
+def best_scores(scores: tf.Tensor, count: int) -> list[tf.Tensor]:
+    """The `count` highest of [E, P] scores, each [E]; a sort would look at all of them."""
+    place, found = tf.range(scores.shape[-1]), []
+    for _ in range(count):
+        found.append(tf.reduce_max(scores, axis=-1))
+        best = tf.argmax(scores, axis=-1, output_type=tf.int32)
+        scores = tf.where(place == best[:, tf.newaxis], NEVER, scores)
+    return found

@@ -198,7 +198,7 @@ def embedding_features(
         to_feedback,
         terms @ documents[0],
         (terms @ words.T).max(axis=1) if len(words) else to_query,
-        (terms @ terms.T).mean(axis=1),
+        terms @ terms.mean(axis=0),
         to_query - to_query.mean(),
         to_feedback - to_feedback.mean(),
     ]

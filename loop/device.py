@@ -36,7 +36,6 @@ class DeviceProgram(tf.Module):
         self.agent, self.env, cfg = agent, env, agent.cfg
         self.num_envs, self.vector_steps = cfg.num_envs, cfg.vector_steps_per_interval
         self.env_steps_per_round = self.num_envs * self.vector_steps
-        self.unroll = 2 if self.vector_steps % 2 == 0 else 1  # 2 % faster; more is no gain
         bits = RandomStream(cfg.seed, purpose=1).bits(self.num_envs * env.reset_uniforms)
         start = reset_all(env, tf.reshape(uniforms(bits), [self.num_envs, env.reset_uniforms]))
         self.standing = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
@@ -118,8 +117,10 @@ class DeviceLoop(DeviceProgram):
             columns = [c.write(time, row) for c, row in zip(columns, rows, strict=True)]
             return time + 1, state, outcome.obs, columns, episodes + episode_sums(end)
 
+        unroll = 2 if self.vector_steps % 2 == 0 else 1  # 2 % faster; more is no gain
+
         def steps(*carried):
-            for _ in range(self.unroll):
+            for _ in range(unroll):
                 carried = step(*carried)
             return carried
 

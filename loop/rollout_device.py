@@ -65,14 +65,9 @@ class RolloutDeviceLoop(DeviceProgram):
             columns = buffer.written(columns, time, row)
             return time + 1, state, outcome.obs, columns, episodes + episode_sums(end)
 
-        def steps(*carried):
-            for _ in range(self.unroll):
-                carried = step(*carried)
-            return carried
-
         _, state, obs, columns, episodes = tf.while_loop(
             lambda time, *_: time < self.vector_steps,
-            steps,
+            step,
             (tf.constant(0), *standing, buffer.empty(), tf.zeros([3])),
         )
         return (state, obs), buffer.rollout(columns), metrics.with_episodes(episodes)

@@ -190,7 +190,7 @@ class Trainer:
         folder = RunFolder.existing(run)
         cfg, env_name = folder.read_config()
         device = device_name(cfg.device)
-        world = choose_world(dataclasses.replace(cfg, num_envs=1), env or env_name)
+        world = choose_world(for_one_copy(cfg), env or env_name)
         network = load_network(folder.path / BEST)
         check_saved(network, cfg, world.spec)
         first = cfg.seed + FINAL_SEED if seed is None else seed
@@ -252,6 +252,14 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
     folder.write_result(summary)
     save_learning_curve(folder.path)
     return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
+
+
+def for_one_copy(cfg: RunConfig) -> RunConfig:
+    """The settings for one environment copy that plays and does not learn."""
+    one: dict[str, Any] = {"num_envs": 1, "async_envs": False}
+    if isinstance(cfg, PPOConfig):  # the rollout of one copy need not be divisible
+        one |= {"num_minibatches": 1, "gradient_accumulation": 1, "normalize_advantage": False}
+    return dataclasses.replace(cfg, **one)
 
 
 def device_name(device: str) -> str | None:

@@ -224,7 +224,7 @@ def check_actor_critic(network: keras.Model, env_spec: EnvSpec, num_params: int)
             f"{first_sentence(error)}"
         ) from error
     pair = isinstance(output, (tuple, list)) and len(output) == 2
-    found = [tuple(getattr(part, "shape", ())) for part in output] if pair else [output.shape]
+    found = [tuple(getattr(part, "shape", ())) for part in tf.nest.flatten(output)]
     if not pair or found[0] != (2, num_params) or found[1] not in ((2,), (2, 1)):
         raise ValueError(
             f"The model {network.name!r} returns shapes {', '.join(map(str, found))} for 2 "

@@ -31,7 +31,7 @@ from callback.run_folder import RunFolder
 from callback.tensorboard import TensorBoardLog
 from config import DQNConfig, PPOConfig, RunConfig
 from loop.session import Evaluator, TrainingSession
-from loop.world import choose_world, evaluation_world
+from loop.world import choose_world, evaluation_world, for_one_copy
 
 FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
 
@@ -252,14 +252,6 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
     folder.write_result(summary)
     save_learning_curve(folder.path)
     return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
-
-
-def for_one_copy(cfg: RunConfig) -> RunConfig:
-    """The settings for one environment copy that plays and does not learn."""
-    one: dict[str, Any] = {"num_envs": 1, "async_envs": False}
-    if isinstance(cfg, PPOConfig):  # the rollout of one copy need not be divisible
-        one |= {"num_minibatches": 1, "gradient_accumulation": 1, "normalize_advantage": False}
-    return dataclasses.replace(cfg, **one)
 
 
 def device_name(device: str) -> str | None:

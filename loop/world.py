@@ -147,7 +147,7 @@ def choose_world(cfg: RunConfig, env: Any) -> DeviceWorld | HostWorld:
 
 def evaluation_world(cfg: RunConfig, env: Any, trained: DeviceWorld | HostWorld) -> Any:
     """Where evaluations play, if not where training does; both must look alike to the agent."""
-    world = choose_world(dataclasses.replace(cfg, num_envs=1, loop="auto", async_envs=False), env)
+    world = choose_world(dataclasses.replace(for_one_copy(cfg), loop="auto"), env)
     if isinstance(world, HostWorld):
         for group in world.groups:  # evaluations make their own
             group.close()
@@ -158,3 +158,11 @@ def evaluation_world(cfg: RunConfig, env: Any, trained: DeviceWorld | HostWorld)
             f"{trained.spec.action}."
         )
     return world
+
+
+def for_one_copy(cfg: RunConfig) -> RunConfig:
+    """The settings for one environment copy that plays and does not learn."""
+    one: dict[str, Any] = {"num_envs": 1, "async_envs": False}
+    if isinstance(cfg, PPOConfig):  # the rollout of one copy need not be divisible
+        one |= {"num_minibatches": 1, "gradient_accumulation": 1, "normalize_advantage": False}
+    return dataclasses.replace(cfg, **one)

@@ -1,10 +1,18 @@
 """Every row of docs/bad_input.md that the command line can show: exit status and one line."""
 
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import cli
+from config import DQNConfig, PPOConfig
+from environment.faults import EnvironmentFault
+from tests.environment.masked import Masked
+from tests.environment.predictable import Predictable
+from trainer import Trainer
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
+PPO = ["train", "ppo", "--env", "CartPole-v1"]
 
 
 def complaint(argv, capsys):
@@ -36,7 +44,28 @@ def complaint(argv, capsys):
             ["train", "dqn", "--env", "LunarLander-v3", "--loop", "device"],
             "not exist as tensor code",
         ),
-        (["train", "dqn", "--env", "Pendulum-v1"], "Box"),
+        (
+            ["train", "dqn", "--env", "Pendulum-v1"],
+            "the actions of Pendulum-v1 are a Box, and dqn needs Discrete ones. Train it with ppo",
+        ),
+        (
+            [*PPO, *"--num-envs 3 --rollout-steps 10 --num-minibatches 4".split()],
+            "num_minibatches (4) does not divide the rollout of 30 rows (num_envs 3 x "
+            "rollout_steps 10): they must be equally large. 3 or 5 would do.",
+        ),
+        (
+            [*PPO, *"--num-minibatches 4 --gradient-accumulation 3".split()],
+            "gradient_accumulation (3) does not divide num_minibatches (4)",
+        ),
+        (
+            [*PPO, *"--num-envs 1 --rollout-steps 8 --num-minibatches 8".split()],
+            "num_minibatches (8) leaves 1 row per update",
+        ),
+        ([*PPO, "--num-envs", "0"], "num_envs is 0, expected at least 1"),
+        ([*PPO, "--action-bounds", "squish"], "Did you mean 'squash'?"),
+        ([*PPO, "--rollout-step", "5"], "Did you mean --rollout-steps?"),
+        ([*PPO, "--replay-capacity", "5"], "--replay-capacity is not an option"),
+        ([*TRAIN, "--clip-range", "0.1"], "--clip-range is not an option"),
         (["evaluate", "nowhere"], "nowhere is no run"),
         (["evaluate", "nowhere", "--episodes", "0"], "expected a whole number above 0"),
         (["fly"], "invalid choice: 'fly'"),
@@ -62,6 +91,107 @@ def test_a_bad_configuration_file_is_named(content, words, capsys, tmp_path):
     path = tmp_path / "settings.yaml"
     path.write_bytes(content)
     assert words in complaint([*TRAIN, "--config", path], capsys)
+
+
+class Shown(Predictable):
+    """Observes, and takes, what the spaces given say; observations come from their samples."""
+
+    def __init__(self, observation_space=None, action_space=None, obs=None):
+        super().__init__()
+        self.observation_space = observation_space or Predictable.observation_space
+        self.action_space = action_space or Predictable.action_space
+        self.obs = obs
+
+    def observed(self):
+        return self.observation_space.sample() if self.obs is None else self.obs
+
+
+PLACE = spaces.Box(-1, 1, (2,), np.float32)
+HALF_OPEN = spaces.Box(np.array([-1, 0], np.float32), np.array([1, np.inf], np.float32))
+SQUASHING = {"action_bounds": "squash"}
+
+
+def masked(size, **settings):
+    space = spaces.Dict(place=PLACE, action_mask=spaces.MultiBinary(size))
+    return lambda: Shown(space, **settings)
+
+
+@pytest.mark.parametrize(
+    "make, settings, words",
+    [
+        (
+            lambda: Shown(action_space=HALF_OPEN),
+            SQUASHING,
+            "action_bounds is 'squash', and the actions reach from [-1.0, 0.0] to [1.0, inf]",
+        ),
+        (lambda: Shown(obs=np.full(3, np.nan, np.float32)), {}, "with NaN or infinite numbers"),
+        (
+            lambda: Shown(spaces.Dict(a=PLACE, b=spaces.Text(5))),
+            {},
+            "a Text space; supported are",
+        ),
+        (masked(3), {}, "has an action mask of shape (3,) in its observation space, expected (4,)"),
+        (
+            lambda: Masked("info", wrong=np.ones(5, np.int8)),
+            {},
+            "has an action mask of shape (5,)",
+        ),
+        (
+            lambda: Masked("method", length=9, wrong=np.zeros(4, np.int8)),
+            {},
+            "an action mask that forbids all 4 actions though the episode goes on",
+        ),
+        (masked(2, action_space=PLACE), {}, "of which a mask cannot forbid any"),
+        (lambda: Shown(action_space=spaces.Text(3)), {}, "Text"),
+    ],
+    ids="infinite-bounds nan text-in-dict mask-size mask-shape mask-nothing mask-box text".split(),
+)
+def test_ppo_refuses_an_environment_that_it_cannot_use(make, settings, words, tmp_path):
+    cfg = PPOConfig(**{"num_envs": 2, "total_env_steps": 512, "xla": False, **settings})
+    with pytest.raises((ValueError, EnvironmentFault)) as error:
+        Trainer(tmp_path / "r", progress=False).train_ppo(cfg, make)
+    assert words in str(error.value)
+
+
+def test_infinite_bounds_are_no_obstacle_to_clipping(tmp_path):
+    cfg = PPOConfig(
+        num_envs=2,
+        rollout_steps=16,
+        total_env_steps=32,
+        xla=False,
+        evaluation_episodes=2,
+        final_evaluation_episodes=2,
+    )
+    box = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    class Unbounded(Shown):
+        def step(self, action):
+            return super().step(float(np.sum(action)))
+
+    result = Trainer(tmp_path / "r", progress=False).train_ppo(cfg, lambda: Unbounded(None, box))
+    assert result.summary["env_steps"] == 32
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (
+            lambda: Shown(action_space=spaces.MultiDiscrete([2, 3])),
+            "the actions of Shown are a MultiDiscrete, and dqn needs Discrete ones",
+        ),
+        (
+            lambda: Shown(spaces.Dict(a=PLACE, b=PLACE)),
+            "the observations of Shown are a Dict of a, b, and dqn needs one array. Train it with "
+            "ppo",
+        ),
+    ],
+    ids=["kinds", "dict"],
+)
+def test_dqn_names_ppo_for_what_it_cannot_use(make, words, tmp_path):
+    with pytest.raises(ValueError) as error:
+        Trainer(tmp_path / "r", progress=False).train_dqn(DQNConfig(), make)
+    assert words in str(error.value)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_log_folder_that_exists_is_refused_and_left_alone(capsys, tmp_path):

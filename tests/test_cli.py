@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cli
+from tuned import tuned_settings
 
 ROOT = Path(__file__).parent.parent
 SHORT = (
@@ -100,3 +101,81 @@ def test_every_field_is_a_flag_with_help_and_unit(capsys):
         "--learning-rate" in text and "--total-env-steps" in text and "--reward-threshold" in text
     )
     assert "length of training, over all environment copies [env steps; default 50000]" in text
+
+
+def help_of(argv, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*argv, "--help"])
+    assert stop.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_help_of_an_algorithm_lists_its_own_settings(capsys):
+    ppo = help_of(["train", "ppo"], capsys)
+    own = "--rollout-steps --gae-lambda --clip-range --target-kl --normalize-observations".split()
+    assert all(flag in ppo for flag in own) and "--total-env-steps" in ppo
+    foreign = "--replay-capacity --epsilon-start --target-sync-updates --n-step".split()
+    assert not any(flag in ppo for flag in foreign)
+    assert "collected in each copy before learning from all [env steps; default 128]" in ppo
+    dqn = help_of(["train", "dqn"], capsys)
+    assert all(flag in dqn for flag in foreign) and not any(flag in dqn for flag in own)
+    both = help_of(["train"], capsys)
+    assert all(flag in both for flag in [*own, *foreign])
+
+
+@pytest.fixture(scope="module")
+def trained_ppo(folder):
+    (folder / "ppo.yaml").write_text("seed: 5\nnum_envs: 2\n")
+    return kytolly(
+        *"train ppo --env Pendulum-v1 --log-dir p --json --config ppo.yaml".split(),
+        *"--total-env-steps 300 --num-envs 3 --rollout-steps 25 --num-minibatches 3".split(),
+        *"--epochs 2 --hidden-units 8 --no-xla --normalize-observations".split(),
+        *"--evaluation-episodes 2 --final-evaluation-episodes 3".split(),
+        cwd=folder,
+    )
+
+
+def test_train_ppo_prints_one_json_object_last(trained_ppo, folder):
+    assert trained_ppo.returncode == 0, trained_ppo.stderr
+    result = json.loads(trained_ppo.stdout)
+    assert (result["algorithm"], result["environment"]) == ("ppo", "Pendulum-v1")
+    # rollouts of 75 env steps: 4, with 2 epochs of 3 minibatches; a third pass is not made
+    assert (result["env_steps"], result["updates"], result["seed"]) == (300, 24, 5)
+    text = (folder / "p" / "config.yaml").read_text()
+    assert "num_envs: 3" in text  # a flag wins over the file
+    assert f"gamma: {tuned_settings('ppo', 'Pendulum-v1')['gamma']}\n" in text
+
+
+def test_evaluate_plays_a_ppo_run_again(trained_ppo, folder):
+    done = kytolly("evaluate", "p", "--episodes", 3, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["evaluation"] == json.loads(trained_ppo.stdout)["evaluation"]
+
+
+def test_a_run_is_resumed_by_its_own_algorithm_only(trained_ppo, folder):
+    done = kytolly("train", "dqn", "--resume", "p", cwd=folder)
+    assert done.returncode == 2 and "ALGO is dqn, and the run to resume is ppo" in done.stderr
+    done = kytolly("train", "ppo", "--resume", "p", "--total-env-steps", 375, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["env_steps"] == 375
+
+
+def test_ctrl_c_saves_a_ppo_run_and_exits_130(folder):
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "cli.py", "train", "ppo", "--env", "CartPole-v1"]
+        + "--log-dir q --hidden-units 8 --total-env-steps 100000000 --no-xla".split(),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("q/events*")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "kytolly train ppo --resume q" in errors and "Traceback" not in errors
+    assert list(folder.glob("q/checkpoints/*.index"))

@@ -5,7 +5,8 @@ import sys
 import pytest
 import yaml
 
-from config import DQNConfig, from_mapping, read_yaml, write_yaml
+from config import ALGORITHMS, DQNConfig, PPOConfig, from_mapping, read_yaml, write_yaml
+from tuned import TUNED, tuned_settings
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,43 @@ def test_fields_that_contradict_each_other_are_refused(settings, words):
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        (
+            {"num_envs": 3, "rollout_steps": 7},
+            "num_minibatches (4) does not divide the rollout of 21",
+        ),
+        ({"gradient_accumulation": 3}, "gradient_accumulation (3) does not divide num_minibatches"),
+        ({"num_envs": 1, "rollout_steps": 4}, "leaves 1 row per update"),
+        ({"clip_range": 0}, "clip_range is 0.0, expected above 0"),
+        ({"target_kl": -1}, "target_kl is -1.0, expected above 0"),
+        ({"gae_lambda": 1.1}, "gae_lambda is 1.1, expected at most 1"),
+        ({"activation": "tahn"}, "Did you mean 'tanh'?"),
+        ({"noise_correlation": 1.0}, "noise_correlation is 1.0, expected at most 0.9999"),
+    ],
+)
+def test_ppo_refuses_what_does_not_fit(settings, words):
+    with pytest.raises(ValueError) as error:
+        PPOConfig(**settings)
+    assert words in str(error.value)
+
+
+def test_rows_and_updates_of_ppo():
+    cfg = PPOConfig(num_envs=6, rollout_steps=8, num_minibatches=12, gradient_accumulation=3)
+    # 48 rows in 12 parts of 4; three of them, 12 rows, make one of 4 updates a pass
+    assert (cfg.env_steps_per_rollout, cfg.rows_per_update, cfg.updates_per_epoch) == (48, 12, 4)
+    one = PPOConfig(num_envs=1, rollout_steps=4, normalize_advantage=False)
+    assert one.rows_per_update == 1
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_tuned_settings_are_settings(algorithm):
+    for name in TUNED[algorithm]:
+        cfg = from_mapping(ALGORITHMS[algorithm], tuned_settings(algorithm, name))
+        assert cfg.total_env_steps > 0
+
+
 def test_an_unknown_field_is_an_error_with_the_nearest_name():
     with pytest.raises(ValueError, match="Did you mean 'learning_rate'"):
         from_mapping(DQNConfig, {"learning_rat": 0.1})
@@ -73,12 +111,13 @@ def test_updates_per_env_step_stay_as_configured_for_any_number_of_copies(
     assert (cfg.vector_steps_per_interval, cfg.updates_per_round) == (vector_steps, updates)
 
 
-def test_yaml_out_and_in_is_the_same_configuration(tmp_path):
-    cfg = DQNConfig(hidden_units=(7, 8), reward_threshold=3.5, seed=4)
+@pytest.mark.parametrize("kind", [DQNConfig, PPOConfig])
+def test_yaml_out_and_in_is_the_same_configuration(kind, tmp_path):
+    cfg = kind(hidden_units=(7, 8), reward_threshold=3.5, seed=4, learning_rate_final=1e-5)
     write_yaml(tmp_path / "c.yaml", cfg, {"environment": "X-v0"})
-    assert from_mapping(DQNConfig, read_yaml(tmp_path / "c.yaml")["settings"]) == cfg
+    assert from_mapping(kind, read_yaml(tmp_path / "c.yaml")["settings"]) == cfg
     assert set(yaml.safe_load((tmp_path / "c.yaml").read_text())["settings"]) == {
-        field.name for field in dataclasses.fields(DQNConfig)
+        field.name for field in dataclasses.fields(kind)
     }
 
 

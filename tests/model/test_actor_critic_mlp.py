@@ -92,7 +92,9 @@ def test_the_numpy_twin_follows_new_statistics():
     before = twin(obs)
     model.update_statistics(tf.nest.map_structure(lambda part: part * 50 - 7, obs))
     twin.weights = model.get_weights()
-    np.testing.assert_allclose(twin(obs), model(obs)[0], atol=1e-5)
+    far = {name: part * 1e4 for name, part in obs.items()}  # beyond the clip
+    for seen in (obs, far):
+        np.testing.assert_allclose(twin(seen), model(seen)[0], atol=1e-5)
     assert np.abs(twin(obs) - before).max() > 0.1
 
 

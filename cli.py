@@ -1,4 +1,4 @@
-"""The command `kytolly`: train, evaluate, benchmark, doctor."""
+"""The command `kytolly`: train, evaluate, reformulate, benchmark, doctor."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         return args.run(args)
     except BadInput as error:
         return complaint(str(error))
-    except ValueError as error:
+    except (ValueError, ModuleNotFoundError) as error:
         if os.environ.get("KYTOLLY_TRACEBACK"):
             raise
         return complaint(str(error))
@@ -118,8 +118,27 @@ def make_parser(algorithm: str | None = None) -> argparse.ArgumentParser:
         "doctor", help="what works on this machine, what does not, and what to do"
     )
     check.set_defaults(run=run_doctor)
-    for command in (evaluate, benchmark, check):
+    reformulate = add_reformulate(commands)
+    for command in (evaluate, benchmark, check, reformulate):
         command.add_argument("--json", action="store_true", help="last line of output is JSON")
+    return parser
+
+
+def add_reformulate(commands: Any) -> argparse.ArgumentParser:
+    """The command `reformulate`."""
+    parser = commands.add_parser(
+        "reformulate",
+        help="add terms to search queries, as a run of train_optimized.py learnt it",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("run_dir", metavar="RUN", help="folder of the run")
+    add("query", nargs="?", metavar="QUERY", help="text of a query")
+    add("--top", type=positive, help="documents of a ranking; default: 10, in a run file 1000")
+    add("--collection", metavar="DIR", help="other documents than those of the run, or builtin")
+    add("--queries", metavar="FILE", help="many queries: JSON lines with _id and text")
+    add("--run-file", metavar="OUT", help="where their rankings go, in TREC's format")
+    parser.set_defaults(run=run_reformulate)
     return parser
 
 
@@ -254,6 +273,27 @@ def run_evaluate(args: argparse.Namespace) -> int:
 
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed)
     report({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
+    return 0
+
+
+def run_reformulate(args: argparse.Namespace) -> int:
+    """`kytolly reformulate`."""
+    if (args.query is None) == (args.queries is None):
+        raise BadInput("expected either the text of a query or --queries FILE: give one of them.")
+    if (args.run_file is None) != (args.queries is None):
+        raise BadInput("--queries and --run-file belong together: give both or none.")
+    prepare_machine(config.PPOConfig())
+    from reformulator import Reformulator, write_reformulated
+
+    reformulator = Reformulator.load(args.run_dir, args.collection)
+    if args.queries is None:
+        found = reformulator.reformulate(args.query, args.top or 10)
+        result, lines = found.as_dict(), found.lines()
+    else:
+        result = write_reformulated(reformulator, args.queries, args.run_file, args.top or 1000)
+        lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
+    result["run_dir"] = args.run_dir
+    print(json.dumps(result) if args.json else "\n".join(lines))
     return 0
 
 

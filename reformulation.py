@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import gpu_optimize
 
@@ -22,9 +22,9 @@ from model.candidate_scorer import CandidateScorer
 from policy.distributions import MASKED_LOGIT
 from policy.warm_start import GainPolicy
 from retrieval.bm25 import BM25Index
-from retrieval.candidates import mine, with_judgements
+from retrieval.candidates import Skipped, mine, with_judgements
 from retrieval.corpus import Collection, load_collection
-from retrieval.embedding import EmbeddingCache, make_encoder
+from retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from retrieval.gains import GainExamples, gain_examples
 from retrieval.mining import MiningSettings
 from retrieval.options import ReformulationOptions
@@ -35,23 +35,64 @@ from retrieval.tokens import EnglishTokenizer
 STOP = -1  # in place of a candidate's number
 WARM_TEMPERATURE = 0.05  # gain, in units of the metric, that makes an action e times as likely
 WARM_PATIENCE = 12  # passes without a better gain on dev queries
+WARM_EPISODES = 4  # episodes of each training query whose states are learnt from
+
+GROUPS = {
+    "reading": "pre-computation",
+    "indexing": "pre-computation",
+    "embedding": "pre-computation",
+    "mining": "parallel preparation",
+    "tables": "parallel preparation",
+}
 
 
 class Phases:
-    """Seconds spent in each named part of a run."""
+    """Seconds spent in each named part of a run.
 
-    def __init__(self) -> None:
+    A part within a part counts for itself alone, so that all of them add up to the whole.
+
+    Args:
+        say: Gets a line when a part begins that is within no other.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda line: None):
+        self.say = say
         self.seconds: dict[str, float] = {}
+        self._within: list[float] = []  # seconds of the parts inside each open one
 
     @contextlib.contextmanager
     def measured(self, name: str) -> Iterator[None]:
         """Add the time of a block to `name`."""
+        if not self._within:
+            self.say(f"{GROUPS.get(name, 'training')}: {name}")
+        self._within.append(0.0)
         began = time.perf_counter()
         try:
             yield
         finally:
             spent = time.perf_counter() - began
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            own = spent - self._within.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + own
+            if self._within:
+                self._within[-1] += spent
+
+
+class TimedEncoder:
+    """An encoder whose time counts as the phase "embedding", wherever it is called.
+
+    Args:
+        encoder: Does the work.
+        phases: Gets the time.
+    """
+
+    def __init__(self, encoder: Encoder, phases: Phases):
+        self.encoder, self.phases = encoder, phases
+        self.identity, self.dimension = encoder.identity, encoder.dimension
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """[n, dimension] of texts."""
+        with self.phases.measured("embedding"):
+            return self.encoder.encode(texts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +105,7 @@ class SearchSide:
         index: The collection's documents.
         cache: Embeddings of terms and queries.
         phases: Where the time went.
+        skipped: Split -> its queries that cannot be reformulated, once they were asked for.
     """
 
     options: ReformulationOptions
@@ -71,18 +113,21 @@ class SearchSide:
     index: BM25Index
     cache: EmbeddingCache
     phases: Phases
+    skipped: dict[str, list[Skipped]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def prepared(cls, options: ReformulationOptions, splits: Sequence[str]) -> SearchSide:
+    def prepared(
+        cls, options: ReformulationOptions, splits: Sequence[str], phases: Phases | None = None
+    ) -> SearchSide:
         """Read and index a collection; only the judgements of `splits` are read."""
-        phases, wanted = Phases(), options.retrieval
+        phases, wanted = phases or Phases(), options.retrieval
         with phases.measured("reading"):
             collection = load_collection(options.collection, splits)
         with phases.measured("indexing"):
             index = BM25Index(collection.texts, EnglishTokenizer(), wanted.k1, wanted.b)
         with phases.measured("embedding"):
             encoder = make_encoder(wanted.encoder, wanted.dimension)
-            cache = EmbeddingCache(encoder, wanted.cache_entries)
+            cache = EmbeddingCache(TimedEncoder(encoder, phases), wanted.cache_entries)
         return cls(options, collection, index, cache, phases)
 
     @property
@@ -99,16 +144,17 @@ class SearchSide:
 
     def queries(self, split: str) -> list[Query]:
         """A split's queries with their candidates and judgements."""
-        with self.phases.measured("mining"):
-            mined = mine(
-                self.collection,
-                self.collection.split(split),
-                self.index,
-                self.cache,
-                self.mining,
-                self.options.retrieval.workers,
-            )
+        skipped = self.skipped[split] = []
+        mined = self.mined(self.collection, self.collection.split(split), skipped)
         return with_judgements(mined, self.collection, split)
+
+    def mined(
+        self, collection: Collection, numbers: Sequence[int], skipped: list[Skipped]
+    ) -> list[Query]:
+        """Queries of a collection with the same documents; those left out go to `skipped`."""
+        workers = self.options.retrieval.workers
+        with self.phases.measured("mining"):
+            return mine(collection, numbers, self.index, self.cache, self.mining, workers, skipped)
 
     def table(self, queries: Sequence[Query]) -> QueryTable:
         """The queries as arrays."""
@@ -123,24 +169,39 @@ def make_scorer(table: QueryTable, options: ReformulationOptions) -> CandidateSc
     env = QueryEnvironment(table, in_order=True)
     seen = env.observe(env.begin(tf.range(env.queries)))
     network({name: part for name, part in seen.items() if name != ACTION_MASK})
-    network.adapt(seen["candidates"][table.allowed], seen["state"])
+    network.adapt(tf.boolean_mask(seen["candidates"], table.allowed), seen["state"])
     return network
 
 
-def greedy_actions(network: keras.Model, env: QueryEnvironment) -> tuple[np.ndarray, np.ndarray]:
-    """[Q, max_terms] candidates added to every query of an environment, STOP after the last.
+class GreedyPlayer(tf.Module):
+    """Plays every query of an environment once, always with the likeliest action.
 
-    With them [Q] the gains of the metric, which are 0 where nothing is judged.
+    Args:
+        network: Keras model ({candidates, state}) -> (logits [E, N + 1], value [E]).
+        env: The queries.
+        xla: Compile with XLA; takes seconds, so only where it is played often.
     """
-    steps, copies = env.settings.max_terms, env.queries
 
-    @tf.function(jit_compile=True, autograph=False)
-    def play() -> tuple[tf.Tensor, tf.Tensor]:
+    def __init__(self, network: keras.Model, env: QueryEnvironment, xla: bool = True):
+        super().__init__(name="greedy_player")
+        self.network, self.env = network, env
+        self.program = tf.function(self._play, jit_compile=xla or None, autograph=False)
+
+    def play(self) -> tuple[np.ndarray, np.ndarray]:
+        """[Q, max_terms] candidates added to every query, STOP after the last.
+
+        With them [Q] the gains of the metric, which are 0 where nothing is judged.
+        """
+        actions, gains = self.program()
+        return actions.numpy(), gains.numpy()
+
+    def _play(self) -> tuple[tf.Tensor, tf.Tensor]:
+        env, copies = self.env, self.env.queries
         state = env.begin(tf.range(copies))
         first, over, actions = state.value, tf.zeros([copies], tf.bool), []
-        for _ in range(steps):
+        for _ in range(env.settings.max_terms):
             obs = env.observe(state)
-            logits, _ = network({n: part for n, part in obs.items() if n != ACTION_MASK})
+            logits, _ = self.network({n: part for n, part in obs.items() if n != ACTION_MASK})
             logits = tf.where(obs[ACTION_MASK], logits, MASKED_LOGIT)
             action = tf.argmax(logits, axis=-1, output_type=tf.int32)
             action = tf.where(over, env.candidates, action)
@@ -149,29 +210,44 @@ def greedy_actions(network: keras.Model, env: QueryEnvironment) -> tuple[np.ndar
             over = over | ends
         return tf.stack(actions, axis=-1), state.value - first
 
-    actions, gains = play()
-    return actions.numpy(), gains.numpy()
+
+def greedy_actions(network: keras.Model, env: QueryEnvironment) -> tuple[np.ndarray, np.ndarray]:
+    """What `GreedyPlayer.play` returns, for a network that is played once."""
+    return GreedyPlayer(network, env, xla=False).play()
+
+
+def all_gain_examples(env: QueryEnvironment, options: ReformulationOptions) -> GainExamples:
+    """One-step gains along a few episodes of each training query."""
+    passes = [
+        gain_examples(env, options.retrieval.max_terms, options.seed + number)
+        for number in range(WARM_EPISODES)
+    ]
+    return GainExamples(*(np.concatenate(part) for part in zip(*passes, strict=True)))
 
 
 def warm_started(
     network: CandidateScorer,
-    train_env: QueryEnvironment,
+    data: GainExamples,
     dev_env: QueryEnvironment,
     options: ReformulationOptions,
+    watch: Callable[[dict[str, float]], None] = lambda row: None,
 ) -> list[dict[str, float]]:
     """Fit a network to one-step gains; it keeps the weights that gain most on dev queries.
+
+    Args:
+        network: Learns.
+        data: One-step gains of training queries.
+        dev_env: Queries that decide when to stop.
+        options: Settings.
+        watch: Gets each row as soon as it is known.
 
     Returns:
         A row for each pass: training loss, and the mean gain on dev queries.
     """
     training, agent = options.training, options.rl_agent
-    examples = [
-        gain_examples(train_env, options.retrieval.max_terms, options.seed + number)
-        for number in range(4)
-    ]
-    data = GainExamples(*(np.concatenate(part) for part in zip(*examples, strict=True)))
     optimizer = keras.optimizers.AdamW(training.warm_start_learning_rate, weight_decay=1e-2)
     policy = GainPolicy(network, optimizer, WARM_TEMPERATURE, agent.value_coef, agent.max_grad_norm)
+    player = GreedyPlayer(network, dev_env)
     rng, rows = np.random.default_rng(options.seed), []
     size = min(256, len(data.gain))
     best, best_weights, since = -np.inf, network.get_weights(), 0
@@ -181,9 +257,10 @@ def warm_started(
             part = order[first : first + size]
             obs = {"candidates": data.candidates[part], "state": data.state[part]}
             figures.append(policy.fit_step(obs, data.allowed[part], data.gain[part]).numpy())
-        gain = float(greedy_actions(network, dev_env)[1].mean())
+        gain = float(player.play()[1].mean())
         loss = float(np.mean(figures, axis=0)[0])
         rows.append({"epoch": epoch + 1, "loss": loss, "dev_gain": gain})
+        watch(rows[-1])
         since += 1
         if gain > best:
             best, best_weights, since = gain, network.get_weights(), 0

@@ -113,6 +113,15 @@ def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Colle
     )
 
 
+def read_queries(path: str | Path) -> dict[str, str]:
+    """Query id -> text, from a file of JSON lines with `_id` and `text`.
+
+    Raises:
+        ValueError: The file is missing, empty or malformed; the message names file and line.
+    """
+    return dict(_records(Path(path), "query", with_title=False))
+
+
 def available_splits(source: str | Path) -> list[str]:
     """Names of the splits that a source has judgements for; nothing in them is read."""
     if str(source) == BUILTIN:

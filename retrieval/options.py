@@ -7,6 +7,8 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from config import from_mapping, read_yaml
 from settings import check_fields, setting
 
@@ -65,7 +67,13 @@ class TrainingOptions:
         8, "evaluations on dev queries without improvement", unit="evaluations", at_least=1
     )
     only_improvable: bool = setting(
-        True, "leave out training queries that no single candidate improves"
+        True, "PPO leaves out training queries that no single candidate improves"
+    )
+    max_pool_documents: int = setting(
+        2_048,
+        "training leaves out queries of which more documents matter: every copy would be as large",
+        unit="documents",
+        at_least=64,
     )
 
     def __post_init__(self) -> None:
@@ -133,3 +141,14 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
 def read_options(path: str | Path) -> ReformulationOptions:
     """Options from a YAML file."""
     return options_from(read_yaml(path))
+
+
+def write_options(path: str | Path, options: ReformulationOptions) -> None:
+    """Every option as YAML that `read_options` reads."""
+    values = dataclasses.asdict(options)
+    for section in SECTIONS:
+        values[section] = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in values[section].items()
+        }
+    Path(path).write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")

@@ -131,18 +131,16 @@ def make_table(queries: Sequence[Query], index: ScoredIndex, settings: Settings)
             raise ValueError(f"query {query.number} has no candidates: leave it out of the table.")
     pools = [make_pool(query, index, settings) for query in queries]
     blocks = np.array([len(pool.base) for pool in pools], np.int32)
-    base_row = np.concatenate([[0], np.cumsum(blocks)[:-1]]).astype(np.int32)
     column_rows = [pool.columns.shape[0] * pool.columns.shape[1] for pool in pools]
-    column_row = 1 + np.concatenate([[0], np.cumsum(column_rows)[:-1]])
     columns = [pool.columns.reshape(-1, BLOCK) for pool in pools]
     most, wide = max(len(pool.relevant) for pool in pools), settings.max_candidates
     return QueryTable(
         settings=settings,
         number=np.array([query.number for query in queries], np.int32),
         blocks=blocks,
-        base_row=base_row,
+        base_row=starts_of(blocks, 0),
         base=np.concatenate([pool.base for pool in pools]),
-        column_row=column_row.astype(np.int32),
+        column_row=starts_of(column_rows, 1),
         columns=np.concatenate([np.zeros((1, BLOCK), np.float32), *columns]),
         relevant=padded([pool.relevant for pool in pools], max(most, 1), -1).astype(np.int32),
         relevant_count=np.array([len(query.relevant) for query in queries], np.int32),
@@ -154,6 +152,39 @@ def make_table(queries: Sequence[Query], index: ScoredIndex, settings: Settings)
         ),
         query_similarity=padded([q.query_similarity for q in queries], wide, 0.0),
     )
+
+
+def select(table: QueryTable, rows: Sequence[int] | np.ndarray) -> QueryTable:
+    """The table of some of its queries, in the order of `rows`.
+
+    Raises:
+        ValueError: There are no rows.
+    """
+    rows = np.asarray(rows, np.int64)
+    if not len(rows):
+        raise ValueError("no query of the table is selected, expected at least one.")
+    blocks = table.blocks[rows]
+    lengths = blocks * table.allowed[rows].sum(axis=1, dtype=np.int32)
+    base = [table.base[at : at + n] for at, n in zip(table.base_row[rows], blocks, strict=True)]
+    columns = [
+        table.columns[at : at + n] for at, n in zip(table.column_row[rows], lengths, strict=True)
+    ]
+    starts = {"base_row": starts_of(blocks, 0), "column_row": starts_of(lengths, 1)}
+    ragged = {
+        "base": np.concatenate(base),
+        "columns": np.concatenate([table.columns[:1], *columns]),
+    }
+    per_query = {
+        name: part[rows]
+        for name, part in table._asdict().items()
+        if name not in ("settings", *starts, *ragged)
+    }
+    return QueryTable(settings=table.settings, **per_query, **starts, **ragged)
+
+
+def starts_of(lengths: Sequence[int] | np.ndarray, first: int) -> np.ndarray:
+    """[n] int32 where each of several parts begins that lie one after another, from `first` on."""
+    return (first + np.concatenate([[0], np.cumsum(lengths)[:-1]])).astype(np.int32)
 
 
 class Pool(NamedTuple):

@@ -13,10 +13,16 @@ MODULES = {
     "doctor",
     "gpu_optimize",
     "reformulation",
+    "reformulation_report",
+    "reformulation_training",
+    "reformulator",
     "settings",
+    "train_optimized",
     "trainer",
     "tuned",
 }
+COMMANDS = {"cli", "train_optimized"}
+REFORMULATION = {"reformulation", "reformulation_report", "reformulation_training", "reformulator"}
 MAY_IMPORT = {
     "config": {"settings"},
     "settings": set(),
@@ -30,9 +36,13 @@ MAY_IMPORT = {
     "agent": {"policy", "model", "environment.spec", "config"},
     "callback": {"config"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
-    "trainer": ROOMS - {"benchmarks", "retrieval"} | MODULES - {"cli", "reformulation"},
-    "reformulation": ROOMS - {"benchmarks"} | MODULES - {"cli", "reformulation"},
+    "trainer": ROOMS - {"benchmarks", "retrieval"} | MODULES - COMMANDS - REFORMULATION,
+    "reformulation": ROOMS - {"benchmarks"} | MODULES - COMMANDS - REFORMULATION,
+    "reformulator": ROOMS - {"benchmarks"} | MODULES - COMMANDS - REFORMULATION | {"reformulation"},
+    "reformulation_report": {"reformulator", "retrieval"},
+    "reformulation_training": ROOMS - {"benchmarks"} | MODULES - COMMANDS,
     "cli": ROOMS | MODULES,
+    "train_optimized": ROOMS | MODULES,
     "benchmarks": ROOMS | MODULES,
 }
 

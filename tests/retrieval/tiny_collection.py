@@ -1,0 +1,38 @@
+"""A collection made by rule, on which one kind of candidate helps."""
+
+import json
+
+import numpy as np
+
+SPLITS = {"train": range(8), "dev": range(8, 11), "test": range(11, 14)}
+
+
+def write_collection(folder, seed=0):
+    """Topic k: its documents say `keyK`; the relevant ones say `synK` too, but rank behind.
+
+    Each topic has three queries, each split one more without a token.
+    """
+    rng = np.random.default_rng(seed)
+    noise = [f"noise{n}" for n in range(40)]
+    docs, queries, qrels = [], [], {split: [] for split in SPLITS}
+    for split, topics in SPLITS.items():
+        for k in topics:
+            for n in range(3):
+                words = rng.choice(noise, 8).tolist()
+                docs.append((f"good{k}.{n}", f"key{k} syn{k} syn{k} syn{k} {' '.join(words)}"))
+            for n in range(5):
+                words = rng.choice(noise, 2 + n).tolist()
+                docs.append((f"bad{k}.{n}", f"key{k} key{k} {' '.join(words)}"))
+            for n in range(3):
+                queries.append((f"q{k}.{n}", f"key{k} {noise[n]}"))
+                qrels[split] += [(f"q{k}.{n}", f"good{k}.{m}") for m in range(n + 1)]
+        queries.append((f"empty-{split}", "the of and"))
+        qrels[split].append((f"empty-{split}", docs[0][0]))
+    (folder / "qrels").mkdir(parents=True)
+    for name, rows in (("corpus", docs), ("queries", queries)):
+        lines = [json.dumps({"_id": key, "text": text}) for key, text in rows]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    for split, pairs in qrels.items():
+        lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{doc}\t1" for q, doc in pairs)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    return folder

@@ -1,0 +1,110 @@
+"""Train an agent that improves search queries by adding terms: `python train_optimized.py`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cli import BadInput, OneLineParser, complaint, positive, prepare_machine
+from config import PPOConfig
+from retrieval.options import ReformulationOptions, read_options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit status: 0, 1, 2 for bad input, 130 for Ctrl-C."""
+    try:
+        return run(parsed(argv))
+    except KeyboardInterrupt as stop:
+        complaint(f"interrupted. {stop}")
+        return 130
+    except (BadInput, ValueError, ModuleNotFoundError) as error:
+        if os.environ.get("KYTOLLY_TRACEBACK"):
+            raise
+        return complaint(str(error))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All options of the command."""
+    parser = OneLineParser(
+        prog="train_optimized.py",
+        description=__doc__,
+        allow_abbrev=False,
+        epilog="Every other setting is in the YAML file: configs/ holds one for a GPU and one for "
+        "a CPU, with comments.",
+    )
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="YAML file with settings; default: those of the code")
+    add(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to train; auto: the first GPU, if there is one",
+    )
+    add("--epochs", type=positive, metavar="N", help="passes over the training queries")
+    add("--batch-size", type=positive, metavar="N", help="rows of a minibatch [env steps]")
+    add("--no-amp", action="store_true", help="no half precision, which only a GPU uses")
+    add("--test", action="store_true", help="judge the test queries once, after training")
+    add("--collection", metavar="DIR", help="folder in the BEIR layout, or builtin")
+    add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
+    add("--seed", type=int, metavar="N", help="seed of every random draw")
+    add("--json", action="store_true", help="last line of output is JSON")
+    return parser
+
+
+def parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; BadInput says what does not fit."""
+    return make_parser().parse_args(argv)
+
+
+def options_of(args: argparse.Namespace) -> ReformulationOptions:
+    """The file's settings, or the defaults, with what the flags say."""
+    options = read_options(args.config) if args.config else ReformulationOptions()
+    flags = {
+        "epochs": args.epochs,
+        "batch_size": args.batch_size,
+        "use_amp": False if args.no_amp else None,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    changed = {"training": dataclasses.replace(options.training, **given)}
+    for name in ("collection", "seed"):
+        if getattr(args, name) is not None:
+            changed[name] = getattr(args, name)
+    return dataclasses.replace(options, **changed)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train as the arguments say and print what came of it."""
+    options = options_of(args)
+    prepare_machine(PPOConfig(total_env_steps=1))
+    import tensorflow as tf
+
+    found = bool(tf.config.list_physical_devices("GPU"))
+    if args.device == "cuda" and not found:
+        raise BadInput(
+            "--device is cuda, and TensorFlow sees no GPU on this machine. Take --device cpu, or "
+            "run `kytolly doctor` to learn why there is none."
+        )
+    from reformulation_report import lines
+    from reformulation_training import train
+
+    summary = train(
+        options,
+        gpu=found and args.device != "cpu",
+        log_dir=Path(args.log_dir) if args.log_dir else None,
+        test=args.test,
+        say=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    if args.json:
+        print(json.dumps(summary))
+    else:
+        print("\n".join(lines(summary)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -126,7 +126,8 @@ def train(
         KeyboardInterrupt: It says where the run is saved, if it has begun.
     """
     began = time.perf_counter()
-    if test and "test" not in (known := available_splits(options.collection)):
+    known = available_splits(options.collection)  # also says that a folder does not exist
+    if test and "test" not in known:
         raise ValueError(
             f"{options.collection} has no judgements of a test split (there are: "
             f"{', '.join(known) or 'none'}): add qrels/test.tsv, or leave --test out."

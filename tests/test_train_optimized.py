@@ -1,0 +1,121 @@
+"""The command that trains the query-reformulation agent."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import yaml
+
+import train_optimized
+from retrieval.options import ReformulationOptions, read_options
+from tests.retrieval.tiny_collection import write_collection
+from tests.test_reformulation import SETTINGS
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("command")
+    write_collection(folder / "tiny")
+    settings = {**SETTINGS, "collection": str(folder / "tiny")}
+    (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
+    return folder
+
+
+def complaint(argv, capsys):
+    assert train_optimized.main([str(part) for part in argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.strip().splitlines()) == 1, captured
+    return captured.err
+
+
+def test_one_epoch_and_the_test_queries(folder, capsys):
+    flags = "--device cpu --epochs 1 --batch-size 20 --seed 3 --no-amp --test --log-dir".split()
+    argv = ["--config", str(folder / "settings.yaml"), *flags, str(folder / "run")]
+    assert train_optimized.main(argv) == 0
+    captured = capsys.readouterr()
+    assert "ndcg@10: BM25 0." in captured.out and "95% interval" in captured.out
+    assert "Embedding cache: " in captured.out and "warm start" in captured.out
+    assert "pre-computation: reading" in captured.err
+    options = read_options(folder / "run" / "reformulation.yaml")
+    assert (options.seed, options.training.epochs, options.training.batch_size) == (3, 1, 20)
+    result = json.loads((folder / "run" / "result.json").read_text())
+    assert result["test"]["queries"] == 10 and result["seed"] == 3
+    assert (folder / "run" / "test_reformulated.run").is_file()
+
+
+def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
+    import reformulation_training
+
+    def trained(options, gpu, log_dir, test, say):
+        say("progress")
+        return {"run_dir": str(log_dir), "epochs": options.training.epochs, "gpu": gpu}
+
+    monkeypatch.setattr(reformulation_training, "train", trained)
+    argv = ["--epochs", "1", "--json", "--device", "cpu", "--log-dir", str(folder / "json")]
+    assert train_optimized.main(argv) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result == {"run_dir": str(folder / "json"), "epochs": 1, "gpu": False}
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--epochs", "0"], "expected a whole number above 0"),
+        (["--device", "tpu"], "invalid choice: 'tpu'"),
+        (["--config", "missing.yaml"], "missing.yaml cannot be read"),
+        (["--collection", "missing"], "missing does not exist"),
+        (["--learning-rat", "1"], "unrecognized arguments"),
+        (["--seed", "-1"], "seed is -1, expected at least 0"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else value[0],
+)
+def test_bad_input_is_one_line_and_exit_status_2(flags, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert words in complaint(flags, capsys)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_gpu_that_is_not_there_is_said_at_once(folder, capsys, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
+    argv = ["--config", folder / "settings.yaml", "--device", "cuda"]
+    assert "TensorFlow sees no GPU" in complaint(argv, capsys)
+
+
+def test_a_run_that_exists_is_left_alone(folder, capsys, tmp_path):
+    (tmp_path / "result.json").write_text("precious")
+    argv = ["--config", folder / "settings.yaml", "--log-dir", tmp_path]
+    assert "exists and is not empty" in complaint(argv, capsys)
+    assert (tmp_path / "result.json").read_text() == "precious"
+
+
+def test_ctrl_c_says_where_the_run_is(folder, capsys, monkeypatch):
+    import reformulation_training
+
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt(reformulation_training.saved_where(folder))
+
+    monkeypatch.setattr(reformulation_training, "train", interrupted)
+    assert train_optimized.main(["--config", str(folder / "settings.yaml")]) == 130
+    assert "nothing is saved" in capsys.readouterr().err
+    (folder / "best.keras").touch()
+    assert train_optimized.main(["--config", str(folder / "settings.yaml")]) == 130
+    assert f"kytolly reformulate {folder}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["msa_optimized_cpu.yaml", "msa_optimized_gpu.yaml"])
+def test_the_configurations_hold_the_defaults(name):
+    options = read_options(ROOT / "configs" / name)
+    default = ReformulationOptions()
+    assert options.retrieval == default.retrieval and options.rl_agent == default.rl_agent
+    assert options.training.use_amp == ("gpu" in name)
+
+
+def test_help_needs_no_tensorflow():
+    program = "import sys, train_optimized; train_optimized.make_parser().format_help(); "
+    program += "sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0

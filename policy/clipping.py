@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+FEW = 1_024  # numbers that are summed as they are
+ROW = 64  # numbers of a row that a long vector is broken into
+
 
 def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
     """[] sum of squares.
@@ -13,8 +16,12 @@ def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
     """
     squares = tf.square(tensor)
     if len(tensor.shape) < 2:
-        return tf.reduce_sum(squares)
-    rows = tf.reshape(squares, [-1, tensor.shape[-1]])
+        size = tensor.shape.num_elements()
+        if size <= FEW:
+            return tf.reduce_sum(squares)
+        rows = tf.reshape(tf.pad(squares, [[0, -size % ROW]]), [-1, ROW])
+    else:
+        rows = tf.reshape(squares, [-1, tensor.shape[-1]])
     return tf.reduce_sum(tf.matmul(tf.ones([1, rows.shape[0]], rows.dtype), rows))
 
 

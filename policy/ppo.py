@@ -12,6 +12,7 @@ from policy import losses, targets
 from policy.batch import PPOBatch, Rollout
 from policy.clipping import clipped_by_global_norm
 from policy.distributions import Distribution
+from policy.flat_weights import FlatWeights, laid_end_to_end
 
 MASK = "action_mask"  # entry of a Dict observation that is no observation
 
@@ -50,7 +51,7 @@ class PPOPolicy(tf.Module):
         super().__init__(name="ppo")
         self.network, self.distribution, self.cfg = network, distribution, cfg
         self.optimizer = optimizer
-        self.optimizer.build(network.trainable_variables)  # else fit_step traces twice
+        self._weights = FlatWeights(network.trainable_variables, optimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.fit_step = tf.function(self.update, jit_compile=cfg.xla)
 
@@ -105,8 +106,8 @@ class PPOPolicy(tf.Module):
         following = tf.concat([values[1:], at_end[tf.newaxis]], axis=0)
         return tf.where(cut, at_cut, following)
 
-    def gradients(self, batch: PPOBatch) -> tuple[list, tf.Tensor]:
-        """Clipped gradients for every trainable weight, and the update's figures [F].
+    def gradient(self, batch: PPOBatch) -> tuple[tf.Tensor, tf.Tensor]:
+        """The clipped gradient [W] of all trainable weights end to end, and the figures [F].
 
         With `gradient_accumulation` K the rows are taken in K parts, one after the other, which
         needs the memory of one part and gives the gradients of all rows together.
@@ -115,16 +116,16 @@ class PPOPolicy(tf.Module):
         if cfg.normalize_advantage:
             batch = batch._replace(advantage=normalised(batch.advantage))
         if cfg.gradient_accumulation == 1:
-            grads, figures = self._part_gradients(batch)
+            gradient, figures = self._part_gradient(batch)
         else:
-            grads, figures = self._accumulated(batch, cfg.gradient_accumulation)
+            gradient, figures = self._accumulated(batch, cfg.gradient_accumulation)
         loss_scale = self.optimizer.scale_loss(1.0)
-        grads, norm = clipped_by_global_norm(grads, cfg.max_grad_norm * loss_scale)
-        return grads, tf.concat([figures, [norm / loss_scale]], axis=0)
+        (gradient,), norm = clipped_by_global_norm([gradient], cfg.max_grad_norm * loss_scale)
+        return gradient, tf.concat([figures, [norm / loss_scale]], axis=0)
 
-    def apply(self, grads: list) -> None:
-        """One optimiser step with these gradients."""
-        self.optimizer.apply(grads, self.network.trainable_variables)
+    def apply(self, gradient: tf.Tensor) -> None:
+        """One optimiser step with a [W] gradient."""
+        self._weights.step(gradient)
         self.updates.assign_add(1)
 
     def update(self, batch: PPOBatch) -> tf.Tensor:
@@ -132,11 +133,11 @@ class PPOPolicy(tf.Module):
 
         `fit_step` is this method compiled.
         """
-        grads, figures = self.gradients(batch)
-        self.apply(grads)
+        gradient, figures = self.gradient(batch)
+        self.apply(gradient)
         return figures
 
-    def _part_gradients(self, batch: PPOBatch) -> tuple[list, tf.Tensor]:
+    def _part_gradient(self, batch: PPOBatch) -> tuple[tf.Tensor, tf.Tensor]:
         cfg = self.cfg
         with tf.GradientTape() as tape:
             params, value = self.outputs(batch.obs)
@@ -152,23 +153,22 @@ class PPOPolicy(tf.Module):
         moved = tf.cast(tf.abs(ratio - 1.0) > cfg.clip_range, tf.float32)
         kl = losses.approximate_kl(log_ratio)
         figures = [loss, policy_loss, value_loss, entropy, kl, tf.reduce_mean(moved)]
-        return grads, tf.stack(figures)
+        return laid_end_to_end(grads), tf.stack(figures)
 
-    def _accumulated(self, batch: PPOBatch, parts: int) -> tuple[list, tf.Tensor]:
+    def _accumulated(self, batch: PPOBatch, parts: int) -> tuple[tf.Tensor, tf.Tensor]:
         def split(column):
             return tf.reshape(column, [parts, column.shape[0] // parts, *column.shape[1:]])
 
         columns = tf.nest.map_structure(split, batch)
 
         def part(index):
-            return self._part_gradients(
+            return self._part_gradient(
                 tf.nest.map_structure(lambda column: tf.gather(column, index), columns)
             )
 
-        weights = self.network.trainable_variables
-        zeros = [tf.zeros(weight.shape) for weight in weights]
+        zeros = tf.zeros([self._weights.size])
         begin = (tf.constant(0), zeros, tf.zeros([len(self.figure_names) - 1]))
-        _, grads, figures = tf.while_loop(
+        _, gradient, figures = tf.while_loop(
             lambda index, *_: index < parts,
             lambda index, *sums: (
                 index + 1,
@@ -176,7 +176,7 @@ class PPOPolicy(tf.Module):
             ),
             begin,
         )
-        return [grad / parts for grad in grads], figures / parts
+        return gradient / parts, figures / parts
 
 
 def network_outputs(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +12,7 @@ from environment.spec import ACTION_MASK, Discrete, EnvSpec
 from retrieval.metrics import metric, ranks_of
 from retrieval.query_table import BLOCK, NEVER, SHOWN_SCORES, QueryTable
 
-STATE_FIGURES = 5  # of `observe`, beside the query's own
+STATE_FIGURES = 5  # of `observation`, beside the query's own
 
 
 class QueryState(NamedTuple):
@@ -65,16 +66,7 @@ class QueryEnvironment(tf.Module):
         self.start_value = tf.Variable(self._start_values(table), trainable=False, name="start")
         _, count, features = table.candidate_features.shape
         self.candidates = count
-        figures = table.state_features.shape[1] + STATE_FIGURES
-        self.spec = EnvSpec(
-            name="query-reformulation",
-            obs={
-                "candidates": tf.TensorSpec([count, features + 1], tf.float32),
-                "state": tf.TensorSpec([figures], tf.float32),
-                ACTION_MASK: tf.TensorSpec([count + 1], tf.bool),
-            },
-            action=Discrete(count + 1),
-        )
+        self.spec = query_spec(count, features, table.state_features.shape[1])
 
     def _start_values(self, table: QueryTable) -> np.ndarray:
         """[Q] the metric of the queries as they were typed."""
@@ -114,26 +106,13 @@ class QueryEnvironment(tf.Module):
 
     def observe(self, state: QueryState) -> dict[str, tf.Tensor]:
         """What the agent sees; nothing in it comes from a judgement."""
-        norm = tf.sqrt(tf.maximum(state.squared_norm, 1e-6))[:, tf.newaxis]
-        cosine = (state.similarity / norm)[..., tf.newaxis]
-        own = tf.gather(self.arrays["candidate_features"], state.query)
-        stop = tf.ones([state.query.shape[0], 1], tf.bool)
-        return {
-            "candidates": tf.concat([own, cosine], axis=-1),
-            "state": tf.concat(
-                [tf.gather(self.arrays["state_features"], state.query), self._figures(state)], -1
-            ),
-            ACTION_MASK: tf.concat([state.allowed, stop], axis=-1),
-        }
-
-    def _figures(self, state: QueryState) -> tf.Tensor:
-        """[E, STATE_FIGURES] of the search as it stands: step, best score, gaps below it."""
-        first, *others = best_scores(state.scores, SHOWN_SCORES)
-        top = tf.maximum(first, 1e-6)
-        gaps = [(top - tf.maximum(other, 0.0)) / top for other in others]
-        added = tf.cast(state.added, tf.float32) / self.settings.max_terms
-        left = tf.reduce_mean(tf.cast(state.allowed, tf.float32), axis=-1)
-        return tf.stack([added, tf.math.log1p(top), *gaps, left], axis=-1)
+        return observation(
+            tf.gather(self.arrays["candidate_features"], state.query),
+            tf.gather(self.arrays["state_features"], state.query),
+            state,
+            best_scores(state.scores, SHOWN_SCORES),
+            self.settings.max_terms,
+        )
 
     def step(
         self, state: QueryState, action: tf.Tensor, uniforms: tf.Tensor
@@ -154,14 +133,15 @@ class QueryEnvironment(tf.Module):
         weight = tf.where(adds, self.settings.weight, 0.0)
         with_term = tf.gather(self._similarity(state.query), term, batch_dims=1)
         own = tf.gather(state.similarity, term, batch_dims=1)
+        similarity, squared_norm = longer(state, weight, with_term, own)
         after = QueryState(
             query=state.query,
             added=added,
             allowed=allowed,
             scores=scores,
             value=value,
-            similarity=state.similarity + weight[:, tf.newaxis] * with_term,
-            squared_norm=state.squared_norm + 2.0 * weight * own + tf.square(weight),
+            similarity=similarity,
+            squared_norm=squared_norm,
         )
         over = ~adds | (added >= self.settings.max_terms) | ~tf.reduce_any(allowed, axis=-1)
         return after, value - state.value, over
@@ -179,6 +159,84 @@ class QueryEnvironment(tf.Module):
 
     def _flat(self, rows: tf.Tensor) -> tf.Tensor:
         return tf.reshape(rows, [rows.shape[0], self.pool_blocks * BLOCK])
+
+
+class Episode(Protocol):
+    """What `observation` reads of a state, as in `QueryState`; tensors or NumPy arrays."""
+
+    @property
+    def added(self) -> Any:
+        """[E] int32 terms added so far."""
+        ...
+
+    @property
+    def allowed(self) -> Any:
+        """[E, N] bool candidates that may still be added."""
+        ...
+
+    @property
+    def similarity(self) -> Any:
+        """[E, N] of the candidates with the sum of query and added terms, times its norm."""
+        ...
+
+    @property
+    def squared_norm(self) -> Any:
+        """[E] of that sum."""
+        ...
+
+
+def query_spec(candidates: int, features: int, figures: int) -> EnvSpec:
+    """The environment's spec, from the sizes of a table's features."""
+    return EnvSpec(
+        name="query-reformulation",
+        obs={
+            "candidates": tf.TensorSpec([candidates, features + 1], tf.float32),
+            "state": tf.TensorSpec([figures + STATE_FIGURES], tf.float32),
+            ACTION_MASK: tf.TensorSpec([candidates + 1], tf.bool),
+        },
+        action=Discrete(candidates + 1),
+    )
+
+
+def observation(
+    candidate_features: Any, state_features: Any, state: Episode, best: Sequence, max_terms: int
+) -> dict[str, tf.Tensor]:
+    """What the agent sees; nothing in it comes from a judgement.
+
+    Args:
+        candidate_features: [E, N, F] of the queries' candidates.
+        state_features: [E, G] of the queries.
+        state: How far the episodes are.
+        best: The highest scores [E] of the search as it stands, best first.
+        max_terms: Most terms that an episode adds.
+    """
+    norm = tf.sqrt(tf.maximum(state.squared_norm, 1e-6))[:, tf.newaxis]
+    cosine = (state.similarity / norm)[..., tf.newaxis]
+    first, *others = best
+    top = tf.maximum(first, 1e-6)
+    gaps = [(top - tf.maximum(other, 0.0)) / top for other in others]
+    added = tf.cast(state.added, tf.float32) / max_terms
+    left = tf.reduce_mean(tf.cast(state.allowed, tf.float32), axis=-1)
+    figures = tf.stack([added, tf.math.log1p(top), *gaps, left], axis=-1)
+    stop = tf.ones([state.allowed.shape[0], 1], tf.bool)
+    return {
+        "candidates": tf.concat([candidate_features, cosine], axis=-1),
+        "state": tf.concat([state_features, figures], axis=-1),
+        ACTION_MASK: tf.concat([state.allowed, stop], axis=-1),
+    }
+
+
+def longer(state: Episode, weight: Any, with_term: Any, own: Any) -> tuple[Any, Any]:
+    """`similarity` and `squared_norm` after a term is added at a `weight` [E].
+
+    Args:
+        state: Before.
+        weight: [E], 0 where no term is added.
+        with_term: [E, N] cosines of the candidates with the term.
+        own: [E] `state.similarity` of the term itself.
+    """
+    similarity = state.similarity + weight[:, np.newaxis] * with_term
+    return similarity, state.squared_norm + 2.0 * weight * own + weight * weight
 
 
 def best_scores(scores: tf.Tensor, count: int) -> list[tf.Tensor]:

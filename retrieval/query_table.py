@@ -124,34 +124,47 @@ def make_table(queries: Sequence[Query], index: ScoredIndex, settings: Settings)
     Raises:
         ValueError: There is no query, or one without candidates.
     """
-    if not queries:
-        raise ValueError("there are no queries to make a table of, expected at least one.")
-    for query in queries:
-        if not query.candidates:
-            raise ValueError(f"query {query.number} has no candidates: leave it out of the table.")
+    own = query_arrays(queries, settings)
     pools = [make_pool(query, index, settings) for query in queries]
     blocks = np.array([len(pool.base) for pool in pools], np.int32)
     column_rows = [pool.columns.shape[0] * pool.columns.shape[1] for pool in pools]
     columns = [pool.columns.reshape(-1, BLOCK) for pool in pools]
-    most, wide = max(len(pool.relevant) for pool in pools), settings.max_candidates
+    most = max(len(pool.relevant) for pool in pools)
     return QueryTable(
         settings=settings,
-        number=np.array([query.number for query in queries], np.int32),
         blocks=blocks,
         base_row=starts_of(blocks, 0),
         base=np.concatenate([pool.base for pool in pools]),
         column_row=starts_of(column_rows, 1),
         columns=np.concatenate([np.zeros((1, BLOCK), np.float32), *columns]),
         relevant=padded([pool.relevant for pool in pools], max(most, 1), -1).astype(np.int32),
-        relevant_count=np.array([len(query.relevant) for query in queries], np.int32),
-        allowed=padded([np.ones(len(q.candidates), bool) for q in queries], wide, False),
-        candidate_features=padded([q.candidate_features for q in queries], wide, 0.0),
-        state_features=np.stack([q.state_features for q in queries]).astype(np.float32),
-        similarity=np.stack(
+        **own,
+    )
+
+
+def query_arrays(queries: Sequence[Query], settings: Settings) -> dict[str, np.ndarray]:
+    """What an episode needs of its query and no search gives, by the names in `QueryTable`.
+
+    Raises:
+        ValueError: There is no query, or one without candidates.
+    """
+    if not queries:
+        raise ValueError("there are no queries to make a table of, expected at least one.")
+    for query in queries:
+        if not query.candidates:
+            raise ValueError(f"query {query.number} has no candidates: leave it out of the table.")
+    wide = settings.max_candidates
+    return {
+        "number": np.array([query.number for query in queries], np.int32),
+        "relevant_count": np.array([len(query.relevant) for query in queries], np.int32),
+        "allowed": padded([np.ones(len(q.candidates), bool) for q in queries], wide, False),
+        "candidate_features": padded([q.candidate_features for q in queries], wide, 0.0),
+        "state_features": np.stack([q.state_features for q in queries]).astype(np.float32),
+        "similarity": np.stack(
             [padded(list(_square(q.similarity, wide)), wide, 0.0) for q in queries]
         ),
-        query_similarity=padded([q.query_similarity for q in queries], wide, 0.0),
-    )
+        "query_similarity": padded([q.query_similarity for q in queries], wide, 0.0),
+    }
 
 
 def select(table: QueryTable, rows: Sequence[int] | np.ndarray) -> QueryTable:

@@ -112,6 +112,7 @@ def make_parser(algorithm: str | None = None) -> argparse.ArgumentParser:
     benchmark.add_argument("--env", help="one environment of the tables that train several")
     benchmark.add_argument("--seeds", type=positive, default=None, help="seeds of those tables")
     benchmark.add_argument("--figure", metavar="FILE", help="picture of the learning curves")
+    benchmark.add_argument("--collection", metavar="DIR", help="what reformulation searches")
     benchmark.add_argument("--quick", action="store_true", help="small sizes, to see it work")
     benchmark.set_defaults(run=run_benchmark)
     check = commands.add_parser(
@@ -308,6 +309,7 @@ def run_benchmark(args: argparse.Namespace) -> int:
         env=args.env,
         seeds=args.seeds,
         figure=args.figure,
+        collection=args.collection,
         quick=args.quick,
     )
 

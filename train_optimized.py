@@ -52,8 +52,28 @@ def make_parser() -> argparse.ArgumentParser:
     add("--collection", metavar="DIR", help="folder in the BEIR layout, or builtin")
     add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=int, metavar="N", help="seed of every random draw")
+    add(
+        "--baseline-flow",
+        type=seconds,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="instead of training, compare this flow with one query at a time, each for so long "
+        "[default 60]",
+    )
     add("--json", action="store_true", help="last line of output is JSON")
     return parser
+
+
+def seconds(text: str) -> float:
+    """A time above 0."""
+    try:
+        given = float(text)
+    except ValueError:
+        given = 0.0
+    if not 0.0 < given < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} was found, expected seconds above 0")
+    return given
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
@@ -89,21 +109,25 @@ def run(args: argparse.Namespace) -> int:
             "--device is cuda, and TensorFlow sees no GPU on this machine. Take --device cpu, or "
             "run `kytolly doctor` to learn why there is none."
         )
+    gpu = found and args.device != "cpu"
+    if args.baseline_flow:
+        from benchmarks.reformulation import flows_compared, gain_lines
+
+        summary = flows_compared(options, args.baseline_flow, "/GPU:0" if gpu else "/CPU:0", say)
+        print(json.dumps(summary) if args.json else "\n".join(gain_lines(summary)))
+        return 0
     from reformulation_report import lines
     from reformulation_training import train
 
-    summary = train(
-        options,
-        gpu=found and args.device != "cpu",
-        log_dir=Path(args.log_dir) if args.log_dir else None,
-        test=args.test,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
-    )
-    if args.json:
-        print(json.dumps(summary))
-    else:
-        print("\n".join(lines(summary)))
+    log_dir = Path(args.log_dir) if args.log_dir else None
+    summary = train(options, gpu=gpu, log_dir=log_dir, test=args.test, say=say)
+    print(json.dumps(summary) if args.json else "\n".join(lines(summary)))
     return 0
+
+
+def say(line: str) -> None:
+    """A line of the progress display."""
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 Batch 1 through the network, candidates mined in every episode, texts embedded anew at every step, a
 BM25 search by `rank_bm25` and a sort for every reward, the buffer on the CPU, an update every 128
-episodes. The network, the episodes and the rewards are those of `retrieval.query_env`.
+episodes. Observations and rewards are those of `retrieval.query_env` (a test plays the same actions
+in both), and the network is the same.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,17 +18,29 @@ import keras
 import tensorflow as tf
 
 from config import PPOConfig
-from policy.distributions import Categorical
+from policy.distributions import MASKED_LOGIT, Categorical
 from policy.losses import clipped_surrogate, value_loss
 from policy.ppo import normalised
-from retrieval.candidates import mine_text
+from retrieval.candidates import mine
 from retrieval.embedding import EmbeddingCache
 from retrieval.metrics import metric
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import Query, make_table
+from retrieval.query_table import SHOWN_SCORES, Query
 
 EPISODES_PER_UPDATE = 128
 MINIBATCH = 64
+
+
+class Row(NamedTuple):
+    """One env step in the buffer, as NumPy arrays: what was seen, done and got."""
+
+    candidates: np.ndarray
+    state: np.ndarray
+    mask: np.ndarray
+    action: int
+    log_prob: float
+    value: float
+    reward: float
+    over: bool
 
 
 class OneQueryFlow:
@@ -38,98 +51,161 @@ class OneQueryFlow:
         queries: Training queries with their judgements.
         network: Keras model ({candidates, state}) -> (logits [B, N + 1], value [B]).
         cfg: PPO's settings.
+
+    Attributes:
+        episodes: Played so far.
+        embedded, searches, terms: As `benchmarks.reformulation` counts embedding calls, search
+            calls and scored terms.
     """
 
     def __init__(self, side: SearchSide, queries: list[Query], network: Any, cfg: PPOConfig):
         from rank_bm25 import BM25Okapi
 
         self.side, self.queries, self.network, self.cfg = side, queries, network, cfg
+        self.encoder = side.cache.encoder
         wanted = side.options.retrieval
         tokens = [side.index.tokenizer(text) for text in side.collection.texts]
         self.engine = BM25Okapi(tokens, k1=wanted.k1, b=wanted.b)
         self.optimizer = keras.optimizers.Adam(cfg.learning_rate, epsilon=cfg.adam_epsilon)
+        self.optimizer.build(network.trainable_variables)
         self.rng = np.random.default_rng(cfg.seed)
-        self.searches = self.embedded = self.episodes = 0
-        self._rows: list[tuple] = []
+        self.episodes = self.embedded = self.searches = self.terms = 0
+        self._rows: list[Row] = []
+        # Traced once for any number of rows; no XLA, which would compile for every number.
+        self._forward = tf.function(lambda obs: self.network(obs), reduce_retracing=True)
+        self._fit = tf.function(self._fitted, reduce_retracing=True)
 
-    def run(self, seconds: float) -> float:
-        """Train for about so long; returns episodes per second, updates included."""
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Embedding calls, search calls and scored terms so far."""
+        return self.embedded, self.searches, self.terms
+
+    def ready(self) -> None:
+        """Play and learn a little, so that every function is traced."""
+        self.run(0.0)
+
+    def run(self, seconds: float) -> int:
+        """Train for at least so long, and learn from what is left; returns the episodes played."""
         began, before = time.perf_counter(), self.episodes
-        while time.perf_counter() - began < seconds:
+        while self.episodes == before or time.perf_counter() - began < seconds:
             self.episode(self.queries[self.rng.integers(len(self.queries))])
-            if self.episodes % EPISODES_PER_UPDATE == 0:
+            if (self.episodes - before) % EPISODES_PER_UPDATE == 0:
                 self.update()
-        return (self.episodes - before) / (time.perf_counter() - began)
+        self.update()
+        return self.episodes - before
 
-    def episode(self, query: Query) -> float:
-        """One query from its first step to its last; returns the gain."""
-        text = self.side.collection.queries[query.number]
+    def episode(self, typed: Query) -> float:
+        """One query from its first step to its last; returns the gain of the metric."""
+        episode, texts = self.side.episode, self.side.collection.queries
+        query = self._mined(typed)
         weights, added, gain = dict(query.weights), [], 0.0
-        value, (env, words) = self.judged(weights, query), self._mined(text, query)
-        state = env.begin(tf.constant([0]))
-        for _ in range(self.side.episode.max_terms):
-            self.side.cache.encoder.encode(words)
-            self.embedded += len(words)
-            obs = env.observe(state)
-            mask = obs.pop("action_mask").numpy()[0]
-            logits, estimate = self.network(obs)
-            chances = np.exp(np.where(mask, logits.numpy()[0], -1e9) - logits.numpy()[0].max())
-            action = int(self.rng.choice(len(chances), p=chances / chances.sum()))
-            log_prob = float(np.log(chances[action] / chances.sum()))
-            reward = 0.0
-            if action < env.candidates:
+        scores, value = self.judged(weights, query)
+        for _ in range(episode.max_terms):
+            vectors = self.encoder.encode([texts[query.number], *query.surfaces])
+            self.embedded += len(vectors)
+            candidates, state, mask = self.seen(query, vectors, added, scores)
+            action, log_prob, estimate = self.act(candidates, state, mask)
+            reward, over = 0.0, action >= episode.max_candidates
+            if not over:
                 added.append(action)
-                state, _, _ = env.step(state, tf.constant([action]), tf.zeros([1, 0]))
-                weights[query.candidates[action]] = self.side.episode.weight
-                now = self.judged(weights, query)
+                weights[query.candidates[action]] = episode.weight
+                scores, now = self.judged(weights, query)
                 reward, value = now - value, now
-            seen = {name: part.numpy()[0] for name, part in obs.items()}
-            row = (seen, mask, action, log_prob, reward, float(estimate.numpy()[0]))
-            over = action >= env.candidates or len(added) == self.side.episode.max_terms
-            self._rows.append((*row, over))
+                over = len(added) == min(episode.max_terms, len(query.candidates))
+            row = Row(candidates, state, mask, action, log_prob, estimate, reward, over)
+            self._rows.append(row)
             gain += reward
             if over:
                 break
         self.episodes += 1
         return gain
 
-    def judged(self, weights: dict[str, float], query: Query) -> float:
-        """The metric of a weighted query: a search, a sort, and the places of what is relevant."""
+    def seen(
+        self, query: Query, vectors: np.ndarray, added: list[int], scores: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Candidates [N, F], state [G] and mask [N + 1]: what `QueryEnvironment.observe` shows.
+
+        Args:
+            query: Freshly mined.
+            vectors: [1 + n, d] of the query and its candidates.
+            added: Candidates added so far.
+            scores: [documents] with them.
+        """
+        episode, count = self.side.episode, len(query.candidates)
+        current = vectors[0] + episode.weight * vectors[1:][added].sum(axis=0)
+        cosine = vectors[1:] @ current / max(float(np.linalg.norm(current)), 1e-3)
+        candidates = np.zeros(
+            (episode.max_candidates, query.candidate_features.shape[1] + 1), np.float32
+        )
+        candidates[:count, :-1], candidates[:count, -1] = query.candidate_features, cosine
+        mask = np.arange(episode.max_candidates + 1) < count
+        mask[added], mask[-1] = False, True
+        first, *others = np.sort(np.partition(scores, -SHOWN_SCORES)[-SHOWN_SCORES:])[::-1]
+        top = max(first, 1e-6)
+        gaps = [(top - max(other, 0.0)) / top for other in others]
+        left = (mask.sum() - 1) / episode.max_candidates
+        figures = [len(added) / episode.max_terms, np.log1p(top), *gaps, left]
+        return candidates, np.array([*query.state_features, *figures], np.float32), mask
+
+    def act(
+        self, candidates: np.ndarray, state: np.ndarray, mask: np.ndarray
+    ) -> tuple[int, float, float]:
+        """An action drawn from the policy, its log-probability, and the state's value."""
+        obs = {"candidates": candidates[np.newaxis], "state": state[np.newaxis]}
+        logits, value = self._forward({name: tf.constant(part) for name, part in obs.items()})
+        logits = np.where(mask, logits.numpy()[0].astype(np.float64), MASKED_LOGIT)
+        chances = np.exp(logits - logits.max())
+        chances /= chances.sum()
+        action = int(self.rng.choice(len(chances), p=chances))
+        return action, float(np.log(chances[action])), float(value.numpy()[0])
+
+    def judged(self, weights: dict[str, float], query: Query) -> tuple[np.ndarray, float]:
+        """[documents] scores of a weighted query, and the metric: a search and a sort."""
         self.searches += 1
+        self.terms += len(weights)
         scores = np.zeros(len(self.side.collection.texts))
         for term, weight in weights.items():
             scores += weight * self.engine.get_scores([term])
+        if query.excluded >= 0:
+            scores[query.excluded] = -np.inf
         order = np.argsort(-scores, kind="stable")
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
-        ranks = tf.constant(place[query.relevant][np.newaxis])
-        counts = tf.constant([len(query.relevant)])
-        return float(metric(self.side.episode.metric, ranks, counts).numpy()[0])
+        ranks, counts = tf.constant(place[query.relevant][np.newaxis]), [len(query.relevant)]
+        return scores, float(
+            metric(self.side.episode.metric, ranks, tf.constant(counts)).numpy()[0]
+        )
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""
-        seen, mask, action, log_prob, reward, value, over = zip(*self._rows, strict=True)
-        advantage = self._advantages(np.array(reward), np.array(value), np.array(over))
-        target, kind = advantage + np.array(value), Categorical(len(mask[0]))
+        if not self._rows:
+            return
+        columns = [np.array(column) for column in zip(*self._rows, strict=True)]
+        candidates, state, mask, action, log_prob, value, reward, over = columns
+        advantage = self._advantages(reward, value, over)
+        columns = [
+            *(candidates, state, mask, action.astype(np.int32), log_prob.astype(np.float32)),
+            *(advantage.astype(np.float32), (advantage + value).astype(np.float32)),
+        ]
         for _ in range(self.cfg.epochs):
             order = self.rng.permutation(len(action))
             for first in range(0, len(order), MINIBATCH):
                 part = order[first : first + MINIBATCH]
-                obs = {n: tf.constant(np.stack([seen[i][n] for i in part])) for n in seen[0]}
-                adv = normalised(tf.constant(advantage[part], tf.float32))
-                wanted = tf.constant(target[part], tf.float32)
-                with tf.GradientTape() as tape:
-                    logits, estimate = self.network(obs)
-                    logits = kind.masked(logits, tf.constant(np.stack([mask[i] for i in part])))
-                    chosen = tf.constant([action[i] for i in part])
-                    old = tf.constant([log_prob[i] for i in part])
-                    ratio = tf.exp(kind.log_prob(logits, chosen) - old)
-                    loss = clipped_surrogate(ratio, adv, self.cfg.clip_range)
-                    loss += self.cfg.value_coef * value_loss(estimate, wanted, wanted, None)
-                    loss -= self.cfg.entropy_coef * tf.reduce_mean(kind.entropy(logits))
-                weights = self.network.trainable_variables
-                self.optimizer.apply(tape.gradient(loss, weights), weights)
+                self._fit(*(tf.constant(column[part]) for column in columns))
         self._rows = []
+
+    def _fitted(self, candidates, state, mask, action, log_prob, advantage, target) -> None:
+        kind = Categorical(self.side.episode.max_candidates + 1)
+        with tf.GradientTape() as tape:
+            logits, value = self.network({"candidates": candidates, "state": state})
+            logits = kind.masked(logits, mask)
+            ratio = tf.exp(kind.log_prob(logits, action) - log_prob)
+            loss = clipped_surrogate(ratio, normalised(advantage), self.cfg.clip_range)
+            loss += self.cfg.value_coef * value_loss(value, target, target, None)
+            loss -= self.cfg.entropy_coef * tf.reduce_mean(kind.entropy(logits))
+        weights = self.network.trainable_variables
+        grads, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), self.cfg.max_grad_norm)
+        self.optimizer.apply(grads, weights)
 
     def _advantages(self, reward: np.ndarray, value: np.ndarray, over: np.ndarray) -> np.ndarray:
         advantage, following, next_value = np.zeros_like(value), 0.0, 0.0
@@ -141,13 +217,11 @@ class OneQueryFlow:
             advantage[row], next_value = following, value[row]
         return advantage
 
-    def _mined(self, text: str, query: Query) -> tuple[QueryEnvironment, list[str]]:
-        """The query's candidates and features from scratch, and the texts that a step embeds."""
-        cache = EmbeddingCache(self.side.cache.encoder, 10_000)
-        fresh = mine_text(
-            text, self.side.collection.texts, self.side.index, cache, self.side.mining
-        )
+    def _mined(self, typed: Query) -> Query:
+        """The query's candidates and features from scratch, with its judgements."""
+        side, cache = self.side, EmbeddingCache(self.encoder, 10_000)
+        (fresh,) = mine(side.collection, [typed.number], side.index, cache, side.mining, workers=1)
         self.embedded += cache.misses
-        judged = fresh._replace(relevant=query.relevant)
-        table = make_table([judged], self.side.index, self.side.episode)
-        return QueryEnvironment(table, in_order=True), [text, *fresh.surfaces]
+        self.searches += 1
+        self.terms += len(fresh.weights)
+        return fresh._replace(relevant=typed.relevant)

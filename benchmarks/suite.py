@@ -53,6 +53,7 @@ LONG = {
     "ppo-learning": ("learning", "ppo_learning_table"),
     "ppo-lunar-lander": ("learning", "ppo_lunar_lander_table"),
     "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
+    "reformulation": ("reformulation", "reformulation"),
 }
 TABLES = {**SHORT, **LONG}
 
@@ -66,6 +67,7 @@ class Options:
         env: One environment instead of all, where a table has several.
         seeds: Seeds of each environment, where a table trains; None takes the table's own number.
         figure: Where to save the learning curves, where a table has some.
+        collection: Folder of a collection in the BEIR layout, where a table searches one.
         quick: A trial run of the table itself: its figures mean nothing.
     """
 
@@ -73,6 +75,7 @@ class Options:
     env: str | None = None
     seeds: int | None = None
     figure: str | None = None
+    collection: str | None = None
     quick: bool = False
 
     def count(self, usual: int) -> str:
@@ -81,7 +84,7 @@ class Options:
 
     def as_flags(self) -> str:
         """The options as they are written on the command line."""
-        given = {name: getattr(self, name) for name in ("env", "seeds", "figure")}
+        given = {name: getattr(self, name) for name in ("env", "seeds", "figure", "collection")}
         flags = [f"--{name} {value}" for name, value in given.items() if value is not None]
         return " ".join([f"--repeats {self.repeats}", *flags, *(["--quick"] * self.quick)])
 
@@ -312,6 +315,7 @@ def run(
     env: str | None = None,
     seeds: int | None = None,
     figure: str | None = None,
+    collection: str | None = None,
     quick: bool = False,
 ) -> int:
     """Measure and print one table, or without a name all that take minutes rather than hours.
@@ -332,7 +336,9 @@ def run(
         raise ValueError(
             f"{name!r} is no table of `kytolly benchmark`; there are {', '.join(known)}.{hint}"
         )
-    options = Options(repeats=repeats, env=env, seeds=seeds, figure=figure, quick=quick)
+    options = Options(
+        repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick
+    )
     output, about, found = sys.stderr if as_json else sys.stdout, machine(), {}
     for key in [name] if name else SHORT:
         module, function = TABLES[key]

@@ -62,6 +62,18 @@ def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
     assert result == {"run_dir": str(folder / "json"), "epochs": 1, "gpu": False}
 
 
+def test_the_baseline_flow_is_run_and_compared(folder, capsys):
+    argv = ["--config", str(folder / "settings.yaml"), "--device", "cpu", "--baseline-flow", "0.6"]
+    assert train_optimized.main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    ratio = float(lines[3].split()[1].rstrip("x,").replace(",", ""))
+    assert lines[3].startswith("  ratio ") and ratio > 1.0
+    assert train_optimized.main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    calls = found["calls"]["embedding calls"]
+    assert calls["compiled_run"] < calls["compiled_one_pass"] < calls["one_query"]
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
@@ -71,6 +83,7 @@ def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
         (["--collection", "missing"], "missing does not exist"),
         (["--learning-rat", "1"], "unrecognized arguments"),
         (["--seed", "-1"], "seed is -1, expected at least 0"),
+        (["--baseline-flow", "0"], "expected seconds above 0"),
     ],
     ids=lambda value: "" if isinstance(value, str) else value[0],
 )

@@ -1,0 +1,342 @@
+"""Query reformulation, compiled and one query at a time: episodes a second, and what they cost.
+
+Both flows train the same network on the same queries for the same rewards, updates included. What
+is counted, in both:
+
+- *Embedding call*: a text given to the encoder. The compiled flow embeds each text once, before
+  training, through the cache; the other one embeds what it mines from in every episode, and the
+  query with its candidates again at every step.
+- *Search call*: a scoring of the whole collection for a weighted query. The compiled flow makes two
+  for each query before training, one to mine candidates and one for the pool; the other one makes
+  one to mine, one for the query as it was typed, and one after every term that is added.
+- *Term scored*: a scoring of the whole collection for a single term, of which a search has one for
+  each term of its query. Here the compiled flow's columns count, too: one for each candidate of
+  each query, looked up in the index once, before training. They are no searches.
+
+Rewards of the compiled flow are additions of columns on the device, over the few documents that can
+matter to a query: neither searches nor scorings of the collection. What is made before training
+counts in full, spread over the episodes of a run.
+
+    python -m benchmarks.reformulation --flow compiled --collection builtin --seconds 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from benchmarks.competitors import Span, print_result
+from benchmarks.own_loop import configure_without_cache
+from benchmarks.suite import Options, Report, Side, Watch, compared
+from config import PPOConfig
+from retrieval.mining import NO_CANDIDATE
+from retrieval.options import ReformulationOptions
+
+if TYPE_CHECKING:
+    from reformulation import SearchSide
+    from retrieval.query_table import Query, QueryTable
+
+COMPILED, ONE_QUERY = "compiled", "one-query"
+TURNS = 3
+SECONDS = 10.0  # of a turn
+KINDS = ("embedding calls", "search calls", "terms scored")
+
+
+class Flow(Protocol):
+    """What is measured."""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Of KINDS so far."""
+        ...
+
+    def ready(self) -> None:
+        """Compile, and play a little."""
+        ...
+
+    def run(self, seconds: float) -> int:
+        """Train for at least so long; returns the episodes played."""
+        ...
+
+
+class Ground(NamedTuple):
+    """What both flows start from.
+
+    Attributes:
+        side: Collection, index and encoder.
+        queries: Those that train.
+        table: The same as arrays.
+        seconds: That making all this took.
+        counts: Of KINDS, for making it.
+    """
+
+    side: SearchSide
+    queries: list[Query]
+    table: QueryTable
+    seconds: float
+    counts: tuple[int, ...]
+
+
+def prepared(options: ReformulationOptions) -> Ground:
+    """Collection, index, candidates and tables of the training queries."""
+    import numpy as np
+
+    from reformulation import SearchSide
+    from retrieval.query_table import BLOCK, select
+
+    began = time.perf_counter()
+    side = SearchSide.prepared(options, ("train",))
+    found = side.queries("train")
+    queries = [query for query in found if any(d != query.excluded for d in query.relevant)]
+    if not queries:
+        raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
+    table = side.table(queries)
+    without = sum(skip.reason == NO_CANDIDATE for skip in side.skipped["train"])
+    searches = len(found) + without + len(queries)
+    terms = sum(len(query.weights) for query in [*found, *queries]) + int(table.allowed.sum())
+    kept = np.flatnonzero(table.blocks * BLOCK <= options.training.max_pool_documents)
+    if not len(kept):
+        raise ValueError("all training queries are too wide: raise max_pool_documents.")
+    seconds, counts = time.perf_counter() - began, (side.cache.misses, searches, terms)
+    return Ground(side, [queries[row] for row in kept], select(table, kept), seconds, counts)
+
+
+class CompiledFlow:
+    """The loop that `train_optimized.py` runs, without evaluation, logging and checkpoints.
+
+    Args:
+        ground: Queries and tables.
+        network: Learns.
+        cfg: PPO's settings.
+        device: Name of the device.
+    """
+
+    counts = (0, 0, 0)  # nothing is embedded or searched in the loop
+
+    def __init__(self, ground: Ground, network: Any, cfg: PPOConfig, device: str):
+        from agent.factory import make_agent
+        from loop.world import choose_world
+        from retrieval.query_env import QueryEnvironment
+
+        world = choose_world(cfg, QueryEnvironment(ground.table))
+        self.loop = world.loop(make_agent(cfg, world.spec, network), device)
+        self.rollout = cfg.num_envs * cfg.rollout_steps
+
+    def ready(self) -> None:
+        """Compile, and make one rollout with its updates."""
+        self.loop.run(0)
+        self.run(0.0)
+
+    def run(self, seconds: float) -> int:
+        """Train for at least so long; returns the episodes played."""
+        began, episodes = time.perf_counter(), 0
+        while True:
+            episodes += int(self.loop.run(self.rollout).episodes)
+            if time.perf_counter() - began >= seconds:
+                return episodes
+
+
+def make_flow(name: str, ground: Ground, device: str) -> Flow:
+    """A flow with a network of its own, of the same size and with the same first weights."""
+    import keras
+
+    from benchmarks.query_flow import OneQueryFlow
+    from reformulation import make_scorer, ppo_config
+
+    options = ground.side.options
+    keras.utils.set_random_seed(options.seed)
+    network = make_scorer(ground.table, options)
+    # No update is left out for the policies being too far apart: both do all of their work.
+    cfg = dataclasses.replace(ppo_config(options, len(ground.queries), 1), target_kl=None)
+    if name == COMPILED:
+        return CompiledFlow(ground, network, cfg, device)
+    return OneQueryFlow(ground.side, ground.queries, network, cfg)
+
+
+def measured(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
+    """One turn of a flow that is ready."""
+    before = list(flow.counts)
+    with Span() as span:
+        episodes = flow.run(seconds)
+    calls = [now - then for now, then in zip(flow.counts, before, strict=True)]
+    own, options = name == COMPILED, ground.side.options
+    return {
+        "name": name,
+        "collection": options.collection,
+        "documents": len(ground.side.collection.texts),
+        "queries": len(ground.queries),
+        "episodes": episodes,
+        "wall_seconds": span.wall_seconds,
+        "cpu_seconds": span.cpu_seconds,
+        "calls": dict(zip(KINDS, calls, strict=True)),
+        "prepared": dict(zip(KINDS, ground.counts if own else (0, 0, 0), strict=True)),
+        "preparation_seconds": ground.seconds if own else 0.0,
+        "run_episodes": options.training.epochs * len(ground.queries),
+    }
+
+
+def flows_compared(
+    options: ReformulationOptions,
+    seconds: float,
+    device: str,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """Both flows in this process, in turn.
+
+    Args:
+        options: Settings.
+        seconds: For each flow, over all turns.
+        device: Name of the device, such as "/GPU:0".
+        say: Gets the lines of the progress display.
+
+    Returns:
+        What `gain` returns.
+    """
+    import tensorflow as tf
+
+    with tf.device(device):
+        say("pre-computation and parallel preparation")
+        ground, flows, compiling = prepared(options), {}, {}
+        for name in (COMPILED, ONE_QUERY):
+            say(f"{name}: compiling")
+            began = time.perf_counter()
+            flows[name] = make_flow(name, ground, device)
+            flows[name].ready()
+            compiling[name] = time.perf_counter() - began
+        results: dict[str, list[dict[str, Any]]] = {name: [] for name in flows}
+        for turn in range(TURNS):
+            for name, flow in flows.items():
+                say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
+                row = measured(name, flow, ground, seconds / TURNS)
+                results[name].append({**row, "compile_seconds": compiling[name]})
+    return gain(results[COMPILED], results[ONE_QUERY])
+
+
+def gain(
+    compiled: Sequence[Mapping[str, Any]], one_query: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What the compiled flow saves, from the turns of both.
+
+    Returns:
+        Medians of episodes per second, their ratio without and with preparation, and for each of
+        KINDS the calls per 1,000 episodes in a run of one pass over the training queries and in a
+        run of as many as the settings say, with the share saved.
+    """
+    run = compiled[0]
+    speeds = [
+        sorted(r["episodes"] / r["wall_seconds"] for r in side) for side in (compiled, one_query)
+    ]
+    fast, slow = (statistics.median(side) for side in speeds)
+    wall = (
+        statistics.median(r["preparation_seconds"] for r in compiled) + run["run_episodes"] / fast
+    )
+    calls = {}
+    for kind in KINDS:
+        old = sum(r["calls"][kind] for r in one_query) / sum(r["episodes"] for r in one_query)
+        new = sum(r["calls"][kind] for r in compiled) / sum(r["episodes"] for r in compiled)
+        row: dict[str, float] = {"one_query": 1000 * old}
+        for name, episodes in (("run", run["run_episodes"]), ("one_pass", run["queries"])):
+            own = new + run["prepared"][kind] / episodes
+            row |= {f"compiled_{name}": 1000 * own, f"saved_{name}": 1 - own / old}
+        calls[kind] = row
+    return {
+        **{name: run[name] for name in ("collection", "documents", "queries", "run_episodes")},
+        "turns": len(compiled),
+        "compiled_episodes_per_second": {"median": fast, "all": speeds[0]},
+        "one_query_episodes_per_second": {"median": slow, "all": speeds[1]},
+        "ratio": fast / slow,
+        "ratio_with_preparation": run["run_episodes"] / wall / slow,
+        "preparation_seconds": statistics.median(r["preparation_seconds"] for r in compiled),
+        "compile_seconds": statistics.median(r["compile_seconds"] for r in compiled),
+        "calls": calls,
+    }
+
+
+def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What `gain` found for a reader."""
+    yield (
+        f"{found['collection']}: {found['documents']:,} documents, {found['queries']:,} training "
+        f"queries; median of {found['turns']} turns each, in turn (slowest, fastest)"
+    )
+    for side, title in (("one_query", "one query at a time"), ("compiled", "compiled")):
+        speed = found[f"{side}_episodes_per_second"]
+        low, high = min(speed["all"]), max(speed["all"])
+        yield f"  {title:<20} {speed['median']:>10,.1f} episodes/s ({low:,.1f}, {high:,.1f})"
+    yield (
+        f"  ratio {found['ratio']:,.0f}x, updates included; left out: compiling "
+        f"({found['compile_seconds']:.1f} s) and preparing ({found['preparation_seconds']:.1f} s) "
+        "the compiled flow, both once"
+    )
+    episodes = found["run_episodes"]
+    yield (
+        f"  ratio {found['ratio_with_preparation']:,.0f}x with its preparation, over a run of "
+        f"{episodes:,} episodes"
+    )
+    yield (
+        "Calls per 1,000 episodes, what is made before training spread over one pass of "
+        f"{found['queries']:,} episodes, or over a run of {episodes:,}:"
+    )
+    yield f"  {'':<18} {'one query':>12} {'one pass':>12} {'saved':>7} {'run':>12} {'saved':>7}"
+    for kind, row in found["calls"].items():
+        yield (
+            f"  {kind:<18} {row['one_query']:>12,.0f} {row['compiled_one_pass']:>12,.0f} "
+            f"{row['saved_one_pass']:>7.1%} {row['compiled_run']:>12,.0f} {row['saved_run']:>7.1%}"
+        )
+    yield (
+        "  Embedding call: a text given to the encoder. Search call: the whole collection scored "
+        "for a query. Term scored: for a single term, the columns of candidates included. Rewards "
+        "on the device are no searches: they add columns."
+    )
+
+
+# --- the table of `kytolly benchmark` ------------------------------------------------------
+
+
+def reformulation(options: Options, watch: Watch) -> Report:
+    """Both flows in processes of their own."""
+    given = ("--collection", options.collection or "builtin")
+    given += ("--seconds", "1" if options.quick else str(SECONDS))
+    needs = ("rank_bm25", "snowballstemmer")
+    sides = [
+        Side(title, "benchmarks.reformulation", ("--flow", name, *given), needs)
+        for title, name in (("Kytolly, compiled", COMPILED), ("one query at a time", ONE_QUERY))
+    ]
+    title = "Training query reformulation, the same network, queries and rewards"
+    report = compared(title, "episodes", sides, options, watch)
+    if "missing" in report.data["rows"][1]:
+        return report
+    found = gain(*(row["runs"] for row in report.data["rows"]))
+    notes = [*report.notes, *gain_lines(found)]
+    return report._replace(notes=notes, data={**report.data, "gain": found})
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure one flow."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reformulation",
+        description=(__doc__ or "").partition("\n")[0],
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--flow", choices=(COMPILED, ONE_QUERY), default=COMPILED, help="which flow")
+    add("--collection", default="builtin", help="folder in the BEIR layout, or builtin")
+    add("--seconds", type=float, default=SECONDS, help="how long to train at least")
+    args = parser.parse_args(argv)
+    configure_without_cache()
+    ground = prepared(ReformulationOptions(collection=args.collection))
+    began = time.perf_counter()
+    flow = make_flow(args.flow, ground, "/CPU:0")
+    flow.ready()
+    compiling = time.perf_counter() - began
+    row = measured(args.flow, flow, ground, args.seconds)
+    print_result({**row, "compile_seconds": compiling})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

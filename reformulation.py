@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import gpu_optimize
 
@@ -26,13 +27,14 @@ from retrieval.candidates import Skipped, mine, with_judgements
 from retrieval.corpus import Collection, load_collection
 from retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from retrieval.gains import GainExamples, gain_examples
+from retrieval.host_env import NO_TERM, HostQueries
 from retrieval.mining import MiningSettings
 from retrieval.options import ReformulationOptions
 from retrieval.query_env import QueryEnvironment
 from retrieval.query_table import Query, QueryTable, Settings, make_table
 from retrieval.tokens import EnglishTokenizer
 
-STOP = -1  # in place of a candidate's number
+STOP = NO_TERM  # in place of a candidate's number
 WARM_TEMPERATURE = 0.05  # gain, in units of the metric, that makes an action e times as likely
 WARM_PATIENCE = 12  # passes without a better gain on dev queries
 WARM_EPISODES = 4  # episodes of each training query whose states are learnt from
@@ -162,14 +164,15 @@ class SearchSide:
             return make_table(queries, self.index, self.episode)
 
 
-def make_scorer(table: QueryTable, options: ReformulationOptions) -> CandidateScorer:
-    """A network for the table's features, its normalisation taken from these queries."""
+def make_scorer(table: QueryTable | HostQueries, options: ReformulationOptions) -> CandidateScorer:
+    """A network for the queries' features, its normalisation taken from them."""
     agent = options.rl_agent
     network = CandidateScorer(agent.hidden_units, dropout=agent.dropout)
-    env = QueryEnvironment(table, in_order=True)
+    env: Any = table if isinstance(table, HostQueries) else QueryEnvironment(table, in_order=True)
     seen = env.observe(env.begin(tf.range(env.queries)))
     network({name: part for name, part in seen.items() if name != ACTION_MASK})
-    network.adapt(tf.boolean_mask(seen["candidates"], table.allowed), seen["state"])
+    present = seen[ACTION_MASK][:, :-1]
+    network.adapt(tf.boolean_mask(seen["candidates"], present), seen["state"])
     return network
 
 
@@ -182,21 +185,28 @@ class GreedyPlayer(tf.Module):
         xla: Compile with XLA; takes seconds, so only where it is played often.
     """
 
-    def __init__(self, network: keras.Model, env: QueryEnvironment, xla: bool = True):
+    def __init__(self, network: keras.Model, env: QueryEnvironment | HostQueries, xla: bool = True):
         super().__init__(name="greedy_player")
         self.network, self.env = network, env
         self.program = tf.function(self._play, jit_compile=xla or None, autograph=False)
+        self.scores = tf.function(self._scores, autograph=False) if xla else self._scores
 
     def play(self) -> tuple[np.ndarray, np.ndarray]:
         """[Q, max_terms] candidates added to every query, STOP after the last.
 
         With them [Q] the gains of the metric, which are 0 where nothing is judged.
         """
+        if isinstance(self.env, HostQueries):
+            return self.env.play(lambda obs: self.scores(obs).numpy())
         actions, gains = self.program()
         return actions.numpy(), gains.numpy()
 
+    def _scores(self, obs: dict[str, Any]) -> tf.Tensor:
+        return self.network({name: tf.convert_to_tensor(part) for name, part in obs.items()})[0]
+
     def _play(self) -> tuple[tf.Tensor, tf.Tensor]:
-        env, copies = self.env, self.env.queries
+        env: Any = self.env
+        copies = env.queries
         state = env.begin(tf.range(copies))
         first, over, actions = state.value, tf.zeros([copies], tf.bool), []
         for _ in range(env.settings.max_terms):
@@ -211,24 +221,24 @@ class GreedyPlayer(tf.Module):
         return tf.stack(actions, axis=-1), state.value - first
 
 
-def greedy_actions(network: keras.Model, env: QueryEnvironment) -> tuple[np.ndarray, np.ndarray]:
+def greedy_actions(
+    network: keras.Model, env: QueryEnvironment | HostQueries
+) -> tuple[np.ndarray, np.ndarray]:
     """What `GreedyPlayer.play` returns, for a network that is played once."""
     return GreedyPlayer(network, env, xla=False).play()
 
 
-def all_gain_examples(env: QueryEnvironment, options: ReformulationOptions) -> GainExamples:
+def all_gain_examples(
+    env: QueryEnvironment | HostQueries, options: ReformulationOptions
+) -> GainExamples:
     """One-step gains along a few episodes of each training query."""
-    passes = [
-        gain_examples(env, options.retrieval.max_terms, options.seed + number)
-        for number in range(WARM_EPISODES)
-    ]
-    return GainExamples(*(np.concatenate(part) for part in zip(*passes, strict=True)))
+    return gain_examples(env, options.retrieval.max_terms, options.seed, WARM_EPISODES)
 
 
 def warm_started(
     network: CandidateScorer,
     data: GainExamples,
-    dev_env: QueryEnvironment,
+    dev_env: QueryEnvironment | HostQueries,
     options: ReformulationOptions,
     watch: Callable[[dict[str, float]], None] = lambda row: None,
 ) -> list[dict[str, float]]:

@@ -105,6 +105,12 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield "Time:"
     for name, row in summary["profile"].items():
         yield f"  {name:<30} {row['seconds']:>8.1f} s {row['share']:>6.1%}"
+    found = summary["search"]
+    if found["where"] == "host":
+        yield (
+            f"Searches on the host: {found['hits']:,} of {found['hits'] + found['misses']:,} were "
+            f"remembered ({found['hit_rate']:.1%})"
+        )
     cache = summary["embedding_cache"]
     yield (
         f"Embedding cache: {cache['hits']:,} of {cache['hits'] + cache['misses']:,} texts were "

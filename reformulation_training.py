@@ -33,13 +33,20 @@ from reformulation import (
     warm_started,
 )
 from reformulation_report import judged, profile, write_profile
+from reformulation_search import (
+    Table,
+    World,
+    environment,
+    for_trainer,
+    search_figures,
+    searched,
+    some_of,
+)
 from reformulator import OPTIONS_FILE, Reformulator
 from retrieval.candidates import skip_report
 from retrieval.corpus import BUILTIN, available_splits
 from retrieval.gains import gain_examples
 from retrieval.options import ReformulationOptions, write_options
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import BLOCK, QueryTable, select
 from trainer import Trainer, TrainResult
 
 Say = Callable[[str], None]
@@ -54,13 +61,13 @@ class Prepared(NamedTuple):
     Attributes:
         side: Collection, index and embeddings.
         table: Training queries.
-        dev: All dev queries that can be reformulated.
+        dev: All dev queries that can be reformulated, in order.
         counts: How many queries there are, and how many are left out for which reason.
     """
 
     side: SearchSide
-    table: QueryTable
-    dev: QueryEnvironment
+    table: Table
+    dev: World
     counts: dict[str, int]
 
 
@@ -182,23 +189,15 @@ def prepare(options: ReformulationOptions, say: Say) -> Prepared:
         "dev_skipped": len(side.skipped["dev"]),
         "train_without_relevant": len(train_queries) - len(judged_queries),
     }
-    table = side.table(judged_queries)
-    most = options.training.max_pool_documents
-    narrow = np.flatnonzero(table.blocks * BLOCK <= most)
-    counts["train_too_wide"] = len(table.blocks) - len(narrow)
-    if not len(narrow):
-        raise ValueError(
-            f"all {len(table.blocks)} training queries have more than {most} documents that "
-            "matter: raise max_pool_documents."
-        )
-    table = table if len(narrow) == len(table.blocks) else select(table, narrow)
+    table, dev, counts["train_too_wide"] = searched(side, judged_queries, dev_queries, say)
     say(
-        f"training queries: {len(narrow)} of {counts['train']}; "
+        f"training queries: {len(table.number)} of {counts['train']}; "
         f"{skip_report(side.skipped['train'])}; {counts['train_without_relevant']} without a "
-        f"relevant document, {counts['train_too_wide']} with more than {most} documents that matter"
+        f"relevant document, {counts['train_too_wide']} with more than "
+        f"{options.training.max_pool_documents} documents that matter"
     )
     say(f"dev queries: {len(dev_queries)} of {counts['dev']}; {skip_report(side.skipped['dev'])}")
-    return Prepared(side, table, QueryEnvironment(side.table(dev_queries), in_order=True), counts)
+    return Prepared(side, table, dev, counts)
 
 
 def learnt(
@@ -230,6 +229,7 @@ def learnt(
         "collection": options.collection,
         "metric": options.retrieval.metric,
         "queries": counts,
+        "search": search_figures(env),
         "collect_batch_size": result.agent.cfg.num_envs,
         "dev_gain": {
             "before_ppo": warm_gain,
@@ -240,7 +240,7 @@ def learnt(
     return summary, network
 
 
-def played(network: keras.Model, env: QueryEnvironment) -> dict[str, float]:
+def played(network: keras.Model, env: World) -> dict[str, float]:
     """An evaluation's figures of one greedy episode for each query."""
     actions, gains = GreedyPlayer(network, env).play()
     lengths = np.minimum((actions != STOP).sum(axis=1) + 1, env.settings.max_terms)
@@ -251,11 +251,11 @@ def played(network: keras.Model, env: QueryEnvironment) -> dict[str, float]:
     }
 
 
-def warm_start(prepared: Prepared, say: Say) -> tuple[keras.Model, QueryEnvironment, float]:
+def warm_start(prepared: Prepared, say: Say) -> tuple[keras.Model, World, float]:
     """The network after the warm start, PPO's environment, and the gain on dev queries so far."""
     side, table = prepared.side, prepared.table
     options, training = side.options, side.options.training
-    network, env = make_scorer(table, options), QueryEnvironment(table)
+    network, env = make_scorer(table, options), environment(table)
     with side.phases.measured("one-step gains"):
         if training.warm_start_epochs:
             data = all_gain_examples(env, options)
@@ -284,12 +284,12 @@ def warm_start(prepared: Prepared, say: Say) -> tuple[keras.Model, QueryEnvironm
             )
         say(f"PPO trains with {len(kept)} of {env.queries} queries: a candidate improves those")
         if len(kept) < env.queries:
-            env = QueryEnvironment(select(table, kept))
+            env = environment(some_of(table, kept))
     return network, env, gain
 
 
 def half_precision(
-    network: keras.Model, table: QueryTable, options: ReformulationOptions
+    network: keras.Model, table: Table, options: ReformulationOptions
 ) -> keras.Model:
     """The same network computing in half precision; the warm start has no loss scaling."""
     before = keras.mixed_precision.dtype_policy()
@@ -304,7 +304,7 @@ def half_precision(
 
 def reinforced(
     prepared: Prepared,
-    env: QueryEnvironment,
+    env: World,
     network: keras.Model,
     folder: RunFolder,
     gpu: bool,
@@ -323,9 +323,11 @@ def reinforced(
             SaveBeforePPO(saved_options(prepared.side)),
             DevLines(say, options.retrieval.metric),
         ]
+        played_in = for_trainer(env, cfg.num_envs)
+        dev = for_trainer(prepared.dev, prepared.dev.queries, in_order=True)
         try:
             return Trainer(folder.path, progress=False).train_ppo(
-                cfg, env, watchers, model=network, evaluation_env=prepared.dev
+                cfg, played_in, watchers, model=network, evaluation_env=dev
             )
         except tf.errors.ResourceExhaustedError:
             if cfg.num_envs == 1:

@@ -17,9 +17,9 @@ from callback.run_folder import RunFolder
 from reformulation import STOP, GreedyPlayer, SearchSide
 from retrieval.candidates import CANDIDATE_FEATURES, Skipped
 from retrieval.corpus import Collection, read_queries
+from retrieval.host_env import HostQueries
 from retrieval.metrics import Run
 from retrieval.options import read_options
-from retrieval.query_env import QueryEnvironment
 from retrieval.query_table import Query
 from retrieval.trec import write_run
 from trainer import load_network
@@ -246,7 +246,7 @@ class Reformulator:
 
     def _actions(self, queries: Sequence[Query]) -> np.ndarray:
         """[Q, max_terms] candidates to add, STOP after the last."""
-        env = QueryEnvironment(self.side.table(queries), in_order=True)
+        env = HostQueries(queries, self.side.index, self.side.episode)
         seen: Any = env.spec.obs
         features = seen["candidates"].shape[-1]
         expected = self.network.own.kernel.shape[0]

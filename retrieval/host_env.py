@@ -163,10 +163,15 @@ class HostQueries:
         queries: With at least one candidate each.
         index: To search.
         settings: What an episode may do.
+
+    Attributes:
+        number: [Q] place of each query in the collection.
+        search: Searches and remembers.
     """
 
     def __init__(self, queries: Sequence[Query], index: ScoredIndex, settings: Settings):
         self.arrays = query_arrays(queries, settings)
+        self.number = self.arrays["number"]
         self.rows, self.index, self.settings = list(queries), index, settings
         self.queries, self.candidates = len(queries), settings.max_candidates
         self.search = SearchCache(self.rows, index, settings)

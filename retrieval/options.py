@@ -75,6 +75,15 @@ class TrainingOptions:
         unit="documents",
         at_least=64,
     )
+    search: str = setting(
+        "auto",
+        "where episodes are searched: in tables on the device, or in the index on the host, which "
+        "leaves no wide query out; auto: the host where tables would be too large",
+        choices=("auto", "device", "host"),
+    )
+    max_table_mebibytes: int = setting(
+        2_048, "of the device's tables, before auto takes the host", unit="MiB", at_least=1
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

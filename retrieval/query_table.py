@@ -118,14 +118,29 @@ class QueryTable(NamedTuple):
         return sum(part.nbytes for part in self[1:])
 
 
-def make_table(queries: Sequence[Query], index: ScoredIndex, settings: Settings) -> QueryTable:
+class TableTooLarge(Exception):
+    """The arrays of some queries would take more memory than they may."""
+
+
+def make_table(
+    queries: Sequence[Query],
+    index: ScoredIndex,
+    settings: Settings,
+    pools: Sequence[Pool] | None = None,
+) -> QueryTable:
     """Arrays for queries with at least one candidate each.
+
+    Args:
+        queries: In their order.
+        index: That they search.
+        settings: What an episode may do.
+        pools: Of the queries; None: they are made here.
 
     Raises:
         ValueError: There is no query, or one without candidates.
     """
     own = query_arrays(queries, settings)
-    pools = [make_pool(query, index, settings) for query in queries]
+    pools = make_pools(queries, index, settings)[1] if pools is None else pools
     blocks = np.array([len(pool.base) for pool in pools], np.int32)
     column_rows = [pool.columns.shape[0] * pool.columns.shape[1] for pool in pools]
     columns = [pool.columns.reshape(-1, BLOCK) for pool in pools]
@@ -214,6 +229,31 @@ class Pool(NamedTuple):
     columns: np.ndarray
     relevant: np.ndarray
     documents: np.ndarray
+
+
+def make_pools(
+    queries: Sequence[Query],
+    index: ScoredIndex,
+    settings: Settings,
+    widest: int | None = None,
+    most_bytes: int | None = None,
+) -> tuple[list[int], list[Pool]]:
+    """Places of the queries whose pools have at most `widest` documents, and these pools.
+
+    Raises:
+        TableTooLarge: They take more than `most_bytes`; the others are not counted.
+    """
+    kept, pools, taken = [], [], 0
+    for place, query in enumerate(queries):
+        pool = make_pool(query, index, settings)
+        if widest is not None and pool.base.size > widest:
+            continue
+        taken += pool.base.nbytes + pool.columns.nbytes
+        if most_bytes is not None and taken > most_bytes:
+            raise TableTooLarge(f"{place + 1} of {len(queries)} queries take {taken:,} bytes")
+        kept.append(place)
+        pools.append(pool)
+    return kept, pools
 
 
 def make_pool(query: Query, index: ScoredIndex, settings: Settings) -> Pool:

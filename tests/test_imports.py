@@ -14,6 +14,7 @@ MODULES = {
     "gpu_optimize",
     "reformulation",
     "reformulation_report",
+    "reformulation_search",
     "reformulation_training",
     "reformulator",
     "settings",
@@ -22,7 +23,13 @@ MODULES = {
     "tuned",
 }
 COMMANDS = {"cli", "train_optimized"}
-REFORMULATION = {"reformulation", "reformulation_report", "reformulation_training", "reformulator"}
+REFORMULATION = {
+    "reformulation",
+    "reformulation_report",
+    "reformulation_search",
+    "reformulation_training",
+    "reformulator",
+}
 MAY_IMPORT = {
     "config": {"settings"},
     "settings": set(),
@@ -40,6 +47,7 @@ MAY_IMPORT = {
     "reformulation": ROOMS - {"benchmarks"} | MODULES - COMMANDS - REFORMULATION,
     "reformulator": ROOMS - {"benchmarks"} | MODULES - COMMANDS - REFORMULATION | {"reformulation"},
     "reformulation_report": {"reformulator", "retrieval"},
+    "reformulation_search": {"reformulation", "retrieval"},
     "reformulation_training": ROOMS - {"benchmarks"} | MODULES - COMMANDS,
     "cli": ROOMS | MODULES,
     "train_optimized": ROOMS | MODULES,

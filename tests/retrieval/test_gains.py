@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from retrieval.gains import gain_examples, one_step_gains
+from retrieval.gains import gain_examples, host_gains, one_step_gains
+from retrieval.host_env import HostQueries
 from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import Settings, make_table
+from retrieval.query_table import Settings, make_pool, make_table
 from tests.retrieval.made_queries import Scores, make_query
 
 
@@ -51,3 +52,42 @@ def test_the_seed_decides_which_terms_are_added(env):
     one, same, other = (gain_examples(env, 3, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.allowed, same.allowed)
     assert (one.allowed != other.allowed).any()
+
+
+def test_gains_on_the_host_are_those_of_the_device(env):
+    index = Scores(documents=200, terms=12)
+    queries = [make_query(n, index, candidates, 3) for n, candidates in enumerate((6, 2, 4))]
+    for metric in ("ndcg@10", "ap"):
+        settings = Settings(metric, 3, 6, 0.25)  # so that sums are exact in any order
+        device = QueryEnvironment(make_table(queries, index, settings))
+        world = HostQueries(queries, index, settings)
+        found = gain_examples(world, 3, seed=1, passes=2)
+        pairs = sorted(zip(found.query.tolist(), found.added.tolist(), strict=True))
+        once = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2)]
+        assert pairs == sorted(once * 2)
+        first = found.added == 0
+        expected = compiled_gains(device, device.begin(tf.constant(found.query[first])))
+        np.testing.assert_allclose(found.gain[first], expected, atol=1e-6)
+        assert found.gain.any()
+        # Later states: what a step there brings, by search.
+        state = world.begin(np.array([0, 2]))
+        state, _, _ = world.step(state, np.array([4, 1]))
+        pools = [make_pool(query, index, settings) for query in (queries[0], queries[2])]
+        gain = host_gains(world, state, pools)
+        for copy, action in zip(*np.nonzero(state.allowed), strict=True):
+            both = np.full(2, 6)
+            both[copy] = action
+            reward = world.step(state, both)[1][copy]
+            assert gain[copy, action] == pytest.approx(reward, abs=1e-6)
+        assert not gain[0, 4] and not gain[:, -1].any()
+
+
+def test_passes_on_the_host_do_not_depend_on_how_many_pools_are_held(env, monkeypatch):
+    index = Scores(documents=200, terms=12)
+    queries = [make_query(n, index, 6, 3) for n in range(3)]
+    world = HostQueries(queries, index, Settings("ndcg@10", 3, 6, 0.25))
+    whole = gain_examples(world, 1, passes=2)
+    monkeypatch.setattr("retrieval.gains.POOL_BYTES", 1)
+    apart = gain_examples(world, 1, passes=2)
+    assert whole.query.tolist() == [0, 1, 2] * 2 and apart.query.tolist() == [0, 0, 1, 1, 2, 2]
+    np.testing.assert_array_equal(whole.gain[:3], apart.gain[::2])

@@ -20,6 +20,7 @@ from policy.distributions import (
     Gaussian,
     MultiCategorical,
 )
+from policy.ppo import without_mask
 
 
 class HostActor:
@@ -37,7 +38,7 @@ class HostActor:
     def __init__(self, network: keras.Model, obs_spec: Any, greedy: Callable[[Any], np.ndarray]):
         self.network, self.obs_spec, self.greedy = network, obs_spec, greedy
         self.shapes = [tuple(weight.shape) for weight in network.weights]
-        seen = visible(obs_spec)
+        seen = without_mask(obs_spec)
         self.twin = numpy_forward(network, seen)
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), seen)
         self._network = tf.function(
@@ -57,14 +58,14 @@ class HostActor:
         """[E, P] outputs, in which no action that a mask forbids is likely."""
         if self.twin is None:
             return masked(self.network_outputs(obs), obs)
-        return masked(self.twin(visible(obs)), obs)
+        return masked(self.twin(without_mask(obs)), obs)
 
     def network_outputs(self, obs: Any) -> np.ndarray:
         """[E, P] outputs through TensorFlow, with the weights as they are."""
         typed = tf.nest.map_structure(
             lambda spec, part: np.asarray(part, spec.dtype.as_numpy_dtype),
-            visible(self.obs_spec),
-            visible(obs),
+            without_mask(self.obs_spec),
+            without_mask(obs),
         )
         return self._network(typed).numpy()
 
@@ -80,13 +81,6 @@ class HostActor:
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]
         parts = zip(np.split(packed, ends), self.shapes, strict=True)
         self.twin.weights = [part.reshape(shape) for part, shape in parts]
-
-
-def visible(obs: Any) -> Any:
-    """What a network sees of an observation: all of it but the action mask."""
-    if not isinstance(obs, dict):
-        return obs
-    return {name: part for name, part in obs.items() if name != ACTION_MASK}
 
 
 def masked(outputs: np.ndarray, obs: Any) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any, overload
 import keras
 import tensorflow as tf
 
-from agent.acting import HostActor, best_values, mode, to_env, visible
+from agent.acting import HostActor, best_values, mode, to_env
 from agent.kytolly import KytollyAgent
 from agent.ppo_agent import PPOAgent
 from agent.replay_buffer import ReplayBuffer
@@ -29,7 +29,7 @@ from policy.distributions import (
     SquashedGaussian,
 )
 from policy.dqn import DQNPolicy
-from policy.ppo import PPOPolicy, greedy_action
+from policy.ppo import PPOPolicy, greedy_action, without_mask
 
 POLICIES = {"dqn": DQNPolicy, "ddqn": DoubleDQNPolicy}
 ModelOrFactory = keras.Model | Callable[[EnvSpec], keras.Model] | None
@@ -195,7 +195,7 @@ def check_saved(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
 
 def own_actor_critic(cfg: PPOConfig, env_spec: EnvSpec, num_params: int) -> keras.Model:
     """The network that the settings describe."""
-    entries = tf.nest.flatten(visible(env_spec.obs))
+    entries = tf.nest.flatten(without_mask(env_spec.obs))
     images = [entry for entry in entries if len(entry.shape) == 3 and entry.dtype == tf.uint8]
     convolutional = cfg.network == "cnn" or (cfg.network == "auto" and bool(images))
     features = ObservationFeatures(convolutional, cfg.normalize_observations, cfg.normalized_clip)
@@ -213,7 +213,7 @@ def own_actor_critic(cfg: PPOConfig, env_spec: EnvSpec, num_params: int) -> kera
 
 def check_actor_critic(network: keras.Model, env_spec: EnvSpec, num_params: int) -> None:
     """Build a network by calling it once; refuse one that does not give params and values."""
-    seen = visible(env_spec.obs)
+    seen = without_mask(env_spec.obs)
     obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
     shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), seen)
     try:

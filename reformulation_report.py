@@ -74,14 +74,30 @@ def profile(seconds: Mapping[str, float], total: float) -> dict[str, dict[str, f
     }
 
 
-def write_profile(run_dir: Path, rows: Mapping[str, Mapping[str, float]], env_steps: int) -> None:
+def write_profile(run_dir: Path, summary: Mapping[str, Any]) -> None:
     """The profile for TensorBoard, beside the run's figures."""
+    figures = {
+        f"profile_{figure}/{name.replace(' ', '_')}": value
+        for name, row in summary["profile"].items()
+        for figure, value in row.items()
+    }
+    for name, rate in rates(summary).items():
+        figures[f"profile/{name.replace(' ', '_')}"] = rate
     writer = tf.summary.create_file_writer(str(run_dir), filename_suffix=".profile")
-    with writer.as_default(step=env_steps):
-        for name, row in rows.items():
-            for figure, value in row.items():
-                tf.summary.scalar(f"profile_{figure}/{name.replace(' ', '_')}", value)
+    with writer.as_default(step=summary["env_steps"]):
+        for name, value in figures.items():
+            tf.summary.scalar(name, value)
     writer.close()
+
+
+def rates(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Device utilisation and the hit rates of caches, where there are some; all from 0 to 1."""
+    found = {
+        "device utilisation": summary["loop_profile"]["device_utilisation"],
+        "embedding cache hit rate": summary["embedding_cache"]["hit_rate"],
+        "search cache hit rate": summary["search"].get("hit_rate"),
+    }
+    return {name: rate for name, rate in found.items() if rate is not None}
 
 
 def lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -105,6 +121,7 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield "Time:"
     for name, row in summary["profile"].items():
         yield f"  {name:<30} {row['seconds']:>8.1f} s {row['share']:>6.1%}"
+    yield from loop_lines(summary["loop_profile"])
     found = summary["search"]
     if found["where"] == "host":
         yield (
@@ -117,6 +134,19 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
         f"there ({cache['hit_rate']:.1%})"
     )
     yield f"Run: {summary['run_dir']}"
+
+
+def loop_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What there is to know about the time of the loop's parts."""
+    if found["scale"] is not None:
+        yield (
+            "  The loop is one program: its forward, search and update were timed apart, and their "
+            f"times taken {found['scale']:.2f} times, so that they add up to the loop's"
+        )
+    busy, moved = found["device_utilisation"], found["transferred_bytes"]
+    share = "unknown" if busy is None else f"{busy:.0%}, what is left is idle"
+    copied = f"{moved / 2**20:,.1f} MiB" if moved else "none, they are in the processor's memory"
+    yield f"Device utilisation in the loop: {share}; tables copied to the device: {copied}"
 
 
 def test_lines(test: Mapping[str, Any]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from reformulation import (
     ppo_config,
     warm_started,
 )
+from reformulation_profile import LoopClock, loop_profile
 from reformulation_report import judged, profile, write_profile
 from reformulation_search import (
     Table,
@@ -157,8 +158,8 @@ def train(
         raise
     summary["total_seconds"] = time.perf_counter() - began
     seconds = dict(prepared.side.phases.seconds)
-    seconds["compilation"] = min(summary["compile_seconds"], seconds[COLLECTION])
-    seconds[COLLECTION] -= seconds["compilation"]
+    del seconds[COLLECTION]
+    seconds |= {**summary["loop_profile"]["seconds"], "profile": seconds.pop("profile")}
     summary["profile"] = profile(seconds, summary["total_seconds"])
     cache = prepared.side.cache
     summary["embedding_cache"] = {
@@ -166,7 +167,7 @@ def train(
         "misses": cache.misses,
         "hit_rate": cache.hit_rate,
     }
-    write_profile(folder.path, summary["profile"], summary["env_steps"])
+    write_profile(folder.path, summary)
     folder.write_result(summary)
     return summary
 
@@ -213,8 +214,12 @@ def learnt(
     elif options.training.use_amp:
         say("half precision does not pay on a CPU: it is off")
     warm_weights = network.get_weights()
+    clock = LoopClock()
     with phases.measured(COLLECTION):
-        result = reinforced(prepared, env, network, folder, gpu, say)
+        result = reinforced(prepared, env, network, folder, gpu, say, clock)
+    with phases.measured("profile"):
+        apart = loop_profile(clock, result.summary, phases.seconds[COLLECTION])
+    clock.forget()
     trained_gain = result.evaluation.return_mean
     if warm_gain > trained_gain:
         say(
@@ -229,6 +234,7 @@ def learnt(
         "collection": options.collection,
         "metric": options.retrieval.metric,
         "queries": counts,
+        "loop_profile": apart._asdict(),
         "search": search_figures(env),
         "collect_batch_size": result.agent.cfg.num_envs,
         "dev_gain": {
@@ -309,6 +315,7 @@ def reinforced(
     folder: RunFolder,
     gpu: bool,
     say: Say,
+    clock: LoopClock,
 ) -> TrainResult:
     """Train with PPO; where memory does not suffice, with half as many queries at once."""
     options, begin = prepared.side.options, network.get_weights()
@@ -322,6 +329,7 @@ def reinforced(
         watchers = [
             SaveBeforePPO(saved_options(prepared.side)),
             DevLines(say, options.retrieval.metric),
+            clock,
         ]
         played_in = for_trainer(env, cfg.num_envs)
         dev = for_trainer(prepared.dev, prepared.dev.queries, in_order=True)
@@ -336,6 +344,7 @@ def reinforced(
                     "or buffer_size and batch_size."
                 ) from None
         # The error is gone here, and with it what it held of the failed program.
+        clock.forget()
         gc.collect()
         smaller = cfg.num_envs // 2
         say(f"out of memory with collect_batch_size {cfg.num_envs}: PPO begins anew with {smaller}")

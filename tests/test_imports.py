@@ -13,6 +13,7 @@ MODULES = {
     "doctor",
     "gpu_optimize",
     "reformulation",
+    "reformulation_profile",
     "reformulation_report",
     "reformulation_search",
     "reformulation_training",
@@ -25,6 +26,7 @@ MODULES = {
 COMMANDS = {"cli", "train_optimized"}
 REFORMULATION = {
     "reformulation",
+    "reformulation_profile",
     "reformulation_report",
     "reformulation_search",
     "reformulation_training",
@@ -46,6 +48,7 @@ MAY_IMPORT = {
     "trainer": ROOMS - {"benchmarks", "retrieval"} | MODULES - COMMANDS - REFORMULATION,
     "reformulation": ROOMS - {"benchmarks"} | MODULES - COMMANDS - REFORMULATION,
     "reformulator": ROOMS - {"benchmarks"} | MODULES - COMMANDS - REFORMULATION | {"reformulation"},
+    "reformulation_profile": {"callback", "doctor", "environment", "loop", "retrieval"},
     "reformulation_report": {"reformulator", "retrieval"},
     "reformulation_search": {"reformulation", "retrieval"},
     "reformulation_training": ROOMS - {"benchmarks"} | MODULES - COMMANDS,

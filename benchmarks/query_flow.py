@@ -171,10 +171,9 @@ class OneQueryFlow:
         order = np.argsort(-scores, kind="stable")
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
-        ranks, counts = tf.constant(place[query.relevant][np.newaxis]), [len(query.relevant)]
-        return scores, float(
-            metric(self.side.episode.metric, ranks, tf.constant(counts)).numpy()[0]
-        )
+        found = place[query.relevant[query.relevant != query.excluded]]
+        ranks, counts = tf.constant(found[np.newaxis]), tf.constant([len(query.relevant)])
+        return scores, float(metric(self.side.episode.metric, ranks, counts).numpy()[0])
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""

@@ -7,10 +7,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import cli
 import reformulation_training
 from reformulation import Phases, SearchSide, greedy_actions, make_scorer, ppo_config
+from reformulation_report import lines as lines_of
 from reformulation_training import train
 from reformulator import Reformulator, escaped, lucene_query, number
 from retrieval.corpus import load_collection
@@ -92,9 +94,27 @@ def test_phases_are_shown_and_profiled(run):
     ):
         assert words in text
     rows = summary["profile"]
-    assert {"reading", "embedding", "mining", "warm start", "test", "other"} <= set(rows)
+    loop = {"forward", "search and reward", "update", "transfers", "idle", "compilation"}
+    assert {"reading", "embedding", "mining", "warm start", "test", "other"} | loop <= set(rows)
     assert sum(row["share"] for row in rows.values()) == pytest.approx(1.0, abs=0.01)
+    assert min(row["seconds"] for row in rows.values()) >= 0 < rows["update"]["seconds"]
+    program = sum(rows[name]["seconds"] for name in ("forward", "search and reward", "update"))
+    speed = summary["env_steps_per_second"]
+    assert program + rows["idle"]["seconds"] == pytest.approx(summary["env_steps"] / speed)
     assert summary["embedding_cache"]["hits"] > 0
+    printed = "\n".join(lines_of(summary))
+    assert all(f"  {name}" in printed for name in loop) and "Device utilisation in" in printed
+
+
+def test_tensorboard_has_the_profile(run):
+    folder, summary, _ = run
+    events = EventAccumulator(str(folder)).Reload()
+    for name, row in summary["profile"].items():
+        (point,) = events.Scalars(f"profile_seconds/{name.replace(' ', '_')}")
+        assert (point.step, point.value) == (summary["env_steps"], pytest.approx(row["seconds"]))
+    (rate,) = events.Scalars("profile/embedding_cache_hit_rate")
+    assert rate.value == pytest.approx(summary["embedding_cache"]["hit_rate"])
+    assert 0.0 < events.Scalars("profile/device_utilisation")[0].value <= 1.0
 
 
 def test_the_best_network_is_the_one_that_is_kept(run, collection):

@@ -1,0 +1,177 @@
+"""What the profile says about the loop: arithmetic, parts timed apart, and how busy a device is."""
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import reformulation_profile
+from agent.factory import make_agent
+from callback.base import TrainState
+from config import PPOConfig
+from loop.rollout_device import RolloutDeviceLoop
+from model.candidate_scorer import CandidateScorer
+from reformulation_profile import (
+    LoopClock,
+    PartSeconds,
+    Transfers,
+    WithoutNetwork,
+    loop_profile,
+    part_seconds,
+    split,
+    transfers,
+)
+from reformulation_report import loop_lines
+from retrieval.query_env import QueryEnvironment
+from retrieval.query_table import Settings, make_table
+from tests.retrieval.made_queries import Scores, make_query
+
+PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}
+
+
+@pytest.fixture(scope="module")
+def loop():
+    index = Scores(documents=120, terms=12)
+    queries = [make_query(n, index, candidates=5) for n in range(4)]
+    env = QueryEnvironment(make_table(queries, index, Settings("ndcg@10", 2, 6, 0.3)))
+    cfg = PPOConfig(num_envs=4, rollout_steps=4, num_minibatches=2, epochs=3, xla=False)
+    network = scorer(env)
+    return RolloutDeviceLoop(make_agent(cfg, env.spec, network), env)
+
+
+def scorer(env):
+    network = CandidateScorer((8,))
+    shapes = {name: (None, *spec.shape) for name, spec in env.spec.obs.items()}
+    network.build({name: shapes[name] for name in ("candidates", "state")})
+    return network
+
+
+def test_parts_add_up_to_the_busy_time_of_the_loop():
+    # Of 20 s in the program 4 s move metrics; a quarter of the 16 s left is idle, 12 s remain for
+    # parts that took 8 s apart: each counts 1.5 times.
+    found = split(20.0, 0.75, Transfers(1_000, 3.0, 4.0), PARTS)
+    assert found.scale == 1.5 and found.transferred_bytes == 1_000
+    assert found.seconds == {
+        "forward": 1.5,
+        "search and reward": 3.0,
+        "update": 7.5,
+        "transfers": 7.0,  # with the 3 s of the tables, which the loop did not wait for
+        "idle": 4.0,
+    }
+
+
+def test_what_nobody_measured_is_not_made_up():
+    found = split(20.0, None, Transfers(), None)
+    assert found.scale is None and found.device_utilisation is None
+    assert found.seconds == {"collection and update": 20.0, "transfers": 0.0, "idle": 0.0}
+    (line,) = loop_lines(found._asdict())
+    assert "unknown" in line
+
+
+def test_the_whole_of_ppo_is_in_the_profile(loop, monkeypatch):
+    monkeypatch.setattr(reformulation_profile, "part_seconds", lambda _: PartSeconds(1.0, 2.0, 0.5))
+    clock = LoopClock()
+    clock.loop, clock.samples = loop, [0.5]
+    result = {
+        "env_steps": 32,
+        "updates": 8,
+        "env_steps_per_second": 2.0,
+        "compile_seconds": 3.0,
+    }
+    found = loop_profile(clock, result, 30.0)
+    # 16 s in the program, half of them idle; 2 rollouts of 16 env steps and 8 updates took
+    # 2 + 4 + 4 = 10 s apart; 30 - 3 - 16 = 11 s are left for evaluations and saving.
+    assert found.scale == pytest.approx(0.8)
+    assert found.seconds == pytest.approx(
+        {
+            "compilation": 3.0,
+            "forward": 1.6,
+            "search and reward": 3.2,
+            "update": 3.2,
+            "transfers": 0.0,
+            "idle": 8.0,
+            "evaluation and saving": 11.0,
+        }
+    )
+
+
+def test_a_device_without_memory_to_spare_leaves_the_loop_in_one_piece(loop, monkeypatch):
+    def full(loop):
+        raise tf.errors.ResourceExhaustedError(None, None, "full")
+
+    monkeypatch.setattr(reformulation_profile, "part_seconds", full)
+    clock = LoopClock()
+    clock.loop = loop
+    result = {"env_steps": 8, "updates": 1, "env_steps_per_second": 2.0, "compile_seconds": 0.0}
+    assert loop_profile(clock, result, 5.0).seconds["collection and update"] == 4.0
+
+
+def test_parts_are_differences_of_what_is_timed(loop, monkeypatch):
+    seconds = iter([3.0, 1.0, 9.0])  # a rollout, one without the network, a round
+
+    def timed(run):
+        run()
+        return next(seconds)
+
+    monkeypatch.setattr(reformulation_profile, "timed", timed)
+    before = [w.copy() for w in loop.agent.policy.network.get_weights()]
+    # 3 epochs of 2 updates in 9 - 3 seconds
+    assert part_seconds(loop) == PartSeconds(2.0, 1.0, 1.0)
+    assert loop.agent.policy.updates.numpy() == 6  # it learnt, and has its weights back
+    for old, new in zip(before, loop.agent.policy.network.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_without_the_network_only_allowed_actions_are_taken(loop):
+    mask = tf.constant([[True, False, True]] * 4)
+    action, _ = WithoutNetwork(loop.agent).explore(
+        {"action_mask": mask}, tf.constant([[0.0], [0.34], [0.67], [0.999]])
+    )
+    np.testing.assert_array_equal(action, [0, 2, 2, 2])
+    assert WithoutNetwork(loop.agent).cfg is loop.agent.cfg
+
+
+def test_on_a_cpu_nothing_is_transferred(loop):
+    assert transfers(loop, 100) == Transfers(0, 0.0, 0.0)
+
+
+def state(tmp_path, device):
+    return TrainState(tmp_path, None, "", "device", device, trackables={"loop": "the loop"})
+
+
+def test_utilisation_counts_the_loop_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(reformulation_profile, "usable_cores", lambda: 1)
+    clock, now = LoopClock(), state(tmp_path, "/device:CPU:0")
+    clock.on_train_begin(now)
+    assert clock.loop == "the loop"
+    time.sleep(0.2)
+    clock.on_log(now)
+    busy_until = time.process_time() + 0.2
+    while time.process_time() < busy_until:  # an evaluation, which does not count
+        pass
+    clock.on_evaluation(now)
+    time.sleep(0.2)
+    clock.on_train_end(now)
+    assert clock.wall_seconds >= 0.4 and clock.utilisation == pytest.approx(0.0, abs=0.2)
+    clock.forget()
+    assert clock.loop is None
+
+
+def test_utilisation_of_a_gpu_is_sampled(tmp_path, monkeypatch):
+    class Half:
+        def figures(self):
+            return {"memory_mb": 1.0, "utilisation": 50.0}
+
+    monkeypatch.setattr(reformulation_profile.Gpu, "of", lambda device: Half())
+    monkeypatch.setattr(reformulation_profile, "SAMPLE_SECONDS", 0.01)
+    clock, now = LoopClock(), state(tmp_path, "/device:GPU:0")
+    clock.on_train_begin(now)
+    time.sleep(0.3)
+    clock.on_train_end(now)
+    assert clock.samples and clock.utilisation == 0.5
+    monkeypatch.setattr(reformulation_profile.Gpu, "of", lambda device: None)
+    clock.on_train_begin(now)
+    time.sleep(0.05)
+    clock.on_train_end(now)
+    assert clock.utilisation is None  # a processor's time says nothing about a GPU

@@ -54,6 +54,7 @@ LONG = {
     "ppo-lunar-lander": ("learning", "ppo_lunar_lander_table"),
     "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
     "reformulation": ("reformulation", "reformulation"),
+    "reformulation-scale": ("query_scale", "reformulation_scale"),
 }
 TABLES = {**SHORT, **LONG}
 

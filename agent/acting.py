@@ -20,6 +20,7 @@ from policy.distributions import (
     Gaussian,
     MultiCategorical,
 )
+from policy.flat_weights import laid_end_to_end
 from policy.ppo import without_mask
 
 
@@ -74,8 +75,15 @@ class HostActor:
         if self.twin is not None:
             self.twin.weights = self.network.get_weights()
 
+    def packed(self) -> tf.Tensor:
+        """[W] float32 for `take`: all weights end to end; [0] where there is no twin.
+
+        One tensor is one copy to the host, where a variable each would be a call each.
+        """
+        return tf.zeros([0]) if self.twin is None else laid_end_to_end(self.network.weights)
+
     def take(self, packed: np.ndarray) -> None:
-        """Give the twin the weights that lie one after the other in `packed` [P]."""
+        """Give the twin the weights [W] that `packed` laid end to end."""
         if self.twin is None:
             return
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]

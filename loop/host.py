@@ -155,13 +155,8 @@ class HostLoop:
         )[1]
 
     def _acting(self) -> tf.Tensor:
-        """[P + 1] float32: all weights of the acting network in a row, then epsilon.
-
-        One tensor is one copy to the host, where a variable each would be a call each.
-        """
-        weights = self.agent.policy.online.weights
-        parts = [tf.reshape(tf.cast(weight, tf.float32), [-1]) for weight in weights]
-        return tf.concat([*parts, self.agent.epsilon()[tf.newaxis]], axis=0)
+        """[W + 1] float32: what `HostActor.take` needs, then epsilon."""
+        return tf.concat([self.actor.packed(), self.agent.epsilon()[tf.newaxis]], axis=0)
 
     def _learn_once(self, count: tf.Tensor, *columns: tf.Tensor) -> LoopMetrics:
         """Remember the rows and learn from the buffer, `count` times: 1, or 0 to compile."""

@@ -53,7 +53,7 @@ class RolloutHostLoop:
         for _ in range(-(-env_steps // self.agent.cfg.env_steps_per_rollout)):
             rollout = self._collect()
             learnt, weights = self.program(tf.constant(1), *self._tensors(rollout))
-            self.actor.take(weights.numpy()[:-1])
+            self.actor.take(weights.numpy())
             metrics = metrics.plus(learnt)
         episodes = np.sum([c.take_episodes() for c in self.collectors], axis=0)
         self.agent.episodes.assign_add(int(episodes[0]))
@@ -116,7 +116,7 @@ class RolloutHostLoop:
         return [tf.constant(x, spec.dtype) for x, spec in zip(leaves, specs, strict=True)]
 
     def _learn(self, count: tf.Tensor, *leaves: tf.Tensor) -> tuple[LoopMetrics, tf.Tensor]:
-        """Learn from one rollout, `count` times: 1, or 0 to compile; the weights in a row after."""
+        """Learn from one rollout, `count` times: 1, or 0 to compile; then `HostActor.packed`."""
         agent = self.agent
         rollout = tf.nest.pack_sequence_as(self.specs, leaves)
         metrics = tf.while_loop(
@@ -127,9 +127,7 @@ class RolloutHostLoop:
             ),
             (tf.constant(0), LoopMetrics.zeros(agent)),
         )[1]
-        weights = agent.policy.network.weights if self.actor.twin is not None else []
-        packed = [tf.reshape(tf.cast(weight, tf.float32), [-1]) for weight in weights]
-        return metrics, tf.concat([*packed, tf.zeros([1])], axis=0)
+        return metrics, self.actor.packed()
 
 
 class GroupCollector:

@@ -13,7 +13,7 @@ from agent.random_stream import uniforms
 from config import PPOConfig
 from environment.spec import Box, EnvSpec, TimeStep
 from policy.batch import PPOBatch, Rollout
-from policy.ppo import PPOPolicy, without_mask
+from policy.ppo import PPOPolicy, flat, without_mask
 
 
 class PPOAgent(Agent):
@@ -73,10 +73,7 @@ class PPOAgent(Agent):
     def learnt(self, rollout: Rollout) -> None:
         """Count the rollout's observations into the statistics, once nobody needs the old ones."""
         if self.cfg.normalize_observations:
-            seen = tf.nest.map_structure(
-                lambda column: tf.reshape(column, [-1, *column.shape[2:]]),
-                without_mask(rollout.obs),
-            )
+            seen = tf.nest.map_structure(flat, without_mask(rollout.obs))
             self.policy.network.update_statistics(seen)
 
 

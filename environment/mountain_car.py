@@ -35,7 +35,7 @@ class MountainCar:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
+        return at_rest(uniforms)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 2] itself."""
@@ -45,12 +45,29 @@ class MountainCar:
         self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Next state [E, 2], reward [E] and terminated [E]; the left wall takes all speed."""
-        position, velocity = tf.unstack(state, axis=-1)
         push = (tf.cast(action, tf.float32) - 1.0) * FORCE
-        velocity = velocity + push - GRAVITY * tf.cos(3.0 * position)
-        velocity = tf.clip_by_value(velocity, -MAX_SPEED, MAX_SPEED)
-        position = tf.clip_by_value(position + velocity, MIN_POSITION, MAX_POSITION)
-        at_wall = (position <= MIN_POSITION) & (velocity < 0.0)
-        velocity = tf.where(at_wall, 0.0, velocity)
-        arrived = (position >= GOAL_POSITION) & (velocity >= 0.0)
-        return tf.stack([position, velocity], axis=-1), -tf.ones_like(position), arrived
+        state, arrived = moved(state, push, GOAL_POSITION)
+        return state, -tf.ones_like(push), arrived
+
+
+def at_rest(uniforms: tf.Tensor) -> tf.Tensor:
+    """States [E, 2] at rest, position uniform in [-0.6, -0.4), from [E, 1] uniform numbers."""
+    return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
+
+
+def moved(state: tf.Tensor, push: tf.Tensor, goal: float) -> tuple[tf.Tensor, tf.Tensor]:
+    """States [E, 2] one step on, and whether each is at the goal [E]; the left wall stops a car.
+
+    Args:
+        state: [E, 2] position and velocity (per step).
+        push: [E] velocity that the action adds.
+        goal: Position from which a car that does not roll back has arrived.
+    """
+    position, velocity = tf.unstack(state, axis=-1)
+    velocity = velocity + push - GRAVITY * tf.cos(3.0 * position)
+    velocity = tf.clip_by_value(velocity, -MAX_SPEED, MAX_SPEED)
+    position = tf.clip_by_value(position + velocity, MIN_POSITION, MAX_POSITION)
+    at_wall = (position <= MIN_POSITION) & (velocity < 0.0)
+    velocity = tf.where(at_wall, 0.0, velocity)
+    arrived = (position >= goal) & (velocity >= 0.0)
+    return tf.stack([position, velocity], axis=-1), arrived

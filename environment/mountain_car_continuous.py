@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from environment.mountain_car import at_rest, moved
 from environment.spec import Box, EnvSpec
 
-MIN_POSITION, MAX_POSITION = -1.2, 0.6
 GOAL_POSITION = 0.45  # MountainCar-v0 has its goal at 0.5
-MAX_SPEED = 0.07
 MAX_ACTION = 1.0
 POWER = 0.0015  # velocity that an action of 1 adds in a step
-GRAVITY = 0.0025
 GOAL_REWARD = 100.0
 ACTION_COST = 0.1
 
@@ -41,7 +39,7 @@ class MountainCarContinuous:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
+        return at_rest(uniforms)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 2] itself."""
@@ -51,14 +49,8 @@ class MountainCarContinuous:
         self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Next state [E, 2], reward [E] and terminated [E]; the left wall takes all speed."""
-        position, velocity = tf.unstack(state, axis=-1)
         action = action[:, 0]
         push = tf.clip_by_value(action, -MAX_ACTION, MAX_ACTION) * POWER
-        velocity = velocity + push - GRAVITY * tf.cos(3.0 * position)
-        velocity = tf.clip_by_value(velocity, -MAX_SPEED, MAX_SPEED)
-        position = tf.clip_by_value(position + velocity, MIN_POSITION, MAX_POSITION)
-        at_wall = (position <= MIN_POSITION) & (velocity < 0.0)
-        velocity = tf.where(at_wall, 0.0, velocity)
-        arrived = (position >= GOAL_POSITION) & (velocity >= 0.0)
+        state, arrived = moved(state, push, GOAL_POSITION)
         reward = tf.where(arrived, GOAL_REWARD, 0.0) - ACTION_COST * action * action
-        return tf.stack([position, velocity], axis=-1), reward, arrived
+        return state, reward, arrived

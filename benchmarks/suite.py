@@ -55,6 +55,7 @@ LONG = {
     "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
     "reformulation": ("reformulation", "reformulation"),
     "reformulation-scale": ("query_scale", "reformulation_scale"),
+    "reformulation-learning": ("query_learning", "reformulation_learning"),
 }
 TABLES = {**SHORT, **LONG}
 

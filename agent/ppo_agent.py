@@ -12,6 +12,7 @@ from agent.exploration import correlated, linear_schedule
 from agent.random_stream import uniforms
 from config import PPOConfig
 from environment.spec import Box, EnvSpec, TimeStep
+from model.normalization import merged
 from policy.batch import PPOBatch, Rollout
 from policy.ppo import PPOPolicy, flat, without_mask
 
@@ -119,11 +120,7 @@ class ReturnScale(tf.Module):
 
     def _count_in(self, values: tf.Tensor) -> None:
         count = float(values.shape[0] * values.shape[1])
-        mean, variance = tf.reduce_mean(values), tf.math.reduce_variance(values)
-        total = self.count + count
-        share, shift = count / total, mean - self.mean
-        self.variance.assign(
-            self.variance * (1.0 - share) + variance * share + shift * shift * share * (1.0 - share)
-        )
-        self.mean.assign(self.mean + shift * share)
-        self.count.assign(total)
+        new = (tf.reduce_mean(values), tf.math.reduce_variance(values), count)
+        before = (self.mean, self.variance, self.count)
+        for statistic, value in zip(before, merged(*before, *new), strict=True):
+            statistic.assign(value)

@@ -13,9 +13,6 @@ class RunningNormalization(keras.layers.Layer):
     The statistics change by `update` only, never by a call, and are saved with the model. Before
     the first update the input passes unchanged, up to the clip.
 
-    Source for the update: Chan, Golub & LeVeque 1979, "Updating Formulae and a Pairwise Algorithm
-    for Computing Sample Variances", equation 2.1.
-
     Args:
         clip: Largest absolute value that passes.
         epsilon: Added to the variance.
@@ -50,12 +47,21 @@ class RunningNormalization(keras.layers.Layer):
         values = ops.cast(values, "float32")
         new_mean, new_variance = ops.mean(values, axis=0), ops.var(values, axis=0)
         new_count = ops.cast(ops.shape(values)[0], "float32")
-        total = self.count + new_count
-        share, shift = new_count / total, new_mean - self.mean
-        within = self.variance * (1.0 - share) + new_variance * share
-        self.variance.assign(within + shift * shift * share * (1.0 - share))
-        self.mean.assign(self.mean + shift * share)
-        self.count.assign(total)
+        before, new = (self.mean, self.variance, self.count), (new_mean, new_variance, new_count)
+        for statistic, value in zip(before, merged(*before, *new), strict=True):
+            statistic.assign(value)
 
     def get_config(self):
         return {**super().get_config(), "clip": self.clip, "epsilon": self.epsilon}
+
+
+def merged(mean, variance, count, new_mean, new_variance, new_count):
+    """Mean, variance and count of two samples together, from those of each.
+
+    Source: Chan, Golub & LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for Computing
+    Sample Variances", equation 2.1.
+    """
+    total = count + new_count
+    share, shift = new_count / total, new_mean - mean
+    within = variance * (1.0 - share) + new_variance * share
+    return mean + shift * share, within + shift * shift * share * (1.0 - share), total

@@ -23,7 +23,7 @@ from agent.acting import HostActor, best_values
 from agent.kytolly import KytollyAgent
 from environment.host_step import HostEnv, HostStep
 from loop.learn import learn_round, ready
-from loop.metrics import LoopMetrics
+from loop.metrics import EndedEpisodes, LoopMetrics
 from loop.program import Program
 from policy.batch import Transition, transition_spec
 
@@ -62,7 +62,7 @@ class HostLoop:
         if rounds == 0:
             return LoopMetrics.zeros(self.agent)
         metrics = self._run_in_turns(rounds) if self.actor.twin is None else self._run(rounds)
-        episodes = self.collector.take_episodes()
+        episodes = self.collector.episodes.take()
         self.agent.episodes.assign_add(episodes[0])
         counts = dict(zip(("episodes", "episode_return", "episode_length"), episodes, strict=True))
         return metrics._replace(**counts)
@@ -196,7 +196,7 @@ class Collector:
         self.epsilon = 1.0
         self._steps: list[tuple[np.ndarray, np.ndarray, HostStep]] = []
         self._spare: list[np.ndarray] = []
-        self._episodes = [0, 0.0, 0]
+        self.episodes = EndedEpisodes()
 
     def start(self, env_steps: int, epsilon: float) -> None:
         """Begin episodes; a run that is resumed after `env_steps` draws other random numbers."""
@@ -211,11 +211,6 @@ class Collector:
             rows = [np.concatenate(pair) for pair in zip(rows, self._stepped(actor), strict=True)]
         self._spare = [column[self.rows_per_round :] for column in rows]
         return [column[: self.rows_per_round] for column in rows]
-
-    def take_episodes(self) -> list:
-        """Count, summed returns and summed lengths of the episodes since the last call."""
-        taken, self._episodes = self._episodes, [0, 0.0, 0]
-        return taken
 
     def _stepped(self, actor: HostActor) -> list[np.ndarray]:
         """What was spare, and the rows of one train interval's steps of all copies."""
@@ -237,7 +232,7 @@ class Collector:
         self, obs: np.ndarray, action: np.ndarray, steps: list[HostStep]
     ) -> list[np.ndarray]:
         joined = HostStep(*(np.concatenate(column) for column in zip(*steps, strict=True)))
-        self._count_episodes(joined)
+        self.episodes.add(joined)
         discount = np.where(joined.terminated, 0.0, self.cfg.gamma)
         rows = (obs, action, joined.reward, discount, joined.next_obs, joined.ended)
         rows = [row.astype(dtype, copy=False) for row, dtype in zip(rows, self.dtypes, strict=True)]
@@ -247,10 +242,3 @@ class Collector:
             rows = [np.concatenate(pair) for pair in zip(self._spare, rows, strict=True)]
             self._spare = []
         return rows
-
-    def _count_episodes(self, steps: HostStep) -> None:
-        ended = steps.ended
-        if ended.any():
-            self._episodes[0] += int(ended.sum())
-            self._episodes[1] += float(steps.episode_return[ended].sum())
-            self._episodes[2] += int(steps.episode_length[ended].sum())

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from agent.base import Agent
 from environment.device import EpisodeEnd
+from environment.host_step import HostStep
 
 
 class LoopMetrics(NamedTuple):
@@ -63,6 +64,25 @@ def episode_sums(end: EpisodeEnd) -> tf.Tensor:
     figures = [tf.ones_like(end.episode_return), end.episode_return]
     figures.append(tf.cast(end.episode_length, tf.float32))
     return tf.reduce_sum(tf.where(end.ended, tf.stack(figures), 0.0), axis=-1)
+
+
+class EndedEpisodes:
+    """Sums over the episodes that steps of host environments ended."""
+
+    def __init__(self):
+        self._sums = np.zeros(3)
+
+    def add(self, steps: HostStep) -> None:
+        """Count the episodes that these steps ended."""
+        ended = steps.ended
+        if ended.any():
+            returns, lengths = steps.episode_return[ended], steps.episode_length[ended]
+            self._sums += (ended.sum(), returns.sum(), lengths.sum())
+
+    def take(self) -> tuple[int, float, int]:
+        """Count, summed returns and summed lengths of the episodes since the last call."""
+        (count, returns, lengths), self._sums = self._sums, np.zeros(3)
+        return int(count), float(returns), int(lengths)
 
 
 def averages(sums: LoopMetrics, agent: Agent) -> dict[str, float]:

@@ -19,7 +19,7 @@ from agent.ppo_agent import PPOAgent
 from agent.rollout_buffer import RolloutBuffer
 from environment.host_step import HostEnv, HostStep
 from loop.learn import learn_rollout, rollout_draws
-from loop.metrics import LoopMetrics
+from loop.metrics import EndedEpisodes, LoopMetrics
 from loop.program import Program
 from policy.batch import Rollout
 
@@ -55,7 +55,7 @@ class RolloutHostLoop:
             learnt, weights = self.program(tf.constant(1), *self._tensors(rollout))
             self.actor.take(weights.numpy())
             metrics = metrics.plus(learnt)
-        episodes = np.sum([c.take_episodes() for c in self.collectors], axis=0)
+        episodes = np.sum([c.episodes.take() for c in self.collectors], axis=0)
         self.agent.episodes.assign_add(int(episodes[0]))
         return metrics._replace(
             episodes=int(episodes[0]),
@@ -151,7 +151,7 @@ class GroupCollector:
         self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
         self._steps_of_each = np.zeros(env.num_envs, int)
         self._all_valid = True
-        self._episodes = np.zeros(3)
+        self.episodes = EndedEpisodes()
 
     def begin_rollout(self) -> None:
         """Forget the last rollout and draw the noise of the next."""
@@ -185,13 +185,7 @@ class GroupCollector:
         self._obs = step.obs
         self._steps_of_each += step.valid
         self._all_valid = self._all_valid and bool(step.valid.all())
-        if step.ended.any():
-            ended = step.ended
-            self._episodes += (
-                ended.sum(),
-                step.episode_return[ended].sum(),
-                step.episode_length[ended].sum(),
-            )
+        self.episodes.add(step)
 
     def rollout(self) -> Rollout:
         """The rows of the rollout, [T, E, ...]."""
@@ -213,11 +207,6 @@ class GroupCollector:
         ]
         times, copies = np.stack(first, axis=1), np.arange(valid.shape[1])
         return tf.nest.map_structure(lambda column: column[times, copies], columns)
-
-    def take_episodes(self) -> np.ndarray:
-        """Count, summed returns and summed lengths of the episodes since the last call."""
-        taken, self._episodes = self._episodes, np.zeros(3)
-        return taken
 
 
 def stacked(observations: list[Any]) -> Any:

@@ -6,8 +6,13 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
-PICTURES = {"train_dqn_notebook": 3, "train_ppo_notebook": 4}
-SHORT = {"train_dqn_notebook": 3_000, "train_ppo_notebook": 4_096}  # env steps
+PICTURES = {"train_dqn_notebook": 3, "train_ppo_notebook": 4, "query_reformulation_notebook": 2}
+SHORT = {
+    "train_dqn_notebook": "total_env_steps = 3_000",
+    "train_ppo_notebook": "total_env_steps = 4_096",
+    "query_reformulation_notebook": "epochs = warm_start_epochs = 1\n"
+    "feedback_documents, candidates, max_terms = 3, 8, 2",
+}
 
 
 @pytest.fixture
@@ -43,9 +48,9 @@ def test_the_pair_agrees_and_holds_no_output(name):
 def test_it_runs_from_its_folder_and_draws(name, repository):
     made = notebook(name)
     (parameters,) = (c for c in made.cells if "parameters" in c.metadata.get("tags", []))
-    parameters.source += f"\ntotal_env_steps = {SHORT[name]}"
+    parameters.source += f"\n{SHORT[name]}"
     folder = {"metadata": {"path": str(repository / "notebooks")}}
-    NotebookClient(made, timeout=120, kernel_name="python3", resources=folder).execute()
+    NotebookClient(made, timeout=600, kernel_name="python3", resources=folder).execute()
     outputs = [output for c in made.cells if c.cell_type == "code" for output in c.outputs]
     assert sum("image/png" in output.get("data", {}) for output in outputs) == PICTURES[name]
     (run,) = (repository / "notebooks" / "runs").iterdir()

@@ -28,7 +28,7 @@ from retrieval.query_env import QueryEnvironment
 FORWARD, SEARCH, UPDATE = "forward", "search and reward", "update"
 COMPILATION, REST, TRANSFERS, IDLE = "compilation", "evaluation and saving", "transfers", "idle"
 TOGETHER = "collection and update"
-TURNS = 5
+TURNS = 20
 ENOUGH_SECONDS = 1.0  # of timing one part
 SAMPLE_SECONDS = 0.1
 COPIED_BYTES = 2**26  # at most, to learn how fast tables reach the device
@@ -152,18 +152,13 @@ def part_seconds(loop: RolloutDeviceLoop) -> PartSeconds:
     agent = loop.agent
     network = agent.policy.network
     weights = network.get_weights()
-    updates = [0]
-
-    def whole_round() -> None:
-        updates.append(int(loop.run(loop.env_steps_per_round).updates))
-
     try:
-        collecting = timed(rollout_program(loop, agent))
-        searching = timed(rollout_program(loop, WithoutNetwork(agent)))
-        whole = timed(whole_round)
+        collecting, _ = timed(rollout_program(loop, agent))
+        searching, _ = timed(rollout_program(loop, WithoutNetwork(agent)))
+        whole, updates = timed(lambda: int(loop.run(loop.env_steps_per_round).updates))
     finally:
         network.set_weights(weights)
-    each = max(whole - collecting, 0.0) / max(updates[-1], 1)
+    each = max(whole - collecting, 0.0) / max(updates, 1)
     return PartSeconds(max(collecting - searching, 0.0), min(searching, collecting), each)
 
 
@@ -190,14 +185,17 @@ def rollout_program(loop: RolloutDeviceLoop, agent: Any) -> Callable[[], None]:
     return run
 
 
-def timed(run: Callable[[], Any]) -> float:
-    """Median seconds of a few calls, fewer where they take long."""
-    seconds: list[float] = []
-    while len(seconds) < TURNS and sum(seconds) < ENOUGH_SECONDS:
+def timed(run: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of the fastest of some calls, fewer where they take long, and what it returned.
+
+    The fastest, because a call that waits for other programs takes longer, never shorter.
+    """
+    calls: list[tuple[float, Any]] = []
+    while len(calls) < TURNS and sum(seconds for seconds, _ in calls) < ENOUGH_SECONDS:
         began = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+        value = run()
+        calls.append((time.perf_counter() - began, value))
+    return min(calls, key=lambda call: call[0])
 
 
 class Transfers(NamedTuple):
@@ -228,9 +226,9 @@ def transfers(loop: RolloutDeviceLoop, calls: int) -> Transfers:
             # An element read back says that all of it has arrived.
             tf.identity(tf.constant(part))[-1, -1].numpy()
 
-    seconds_per_byte = timed(there) / part.nbytes
+    seconds_per_byte = timed(there)[0] / part.nbytes
     size = sum(table.shape.num_elements() * table.dtype.size for table in tables)
-    metrics = timed(lambda: [np.asarray(value) for value in back])
+    metrics, _ = timed(lambda: [np.asarray(value) for value in back])
     return Transfers(size, size * seconds_per_byte, calls * metrics)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import gpu_optimize
@@ -22,14 +23,14 @@ from environment.spec import ACTION_MASK
 from model.candidate_scorer import CandidateScorer
 from policy.distributions import MASKED_LOGIT
 from policy.warm_start import GainPolicy
-from retrieval.bm25 import BM25Index
+from retrieval.bm25 import EPSILON, BM25Index
 from retrieval.candidates import Skipped, mine, with_judgements
 from retrieval.corpus import Collection, load_collection
 from retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from retrieval.gains import GainExamples, gain_examples
 from retrieval.host_env import NO_TERM, HostQueries
 from retrieval.mining import MiningSettings
-from retrieval.options import ReformulationOptions
+from retrieval.options import ReformulationOptions, RetrievalOptions
 from retrieval.query_env import QueryEnvironment
 from retrieval.query_table import Query, QueryTable, Settings, make_table
 from retrieval.tokens import EnglishTokenizer
@@ -119,14 +120,28 @@ class SearchSide:
 
     @classmethod
     def prepared(
-        cls, options: ReformulationOptions, splits: Sequence[str], phases: Phases | None = None
+        cls,
+        options: ReformulationOptions,
+        splits: Sequence[str],
+        phases: Phases | None = None,
+        saved_index: Path | None = None,
     ) -> SearchSide:
-        """Read and index a collection; only the judgements of `splits` are read."""
+        """Read and index a collection; only the judgements of `splits` are read.
+
+        Args:
+            options: Settings.
+            splits: Whose judgements are read.
+            phases: Gets the time.
+            saved_index: A file that `BM25Index.save` wrote. It is taken where it is an index of
+                these documents with these settings; else they are indexed anew.
+        """
         phases, wanted = phases or Phases(), options.retrieval
         with phases.measured("reading"):
             collection = load_collection(options.collection, splits)
         with phases.measured("indexing"):
-            index = BM25Index(collection.texts, EnglishTokenizer(), wanted.k1, wanted.b)
+            index = found_index(saved_index, collection, wanted)
+            if index is None:
+                index = BM25Index(collection.texts, EnglishTokenizer(), wanted.k1, wanted.b)
         with phases.measured("embedding"):
             encoder = make_encoder(wanted.encoder, wanted.dimension)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), wanted.cache_entries)
@@ -162,6 +177,19 @@ class SearchSide:
         """The queries as arrays."""
         with self.phases.measured("tables"):
             return make_table(queries, self.index, self.episode)
+
+
+def found_index(
+    path: Path | None, collection: Collection, wanted: RetrievalOptions
+) -> BM25Index | None:
+    """The index in a file; None where there is none, or one of other documents or settings."""
+    if path is None:
+        return None
+    parameters = (wanted.k1, wanted.b, EPSILON)
+    try:
+        return BM25Index.load(path, collection.texts, EnglishTokenizer(), parameters)
+    except ValueError:
+        return None
 
 
 def make_scorer(table: QueryTable | HostQueries, options: ReformulationOptions) -> CandidateScorer:

@@ -43,7 +43,7 @@ from reformulation_search import (
     searched,
     some_of,
 )
-from reformulator import OPTIONS_FILE, Reformulator
+from reformulator import INDEX_FILE, OPTIONS_FILE, Reformulator
 from retrieval.candidates import skip_report
 from retrieval.corpus import BUILTIN, available_splits
 from retrieval.gains import gain_examples
@@ -73,18 +73,19 @@ class Prepared(NamedTuple):
 
 
 class SaveBeforePPO(Callback):
-    """Makes a run usable before PPO's first evaluation: its options and the warm start's network.
+    """Makes a run usable before PPO's first evaluation: options, index, the warm start's network.
 
     Args:
-        options: Of the run.
+        side: Of the run.
     """
 
-    def __init__(self, options: ReformulationOptions):
-        self.options = options
+    def __init__(self, side: SearchSide):
+        self.side = side
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Write both."""
-        write_options(state.run_dir / OPTIONS_FILE, self.options)
+        """Write all three."""
+        write_options(state.run_dir / OPTIONS_FILE, saved_options(self.side))
+        self.side.index.save(state.run_dir / INDEX_FILE)
         save_network(state.network, state.run_dir)
 
 
@@ -327,7 +328,7 @@ def reinforced(
             precision=HALF if half else "float32",
         )
         watchers = [
-            SaveBeforePPO(saved_options(prepared.side)),
+            SaveBeforePPO(prepared.side),
             DevLines(say, options.retrieval.metric),
             clock,
         ]

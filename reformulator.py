@@ -25,6 +25,7 @@ from retrieval.trec import write_run
 from trainer import load_network
 
 OPTIONS_FILE = "reformulation.yaml"
+INDEX_FILE = "index.npz"
 TOGETHER = 256  # queries reformulated at once
 NOTHING_HELPS = "the agent expects no candidate to help"
 LUCENE_SYNTAX = re.compile(r'([+\-!(){}\[\]^"~*?:\\/&|<>=\s])')
@@ -161,7 +162,8 @@ class Reformulator:
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
         network = load_network(Path(run_dir) / BEST)
-        return cls(SearchSide.prepared(options, ()), network)
+        side = SearchSide.prepared(options, (), saved_index=Path(run_dir) / INDEX_FILE)
+        return cls(side, network)
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """A query that somebody typed.

@@ -27,6 +27,7 @@ from retrieval.corpus import text_digest
 from retrieval.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
+EPSILON = 0.25  # idf of a term in more than half of the documents, in average idfs
 
 
 class BM25Index:
@@ -50,7 +51,7 @@ class BM25Index:
         tokenizer: Tokenizer | None = None,
         k1: float = 1.5,
         b: float = 0.75,
-        epsilon: float = 0.25,
+        epsilon: float = EPSILON,
     ):
         """Index texts.
 

@@ -24,6 +24,7 @@ from policy.ppo import normalised
 from retrieval.candidates import mine
 from retrieval.embedding import EmbeddingCache
 from retrieval.metrics import metric
+from retrieval.query_env import STATE_FIGURES
 from retrieval.query_table import SHOWN_SCORES, Query
 
 EPISODES_PER_UPDATE = 128
@@ -71,9 +72,14 @@ class OneQueryFlow:
         self.rng = np.random.default_rng(cfg.seed)
         self.episodes = self.embedded = self.searches = self.terms = 0
         self._rows: list[Row] = []
+        self._forward = tf.function(lambda obs: self.network(obs))
         # Traced once for any number of rows; no XLA, which would compile for every number.
-        self._forward = tf.function(lambda obs: self.network(obs), reduce_retracing=True)
-        self._fit = tf.function(self._fitted, reduce_retracing=True)
+        count, features = side.episode.max_candidates, queries[0].candidate_features.shape[1] + 1
+        figures = len(queries[0].state_features) + STATE_FIGURES
+        shapes = [([count, features], tf.float32), ([figures], tf.float32), ([count + 1], tf.bool)]
+        shapes += [([], tf.int32), *[([], tf.float32)] * 3]
+        rows = [tf.TensorSpec([None, *shape], kind) for shape, kind in shapes]
+        self._fit = tf.function(self._fitted, input_signature=rows)
 
     @property
     def counts(self) -> tuple[int, int, int]:

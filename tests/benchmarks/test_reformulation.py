@@ -132,6 +132,8 @@ def test_an_update_of_the_one_query_flow_raises_what_was_better(ground):
     before = chance()
     flow.update()
     assert chance() > before and not flow._rows
+    flow.run(0.0)
+    assert flow._fit.experimental_get_tracing_count() == 1  # no turn pays for a trace
 
 
 def test_gain_is_arithmetic_on_the_turns():

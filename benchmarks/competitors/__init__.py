@@ -270,6 +270,26 @@ def require(*names: str) -> list[ModuleType]:
         )
 
 
+def one_done(env: Any) -> Any:
+    """A gymnax environment whose `step` returns one `done`, as competitors expect.
+
+    gymnax 1.0 split `done` into `terminated` and `truncated`. It brings the adapter itself, except
+    that it cannot be copied, which rejax does.
+    """
+    try:
+        from gymnax.wrappers.compat import LegacyStepAPIWrapper
+    except ModuleNotFoundError:  # gymnax before 1.0 needs none
+        return env
+
+    class OneDone(LegacyStepAPIWrapper):
+        """The adapter, which holds no state, standing for its own copy."""
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> OneDone:
+            return self
+
+    return OneDone(env)
+
+
 def versions(*distributions: str) -> dict[str, str]:
     """Return the installed versions of Python and of these distributions."""
     found = {name: metadata.version(name) for name in distributions}

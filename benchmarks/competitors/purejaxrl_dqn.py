@@ -11,68 +11,28 @@ none of which changes the work: an empty `wandb` where that is missing (it only 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib.util
 import pathlib
-import subprocess
 import sys
-import time
 import types
 from typing import Any
 
-from benchmarks.competitors import (
-    Settings,
-    Span,
-    make_parser,
-    make_result,
-    parse,
-    print_result,
-    refuse,
-    require,
-    versions,
-)
+from benchmarks.competitors import Settings, make_result, one_done, versions
+from benchmarks.competitors.purejaxrl import check_hidden, commit, load, run_program, second_call
 
 HIDDEN = (120, 84)  # written into PureJaxRL's network
 DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flashbax", "flax", "optax")
 
 
-def load(checkout: pathlib.Path) -> types.ModuleType:
-    """Import `dqn.py` from a clone of PureJaxRL, with the three names filled in.
+def fill_in() -> None:
+    """Put an empty module where `wandb` would be, and the name that JAX dropped."""
+    import jax
 
-    Args:
-        checkout: Folder of the clone.
-    """
-    path = checkout / "purejaxrl" / "dqn.py"
-    spec = importlib.util.spec_from_file_location("purejaxrl_dqn_as_published", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        refuse(
-            f"--checkout {checkout} holds no purejaxrl/dqn.py. Give the folder of a clone of "
-            "https://github.com/luchris429/purejaxrl."
-        )
-    jax, *_ = require("jax", "gymnax", "flashbax")
     if importlib.util.find_spec("wandb") is None:
         sys.modules.setdefault("wandb", types.ModuleType("wandb"))
     if not hasattr(jax, "tree_map"):
         jax.tree_map = jax.tree.map
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    try:
-        from gymnax.wrappers.compat import LegacyStepAPIWrapper
-    except ModuleNotFoundError:  # gymnax before 1.0 has one `done` already
-        return module
-    outermost = module.LogWrapper
-    module.LogWrapper = lambda env: LegacyStepAPIWrapper(outermost(env))
-    return module
-
-
-def commit(checkout: pathlib.Path) -> str:
-    """Return the commit of the clone, or `unknown` where git cannot say."""
-    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def run(settings: Settings, checkout: pathlib.Path) -> dict[str, Any]:
@@ -82,13 +42,10 @@ def run(settings: Settings, checkout: pathlib.Path) -> dict[str, Any]:
         settings: What to run. `hidden` must be `HIDDEN`.
         checkout: Folder of a clone of PureJaxRL.
     """
-    if settings.hidden != HIDDEN:
-        refuse(
-            f"--hidden is {','.join(map(str, settings.hidden))}, but PureJaxRL's network has 120 "
-            "and 84 units written into it. Leave --hidden at 120,84."
-        )
-    module = load(checkout)
-    (jax,) = require("jax")
+    check_hidden(settings, HIDDEN)
+    module = load(checkout, "dqn", DISTRIBUTIONS, fill_in)
+    outermost = module.LogWrapper
+    module.LogWrapper = lambda env: one_done(outermost(env))
     steps = settings.env_steps + settings.warmup_env_steps
     config = {
         "NUM_ENVS": settings.num_envs,
@@ -108,14 +65,7 @@ def run(settings: Settings, checkout: pathlib.Path) -> dict[str, Any]:
         "ENV_NAME": "CartPole-v1",
         "WANDB_MODE": "disabled",
     }
-    key = jax.random.PRNGKey(settings.seed)
-    begin = time.perf_counter()
-    train = jax.jit(module.make_train(config)).lower(key).compile()
-    compile_seconds = time.perf_counter() - begin
-
-    jax.block_until_ready(train(key))
-    with Span() as span:
-        out = jax.block_until_ready(train(key))
+    out, span, compile_seconds = second_call(module.make_train, config, settings.seed)
     state = out["runner_state"][0]
     return make_result(
         name="PureJaxRL DQN",
@@ -139,17 +89,7 @@ def run(settings: Settings, checkout: pathlib.Path) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
-    parser = make_parser("purejaxrl_dqn", __doc__, env_steps=200_000)
-    parser.add_argument(
-        "--checkout",
-        type=pathlib.Path,
-        required=True,
-        default=argparse.SUPPRESS,
-        help="folder of a clone of https://github.com/luchris429/purejaxrl",
-    )
-    settings, arguments = parse(parser, argv)
-    print_result(run(settings, arguments.checkout))
-    return 0
+    return run_program("purejaxrl_dqn", __doc__, Settings, run, argv)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,15 @@ one), and the single `done` that gymnax 1.0 split in two.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib.util
 import pathlib
 import sys
-import time
 import types
 from typing import Any
 
-from benchmarks.competitors import (
-    PPOSettings,
-    Span,
-    make_parser,
-    make_result,
-    parse,
-    print_result,
-    refuse,
-    require,
-    versions,
-)
-from benchmarks.competitors.purejaxrl_dqn import commit
+from benchmarks.competitors import PPOSettings, make_result, one_done, versions
+from benchmarks.competitors.purejaxrl import check_hidden, commit, load, run_program, second_call
 
 HIDDEN = (64, 64)  # written into PureJaxRL's network
 DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flax", "optax", "distrax")
@@ -67,33 +55,6 @@ def fill_in_unused() -> None:
             setattr(sys.modules[parent], child, module)
 
 
-def load(checkout: pathlib.Path) -> types.ModuleType:
-    """Import `ppo.py` from a clone of PureJaxRL, with what is missing filled in.
-
-    Args:
-        checkout: Folder of the clone.
-    """
-    path = checkout / "purejaxrl" / "ppo.py"
-    spec = importlib.util.spec_from_file_location("purejaxrl_ppo_as_published", path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        refuse(
-            f"--checkout {checkout} holds no purejaxrl/ppo.py. Give the folder of a clone of "
-            "https://github.com/luchris429/purejaxrl."
-        )
-    require("jax", "gymnax", "flax", "optax", "chex", "distrax")
-    fill_in_unused()
-    sys.path.insert(0, str(path.parent))  # for its `wrappers`
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    try:
-        from gymnax.wrappers.compat import LegacyStepAPIWrapper
-    except ModuleNotFoundError:  # gymnax before 1.0 has one `done` already
-        return module
-    innermost = module.FlattenObservationWrapper
-    module.FlattenObservationWrapper = lambda env: innermost(LegacyStepAPIWrapper(env))
-    return module
-
-
 def run(settings: PPOSettings, checkout: pathlib.Path) -> dict[str, Any]:
     """Train, time the second call of the compiled loop, and return the result.
 
@@ -101,14 +62,10 @@ def run(settings: PPOSettings, checkout: pathlib.Path) -> dict[str, Any]:
         settings: What to run. `hidden` must be `HIDDEN`.
         checkout: Folder of a clone of PureJaxRL.
     """
-    if settings.hidden != HIDDEN:
-        refuse(
-            f"--hidden is {','.join(map(str, settings.hidden))}, but PureJaxRL's network has 64 "
-            "and 64 units written into it. Leave --hidden at 64,64."
-        )
-    module = load(checkout)
-    (jax,) = require("jax")
-    jax.config.update("jax_enable_compilation_cache", False)
+    check_hidden(settings, HIDDEN)
+    module = load(checkout, "ppo", DISTRIBUTIONS, fill_in_unused)
+    innermost = module.FlattenObservationWrapper
+    module.FlattenObservationWrapper = lambda env: innermost(one_done(env))
     config = {
         "LR": settings.learning_rate,
         "NUM_ENVS": settings.num_envs,
@@ -127,14 +84,7 @@ def run(settings: PPOSettings, checkout: pathlib.Path) -> dict[str, Any]:
         "ANNEAL_LR": False,
         "DEBUG": False,
     }
-    key = jax.random.PRNGKey(settings.seed)
-    begin = time.perf_counter()
-    train = jax.jit(module.make_train(config)).lower(key).compile()
-    compile_seconds = time.perf_counter() - begin
-
-    jax.block_until_ready(train(key))
-    with Span() as span:
-        out = jax.block_until_ready(train(key))
+    out, span, compile_seconds = second_call(module.make_train, config, settings.seed)
     state, env_state = out["runner_state"][:2]
     return make_result(
         name="PureJaxRL PPO",
@@ -153,17 +103,7 @@ def run(settings: PPOSettings, checkout: pathlib.Path) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
-    parser = make_parser("purejaxrl_ppo", __doc__, kind=PPOSettings, env_steps=200_000)
-    parser.add_argument(
-        "--checkout",
-        type=pathlib.Path,
-        required=True,
-        default=argparse.SUPPRESS,
-        help="folder of a clone of https://github.com/luchris429/purejaxrl",
-    )
-    settings, arguments = parse(parser, argv)
-    print_result(run(settings, arguments.checkout))
-    return 0
+    return run_program("purejaxrl_ppo", __doc__, PPOSettings, run, argv)
 
 
 if __name__ == "__main__":

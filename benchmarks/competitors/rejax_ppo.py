@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 from typing import Any
 
 from benchmarks.competitors import (
     PPOSettings,
-    Span,
     make_parser,
     make_result,
     parse,
@@ -21,7 +19,7 @@ from benchmarks.competitors import (
     require,
     versions,
 )
-from benchmarks.competitors.rejax_dqn import make_env
+from benchmarks.competitors.rejax_dqn import make_env, two_calls
 
 
 def make_algorithm(rejax: Any, env: Any, env_params: Any, settings: PPOSettings) -> Any:
@@ -55,20 +53,10 @@ def make_algorithm(rejax: Any, env: Any, env_params: Any, settings: PPOSettings)
 
 def run(settings: PPOSettings) -> dict[str, Any]:
     """Train, time the second half, and return the result."""
-    jax, rejax = require("jax", "rejax")
-    jax.config.update("jax_enable_compilation_cache", False)
+    _, rejax = require("jax", "rejax")
     env, env_params = make_env("CartPole-v1")
     algo = make_algorithm(rejax, env, env_params, settings)
-
-    begin = time.perf_counter()
-    init = jax.jit(algo.init_state).lower(jax.random.PRNGKey(settings.seed)).compile()
-    state = init(jax.random.PRNGKey(settings.seed))
-    train = jax.jit(lambda state: algo.train(train_state=state)[0]).lower(state).compile()
-    compile_seconds = time.perf_counter() - begin
-
-    before = jax.block_until_ready(train(state))
-    with Span() as span:
-        after = jax.block_until_ready(train(before))
+    before, after, span, compile_seconds = two_calls(algo, settings.seed)
     return make_result(
         name="rejax PPO",
         versions=versions("rejax", "jax", "jaxlib", "gymnax", "flax", "optax"),

@@ -60,17 +60,13 @@ def make_clock(untimed: int) -> Any:
 
 def make_model(settings: Settings, total_env_steps: int) -> Any:
     """Their DQN with the given settings, exploration at its final value after the warm-up."""
-    import gymnasium
     from stable_baselines3 import DQN
-    from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv
+    from stable_baselines3.common.env_util import make_vec_env
 
-    def make_env() -> Any:
-        return Monitor(gymnasium.make("CartPole-v1", disable_env_checker=True))
-
+    kwargs = {"disable_env_checker": True, "render_mode": None}
     return DQN(
         "MlpPolicy",
-        DummyVecEnv([make_env] * settings.num_envs),
+        make_vec_env("CartPole-v1", settings.num_envs, env_kwargs=kwargs),
         learning_rate=settings.learning_rate,
         buffer_size=settings.buffer,
         learning_starts=settings.warmup_env_steps,

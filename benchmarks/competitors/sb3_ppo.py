@@ -27,18 +27,14 @@ SETTLING_ROLLOUTS = 5  # PyTorch's first calls allocate; they are not the steady
 
 def make_model(settings: PPOSettings) -> Any:
     """Their PPO with the given settings, and its own default for everything else."""
-    import gymnasium
     from stable_baselines3 import PPO
-    from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv
+    from stable_baselines3.common.env_util import make_vec_env
     from torch import nn
 
-    def make_env() -> Any:
-        return Monitor(gymnasium.make("CartPole-v1", disable_env_checker=True))
-
+    kwargs = {"disable_env_checker": True, "render_mode": None}
     return PPO(
         "MlpPolicy",
-        DummyVecEnv([make_env] * settings.num_envs),
+        make_vec_env("CartPole-v1", settings.num_envs, env_kwargs=kwargs),
         learning_rate=settings.learning_rate,
         n_steps=settings.num_steps,
         batch_size=settings.minibatch_rows,

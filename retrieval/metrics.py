@@ -10,17 +10,15 @@ Voorhees & Harman 2005, "TREC" (average precision, recall, reciprocal rank).
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from retrieval.metric_names import MEASURES, parsed
+
 NOT_RANKED = 2**30  # the rank of padding: below every cutoff
 METRICS = ("ndcg@10", "ap", "recall@40", "mrr@10")  # of a report; any other cutoff will do
-OTHER_NAMES = {"map": "ap", "r": "recall", "rr": "mrr", "ndcg_cut": "ndcg", "dcg": "ndcg"}
-MEASURES = {"ndcg": "nDCG", "ap": "AP", "recall": "R", "mrr": "RR"}  # as ir-measures calls them
 
 Run = Mapping[str, Sequence[tuple[str, float]]]  # query id -> (document id, score), best first
 Qrels = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
@@ -87,33 +85,6 @@ def ideal_dcg(depth: int) -> np.ndarray:
     """[depth + 1] float32 the DCG at `depth` of 0, 1, 2 ... relevant documents ranked first."""
     gains = 1.0 / np.log2(np.arange(depth) + 2.0)
     return np.concatenate([[0.0], np.cumsum(gains)]).astype(np.float32)
-
-
-def parsed(name: str) -> tuple[str, int | None]:
-    """(ndcg, ap, recall or mrr; the cutoff, None for ap) of a metric's name.
-
-    Raises:
-        ValueError: No such metric; the message names the nearest one.
-    """
-    text = name.strip().lower()
-    if text == "ap":
-        return "ap", None
-    match = re.fullmatch(r"(ndcg|recall|mrr)@([1-9]\d{0,6})", text)
-    if match:
-        return match[1], int(match[2])
-    kind, _, depth = text.partition("@")
-    kind = OTHER_NAMES.get(kind, kind)
-    near = (difflib.get_close_matches(kind, list(MEASURES), n=1, cutoff=0.4) or ["ndcg"])[0]
-    depth = str(int(depth)) if depth.isdecimal() and 0 < int(depth) < 10**7 else "10"
-    raise ValueError(
-        f"No metric {name!r}; expected ndcg@k, ap, recall@k or mrr@k with a whole k from 1: "
-        f"did you mean {near if near == 'ap' else f'{near}@{depth}'!r}?"
-    )
-
-
-def cutoff(name: str) -> int | None:
-    """How deep a metric looks: ranks from here on do not change it; None: it looks at all."""
-    return parsed(name)[1]
 
 
 def per_query(

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from config import from_mapping, read_yaml
+from retrieval.metric_names import parsed
 from settings import check_fields, setting
 
 
@@ -39,6 +40,7 @@ class RetrievalOptions:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        parsed(self.metric)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from retrieval.metrics import cutoff
+from retrieval.metric_names import cutoff
 
 BLOCK = 64  # documents that lie together, so that a column is gathered in few pieces
 NEVER = -np.inf  # score of what fills up a block

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from retrieval import metrics
+from retrieval import metric_names, metrics
 from retrieval.metrics import NOT_RANKED, metric, ranks_of
 
 NAMES = ["ndcg@10", "ndcg@3", "ndcg@1000", "ap", "recall@5", "recall@40", "mrr@10", "mrr@2"]
@@ -109,12 +109,12 @@ def test_judged_queries_that_a_run_lacks_count_as_zero():
 )
 def test_unknown_metrics_are_refused_with_the_nearest(name, nearest):
     with pytest.raises(ValueError, match=f"did you mean .*{nearest}"):
-        metrics.parsed(name)
+        metric_names.parsed(name)
 
 
 def test_names_are_read_in_any_case_and_tell_their_depth():
-    assert metrics.parsed(" nDCG@7 ") == ("ndcg", 7)
-    assert metrics.cutoff("AP") is None and metrics.cutoff("recall@40") == 40
+    assert metric_names.parsed(" nDCG@7 ") == ("ndcg", 7)
+    assert metric_names.cutoff("AP") is None and metric_names.cutoff("recall@40") == 40
 
 
 def test_the_bootstrap_covers_the_difference():

@@ -1,0 +1,134 @@
+"""Rows of docs/bad_input.md about query reformulation: one line each, or a stated count."""
+
+import json
+
+import pytest
+import tensorflow as tf
+import yaml
+
+import train_optimized
+from reformulation_training import prepare
+from tests.retrieval.tiny_collection import write_collection
+from tests.test_reformulation import SETTINGS, make_options
+
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return write_collection(tmp_path / "tiny")
+
+
+def complaint(collection, capsys, *flags, **retrieval):
+    """The one line of a command that must exit with status 2 and leave no run behind."""
+    settings = {**SETTINGS, "retrieval": {**SETTINGS["retrieval"], **retrieval}}
+    path = collection.parent / "settings.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    run = collection.parent / "run"
+    argv = ["--config", path, "--collection", collection, "--log-dir", run, *flags]
+    assert train_optimized.main([str(part) for part in argv]) == 2
+    captured = capsys.readouterr()
+    *progress, last = captured.err.strip().splitlines()
+    assert captured.out == "" and last.startswith("kytolly: ") and not run.exists(), captured
+    assert not any("Traceback" in line or line.startswith("kytolly: ") for line in progress)
+    return last
+
+
+def replaced(path, old, new):
+    """A file with one text replaced, which must be in it."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    "file, old, new, words",
+    [
+        ("corpus.jsonl", '{"_id": "good0.1"', '{"_id": ', "corpus.jsonl:2: not JSON"),
+        ("corpus.jsonl", '"text": "key0', '"body": "key0', 'corpus.jsonl:1: the document "good0.0'),
+        ("corpus.jsonl", "good0.2", "good0.1", "corpus.jsonl:3: the document id 'good0.1' stands"),
+        ("queries.jsonl", "q0.1", "q0.0", "queries.jsonl:2: the query id 'q0.0' stands in line 1"),
+        ("qrels/train.tsv", "q0.0\tgood0.0\t1", "q0.0\tgood0.0", "train.tsv:2: 2 columns"),
+        ("qrels/dev.tsv", "q8.0", "q99", "dev.tsv:2: the query 'q99' is not in queries.jsonl"),
+    ],
+)
+def test_a_malformed_line_is_named_with_its_file(collection, capsys, file, old, new, words):
+    replaced(collection / file, old, new)
+    assert words.replace('"', "'") in complaint(collection, capsys).replace('"', "'")
+
+
+@pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl"])
+def test_a_file_that_is_missing_or_empty_is_named(collection, capsys, file):
+    (collection / file).write_text("")
+    assert f"{file} has no" in complaint(collection, capsys)
+    (collection / file).unlink()
+    assert f"{file} does not exist" in complaint(collection, capsys)
+
+
+def test_a_split_that_is_missing_is_named(collection, capsys):
+    (collection / "qrels" / "dev.tsv").unlink()
+    assert "No split 'dev'" in complaint(collection, capsys)
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_a_split_without_a_usable_query_is_refused(collection, capsys, split):
+    # The only query that is left has stop words alone.
+    (collection / "qrels" / f"{split}.tsv").write_text(f"{HEADER}empty-{split}\tgood0.0\t1\n")
+    said = complaint(collection, capsys)
+    assert f"no query of the {split} split can be used (1 query skipped: 1 no token" in said
+
+
+def test_training_queries_without_any_relevant_document_are_refused(collection, capsys):
+    (collection / "qrels" / "train.tsv").write_text(f"{HEADER}q0.0\tgood0.0\t0\n")
+    assert "no query of the train split can be used" in complaint(collection, capsys)
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_read(capsys, tmp_path):
+    said = complaint(tmp_path / "nowhere", capsys, metric="ndgc@10")
+    assert "No metric 'ndgc@10'" in said and "did you mean 'ndcg@10'" in said
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("retrieval: {weigth: 0.2}", "'weigth' is not a setting of RetrievalOptions. Did you mean"),
+        ("retrievel: {weight: 0.2}", "'retrievel' is no section or setting"),
+        ("", "holds nothing"),
+        ("retrieval: {weight: much}", "weight is 'much', expected a finite number"),
+    ],
+)
+def test_a_bad_configuration_is_refused(capsys, tmp_path, text, words):
+    (tmp_path / "settings.yaml").write_text(text)
+    assert train_optimized.main(["--config", str(tmp_path / "settings.yaml")]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_cuda_without_a_gpu_is_refused(collection, capsys, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
+    said = complaint(collection, capsys, "--device", "cuda")
+    assert "--device is cuda, and TensorFlow sees no GPU" in said and "--device cpu" in said
+
+
+def test_what_cannot_train_is_left_out_counted_and_said(collection):
+    """One query each without a token, a candidate and a relevant document; one unknown document."""
+    with (collection / "corpus.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "alone", "text": "hermit"}) + "\n")
+    with (collection / "queries.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "q-alone", "text": "hermit"}) + "\n")
+        file.write(json.dumps({"_id": "q-vain", "text": "key1"}) + "\n")
+    with (collection / "qrels" / "train.tsv").open("a") as file:
+        file.write("q-alone\talone\t1\nq-vain\tgood1.0\t0\nq0.0\tlost\t1\n")
+    lines = []
+    with pytest.warns(UserWarning, match=r"left out 1 judgements of documents .*'lost' at"):
+        prepared = prepare(make_options(collection), lines.append)
+    counts = prepared.counts
+    assert (counts["train"], counts["train_skipped"], counts["train_without_relevant"]) == (
+        27,
+        2,
+        1,
+    )
+    assert len(prepared.table.number) == 24
+    said = next(line for line in lines if line.startswith("training queries"))
+    assert "24 of 27" in said and "2 queries skipped" in said
+    assert "1 no candidate term" in said and "1 no token that any document contains" in said
+    assert "1 without a relevant document" in said

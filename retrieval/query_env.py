@@ -13,6 +13,7 @@ from retrieval.metrics import metric, ranks_of
 from retrieval.query_table import BLOCK, NEVER, SHOWN_SCORES, QueryTable
 
 STATE_FIGURES = 5  # of `observation`, beside the query's own
+TOGETHER = 16  # queries ranked at once; ranks compare every relevant document with the pool
 
 
 class QueryState(NamedTuple):
@@ -70,14 +71,16 @@ class QueryEnvironment(tf.Module):
 
     def _start_values(self, table: QueryTable) -> np.ndarray:
         """[Q] the metric of the queries as they were typed."""
-        found = []
-        for query in range(len(table.number)):
-            first, blocks = table.base_row[query], table.blocks[query]
-            scores = table.base[first : first + blocks].reshape(1, -1)
-            ranks = ranks_of(scores, table.relevant[query : query + 1])
-            counts = table.relevant_count[query : query + 1]
-            found.append(metric(self.settings.metric, ranks, counts).numpy()[0])
-        return np.array(found, np.float32)
+        found = np.empty(len(table.number), np.float32)
+        for blocks in np.unique(table.blocks):
+            same = np.flatnonzero(table.blocks == blocks)
+            for rows in np.array_split(same, -(-len(same) // TOGETHER)):
+                places = table.base_row[rows][:, np.newaxis] + np.arange(blocks)
+                scores = table.base[places].reshape(len(rows), -1)
+                ranks = ranks_of(scores, table.relevant[rows])
+                counts = table.relevant_count[rows]
+                found[rows] = metric(self.settings.metric, ranks, counts).numpy()
+        return found
 
     def reset(self, uniforms: tf.Tensor) -> QueryState:
         """Queries as they were typed, picked by [E, 1] draws."""

@@ -7,8 +7,10 @@ from retrieval.query_table import (
     BLOCK,
     SHOWN_SCORES,
     Settings,
+    TableTooLarge,
     candidate_columns,
     make_pool,
+    make_pools,
     make_table,
     nth_best,
     padded,
@@ -91,3 +93,19 @@ def test_small_parts():
     np.testing.assert_array_equal(
         padded([np.array([1.0]), np.array([2.0, 3.0])], 3, -1), [[1, -1, -1], [2, 3, -1]]
     )
+
+
+def test_pools_are_limited_by_their_width_and_their_bytes():
+    index = Scores(documents=1000, terms=12)
+    index.columns["t0"] = np.where(np.arange(1000) < 30, 100.0, 0.0).astype(np.float32)
+    wide = make_query(0, index)._replace(weights={"t1": 1.0}, candidates=["t2", "t3"])
+    narrow = wide._replace(weights={"t0": 1.0}, relevant=np.array([3]))
+    queries = [narrow, wide, narrow]
+    kept, pools = make_pools(queries, index, SETTINGS)
+    assert kept == [0, 1, 2] and pools[1].base.size > pools[0].base.size
+    kept, some = make_pools(queries, index, SETTINGS, widest=pools[0].base.size)
+    assert kept == [0, 2] and len(some) == 2
+    taken = 2 * (pools[0].base.nbytes + pools[0].columns.nbytes)
+    assert make_pools(queries, index, SETTINGS, pools[0].base.size, taken)[0] == [0, 2]
+    with pytest.raises(TableTooLarge, match=f"3 of 3 queries take {taken:,} bytes"):
+        make_pools(queries, index, SETTINGS, pools[0].base.size, taken - 1)

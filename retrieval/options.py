@@ -47,7 +47,7 @@ class RetrievalOptions:
 class TrainingOptions:
     """How long and how much at once."""
 
-    epochs: int = setting(20, "passes over the training queries", unit="passes", at_least=1)
+    epochs: int = setting(40, "passes over the training queries", unit="passes", at_least=1)
     batch_size: int = setting(1_024, "rows of a minibatch", unit="env steps", at_least=2)
     collect_batch_size: int = setting(
         256, "queries reformulated at once", unit="queries", at_least=1
@@ -62,14 +62,14 @@ class TrainingOptions:
     learning_rate: float = setting(3e-4, "Adam's step size at the start", above=0)
     use_amp: bool = setting(True, "half precision where the device is faster with it")
     warm_start_epochs: int = setting(
-        60, "passes over one-step gains before PPO begins; 0: none", unit="passes", at_least=0
+        12, "passes over one-step gains before PPO begins; 0: none", unit="passes", at_least=0
     )
     warm_start_learning_rate: float = setting(1e-3, "Adam's step size meanwhile", above=0)
     patience: int = setting(
         8, "evaluations on dev queries without improvement", unit="evaluations", at_least=1
     )
     only_improvable: bool = setting(
-        True, "PPO leaves out training queries that no single candidate improves"
+        False, "PPO leaves out training queries that no single candidate improves"
     )
     max_pool_documents: int = setting(
         2_048,

@@ -134,8 +134,8 @@ gain = {query: after[query] - before[query] for query in judged}
 # %%
 mean, low, high = paired_bootstrap(list(after.values()), list(before.values()))
 changed = {one.query_id for one in found if one.added}
-print(f"{metric} of BM25         {np.mean(list(before.values())):.4f}")
-print(f"{metric} reformulated    {np.mean(list(after.values())):.4f}")
+print(f"{metric} of BM25          {np.mean(list(before.values())):.4f}")
+print(f"{metric} reformulated     {np.mean(list(after.values())):.4f}")
 print(f"difference               {mean:+.4f} (95% interval {low:+.4f} to {high:+.4f})")
 print(f"queries with added terms {len(changed):,} of {len(found):,}")
 print(f"gained, lost             {sum(g > 0 for g in gain.values()):,}, ", end="")

@@ -79,7 +79,7 @@ for text in list(test_queries.values())[:3]:
 
 # %% tags=["parameters"]
 epochs = 10  # of PPO
-warm_start_epochs = 30
+warm_start_epochs = 12
 feedback_documents = 10
 candidates = 30
 max_terms = 5
@@ -109,9 +109,9 @@ for name, spent in summary["profile"].items():
 # ## 3. Learning curve
 #
 # Returns are gains in nDCG@10. Training episodes of PPO try terms at random around the policy's own
-# choice, with queries that some term improves; evaluations are greedy, over all dev queries. The
-# curve begins where the warm start ended. The band is wide because most queries cannot gain (their
-# document is on top already, or out of reach) and a few gain a lot.
+# choice; evaluations are greedy, over all dev queries. The curve begins where the warm start
+# ended. The band is wide because most queries cannot gain (their document is on top already, or out
+# of reach) and a few gain a lot.
 
 # %%
 plot_learning_curve(run_dir).figure

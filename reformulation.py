@@ -21,7 +21,8 @@ import tensorflow as tf
 from config import PPOConfig
 from environment.spec import ACTION_MASK
 from model.candidate_scorer import CandidateScorer
-from policy.distributions import MASKED_LOGIT
+from policy.distributions import Categorical
+from policy.ppo import greedy_action, without_mask
 from policy.warm_start import GainPolicy
 from retrieval.bm25 import EPSILON, BM25Index
 from retrieval.candidates import Skipped, mine, with_judgements
@@ -198,7 +199,7 @@ def make_scorer(table: QueryTable | HostQueries, options: ReformulationOptions) 
     network = CandidateScorer(agent.hidden_units, dropout=agent.dropout)
     env: Any = table if isinstance(table, HostQueries) else QueryEnvironment(table, in_order=True)
     seen = env.observe(env.begin(tf.range(env.queries)))
-    network({name: part for name, part in seen.items() if name != ACTION_MASK})
+    network(without_mask(seen))
     present = seen[ACTION_MASK][:, :-1]
     network.adapt(tf.boolean_mask(seen["candidates"], present), seen["state"])
     return network
@@ -234,14 +235,12 @@ class GreedyPlayer(tf.Module):
 
     def _play(self) -> tuple[tf.Tensor, tf.Tensor]:
         env: Any = self.env
-        copies = env.queries
+        copies, distribution = env.queries, Categorical(env.candidates + 1)
         state = env.begin(tf.range(copies))
         first, over, actions = state.value, tf.zeros([copies], tf.bool), []
         for _ in range(env.settings.max_terms):
             obs = env.observe(state)
-            logits, _ = self.network({n: part for n, part in obs.items() if n != ACTION_MASK})
-            logits = tf.where(obs[ACTION_MASK], logits, MASKED_LOGIT)
-            action = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            action = greedy_action(self.network, distribution, obs)
             action = tf.where(over, env.candidates, action)
             state, _, ends = env.step(state, action, tf.zeros([copies, 0]))
             actions.append(tf.where(action < env.candidates, action, STOP))

@@ -14,7 +14,7 @@ import numpy as np
 
 from callback.checkpoint import BEST
 from callback.run_folder import RunFolder
-from reformulation import STOP, GreedyPlayer, SearchSide
+from reformulation import STOP, SearchSide, greedy_actions
 from retrieval.candidates import CANDIDATE_FEATURES, Skipped
 from retrieval.corpus import Collection, read_queries
 from retrieval.host_env import HostQueries
@@ -257,7 +257,7 @@ class Reformulator:
                 f"the network looks at {expected} features of a candidate, and this version makes "
                 f"{features}: train again."
             )
-        return GreedyPlayer(self.network, env, xla=False).play()[0]
+        return greedy_actions(self.network, env)[0]
 
     def _asking(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
         """The collection's documents with other queries, and no judgement."""

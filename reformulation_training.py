@@ -105,7 +105,8 @@ class DevLines(Callback):
         if state.evaluation is None:
             return
         total, speed = state.config.total_env_steps, state.metrics.get("env_steps_per_second", 0.0)
-        left = (total - state.env_steps) * state.wall_seconds / max(state.env_steps, 1)
+        remaining = max(total - state.env_steps, 0)  # the last rollout may pass the total
+        left = remaining * state.wall_seconds / max(state.env_steps, 1)
         self.say(
             f"{COLLECTION}: {state.env_steps:,} of {total:,} env steps, dev {self.metric} "
             f"{state.evaluation.return_mean:+.4f} (best {state.best_return:+.4f}), "

@@ -8,7 +8,6 @@ the test queries. RM3 and Rocchio are tuned on the dev queries. Nothing else see
 from __future__ import annotations
 
 import functools
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,32 +31,38 @@ TRIAL = ("--epochs", "1")
 def reformulation_learning(options: Options, watch: Watch) -> Report:
     """Train every seed, judge its test queries, and compare with BM25, RM3 and Rocchio."""
     chosen = ReformulationOptions(collection=options.collection or BUILTIN)
-    metric, seeds = chosen.retrieval.metric, options.seeds or SEEDS
-    watch.begin(seeds + 2)
+    seeds = options.seeds or SEEDS
+    watch.begin(seeds + 1)
     with tempfile.TemporaryDirectory() as folder:
-        summaries = []
-        for seed in range(seeds):
+        runs, summaries = [Path(folder, str(seed)) for seed in range(seeds)], []
+        for seed, run in enumerate(runs):
             with watch.turn(f"seed {seed}"):
                 flags = ["--collection", chosen.collection, "--seed", str(seed), "--test", "--json"]
-                flags += ["--device", "cpu", "--log-dir", f"{folder}/{seed}"]
+                flags += ["--device", "cpu", "--log-dir", str(run)]
                 trial = TRIAL if options.quick else ()
                 summaries.append(child("train_optimized", [*flags, *trial], one_core()))
-        with watch.turn("judging"):
-            qrels = load_collection(chosen.collection, ("test",)).judgements["test"]
-            plain, *learnt = (
-                [per_query(qrels, read_run(path), (metric,))[metric][query] for query in qrels]
-                for path in [
-                    Path(folder, "0", "test_bm25.run"),
-                    *(Path(folder, str(seed), "test_reformulated.run") for seed in range(seeds)),
-                ]
-            )
-    values = {"BM25": np.array(plain)}
-    with watch.turn("tuning RM3 and Rocchio on dev queries"):
-        tuned = tuned_baselines(chosen, values["BM25"], list(qrels))
-    values |= {f"{name}, tuned": value for name, (value, _) in tuned.items()}
-    values[f"Kytolly, mean of {seeds} seeds"] = np.mean(learnt, axis=0)
+        with watch.turn("judging, and tuning RM3 and Rocchio on dev queries"):
+            return judged_runs(chosen, runs, summaries)
+
+
+def judged_runs(
+    chosen: ReformulationOptions, runs: Sequence[Path], summaries: Sequence[dict[str, Any]]
+) -> Report:
+    """The table of finished runs, one for each seed, and of what they are compared with."""
+    metric = chosen.retrieval.metric
+    qrels = load_collection(chosen.collection, ("test",)).judgements["test"]
+
+    def values_of(path: Path) -> np.ndarray:
+        values = per_query(qrels, read_run(path), (metric,))[metric]
+        return np.array([values[query] for query in qrels])
+
+    plain = values_of(runs[0] / "test_bm25.run")
+    learnt = [values_of(run / "test_reformulated.run") for run in runs]
+    tuned = tuned_baselines(chosen, plain, list(qrels))
+    values = {"BM25": plain, **{f"{name}, tuned": value for name, (value, _) in tuned.items()}}
+    values[f"Kytolly, mean of {len(runs)} seeds"] = np.mean(learnt, axis=0)
     rows, data = compared_values(values)
-    each = [statistics.fmean(one) - statistics.fmean(plain) for one in learnt]
+    each = [float((own - plain).mean()) for own in learnt]
     notes = [
         f"{len(qrels)} test queries, {metric}; 95% intervals by a paired bootstrap over queries.",
         "Over BM25 by seed: " + ", ".join(f"{gain:+.4f}" for gain in each),

@@ -18,7 +18,7 @@ import numpy as np
 from retrieval.bm25 import BM25Index
 from retrieval.metrics import NOT_RANKED, metric
 from retrieval.mining import feedback_counts
-from retrieval.query_table import Query
+from retrieval.query_table import Query, ScoredIndex
 
 Method = Callable[[Query], Mapping[str, float]]  # query -> term -> weight
 
@@ -257,7 +257,7 @@ def evaluate(
     return metric_of(metric, found, [len(query.relevant) for query in queries])
 
 
-def query_scores(index: BM25Index, query: Query, weights: Mapping[str, float]) -> np.ndarray:
+def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float]) -> np.ndarray:
     """[documents] scores; -inf for a document that the query must not find."""
     scores = index.scores(weights)
     if query.excluded >= 0:

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from environment.spec import ACTION_MASK, EnvSpec
-from retrieval.metrics import NOT_RANKED, metric
+from retrieval.baselines import extended, metric_of, query_scores, ranks_of_relevant
 from retrieval.query_env import longer, observation, query_spec
 from retrieval.query_table import (
     NEVER,
@@ -102,27 +102,24 @@ class SearchCache:
         """Key -> the metric and the best scores, of some of the rows."""
         if not rows:
             return {}
-        found = [self._search(self.queries[query[row]], chosen[row]) for row in rows.values()]
-        ranks = np.full((len(rows), max(len(own) for own, _ in found)), NOT_RANKED, np.int32)
-        for row, (own, _) in zip(ranks, found, strict=True):
-            row[: len(own)] = own
-        counts = [len(self.queries[query[row]].relevant) for row in rows.values()]
-        values = metric(self.settings.metric, ranks, np.array(counts, np.int32)).numpy()
-        pairs = zip(rows, values.tolist(), found, strict=True)
-        return {key: (value, *best) for key, value, (_, best) in pairs}
+        asked = [self.queries[query[row]] for row in rows.values()]
+        ranks, best = zip(
+            *(
+                self._search(one, chosen[row])
+                for one, row in zip(asked, rows.values(), strict=True)
+            ),
+            strict=True,
+        )
+        values = metric_of(self.settings.metric, ranks, [len(one.relevant) for one in asked])
+        found = zip(rows, values.tolist(), best, strict=True)
+        return {key: (value, *scores) for key, value, scores in found}
 
-    def _search(self, query: Query, chosen: np.ndarray) -> tuple[list[int], list[float]]:
+    def _search(self, query: Query, chosen: np.ndarray) -> tuple[np.ndarray, list[float]]:
         """Ranks of the relevant documents and the best scores."""
         added = [query.candidates[place] for place in chosen if place != NO_TERM]
-        scores = self.index.scores({**query.weights, **dict.fromkeys(added, self.settings.weight)})
-        if query.excluded >= 0:
-            scores[query.excluded] = NEVER
-        ranks = [
-            int(np.count_nonzero(scores > scores[doc]))
-            + int(np.count_nonzero(scores[:doc] == scores[doc]))
-            for doc in query.relevant
-            if doc != query.excluded
-        ]
+        weights = extended(query, added, self.settings.weight)
+        scores = query_scores(self.index, query, weights)
+        ranks = ranks_of_relevant(query, scores[np.newaxis])[0]
         best = []
         for _ in range(SHOWN_SCORES):
             place = scores.argmax()

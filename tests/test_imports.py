@@ -7,23 +7,6 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ROOMS = {"agent", "benchmarks", "callback", "environment", "loop", "model", "policy", "retrieval"}
-MODULES = {
-    "cli",
-    "config",
-    "doctor",
-    "gpu_optimize",
-    "reformulation",
-    "reformulation_profile",
-    "reformulation_report",
-    "reformulation_search",
-    "reformulation_training",
-    "reformulator",
-    "settings",
-    "train_optimized",
-    "trainer",
-    "tuned",
-}
-COMMANDS = {"cli", "train_optimized"}
 REFORMULATION = {
     "reformulation",
     "reformulation_profile",
@@ -32,6 +15,18 @@ REFORMULATION = {
     "reformulation_training",
     "reformulator",
 }
+MODULES = {
+    "cli",
+    "config",
+    "doctor",
+    "gpu_optimize",
+    "settings",
+    "train_optimized",
+    "trainer",
+    "tuned",
+    *REFORMULATION,
+}
+COMMANDS = {"cli", "train_optimized"}
 MAY_IMPORT = {
     "config": {"settings"},
     "settings": set(),

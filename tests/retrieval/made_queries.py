@@ -46,3 +46,12 @@ def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1):
         excluded=excluded,
         surfaces=tuple(terms[:candidates]),
     )
+
+
+def few_queries(index):
+    """Five queries with many and few candidates and relevant documents; one excludes a document."""
+    sizes = [(6, 3), (1, 1), (4, 0), (6, 20), (3, 2)]
+    return [
+        make_query(n, index, candidates, relevant, excluded=7 if n == 4 else -1)
+        for n, (candidates, relevant) in enumerate(sizes)
+    ]

@@ -9,7 +9,7 @@ from environment.spec import ACTION_MASK
 from retrieval.host_env import HostQueries, QueryVectorEnv, SearchCache
 from retrieval.query_env import QueryEnvironment
 from retrieval.query_table import Settings, make_table
-from tests.retrieval.made_queries import Scores, make_query
+from tests.retrieval.made_queries import Scores, few_queries
 
 # A power of two, so that sums of these scores are exact in any order and ties are ties.
 SETTINGS = Settings("ndcg@10", max_terms=3, max_candidates=6, weight=0.25)
@@ -22,11 +22,7 @@ def index():
 
 @pytest.fixture(scope="module")
 def queries(index):
-    sizes = [(6, 3), (1, 1), (4, 0), (6, 20), (3, 2)]
-    return [
-        make_query(n, index, candidates, relevant, excluded=7 if n == 4 else -1)
-        for n, (candidates, relevant) in enumerate(sizes)
-    ]
+    return few_queries(index)
 
 
 @pytest.mark.parametrize("metric", ["ndcg@10", "ap", "recall@40", "mrr@5"])

@@ -9,7 +9,7 @@ from environment.spec import ACTION_MASK
 from retrieval.baselines import metric_of
 from retrieval.query_env import QueryEnvironment, best_scores
 from retrieval.query_table import Settings, make_table
-from tests.retrieval.made_queries import Scores, make_query
+from tests.retrieval.made_queries import Scores, few_queries, make_query
 
 NOTHING = tf.zeros([1, 0])
 
@@ -21,11 +21,7 @@ def index():
 
 @pytest.fixture(scope="module")
 def queries(index):
-    sizes = [(6, 3), (1, 1), (4, 0), (6, 20), (3, 2)]
-    return [
-        make_query(n, index, candidates, relevant, excluded=7 if n == 4 else -1)
-        for n, (candidates, relevant) in enumerate(sizes)
-    ]
+    return few_queries(index)
 
 
 def environment(queries, index, metric="ndcg@10", **settings):

@@ -18,7 +18,6 @@ import keras
 import tensorflow as tf
 
 from config import PPOConfig
-from policy.clipping import clipped_by_global_norm
 from policy.distributions import MASKED_LOGIT, Categorical
 from policy.losses import clipped_surrogate, value_loss
 from policy.ppo import normalised
@@ -210,7 +209,7 @@ class OneQueryFlow:
             loss += self.cfg.value_coef * value_loss(value, target, target, None)
             loss -= self.cfg.entropy_coef * tf.reduce_mean(kind.entropy(logits))
         weights = self.network.trainable_variables
-        grads, _ = clipped_by_global_norm(tape.gradient(loss, weights), self.cfg.max_grad_norm)
+        grads, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), self.cfg.max_grad_norm)
         self.optimizer.apply(grads, weights)
 
     def _advantages(self, reward: np.ndarray, value: np.ndarray, over: np.ndarray) -> np.ndarray:

@@ -193,12 +193,14 @@ def found_index(
         return None
 
 
-def make_scorer(table: QueryTable | HostQueries, options: ReformulationOptions) -> CandidateScorer:
+def make_scorer(
+    env: QueryEnvironment | HostQueries, options: ReformulationOptions
+) -> CandidateScorer:
     """A network for the queries' features, its normalisation taken from them."""
     agent = options.rl_agent
     network = CandidateScorer(agent.hidden_units, dropout=agent.dropout)
-    env: Any = table if isinstance(table, HostQueries) else QueryEnvironment(table, in_order=True)
-    seen = env.observe(env.begin(tf.range(env.queries)))
+    world: Any = env
+    seen = world.observe(world.begin(tf.range(env.queries)))
     network(without_mask(seen))
     present = seen[ACTION_MASK][:, :-1]
     network.adapt(tf.boolean_mask(seen["candidates"], present), seen["state"])

@@ -178,7 +178,7 @@ def prepare(options: ReformulationOptions, say: Say) -> Prepared:
     """Collection, index, candidates and tables; the judgements of train and dev are read."""
     side = SearchSide.prepared(options, ("train", "dev"), Phases(say))
     train_queries, dev_queries = side.queries("train"), side.queries("dev")
-    judged_queries = [q for q in train_queries if any(d != q.excluded for d in q.relevant)]
+    judged_queries = [query for query in train_queries if query.judged]
     for split, found in (("train", judged_queries), ("dev", dev_queries)):
         if not found:
             raise ValueError(
@@ -212,7 +212,7 @@ def learnt(
     network, env, warm_gain = warm_start(prepared, say)
     counts["train_not_improvable"] = len(prepared.table.number) - env.queries
     if gpu and options.training.use_amp:
-        network = half_precision(network, prepared.table, options)
+        network = half_precision(network, env, options)
     elif options.training.use_amp:
         say("half precision does not pay on a CPU: it is off")
     warm_weights = network.get_weights()
@@ -263,7 +263,8 @@ def warm_start(prepared: Prepared, say: Say) -> tuple[keras.Model, World, float]
     """The network after the warm start, PPO's environment, and the gain on dev queries so far."""
     side, table = prepared.side, prepared.table
     options, training = side.options, side.options.training
-    network, env = make_scorer(table, options), environment(table)
+    env = environment(table)
+    network = make_scorer(env, options)
     with side.phases.measured("one-step gains"):
         if training.warm_start_epochs:
             data = all_gain_examples(env, options)
@@ -296,14 +297,12 @@ def warm_start(prepared: Prepared, say: Say) -> tuple[keras.Model, World, float]
     return network, env, gain
 
 
-def half_precision(
-    network: keras.Model, table: Table, options: ReformulationOptions
-) -> keras.Model:
+def half_precision(network: keras.Model, env: World, options: ReformulationOptions) -> keras.Model:
     """The same network computing in half precision; the warm start has no loss scaling."""
     before = keras.mixed_precision.dtype_policy()
     keras.mixed_precision.set_dtype_policy(HALF)
     try:
-        half = make_scorer(table, options)
+        half = make_scorer(env, options)
     finally:
         keras.mixed_precision.set_dtype_policy(before)
     half.set_weights(network.get_weights())

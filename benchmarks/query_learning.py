@@ -21,7 +21,6 @@ from retrieval.baselines import RM3, RM3_GRID, ROCCHIO_GRID, Rocchio, Tuned, eva
 from retrieval.corpus import BUILTIN, load_collection
 from retrieval.metrics import paired_bootstrap, per_query
 from retrieval.options import ReformulationOptions
-from retrieval.query_table import Query
 from retrieval.trec import read_run
 
 SEEDS = 5
@@ -103,9 +102,9 @@ def tuned_baselines(
     """
     metric = chosen.retrieval.metric
     tuning = SearchSide.prepared(chosen, ("dev",))
-    dev = [query for query in tuning.queries("dev") if judged(query)]
+    dev = [query for query in tuning.queries("dev") if query.judged]
     testing = SearchSide.prepared(chosen, ("test",))
-    test = [query for query in testing.queries("test") if judged(query)]
+    test = [query for query in testing.queries("test") if query.judged]
     places = [queries.index(testing.collection.query_ids[query.number]) for query in test]
     found = {}
     for name, kind, grid in (("RM3", RM3, RM3_GRID), ("Rocchio", Rocchio, ROCCHIO_GRID)):
@@ -114,8 +113,3 @@ def tuned_baselines(
         value[places] = evaluate(best.method, test, testing.index, metric)
         found[name] = (value, best)
     return found
-
-
-def judged(query: Query) -> bool:
-    """Whether any document is relevant to a query."""
-    return len(query.relevant) > 0

@@ -91,7 +91,7 @@ def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
         cfg = ppo_config(options, env.queries, found.dev.queries)
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
         world = choose_world(cfg, for_trainer(env, cfg.num_envs))
-        loop = world.loop(make_agent(cfg, world.spec, make_scorer(found.table, options)), "/CPU:0")
+        loop = world.loop(make_agent(cfg, world.spec, make_scorer(env, options)), "/CPU:0")
         steps = cfg.num_envs * cfg.rollout_steps
         loop.run(0)
         loop.run(steps)

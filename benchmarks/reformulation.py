@@ -39,6 +39,7 @@ from retrieval.options import ReformulationOptions
 
 if TYPE_CHECKING:
     from reformulation import SearchSide
+    from retrieval.query_env import QueryEnvironment
     from retrieval.query_table import Query, QueryTable
 
 COMPILED, ONE_QUERY = "compiled", "one-query"
@@ -84,33 +85,34 @@ class Ground(NamedTuple):
 
 def prepared(options: ReformulationOptions) -> Ground:
     """Collection, index, candidates and tables of the training queries."""
-    import numpy as np
-
     from reformulation import SearchSide
-    from retrieval.query_table import BLOCK, select
+    from retrieval.query_table import make_pools, make_table
 
     began = time.perf_counter()
     side = SearchSide.prepared(options, ("train",))
     found = side.queries("train")
-    queries = [query for query in found if any(d != query.excluded for d in query.relevant)]
+    queries = [query for query in found if query.judged]
     if not queries:
         raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
-    table = side.table(queries)
+    widest = options.training.max_pool_documents
+    kept, pools = make_pools(queries, side.index, side.episode, widest)
+    if not kept:
+        raise ValueError("all training queries are too wide: raise max_pool_documents.")
+    narrow = [queries[row] for row in kept]
+    table = make_table(narrow, side.index, side.episode, pools)
     without = sum(skip.reason == NO_CANDIDATE for skip in side.skipped["train"])
     searches = len(found) + without + len(queries)
-    terms = sum(len(query.weights) for query in [*found, *queries]) + int(table.allowed.sum())
-    kept = np.flatnonzero(table.blocks * BLOCK <= options.training.max_pool_documents)
-    if not len(kept):
-        raise ValueError("all training queries are too wide: raise max_pool_documents.")
+    terms = sum(len(query.weights) for query in [*found, *queries])
+    terms += sum(len(query.candidates) for query in queries)
     seconds, counts = time.perf_counter() - began, (side.cache.misses, searches, terms)
-    return Ground(side, [queries[row] for row in kept], select(table, kept), seconds, counts)
+    return Ground(side, narrow, table, seconds, counts)
 
 
 class CompiledFlow:
     """The loop that `train_optimized.py` runs, without evaluation, logging and checkpoints.
 
     Args:
-        ground: Queries and tables.
+        env: The training queries.
         network: Learns.
         cfg: PPO's settings.
         device: Name of the device.
@@ -118,12 +120,11 @@ class CompiledFlow:
 
     counts = (0, 0, 0)  # nothing is embedded or searched in the loop
 
-    def __init__(self, ground: Ground, network: Any, cfg: PPOConfig, device: str):
+    def __init__(self, env: QueryEnvironment, network: Any, cfg: PPOConfig, device: str):
         from agent.factory import make_agent
         from loop.world import choose_world
-        from retrieval.query_env import QueryEnvironment
 
-        world = choose_world(cfg, QueryEnvironment(ground.table))
+        world = choose_world(cfg, env)
         self.loop = world.loop(make_agent(cfg, world.spec, network), device)
         self.rollout = cfg.num_envs * cfg.rollout_steps
 
@@ -147,14 +148,15 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
 
     from benchmarks.query_flow import OneQueryFlow
     from reformulation import make_scorer, ppo_config
+    from retrieval.query_env import QueryEnvironment
 
-    options = ground.side.options
+    options, env = ground.side.options, QueryEnvironment(ground.table)
     keras.utils.set_random_seed(options.seed)
-    network = make_scorer(ground.table, options)
+    network = make_scorer(env, options)
     # No update is left out for the policies being too far apart: both do all of their work.
     cfg = dataclasses.replace(ppo_config(options, len(ground.queries), 1), target_kl=None)
     if name == COMPILED:
-        return CompiledFlow(ground, network, cfg, device)
+        return CompiledFlow(env, network, cfg, device)
     return OneQueryFlow(ground.side, ground.queries, network, cfg)
 
 

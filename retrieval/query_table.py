@@ -58,6 +58,11 @@ class Query(NamedTuple):
     excluded: int = -1
     surfaces: tuple[str, ...] = ()
 
+    @property
+    def judged(self) -> bool:
+        """Whether any document is relevant that may be found."""
+        return any(doc != self.excluded for doc in self.relevant)
+
 
 class Settings(NamedTuple):
     """What an episode may do.

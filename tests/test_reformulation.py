@@ -315,11 +315,9 @@ def test_the_agent_sees_the_same_with_and_without_judgements(collection):
     side = SearchSide.prepared(make_options(collection), ("dev",))
     judged = side.queries("dev")
     blind = [query._replace(relevant=np.zeros(0, np.int64)) for query in judged]
-    tables = [side.table(queries) for queries in (judged, blind)]
-    network = make_scorer(tables[0], side.options)
-    one, other = (
-        greedy_actions(network, QueryEnvironment(table, in_order=True))[0] for table in tables
-    )
+    envs = [QueryEnvironment(side.table(part), in_order=True) for part in (judged, blind)]
+    network = make_scorer(envs[0], side.options)
+    one, other = (greedy_actions(network, env)[0] for env in envs)
     np.testing.assert_array_equal(one, other)
     assert len(make_pool(judged[0], side.index, side.episode).documents)
 

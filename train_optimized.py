@@ -10,9 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cli import BadInput, OneLineParser, complaint, positive, prepare_machine
-from config import PPOConfig
-from retrieval.options import ReformulationOptions, read_options
+from kytolly.command.main import BadInput, OneLineParser, complaint, positive, prepare_machine
+from kytolly.reformulation.options import ReformulationOptions, read_options
 
 
 def main(argv: Sequence[str]) -> int:
@@ -100,7 +99,7 @@ def options_of(args: argparse.Namespace) -> ReformulationOptions:
 def run(args: argparse.Namespace) -> int:
     """Train as the arguments say and print what came of it."""
     options = options_of(args)
-    prepare_machine(PPOConfig(total_env_steps=1))
+    prepare_machine()
     import tensorflow as tf
 
     found = bool(tf.config.list_physical_devices("GPU"))
@@ -111,13 +110,13 @@ def run(args: argparse.Namespace) -> int:
         )
     gpu = found and args.device != "cpu"
     if args.baseline_flow:
-        from benchmarks.reformulation import flows_compared, gain_lines
+        from kytolly.benchmarks.reformulation import flows_compared, gain_lines
 
         summary = flows_compared(options, args.baseline_flow, "/GPU:0" if gpu else "/CPU:0", say)
         print(json.dumps(summary) if args.json else "\n".join(gain_lines(summary)))
         return 0
-    from reformulation_report import lines
-    from reformulation_training import train
+    from kytolly.reformulation.report import lines
+    from kytolly.reformulation.train import train
 
     log_dir = Path(args.log_dir) if args.log_dir else None
     summary = train(options, gpu=gpu, log_dir=log_dir, test=args.test, say=say)

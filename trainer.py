@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import doctor
-import gpu_optimize
+from kytolly.machine import configure as gpu_optimize
+from kytolly.machine import doctor
 
 gpu_optimize.require_tensorflow_backend()
 
@@ -18,20 +18,21 @@ gpu_optimize.require_tensorflow_backend()
 import keras
 import tensorflow as tf
 
-from agent.base import Agent
-from agent.factory import ModelOrFactory, check_saved, make_agent
-from callback.base import Callback, Evaluation, TrainState
-from callback.checkpoint import BEST, CheckpointSaver, restore
-from callback.csv_log import CSVLog, best_return_in
-from callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
-from callback.figures import save_learning_curve
-from callback.keras_bridge import as_callbacks
-from callback.progress import ProgressBar
-from callback.run_folder import RunFolder
-from callback.tensorboard import TensorBoardLog
-from config import DQNConfig, PPOConfig, RunConfig
-from loop.session import Evaluator, TrainingSession
-from loop.world import choose_world, evaluation_world, for_one_copy
+from kytolly.agent.algorithms import make_config
+from kytolly.agent.base import Agent
+from kytolly.agent.factory import ModelOrFactory, check_saved, make_agent
+from kytolly.callback.base import Callback, Evaluation, TrainState
+from kytolly.callback.checkpoint import BEST, CheckpointSaver, restore
+from kytolly.callback.csv_log import CSVLog, best_return_in
+from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
+from kytolly.callback.keras_bridge import as_callbacks
+from kytolly.callback.progress import ProgressBar
+from kytolly.callback.tensorboard import TensorBoardLog
+from kytolly.config.run import RunConfig
+from kytolly.loop.session import Evaluator, TrainingSession
+from kytolly.loop.world import choose_world, evaluation_world, for_one_copy
+from kytolly.record.pictures import save_learning_curve
+from kytolly.record.run_folder import RunFolder
 
 FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
 
@@ -70,9 +71,9 @@ class Trainer:
         self.log_dir = None if log_dir is None else Path(log_dir)
         self.progress = progress
 
-    def train_dqn(
+    def train(
         self,
-        train_cfg: DQNConfig,
+        train_cfg: RunConfig | Mapping[str, Any],
         env: Any,
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
@@ -80,14 +81,15 @@ class Trainer:
         evaluation_env: Any = None,
         resume: bool = False,
     ) -> TrainResult:
-        """Train an agent of the DQN family.
+        """Train an agent with the algorithm that the configuration names.
 
         Args:
-            train_cfg: Settings.
+            train_cfg: Configuration, or a mapping with `algorithm` and the fields to change.
             env: Gymnasium id, environment, vector environment, a function that makes one, or an
                 environment in tensor code (`environment.spec.TensorEnvironment`).
             cb: Callbacks, ours and Keras's.
-            model: Your own Q-network, or a function that makes one from an `EnvSpec`.
+            model: Your own network, or a function that makes one from an `EnvSpec`. It maps
+                [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
 
@@ -95,47 +97,10 @@ class Trainer:
             ValueError: A setting, the environment or the model does not fit; the message says
                 what was found, what was expected and what to do.
         """
-        return self._train(train_cfg, env, cb, model, evaluation_env, resume)
-
-    def train_ppo(
-        self,
-        train_cfg: PPOConfig,
-        env: Any,
-        cb: Sequence[Callback | keras.callbacks.Callback] = (),
-        *,
-        model: ModelOrFactory = None,
-        evaluation_env: Any = None,
-        resume: bool = False,
-    ) -> TrainResult:
-        """Train an agent with proximal policy optimisation.
-
-        Args:
-            train_cfg: Settings.
-            env: As for `train_dqn`. Actions may be Discrete, MultiDiscrete or Box, observations
-                Box, Discrete or a Dict of them, with an `action_mask` for discrete actions.
-            cb: Callbacks, ours and Keras's.
-            model: Your own network [B, *obs] -> (params [B, P], value [B]), or a function that
-                makes one from an `EnvSpec`.
-            evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
-            resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
-
-        Raises:
-            ValueError: As of `train_dqn`.
-        """
-        return self._train(train_cfg, env, cb, model, evaluation_env, resume)
-
-    def _train(
-        self,
-        train_cfg: DQNConfig | PPOConfig,
-        env: Any,
-        cb: Sequence[Callback | keras.callbacks.Callback],
-        model: ModelOrFactory,
-        evaluation_env: Any,
-        resume: bool,
-    ) -> TrainResult:
         began = time.perf_counter()
-        device = device_name(train_cfg.device)
-        cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and gpu_optimize.xla_enabled())
+        cfg = make_config(train_cfg) if isinstance(train_cfg, Mapping) else train_cfg
+        device = device_name(cfg.device)
+        cfg = dataclasses.replace(cfg, xla=cfg.xla and gpu_optimize.xla_enabled())
         callbacks = as_callbacks(cb)
         world = choose_world(cfg, env)
         cfg = dataclasses.replace(cfg, num_envs=world.num_envs)
@@ -172,6 +137,14 @@ class Trainer:
         finally:
             loop.close()
 
+    def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+        """`train` for the DQN family; a mapping without `algorithm` means dqn."""
+        return self.train(with_default_algorithm(train_cfg, "dqn"), env, cb, **options)
+
+    def train_ppo(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+        """`train` for PPO; a mapping without `algorithm` means ppo."""
+        return self.train(with_default_algorithm(train_cfg, "ppo"), env, cb, **options)
+
     def evaluate(
         self,
         run: str | Path,
@@ -188,7 +161,8 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
-        cfg, env_name = folder.read_config()
+        settings, env_name = folder.read_settings()
+        cfg = make_config(settings)
         device = device_name(cfg.device)
         world = choose_world(for_one_copy(cfg), env or env_name)
         network = load_network(folder.path / BEST)
@@ -219,6 +193,23 @@ class Trainer:
         if cfg.max_wall_seconds is not None:
             callbacks.append(TimeBudget(cfg.max_wall_seconds))
         return [*callbacks, ProgressBar()] if self.progress else callbacks
+
+
+def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+    """`Trainer().train_dqn`, in a new folder under `runs/`."""
+    return Trainer().train_dqn(train_cfg, env, cb, **options)
+
+
+def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+    """`Trainer().train_ppo`, in a new folder under `runs/`."""
+    return Trainer().train_ppo(train_cfg, env, cb, **options)
+
+
+def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
+    """A mapping with `algorithm` in it; a configuration as it is."""
+    if isinstance(train_cfg, Mapping):
+        return {"algorithm": algorithm, **train_cfg}
+    return train_cfg
 
 
 def finished(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from agent.exploration import correlated
-from environment.spec import ACTION_MASK
-from model.numpy_forward import numpy_forward
-from policy.distributions import (
+from kytolly.agent.exploration import correlated
+from kytolly.environment.spec import ACTION_MASK
+from kytolly.model.numpy_forward import numpy_forward
+from kytolly.policy.distributions import (
     LOG_STD_RANGE,
     MASKED_LOGIT,
     Categorical,
@@ -20,8 +20,8 @@ from policy.distributions import (
     Gaussian,
     MultiCategorical,
 )
-from policy.flat_weights import laid_end_to_end
-from policy.ppo import without_mask
+from kytolly.policy.flat_weights import laid_end_to_end
+from kytolly.policy.ppo import without_mask
 
 
 class HostActor:

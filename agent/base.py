@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agent.acting import HostActor
-from agent.random_stream import RandomStream
-from config import RunConfig
-from environment.spec import ACTION_MASK, EnvSpec
+from kytolly.agent.acting import HostActor
+from kytolly.agent.randomness import RandomStream
+from kytolly.config.run import RunConfig
+from kytolly.environment.spec import ACTION_MASK, EnvSpec
 
 
 class Agent(tf.Module):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agent.random_stream import uniforms, whole_numbers
+from kytolly.agent.randomness import uniforms, whole_numbers
 
 
 def linear_schedule(start: float, final: float, steps: int, done: tf.Tensor) -> tf.Tensor:

@@ -10,26 +10,27 @@ from typing import Any, overload
 import keras
 import tensorflow as tf
 
-from agent.acting import HostActor, best_values, mode, to_env
-from agent.kytolly import KytollyAgent
-from agent.ppo_agent import PPOAgent
-from agent.replay_buffer import ReplayBuffer
-from config import DQNConfig, PPOConfig
-from environment.spec import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete
-from model.actor_critic_mlp import ActorCriticMLP, ObservationFeatures
-from model.ddqn_mlp import DuelingMLP
-from model.dqn_mlp import DQNMLP
-from model.nature_cnn import NatureCNN
-from policy.ddqn import DoubleDQNPolicy
-from policy.distributions import (
+from kytolly.agent.acting import HostActor, best_values, mode, to_env
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.ppo_agent import PPOAgent
+from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.spec import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete
+from kytolly.model.actor_critic_mlp import ActorCriticMLP, ObservationFeatures
+from kytolly.model.ddqn_mlp import DuelingMLP
+from kytolly.model.dqn_mlp import DQNMLP
+from kytolly.model.nature_cnn import NatureCNN
+from kytolly.policy.ddqn import DoubleDQNPolicy
+from kytolly.policy.distributions import (
     Categorical,
     Distribution,
     Gaussian,
     MultiCategorical,
     SquashedGaussian,
 )
-from policy.dqn import DQNPolicy
-from policy.ppo import PPOPolicy, greedy_action, without_mask
+from kytolly.policy.dqn import DQNPolicy
+from kytolly.policy.ppo import PPOPolicy, greedy_action, without_mask
 
 POLICIES = {"dqn": DQNPolicy, "ddqn": DoubleDQNPolicy}
 ModelOrFactory = keras.Model | Callable[[EnvSpec], keras.Model] | None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from agent.acting import HostActor
-from agent.base import Agent
-from agent.exploration import epsilon_greedy, linear_schedule
-from agent.replay_buffer import ReplayBuffer
-from config import DQNConfig
-from environment.spec import EnvSpec, TimeStep
-from policy.batch import Transition
-from policy.dqn import DQNPolicy
+from kytolly.agent.acting import HostActor
+from kytolly.agent.base import Agent
+from kytolly.agent.exploration import epsilon_greedy, linear_schedule
+from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.spec import EnvSpec, TimeStep
+from kytolly.policy.batch import Transition
+from kytolly.policy.dqn import DQNPolicy
 
 
 class KytollyAgent(Agent):

@@ -6,15 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from agent.acting import HostActor
-from agent.base import Agent
-from agent.exploration import correlated, linear_schedule
-from agent.random_stream import uniforms
-from config import PPOConfig
-from environment.spec import Box, EnvSpec, TimeStep
-from model.normalization import merged
-from policy.batch import PPOBatch, Rollout
-from policy.ppo import PPOPolicy, flat, without_mask
+from kytolly.agent.acting import HostActor
+from kytolly.agent.base import Agent
+from kytolly.agent.exploration import correlated, linear_schedule
+from kytolly.agent.randomness import uniforms
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.spec import Box, EnvSpec, TimeStep
+from kytolly.model.normalization import merged
+from kytolly.policy.batch import PPOBatch, Rollout
+from kytolly.policy.ppo import PPOPolicy, flat, without_mask
 
 
 class PPOAgent(Agent):

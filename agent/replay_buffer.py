@@ -6,9 +6,9 @@ import math
 
 import tensorflow as tf
 
-from agent.n_step import n_step_return
-from agent.random_stream import whole_numbers
-from policy.batch import Transition
+from kytolly.agent.n_step import n_step_return
+from kytolly.agent.randomness import whole_numbers
+from kytolly.policy.batch import Transition
 
 
 class ReplayBuffer(tf.Module):

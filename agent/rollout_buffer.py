@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from agent.shuffle import keys_per_order, shuffled
-from environment.spec import EnvSpec, action_spec
-from policy.batch import PPOBatch, Rollout
+from kytolly.agent.shuffle import keys_per_order, shuffled
+from kytolly.environment.spec import EnvSpec, action_spec
+from kytolly.policy.batch import PPOBatch, Rollout
 
 
 class RolloutBuffer:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.competitors import usable_cores
-from benchmarks.suite import Options, Report, Side, Watch, compared
+from kytolly.benchmarks.competitors import usable_cores
+from kytolly.benchmarks.suite import Options, Report, Side, Watch, compared
 
 CLONE = "set PUREJAXRL_CHECKOUT to a clone of github.com/luchris429/purejaxrl"
 PPO_WIDE = ("--num-envs", "2048", "--num-steps", "16", "--minibatches", "32")

@@ -1,7 +1,7 @@
 """MedQuAD as a retrieval collection: medical questions, and the answers of the NIH's websites.
 
     git clone https://github.com/abachaa/MedQuAD
-    python -m benchmarks.convert_medquad MedQuAD collections/medquad
+    python -m kytolly.benchmarks.convert_medquad MedQuAD collections/medquad
 
 MedQuAD states the licence CC BY 4.0 and asks to cite Ben Abacha & Demner-Fushman 2019, "A
 question-entailment approach to question answering", BMC Bioinformatics 20:511. Three of its twelve
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from retrieval.corpus import HEADER
+from kytolly.retrieval.corpus import HEADER
 
 
 class Pair(NamedTuple):

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import suite
+from kytolly.benchmarks import suite
 
 SECOND_RUNS = {
     "the same seed": ("--seed", "1"),
@@ -72,7 +72,7 @@ def two_runs(
 
 def trained_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
     """Whether two runs of `kytolly train` leave the same last checkpoint and the same metrics."""
-    from callback.csv_log import NAME, read_rows
+    from kytolly.callback.csv_log import NAME, read_rows
 
     found = []
     with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:

@@ -2,9 +2,9 @@
 
 The loops as `kytolly train` uses them, without evaluation, logging and checkpoints::
 
-    python -m benchmarks.dqn --env-steps 200000
-    python -m benchmarks.dqn --loop host --env-steps 50000
-    python -m benchmarks.dqn --update-only --updates 20000
+    python -m kytolly.benchmarks.dqn --env-steps 200000
+    python -m kytolly.benchmarks.dqn --loop host --env-steps 50000
+    python -m kytolly.benchmarks.dqn --update-only --updates 20000
 
 The clock starts when the program is compiled and the warm-up (random steps, then
 `SETTLING_UPDATES` updates) is over. `--update-only` is the counterpart of
@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     Settings,
     Span,
     make_parser,
@@ -28,7 +28,7 @@ from benchmarks.competitors import (
     refuse,
     versions,
 )
-from benchmarks.own_loop import (
+from kytolly.benchmarks.own_loop import (
     Work,
     add_loop_flags,
     check_calls,
@@ -45,7 +45,7 @@ UPDATE_FIELDS = ("batch_size", "buffer", "hidden", "learning_rate", "target_sync
 
 def make_config(settings: Settings) -> Any:
     """The `DQNConfig` that does what the competitors are asked to do."""
-    from config import DQNConfig
+    from kytolly.config.dqn import DQNConfig
 
     return DQNConfig(
         total_env_steps=settings.env_steps,
@@ -101,9 +101,9 @@ def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> di
 
 def measure_updates(settings: Settings, updates: int) -> dict[str, Any]:
     """Time the second call of the compiled loop of updates, and return the result."""
-    from agent.factory import make_agent
-    from benchmarks.optimisations import fused_updates
-    from environment.cartpole import CartPole
+    from kytolly.agent.factory import make_agent
+    from kytolly.benchmarks.optimisations import fused_updates
+    from kytolly.environment.tensor.cartpole import CartPole
 
     agent = make_agent(make_config(settings), CartPole.spec)
     fill(agent, settings)
@@ -140,7 +140,7 @@ def fill(agent: Any, settings: Settings) -> None:
     """Fill the buffer with rows to compute on; only their shapes matter for the time."""
     import numpy as np
 
-    from policy.batch import Transition
+    from kytolly.policy.batch import Transition
 
     rng, rows = np.random.default_rng(settings.seed), settings.buffer
     alive = rng.random(rows) < 0.95
@@ -157,7 +157,7 @@ def fill(agent: Any, settings: Settings) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
     parser = make_parser("dqn", __doc__, env_steps=200_000)
-    parser.prog = "python -m benchmarks.dqn"
+    parser.prog = "python -m kytolly.benchmarks.dqn"
     add_loop_flags(parser)
     parser.add_argument("--update-only", action="store_true", help="time learning steps alone")
     parser.add_argument("--updates", type=int, default=20_000, help="of --update-only")

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import suite
+from kytolly.benchmarks import suite
 
 COPIES = (1, 4, 16, 64, 256, 1024, 4096)
 PPO_ROLLOUTS = {  # copies: (env steps of each per rollout, minibatches)

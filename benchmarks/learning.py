@@ -5,7 +5,7 @@ own, two at a time. Two networks of each run are judged by 100 greedy episodes i
 environments: the best one (of the evaluations during training; the episodes here are others) and
 the last one. The latter is what this program plays, from a run's newest checkpoint::
 
-    python -m benchmarks.learning RUN --episodes 100
+    python -m kytolly.benchmarks.learning RUN --episodes 100
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import suite
-from benchmarks.competitors import print_result
-from benchmarks.learning_curves import check_picture, evaluations, pictured
-from config import ALGORITHMS
-from tuned import tuned_settings
+from kytolly.agent.algorithms import make_config, part
+from kytolly.benchmarks import suite
+from kytolly.benchmarks.competitors import print_result
+from kytolly.benchmarks.learning_curves import check_picture, evaluations, pictured
+from kytolly.config.tuned import tuned_settings
 
 AT_ONCE = 2  # processes
 EPISODES = 100
@@ -60,7 +60,7 @@ class Task(NamedTuple):
     def length(self) -> int:
         """Env steps of each run."""
         own = tuned_settings(self.algorithm, self.env).get("total_env_steps")
-        return self.env_steps or own or ALGORITHMS[self.algorithm]().total_env_steps
+        return self.env_steps or own or part(self.algorithm, "config")().total_env_steps
 
 
 BOX2D = ("Box2D", 'pip install "kytolly[box2d]"')
@@ -277,14 +277,15 @@ def failures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
 
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Greedy episodes with the weights in a run's newest checkpoint."""
-    from trainer import FINAL_SEED  # isort: skip  (checks the backend before Keras is imported)
-    from agent.factory import make_agent
-    from callback.checkpoint import restore
-    from callback.run_folder import RunFolder
-    from loop.world import choose_world
+    from kytolly.trainer import FINAL_SEED  # isort: skip  (checks the backend before Keras is imported)
+    from kytolly.agent.factory import make_agent
+    from kytolly.callback.checkpoint import restore
+    from kytolly.loop.world import choose_world
+    from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.existing(run)
-    cfg, env = folder.read_config()
+    settings, env = folder.read_settings()
+    cfg = make_config(settings)
     world = choose_world(cfg, env)
     agent = make_agent(cfg, world.spec)
     loop = world.loop(agent, None)
@@ -303,7 +304,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Play a run's last weights and print the figures as one line of JSON."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.learning",
+        prog="python -m kytolly.benchmarks.learning",
         description="play the last weights of a run greedily",
         allow_abbrev=False,
     )
@@ -311,7 +312,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--episodes", type=int, default=EPISODES, help="episodes to play")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from gpu_optimize import configure_gpu_optimization
+    from kytolly.machine.configure import configure_gpu_optimization
 
     configure_gpu_optimization(verbose=False)
     print_result(play_last(arguments.run, arguments.episodes))

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
-import doctor
-import gpu_optimize
+from kytolly.machine import configure as gpu_optimize
+from kytolly.machine import doctor
 
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 
@@ -106,9 +106,9 @@ def make_learner(
     """A CartPole agent, past its warm-up, its buffer of 10,000 rows filled with random rows."""
     import numpy as np
 
-    from agent.factory import make_agent
-    from config import DQNConfig
-    from environment.cartpole import CartPole
+    from kytolly.agent.factory import make_agent
+    from kytolly.config.dqn import DQNConfig
+    from kytolly.environment.tensor.cartpole import CartPole
 
     cfg = DQNConfig(
         num_envs=1,
@@ -153,7 +153,7 @@ def numpy_buffer_update(agent: Any) -> Callable[[], float]:
     import numpy as np
     import tensorflow as tf
 
-    from policy.batch import Transition
+    from kytolly.policy.batch import Transition
 
     columns = [column.numpy() for column in agent.replay.columns]
     rng, size = np.random.default_rng(0), agent.cfg.batch_size
@@ -171,9 +171,9 @@ def step_by_step(agent: Any, jit: bool | None) -> Callable[[], None]:
     """Ten env steps and one update of the device loop's work, one compiled call for each part."""
     import tensorflow as tf
 
-    from agent.random_stream import RandomStream, uniforms
-    from environment.cartpole import CartPole
-    from environment.device import reset_all, step_and_reset, uniforms_per_step
+    from kytolly.agent.randomness import RandomStream, uniforms
+    from kytolly.environment.tensor.cartpole import CartPole
+    from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 
     env, stream, cfg = CartPole(), agent.random_stream, agent.cfg
     draws = uniforms_per_step(env)
@@ -221,8 +221,8 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
         count: Updates in one fused call.
         wide: Measure mixed precision on a network of a thousand units a layer, too.
     """
-    from environment.cartpole import CartPole
-    from loop.device import DeviceLoop
+    from kytolly.environment.tensor.cartpole import CartPole
+    from kytolly.loop.device import DeviceLoop
 
     jit = gpu_optimize.xla_enabled() or None
     agent = make_learner()

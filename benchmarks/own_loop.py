@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     PPOSettings,
     Settings,
     Span,
@@ -60,8 +60,8 @@ def make_loop(cfg: Any, kind: str) -> Any:
     """
     import tensorflow as tf
 
-    from agent.factory import make_agent
-    from loop.world import choose_world
+    from kytolly.agent.factory import make_agent
+    from kytolly.loop.world import choose_world
 
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
     world = choose_world(dataclasses.replace(cfg, loop=kind), ENV)
@@ -78,7 +78,7 @@ def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
         calls: Calls of the program that the timed env steps are spread over.
         digests: Add checksums of all that the run computed.
     """
-    from loop.metrics import averages
+    from kytolly.loop.metrics import averages
 
     importlib.import_module("loop.world")  # with all of TensorFlow, before the clock starts
     begin = time.perf_counter()
@@ -190,6 +190,6 @@ def check_calls(calls: int, env_steps: int, interval: int) -> None:
 def configure_without_cache() -> None:
     """Set TensorFlow up as `kytolly train` does, but for the compile cache: compiling is timed."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from gpu_optimize import configure_gpu_optimization
+    from kytolly.machine.configure import configure_gpu_optimization
 
     configure_gpu_optimization(compile_cache=False, verbose=False)

@@ -2,9 +2,9 @@
 
 The loops as `kytolly train` uses them, without evaluation, logging and checkpoints::
 
-    python -m benchmarks.ppo --env-steps 1000000
-    python -m benchmarks.ppo --num-envs 2048 --num-steps 16 --minibatches 32
-    python -m benchmarks.ppo --loop host --num-envs 8 --env-steps 50000
+    python -m kytolly.benchmarks.ppo --env-steps 1000000
+    python -m kytolly.benchmarks.ppo --num-envs 2048 --num-steps 16 --minibatches 32
+    python -m kytolly.benchmarks.ppo --loop host --num-envs 8 --env-steps 50000
 
 The clock starts when the program is compiled and `SETTLING_ROLLOUTS` rollouts with their updates
 are over.
@@ -15,15 +15,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from benchmarks.competitors import PPOSettings, make_parser, parse, print_result
-from benchmarks.own_loop import Work, add_loop_flags, check_calls, configure_without_cache, measure
+from kytolly.benchmarks.competitors import PPOSettings, make_parser, parse, print_result
+from kytolly.benchmarks.own_loop import (
+    Work,
+    add_loop_flags,
+    check_calls,
+    configure_without_cache,
+    measure,
+)
 
 SETTLING_ROLLOUTS = 5  # as for Stable-Baselines3; the first calls allocate
 
 
 def make_config(settings: PPOSettings) -> Any:
     """The `PPOConfig` that does what the competitors are asked to do."""
-    from config import PPOConfig
+    from kytolly.config.ppo import PPOConfig
 
     return PPOConfig(
         total_env_steps=settings.whole_env_steps,
@@ -78,7 +84,7 @@ def measure_loop(settings: PPOSettings, kind: str, calls: int, digests: bool) ->
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
     parser = make_parser("ppo", __doc__, kind=PPOSettings, env_steps=1_000_000)
-    parser.prog = "python -m benchmarks.ppo"
+    parser.prog = "python -m kytolly.benchmarks.ppo"
     add_loop_flags(parser)
     settings, arguments = parse(parser, argv)
     check_calls(arguments.calls, settings.env_steps, settings.rollout_env_steps)

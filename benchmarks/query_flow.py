@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reformulation import SearchSide  # isort: skip  (checks the backend before Keras is imported)
+from kytolly.reformulation.prepare import SearchSide  # isort: skip  (checks the backend before Keras is imported)
 import keras
 import tensorflow as tf
 
-from config import PPOConfig
-from policy.distributions import MASKED_LOGIT, Categorical
-from policy.losses import clipped_surrogate, value_loss
-from policy.ppo import normalised
-from retrieval.candidates import mine
-from retrieval.embedding import EmbeddingCache
-from retrieval.metrics import metric
-from retrieval.query_env import STATE_FIGURES
-from retrieval.query_table import SHOWN_SCORES, Query
+from kytolly.config.ppo import PPOConfig
+from kytolly.policy.distributions import MASKED_LOGIT, Categorical
+from kytolly.policy.losses import clipped_surrogate, value_loss
+from kytolly.policy.ppo import normalised
+from kytolly.reformulation.candidates import mine
+from kytolly.reformulation.device_env import STATE_FIGURES
+from kytolly.reformulation.table import SHOWN_SCORES, Query
+from kytolly.retrieval.embedding import EmbeddingCache
+from kytolly.retrieval.metrics import metric
 
 EPISODES_PER_UPDATE = 128
 MINIBATCH = 64

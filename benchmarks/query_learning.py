@@ -15,13 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.suite import Options, Report, Watch, child, one_core
-from reformulation import SearchSide
-from retrieval.baselines import RM3, RM3_GRID, ROCCHIO_GRID, Rocchio, Tuned, evaluate, tune
-from retrieval.corpus import BUILTIN, load_collection
-from retrieval.metrics import paired_bootstrap, per_query
-from retrieval.options import ReformulationOptions
-from retrieval.trec import read_run
+from kytolly.benchmarks.suite import Options, Report, Watch, child, one_core
+from kytolly.reformulation.baselines import (
+    RM3,
+    RM3_GRID,
+    ROCCHIO_GRID,
+    Rocchio,
+    Tuned,
+    evaluate,
+    tune,
+)
+from kytolly.reformulation.options import ReformulationOptions
+from kytolly.reformulation.prepare import SearchSide
+from kytolly.retrieval.corpus import BUILTIN, load_collection
+from kytolly.retrieval.metrics import paired_bootstrap, per_query
+from kytolly.retrieval.trec import read_run
 
 SEEDS = 5
 TRIAL = ("--epochs", "1")

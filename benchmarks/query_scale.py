@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.competitors import Span, print_result
-from benchmarks.learning_curves import check_picture
-from benchmarks.own_loop import configure_without_cache, peak_memory_mib
-from benchmarks.suite import Options, Report, Watch, child, one_core
-from retrieval.options import ReformulationOptions, RetrievalOptions, TrainingOptions
-from retrieval.tokens import STOP_WORDS
+from kytolly.benchmarks.competitors import Span, print_result
+from kytolly.benchmarks.learning_curves import check_picture
+from kytolly.benchmarks.own_loop import configure_without_cache, peak_memory_mib
+from kytolly.benchmarks.suite import Options, Report, Watch, child, one_core
+from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
+from kytolly.retrieval.tokens import STOP_WORDS
 
 DOCUMENTS = (1_000, 10_000, 50_000, 200_000)
 QUERIES = {"train": 500, "dev": 100}
@@ -43,7 +43,7 @@ SYLLABLES = [a + b for a in "bdfgklmnprtvz" for b in "aiou"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure one size in this process and print the figures as one line of JSON."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.query_scale",
+        prog="python -m kytolly.benchmarks.query_scale",
         description=(__doc__ or "").partition("\n")[0],
         allow_abbrev=False,
     )
@@ -74,10 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
-    from agent.factory import make_agent
-    from loop.world import choose_world
-    from reformulation import SearchSide, make_scorer, ppo_config
-    from reformulation_search import environment, for_trainer, search_figures, searched
+    from kytolly.agent.factory import make_agent
+    from kytolly.loop.world import choose_world
+    from kytolly.reformulation.prepare import SearchSide, make_scorer, ppo_config
+    from kytolly.reformulation.search import environment, for_trainer, search_figures, searched
 
     spans = {name: Span() for name in (*STAGES, "compiling", "training")}
     with spans["indexing"]:

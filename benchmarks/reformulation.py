@@ -17,7 +17,7 @@ Rewards of the compiled flow are additions of columns on the device, over the fe
 matter to a query: neither searches nor scorings of the collection. What is made before training
 counts in full, spread over the episodes of a run.
 
-    python -m benchmarks.reformulation --flow compiled --collection builtin --seconds 10
+    python -m kytolly.benchmarks.reformulation --flow compiled --collection builtin --seconds 10
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from benchmarks.competitors import Span, print_result
-from benchmarks.own_loop import configure_without_cache
-from benchmarks.suite import Options, Report, Side, Watch, compared
-from config import PPOConfig
-from retrieval.mining import NO_CANDIDATE
-from retrieval.options import ReformulationOptions
+from kytolly.benchmarks.competitors import Span, print_result
+from kytolly.benchmarks.own_loop import configure_without_cache
+from kytolly.benchmarks.suite import Options, Report, Side, Watch, compared
+from kytolly.config.ppo import PPOConfig
+from kytolly.reformulation.mining import NO_CANDIDATE
+from kytolly.reformulation.options import ReformulationOptions
 
 if TYPE_CHECKING:
-    from reformulation import SearchSide
-    from retrieval.query_env import QueryEnvironment
-    from retrieval.query_table import Query, QueryTable
+    from kytolly.reformulation.device_env import QueryEnvironment
+    from kytolly.reformulation.prepare import SearchSide
+    from kytolly.reformulation.table import Query, QueryTable
 
 COMPILED, ONE_QUERY = "compiled", "one-query"
 TURNS = 3
@@ -85,8 +85,8 @@ class Ground(NamedTuple):
 
 def prepared(options: ReformulationOptions) -> Ground:
     """Collection, index, candidates and tables of the training queries."""
-    from reformulation import SearchSide
-    from retrieval.query_table import make_pools, make_table
+    from kytolly.reformulation.prepare import SearchSide
+    from kytolly.reformulation.table import make_pools, make_table
 
     began = time.perf_counter()
     side = SearchSide.prepared(options, ("train",))
@@ -121,8 +121,8 @@ class CompiledFlow:
     counts = (0, 0, 0)  # nothing is embedded or searched in the loop
 
     def __init__(self, env: QueryEnvironment, network: Any, cfg: PPOConfig, device: str):
-        from agent.factory import make_agent
-        from loop.world import choose_world
+        from kytolly.agent.factory import make_agent
+        from kytolly.loop.world import choose_world
 
         world = choose_world(cfg, env)
         self.loop = world.loop(make_agent(cfg, world.spec, network), device)
@@ -146,9 +146,9 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
     """A flow with a network of its own, of the same size and with the same first weights."""
     import keras
 
-    from benchmarks.query_flow import OneQueryFlow
-    from reformulation import make_scorer, ppo_config
-    from retrieval.query_env import QueryEnvironment
+    from kytolly.benchmarks.query_flow import OneQueryFlow
+    from kytolly.reformulation.device_env import QueryEnvironment
+    from kytolly.reformulation.prepare import make_scorer, ppo_config
 
     options, env = ground.side.options, QueryEnvironment(ground.table)
     keras.utils.set_random_seed(options.seed)
@@ -320,7 +320,7 @@ def reformulation(options: Options, watch: Watch) -> Report:
 def main(argv: list[str] | None = None) -> int:
     """Measure one flow."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reformulation",
+        prog="python -m kytolly.benchmarks.reformulation",
         description=(__doc__ or "").partition("\n")[0],
         allow_abbrev=False,
     )

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import suite
+from kytolly.benchmarks import suite
 
 SOLVED = 475.0
 SEEDS = 5
@@ -69,7 +69,7 @@ def timed_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, An
 
 def solving_return(run_dir: Path) -> float | None:
     """Mean return of the last evaluation during training."""
-    from benchmarks.learning_curves import evaluations
+    from kytolly.benchmarks.learning_curves import evaluations
 
     found = evaluations(run_dir)
     return found[-1][1] if found else None

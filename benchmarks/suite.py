@@ -280,7 +280,7 @@ def compared(
 
 def machine() -> dict[str, Any]:
     """What the figures depend on besides the programs."""
-    import doctor
+    from kytolly.machine import doctor
 
     return {
         "cpu": doctor.cpu_description()[0],
@@ -329,7 +329,7 @@ def run(
         ValueError: There is no table of that name.
     """
     if name == "optimisations":
-        from benchmarks import optimisations
+        from kytolly.benchmarks import optimisations
 
         return optimisations.main(["--json"] * as_json + ["--quick"] * quick)
     if name is not None and name not in TABLES:

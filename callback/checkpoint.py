@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState
 
 FOLDER = "checkpoints"
 BEST = "best.keras"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState
 
 NAME = "metrics.csv"
 COUNTS = ("env_steps", "updates", "episodes", "wall_seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 
-from callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState
 
 
 class EarlyStop(Callback):

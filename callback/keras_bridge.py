@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState
 
 PER_UPDATE = ("loss", "td_error", "q_mean", "grad_norm")
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState
 
 REFRESH_SECONDS = 0.1  # at most one picture in this time, however often figures arrive
 

@@ -17,7 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState
 
 TAGS = {
     "env_steps_per_second": "speed/env_steps_per_second",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from environment.acrobot import Acrobot
-from environment.cartpole import CartPole
-from environment.mountain_car import MountainCar
-from environment.mountain_car_continuous import MountainCarContinuous
-from environment.pendulum import Pendulum
-from environment.ppo_probe import PPO_PROBES
-from environment.probe import PROBES
-from environment.spec import TensorEnvironment
+from kytolly.environment.probe.on_policy import PPO_PROBES
+from kytolly.environment.probe.q_learning import PROBES
+from kytolly.environment.spec import TensorEnvironment
+from kytolly.environment.tensor.acrobot import Acrobot
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.environment.tensor.mountain_car import MountainCar
+from kytolly.environment.tensor.mountain_car_continuous import MountainCarContinuous
+from kytolly.environment.tensor.pendulum import Pendulum
 
 _CLASSES: tuple[Callable[[], TensorEnvironment], ...] = (
     CartPole,

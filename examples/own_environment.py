@@ -3,9 +3,9 @@
 import gymnasium
 import numpy as np
 
-from config import DQNConfig
-from gpu_optimize import configure_gpu_optimization
-from trainer import Trainer
+from kytolly import DQNConfig
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.trainer import Trainer
 
 
 class Thermostat(gymnasium.Env):

@@ -2,9 +2,9 @@
 
 import keras
 
-from config import DQNConfig
-from gpu_optimize import configure_gpu_optimization
-from trainer import Trainer
+from kytolly import DQNConfig
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.trainer import Trainer
 
 
 def q_network(env_spec):

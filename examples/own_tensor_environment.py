@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from config import DQNConfig
-from environment.spec import Discrete, EnvSpec
-from gpu_optimize import configure_gpu_optimization
-from trainer import Trainer
+from kytolly import DQNConfig
+from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.trainer import Trainer
 
 
 class TensorThermostat:

@@ -1,9 +1,9 @@
 """Train DQN on CartPole: `python examples/train_cartpole.py`."""
 
-from config import DQNConfig
-from gpu_optimize import configure_gpu_optimization
-from trainer import Trainer
-from tuned import tuned_settings
+from kytolly import DQNConfig
+from kytolly.config.tuned import tuned_settings
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.trainer import Trainer
 
 configure_gpu_optimization()
 settings = {"total_env_steps": 50_000, **tuned_settings("dqn", "CartPole-v1"), "seed": 1}

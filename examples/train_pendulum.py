@@ -1,9 +1,9 @@
 """Train PPO on Pendulum, whose action is a real number: `python examples/train_pendulum.py`."""
 
-from config import PPOConfig
-from gpu_optimize import configure_gpu_optimization
-from trainer import Trainer
-from tuned import tuned_settings
+from kytolly import PPOConfig
+from kytolly.config.tuned import tuned_settings
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.trainer import Trainer
 
 configure_gpu_optimization()
 settings = {**tuned_settings("ppo", "Pendulum-v1"), "seed": 1}

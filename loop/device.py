@@ -6,15 +6,20 @@ from typing import Any
 
 import tensorflow as tf
 
-from agent.base import Agent
-from agent.kytolly import KytollyAgent
-from agent.random_stream import RandomStream, uniforms
-from environment.device import DeviceState, reset_all, step_and_reset, uniforms_per_step
-from environment.spec import TensorEnvironment
-from loop.learn import learn_round
-from loop.metrics import LoopMetrics, episode_sums
-from loop.program import Program
-from policy.batch import Transition
+from kytolly.agent.base import Agent
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.environment.spec import TensorEnvironment
+from kytolly.environment.tensor.stepping import (
+    DeviceState,
+    reset_all,
+    step_and_reset,
+    uniforms_per_step,
+)
+from kytolly.loop.learn import learn_round
+from kytolly.loop.metrics import LoopMetrics, episode_sums
+from kytolly.loop.program import Program
+from kytolly.policy.batch import Transition
 
 
 class DeviceProgram(tf.Module):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from agent.random_stream import RandomStream, uniforms
-from callback.base import Evaluation
-from environment.device import reset_all, step_and_reset, uniforms_per_step
-from environment.spec import TensorEnvironment
-from loop.program import Program
+from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.callback.base import Evaluation
+from kytolly.environment.spec import TensorEnvironment
+from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+from kytolly.loop.program import Program
 
 STEP_LIMIT = 20_000  # env steps; ends an evaluation episode where the environment never does
 

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agent.acting import HostActor, best_values
-from agent.kytolly import KytollyAgent
-from environment.host_step import HostEnv, HostStep
-from loop.learn import learn_round, ready
-from loop.metrics import EndedEpisodes, LoopMetrics
-from loop.program import Program
-from policy.batch import Transition, transition_spec
+from kytolly.agent.acting import HostActor, best_values
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.loop.learn import learn_round, ready
+from kytolly.loop.metrics import EndedEpisodes, LoopMetrics
+from kytolly.loop.program import Program
+from kytolly.policy.batch import Transition, transition_spec
 
 
 class HostLoop:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from agent.kytolly import KytollyAgent
-from agent.ppo_agent import PPOAgent
-from agent.rollout_buffer import minibatch, order_keys
-from loop.metrics import LoopMetrics
-from policy.batch import Rollout
-from policy.targets import explained_variance
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.ppo_agent import PPOAgent
+from kytolly.agent.rollout_buffer import minibatch, order_keys
+from kytolly.loop.metrics import LoopMetrics
+from kytolly.policy.batch import Rollout
+from kytolly.policy.targets import explained_variance
 
 KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Baselines3
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from agent.base import Agent
-from environment.device import EpisodeEnd
-from environment.host_step import HostStep
+from kytolly.agent.base import Agent
+from kytolly.environment.gym.step import HostStep
+from kytolly.environment.tensor.stepping import EpisodeEnd
 
 
 class LoopMetrics(NamedTuple):

@@ -6,14 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from agent.ppo_agent import PPOAgent
-from agent.random_stream import uniforms
-from agent.rollout_buffer import RolloutBuffer
-from environment.device import step_and_reset, uniforms_per_step
-from loop.device import DeviceProgram
-from loop.learn import learn_rollout, rollout_draws
-from loop.metrics import LoopMetrics, episode_sums
-from policy.batch import Rollout
+from kytolly.agent.ppo_agent import PPOAgent
+from kytolly.agent.randomness import uniforms
+from kytolly.agent.rollout_buffer import RolloutBuffer
+from kytolly.environment.tensor.stepping import step_and_reset, uniforms_per_step
+from kytolly.loop.device import DeviceProgram
+from kytolly.loop.learn import learn_rollout, rollout_draws
+from kytolly.loop.metrics import LoopMetrics, episode_sums
+from kytolly.policy.batch import Rollout
 
 
 class RolloutDeviceLoop(DeviceProgram):

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from agent.acting import HostActor, drawn_noise, sampled, to_env
-from agent.ppo_agent import PPOAgent
-from agent.rollout_buffer import RolloutBuffer
-from environment.host_step import HostEnv, HostStep
-from loop.learn import learn_rollout, rollout_draws
-from loop.metrics import EndedEpisodes, LoopMetrics
-from loop.program import Program
-from policy.batch import Rollout
+from kytolly.agent.acting import HostActor, drawn_noise, sampled, to_env
+from kytolly.agent.ppo_agent import PPOAgent
+from kytolly.agent.rollout_buffer import RolloutBuffer
+from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.loop.learn import learn_rollout, rollout_draws
+from kytolly.loop.metrics import EndedEpisodes, LoopMetrics
+from kytolly.loop.program import Program
+from kytolly.policy.batch import Rollout
 
 
 class RolloutHostLoop:

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agent.base import Agent
-from callback.base import Callback, Evaluation, TrainState
-from loop.metrics import LoopMetrics, averages
+from kytolly.agent.base import Agent
+from kytolly.callback.base import Callback, Evaluation, TrainState
+from kytolly.loop.metrics import LoopMetrics, averages
 
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 

@@ -10,22 +10,23 @@ from typing import Any, cast
 import gymnasium
 import keras
 
-from agent.base import Agent
-from agent.factory import greedy_function, make_actor
-from agent.kytolly import KytollyAgent
-from agent.ppo_agent import PPOAgent
-from config import PPOConfig, RunConfig
-from environment.device import check_environment
-from environment.host import make_host_env, make_host_groups
-from environment.host_step import HostEnv
-from environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
-from environment.spec import EnvSpec, TensorEnvironment
-from loop.device import DeviceLoop, DeviceProgram
-from loop.evaluate import DeviceEvaluator, HostEvaluator
-from loop.host import HostLoop
-from loop.rollout_device import RolloutDeviceLoop
-from loop.rollout_host import RolloutHostLoop
-from loop.session import Evaluator, Loop
+from kytolly.agent.base import Agent
+from kytolly.agent.factory import greedy_function, make_actor
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.ppo_agent import PPOAgent
+from kytolly.config.ppo import PPOConfig
+from kytolly.config.run import RunConfig
+from kytolly.environment.gym.adapter import make_host_env, make_host_groups
+from kytolly.environment.gym.step import HostEnv
+from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
+from kytolly.environment.spec import EnvSpec, TensorEnvironment
+from kytolly.environment.tensor.stepping import check_environment
+from kytolly.loop.device import DeviceLoop, DeviceProgram
+from kytolly.loop.evaluate import DeviceEvaluator, HostEvaluator
+from kytolly.loop.host import HostLoop
+from kytolly.loop.rollout_device import RolloutDeviceLoop
+from kytolly.loop.rollout_host import RolloutHostLoop
+from kytolly.loop.session import Evaluator, Loop
 
 EVALUATION_COPIES = 8
 

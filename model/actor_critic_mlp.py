@@ -7,9 +7,9 @@ import math
 import keras
 from keras import ops
 
-from model.dqn_mlp import FewUnits
-from model.nature_cnn import NatureCNN
-from model.normalization import RunningNormalization
+from kytolly.model.dqn_mlp import FewUnits
+from kytolly.model.nature_cnn import NatureCNN
+from kytolly.model.normalization import RunningNormalization
 
 HIDDEN_GAIN = math.sqrt(2.0)
 POLICY_GAIN = 0.01  # the first policy prefers nothing

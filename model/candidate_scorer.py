@@ -5,8 +5,8 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from model.actor_critic_mlp import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal_dense
-from model.normalization import RunningNormalization
+from kytolly.model.actor_critic_mlp import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal_dense
+from kytolly.model.normalization import RunningNormalization
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

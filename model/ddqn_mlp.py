@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from model.dqn_mlp import HiddenLayers, fan_in_dense
+from kytolly.model.dqn_mlp import HiddenLayers, fan_in_dense
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

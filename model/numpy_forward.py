@@ -12,10 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from model.actor_critic_mlp import ActorCriticMLP
-from model.ddqn_mlp import DuelingMLP
-from model.dqn_mlp import DQNMLP, FewUnits
-from model.normalization import RunningNormalization
+from kytolly.model.actor_critic_mlp import ActorCriticMLP
+from kytolly.model.ddqn_mlp import DuelingMLP
+from kytolly.model.dqn_mlp import DQNMLP, FewUnits
+from kytolly.model.normalization import RunningNormalization
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "linear": lambda x: x,

@@ -32,7 +32,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own chatter s
 sys.path.insert(0, str(Path.cwd().parent))  # the repository's root, where it is not installed
 
 # %%
-from gpu_optimize import configure_gpu_optimization
+from kytolly.machine.configure import configure_gpu_optimization
 
 report = configure_gpu_optimization(
     enable_xla=True, enable_mixed_precision=False, memory_growth=True, verbose=True
@@ -42,12 +42,12 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
-from callback.figures import plot_learning_curve
-from reformulation_training import train
-from reformulator import Reformulator
-from retrieval.corpus import BUILTIN, load_collection
-from retrieval.metrics import paired_bootstrap, per_query
-from retrieval.options import ReformulationOptions, RetrievalOptions, TrainingOptions
+from kytolly.record.pictures import plot_learning_curve
+from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
+from kytolly.reformulation.reformulator import Reformulator
+from kytolly.reformulation.train import train
+from kytolly.retrieval.corpus import BUILTIN, load_collection
+from kytolly.retrieval.metrics import paired_bootstrap, per_query
 
 # %% [markdown]
 # ## 1. The collection

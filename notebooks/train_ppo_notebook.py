@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path.cwd().parent))  # the repository's root, where it is
 # could not. It never fails because of the machine; without a GPU, training runs on the CPU.
 
 # %%
-from gpu_optimize import configure_gpu_optimization
+from kytolly.machine.configure import configure_gpu_optimization
 
 report = configure_gpu_optimization(
     enable_xla=True, enable_mixed_precision=False, memory_growth=True, verbose=True
@@ -48,10 +48,10 @@ import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 
-from callback.figures import plot_learning_curve, plot_over_states
-from config import PPOConfig
-from trainer import Trainer
-from tuned import tuned_settings
+from kytolly import PPOConfig
+from kytolly.config.tuned import tuned_settings
+from kytolly.record.pictures import plot_learning_curve, plot_over_states
+from kytolly.trainer import Trainer
 
 # %% [markdown]
 # ## 2. Train

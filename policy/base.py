@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from policy.batch import Transition
+from kytolly.policy.batch import Transition
 
 
 class FitResult(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from policy import targets
-from policy.batch import Transition
-from policy.dqn import DQNPolicy
+from kytolly.policy import targets
+from kytolly.policy.batch import Transition
+from kytolly.policy.dqn import DQNPolicy
 
 
 class DoubleDQNPolicy(DQNPolicy):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import keras
 import tensorflow as tf
 
-from config import DQNConfig
-from policy import losses, targets
-from policy.base import FitResult
-from policy.batch import Transition, transition_spec
-from policy.clipping import clipped_by_global_norm
+from kytolly.config.dqn import DQNConfig
+from kytolly.policy import losses, targets
+from kytolly.policy.base import FitResult
+from kytolly.policy.batch import Transition, transition_spec
+from kytolly.policy.clipping import clipped_by_global_norm
 
 
 class DQNPolicy(tf.Module):

@@ -7,12 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from config import PPOConfig
-from policy import losses, targets
-from policy.batch import PPOBatch, Rollout
-from policy.clipping import clipped_by_global_norm
-from policy.distributions import Distribution
-from policy.flat_weights import FlatWeights, laid_end_to_end
+from kytolly.config.ppo import PPOConfig
+from kytolly.policy import losses, targets
+from kytolly.policy.batch import PPOBatch, Rollout
+from kytolly.policy.clipping import clipped_by_global_norm
+from kytolly.policy.distributions import Distribution
+from kytolly.policy.flat_weights import FlatWeights, laid_end_to_end
 
 MASK = "action_mask"  # entry of a Dict observation that is no observation
 

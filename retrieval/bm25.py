@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from retrieval.corpus import text_digest
-from retrieval.tokens import EnglishTokenizer, Tokenizer
+from kytolly.retrieval.corpus import text_digest
+from kytolly.retrieval.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
 EPSILON = 0.25  # idf of a term in more than half of the documents, in average idfs

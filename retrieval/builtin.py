@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from retrieval.corpus import BUILTIN, SPLITS, Collection
+from kytolly.retrieval.corpus import BUILTIN, SPLITS, Collection
 
 PACKAGES = (
     "gymnasium",

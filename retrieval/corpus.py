@@ -97,7 +97,7 @@ def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Colle
             names file and line.
     """
     if str(source) == BUILTIN:
-        from retrieval.builtin import builtin_collection  # it needs this module
+        from kytolly.retrieval.builtin import builtin_collection  # it needs this module
 
         return builtin_collection(splits)
     folder = _checked_folder(Path(source))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from retrieval.metric_names import MEASURES, parsed
+from kytolly.retrieval.metric_names import MEASURES, parsed
 
 NOT_RANKED = 2**30  # the rank of padding: below every cutoff
 METRICS = ("ndcg@10", "ap", "recall@40", "mrr@10")  # of a report; any other cutoff will do

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.corpus import Collection
-from retrieval.metrics import Run
+from kytolly.retrieval.corpus import Collection
+from kytolly.retrieval.metrics import Run
 
 
 def run_of(

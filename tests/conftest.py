@@ -12,7 +12,7 @@ os.environ.setdefault(
 import pytest
 import tensorflow as tf
 
-from config import DQNConfig
+from kytolly.config.dqn import DQNConfig
 
 
 @pytest.fixture(scope="session")

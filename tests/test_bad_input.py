@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-import cli
-from config import DQNConfig, PPOConfig
-from environment.faults import EnvironmentFault
+from kytolly.command import main as cli
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.trainer import Trainer
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable
-from trainer import Trainer
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 PPO = ["train", "ppo", "--env", "CartPole-v1"]

@@ -7,7 +7,7 @@ import tensorflow as tf
 import yaml
 
 import train_optimized
-from reformulation_training import prepare
+from kytolly.reformulation.train import prepare
 from tests.retrieval.tiny_collection import write_collection
 from tests.test_reformulation import SETTINGS, make_options
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import cli
-from tuned import tuned_settings
+from kytolly.command import main as cli
+from kytolly.config.tuned import tuned_settings
 
 ROOT = Path(__file__).parent.parent
 SHORT = (

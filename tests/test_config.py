@@ -5,8 +5,11 @@ import sys
 import pytest
 import yaml
 
-from config import ALGORITHMS, DQNConfig, PPOConfig, from_mapping, read_yaml, write_yaml
-from tuned import TUNED, tuned_settings
+from kytolly.agent.algorithms import ALGORITHMS, make_config
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.files import from_mapping, read_yaml, write_yaml
+from kytolly.config.ppo import PPOConfig
+from kytolly.config.tuned import TUNED, tuned_settings
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_rows_and_updates_of_ppo():
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_tuned_settings_are_settings(algorithm):
     for name in TUNED[algorithm]:
-        cfg = from_mapping(ALGORITHMS[algorithm], tuned_settings(algorithm, name))
+        cfg = make_config({"algorithm": algorithm, **tuned_settings(algorithm, name)})
         assert cfg.total_env_steps > 0
 
 

@@ -7,8 +7,8 @@ import types
 import pytest
 import tensorflow as tf
 
-import doctor
-from doctor import Check
+from kytolly.machine import doctor
+from kytolly.machine.doctor import Check
 
 BUILD = {
     "cuda_version": "12.5.1",

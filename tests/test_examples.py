@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import trainer
-from config import DQNConfig, PPOConfig
+from kytolly import trainer
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.ppo import PPOConfig
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -10,19 +10,25 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import cli
-import reformulation
-import reformulation_training
-from reformulation import Phases, SearchSide, greedy_actions, make_scorer, ppo_config
-from reformulation_report import lines as lines_of
-from reformulation_training import train
-from reformulator import Reformulator, escaped, lucene_query, number
-from retrieval.corpus import load_collection
-from retrieval.metrics import report
-from retrieval.options import options_from, read_options, write_options
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import make_pool
-from retrieval.trec import read_run
+from kytolly.command import main as cli
+from kytolly.reformulation import prepare as reformulation
+from kytolly.reformulation import train as reformulation_training
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.options import options_from, read_options, write_options
+from kytolly.reformulation.prepare import (
+    Phases,
+    SearchSide,
+    greedy_actions,
+    make_scorer,
+    ppo_config,
+)
+from kytolly.reformulation.reformulator import Reformulator, escaped, lucene_query, number
+from kytolly.reformulation.report import lines as lines_of
+from kytolly.reformulation.table import make_pool
+from kytolly.reformulation.train import train
+from kytolly.retrieval.corpus import load_collection
+from kytolly.retrieval.metrics import report
+from kytolly.retrieval.trec import read_run
 from tests.retrieval.tiny_collection import write_collection
 
 SETTINGS = {

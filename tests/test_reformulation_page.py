@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-import cli
 import train_optimized
-from retrieval.options import SECTIONS, ReformulationOptions
+from kytolly.command import main as cli
+from kytolly.reformulation.options import SECTIONS, ReformulationOptions
 from tests.retrieval.tiny_collection import write_collection
 from tests.test_examples import PYTHON_BLOCK
 from tests.test_reformulation import SETTINGS

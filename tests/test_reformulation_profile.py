@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import reformulation_profile
-from agent.factory import make_agent
-from callback.base import TrainState
-from config import PPOConfig
-from loop.rollout_device import RolloutDeviceLoop
-from model.candidate_scorer import CandidateScorer
-from reformulation_profile import (
+from kytolly.agent.factory import make_agent
+from kytolly.callback.base import TrainState
+from kytolly.config.ppo import PPOConfig
+from kytolly.loop.rollout_device import RolloutDeviceLoop
+from kytolly.model.candidate_scorer import CandidateScorer
+from kytolly.reformulation import profile as reformulation_profile
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.profile import (
     LoopClock,
     PartSeconds,
     Transfers,
@@ -23,9 +24,8 @@ from reformulation_profile import (
     timed,
     transfers,
 )
-from reformulation_report import loop_lines
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import Settings, make_table
+from kytolly.reformulation.report import loop_lines
+from kytolly.reformulation.table import Settings, make_table
 from tests.retrieval.made_queries import Scores, make_query
 
 PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from reformulation import Phases, SearchSide
-from reformulation_search import searched
-from reformulation_training import train
-from reformulator import Reformulator
-from retrieval.host_env import HostQueries
-from retrieval.query_env import QueryEnvironment
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.host_env import HostQueries
+from kytolly.reformulation.prepare import Phases, SearchSide
+from kytolly.reformulation.reformulator import Reformulator
+from kytolly.reformulation.search import searched
+from kytolly.reformulation.train import train
 from tests.retrieval.tiny_collection import write_collection
 from tests.test_reformulation import make_options
 
@@ -55,7 +55,7 @@ def test_auto_takes_the_host_where_tables_are_too_large(collection, monkeypatch)
     # A mebibyte is the least that can be set; pools that claim to be large exceed it.
     found, _, lines = chosen(collection, max_table_mebibytes=1)
     assert isinstance(found.dev, QueryEnvironment)
-    import retrieval.query_table as tables
+    from kytolly.reformulation import table as tables
 
     real = tables.make_pool
 
@@ -71,7 +71,7 @@ def test_auto_takes_the_host_where_tables_are_too_large(collection, monkeypatch)
 
 
 def test_auto_takes_the_host_where_most_queries_would_be_left_out(collection, monkeypatch):
-    import retrieval.query_table as tables
+    from kytolly.reformulation import table as tables
 
     real = tables.make_pool
 

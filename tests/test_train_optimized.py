@@ -10,7 +10,7 @@ import tensorflow as tf
 import yaml
 
 import train_optimized
-from retrieval.options import ReformulationOptions, read_options
+from kytolly.reformulation.options import ReformulationOptions, read_options
 from tests.retrieval.tiny_collection import write_collection
 from tests.test_reformulation import SETTINGS
 
@@ -49,7 +49,7 @@ def test_one_epoch_and_the_test_queries(folder, capsys):
 
 
 def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
-    import reformulation_training
+    from kytolly.reformulation import train as reformulation_training
 
     def trained(options, gpu, log_dir, test, say):
         say("progress")
@@ -107,7 +107,7 @@ def test_a_run_that_exists_is_left_alone(folder, capsys, tmp_path):
 
 
 def test_ctrl_c_says_where_the_run_is(folder, capsys, monkeypatch):
-    import reformulation_training
+    from kytolly.reformulation import train as reformulation_training
 
     def interrupted(*args, **options):
         raise KeyboardInterrupt(reformulation_training.saved_where(folder))

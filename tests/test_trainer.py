@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from callback.base import Callback
-from config import DQNConfig
-from environment.cartpole import CartPole
-from trainer import Trainer, device_name
+from kytolly.callback.base import Callback
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.trainer import Trainer, device_name
 
 
 @pytest.fixture(scope="module")

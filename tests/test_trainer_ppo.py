@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import yaml
 
-from callback.base import Callback
-from config import PPOConfig
-from environment.pendulum import Pendulum
-from environment.ppo_probe import ContinuousAction, DictObservation, MaskedAction
+from kytolly.callback.base import Callback
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.probe.on_policy import ContinuousAction, DictObservation, MaskedAction
+from kytolly.environment.tensor.pendulum import Pendulum
+from kytolly.trainer import Trainer
 from tests.environment.masked import Masked
-from trainer import Trainer
 
 SETTINGS = {
     "num_envs": 2,

@@ -4,13 +4,13 @@ Every program here runs the competitor's own, unmodified algorithm on CartPole-v
 from one shared command line, times its steady state only, and prints the result as the last
 line of standard output::
 
-    python -m benchmarks.competitors.sb3_dqn --env-steps 20000 --batch-size 128
-    python -m benchmarks.competitors.rejax_dqn --env-steps 200000
-    python -m benchmarks.competitors.purejaxrl_dqn --checkout PATH --env-steps 200000
-    python -m benchmarks.competitors.jax_update --updates 20000
-    python -m benchmarks.competitors.sb3_ppo --env-steps 20000
-    python -m benchmarks.competitors.rejax_ppo --env-steps 200000
-    python -m benchmarks.competitors.purejaxrl_ppo --checkout PATH --env-steps 200000
+    python -m kytolly.benchmarks.competitors.sb3_dqn --env-steps 20000 --batch-size 128
+    python -m kytolly.benchmarks.competitors.rejax_dqn --env-steps 200000
+    python -m kytolly.benchmarks.competitors.purejaxrl_dqn --checkout PATH --env-steps 200000
+    python -m kytolly.benchmarks.competitors.jax_update --updates 20000
+    python -m kytolly.benchmarks.competitors.sb3_ppo --env-steps 20000
+    python -m kytolly.benchmarks.competitors.rejax_ppo --env-steps 200000
+    python -m kytolly.benchmarks.competitors.purejaxrl_ppo --checkout PATH --env-steps 200000
 
 Nothing here imports TensorFlow, so that a competitor shares its process with nobody.
 """
@@ -218,7 +218,7 @@ def make_parser(
         **defaults: Values that differ from the defaults of `kind`.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.competitors.{program}",
+        prog=f"python -m kytolly.benchmarks.competitors.{program}",
         description=(doc or "").partition("\n")[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     Settings,
     Span,
     make_parser,

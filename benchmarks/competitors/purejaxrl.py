@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     PPOSettings,
     Settings,
     Span,

@@ -18,8 +18,14 @@ import sys
 import types
 from typing import Any
 
-from benchmarks.competitors import Settings, make_result, one_done, versions
-from benchmarks.competitors.purejaxrl import check_hidden, commit, load, run_program, second_call
+from kytolly.benchmarks.competitors import Settings, make_result, one_done, versions
+from kytolly.benchmarks.competitors.purejaxrl import (
+    check_hidden,
+    commit,
+    load,
+    run_program,
+    second_call,
+)
 
 HIDDEN = (120, 84)  # written into PureJaxRL's network
 DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flashbax", "flax", "optax")

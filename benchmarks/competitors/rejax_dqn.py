@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     Settings,
     Span,
     make_parser,

@@ -10,7 +10,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     PPOSettings,
     make_parser,
     make_result,
@@ -19,7 +19,7 @@ from benchmarks.competitors import (
     require,
     versions,
 )
-from benchmarks.competitors.rejax_dqn import make_env, two_calls
+from kytolly.benchmarks.competitors.rejax_dqn import make_env, two_calls
 
 
 def make_algorithm(rejax: Any, env: Any, env_params: Any, settings: PPOSettings) -> Any:

@@ -15,7 +15,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     Settings,
     Span,
     make_parser,

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from benchmarks.competitors import (
+from kytolly.benchmarks.competitors import (
     PPOSettings,
     make_parser,
     make_result,
@@ -20,7 +20,7 @@ from benchmarks.competitors import (
     require,
     versions,
 )
-from benchmarks.competitors.sb3_dqn import make_clock
+from kytolly.benchmarks.competitors.sb3_dqn import make_clock
 
 SETTLING_ROLLOUTS = 5  # PyTorch's first calls allocate; they are not the steady state
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.exploration import correlated, epsilon_greedy, linear_schedule
-from agent.random_stream import RandomStream
+from kytolly.agent.exploration import correlated, epsilon_greedy, linear_schedule
+from kytolly.agent.randomness import RandomStream
 
 
 def test_linear_schedule_falls_and_stays():

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from agent.n_step import n_step_return
+from kytolly.agent.n_step import n_step_return
 
 REWARD = tf.constant([[1.0, 10.0, 100.0]])
 

@@ -2,18 +2,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.factory import make_agent
-from agent.ppo_agent import ReturnScale
-from config import PPOConfig
-from environment.ppo_probe import (
+from kytolly.agent.factory import make_agent
+from kytolly.agent.ppo_agent import ReturnScale
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
     ContinuousAction,
     DictObservation,
     MaskedAction,
     MaskedKinds,
 )
-from environment.spec import Discrete, EnvSpec, TimeStep
-from policy.batch import Rollout
+from kytolly.environment.spec import Discrete, EnvSpec, TimeStep
+from kytolly.policy.batch import Rollout
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 3, "num_minibatches": 1, "hidden_units": (8,)}

@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from agent.random_stream import RandomStream, threefry2x32, uniforms, whole_numbers
+from kytolly.agent.randomness import RandomStream, threefry2x32, uniforms, whole_numbers
 
 
 def words(*values):

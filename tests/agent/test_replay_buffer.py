@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.random_stream import RandomStream
-from agent.replay_buffer import ReplayBuffer, bytes_per_row
-from policy.batch import Transition
+from kytolly.agent.randomness import RandomStream
+from kytolly.agent.replay_buffer import ReplayBuffer, bytes_per_row
+from kytolly.policy.batch import Transition
 
 SPEC = tf.TensorSpec([2], tf.float32)
 

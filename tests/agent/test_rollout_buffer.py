@@ -3,11 +3,11 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from agent.random_stream import RandomStream
-from agent.rollout_buffer import RolloutBuffer, minibatch, order_keys
-from environment.ppo_probe import ContinuousAction, MaskedKinds
-from environment.spec import Discrete, EnvSpec
-from policy.batch import PPOBatch, Rollout
+from kytolly.agent.randomness import RandomStream
+from kytolly.agent.rollout_buffer import RolloutBuffer, minibatch, order_keys
+from kytolly.environment.probe.on_policy import ContinuousAction, MaskedKinds
+from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.policy.batch import PPOBatch, Rollout
 
 
 def rows_of(steps, copies):

@@ -3,8 +3,8 @@ import pytest
 import scipy.stats
 import tensorflow as tf
 
-from agent.random_stream import RandomStream
-from agent.shuffle import keys_per_order, shuffled
+from kytolly.agent.randomness import RandomStream
+from kytolly.agent.shuffle import keys_per_order, shuffled
 
 
 def keys(number):

@@ -15,8 +15,8 @@ import time
 import numpy as np
 import pytest
 
-from benchmarks import competitors
-from benchmarks.competitors import PPOSettings, Settings
+from kytolly.benchmarks import competitors
+from kytolly.benchmarks.competitors import PPOSettings, Settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKOUT = "PUREJAXRL_CHECKOUT"
@@ -147,7 +147,7 @@ def test_jax_update_learns_from_another_batch_each_time():
     need("jax", "optax")
     import jax
 
-    from benchmarks.competitors import jax_update
+    from kytolly.benchmarks.competitors import jax_update
 
     settings = Settings(batch_size=8, hidden=(5,), learning_rate=0.0)
     params = jax_update.init_params(jax.random.PRNGKey(1), (4, 5, 2))
@@ -163,7 +163,7 @@ def test_jax_update_is_the_dqn_update_written_out():
     need("jax", "optax")
     import jax.numpy as jnp
 
-    from benchmarks.competitors import jax_update
+    from kytolly.benchmarks.competitors import jax_update
 
     settings = Settings(
         batch_size=2, hidden=(3,), learning_rate=0.5, gamma=0.9, max_grad_norm=0.1, buffer=1_000
@@ -301,7 +301,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(capsys):
 
 
 def test_purejaxrl_refuses_a_folder_that_is_no_clone_and_another_network(capsys, tmp_path):
-    from benchmarks.competitors import purejaxrl_dqn
+    from kytolly.benchmarks.competitors import purejaxrl_dqn
 
     where = ["--checkout", str(tmp_path)]
     assert "no purejaxrl/dqn.py" in refusal(capsys, purejaxrl_dqn.main, where)
@@ -310,7 +310,7 @@ def test_purejaxrl_refuses_a_folder_that_is_no_clone_and_another_network(capsys,
 
 
 def test_purejaxrl_ppo_refuses_a_folder_that_is_no_clone_and_another_network(capsys, tmp_path):
-    from benchmarks.competitors import purejaxrl_ppo
+    from kytolly.benchmarks.competitors import purejaxrl_ppo
 
     where = ["--checkout", str(tmp_path)]
     assert "no purejaxrl/ppo.py" in refusal(capsys, purejaxrl_ppo.main, where)

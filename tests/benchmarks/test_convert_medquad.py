@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.convert_medquad import Sizes, convert, read_pairs
-from retrieval.corpus import load_collection
+from kytolly.benchmarks.convert_medquad import Sizes, convert, read_pairs
+from kytolly.retrieval.corpus import load_collection
 
 LARGE = Sizes(train=100, dev=0, test=0)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks import comparisons, determinism, environments, ppo, suite
-from benchmarks.competitors import PPOSettings, make_parser, parse
-from benchmarks.suite import Options, Report
+from kytolly.benchmarks import comparisons, determinism, environments, ppo, suite
+from kytolly.benchmarks.competitors import PPOSettings, make_parser, parse
+from kytolly.benchmarks.suite import Options, Report
 
 # A rollout is 2 x 8 = 16 env steps; 2 epochs of 2 minibatches are 4 updates.
 TINY = {"num_envs": 2, "num_steps": 8, "epochs": 2, "minibatches": 2, "hidden": (8,)}

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import query_learning
-from benchmarks.suite import Options, Watch, watching
-from retrieval.bm25 import BM25Index
-from retrieval.corpus import load_collection
-from retrieval.trec import run_of, write_run
+from kytolly.benchmarks import query_learning
+from kytolly.benchmarks.suite import Options, Watch, watching
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.corpus import load_collection
+from kytolly.retrieval.trec import run_of, write_run
 from tests.retrieval.tiny_collection import write_collection
 
 TOP = 20

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import query_scale, suite
-from benchmarks.suite import Options
-from retrieval.bm25 import BM25Index
-from retrieval.corpus import load_collection
-from retrieval.metrics import metric
+from kytolly.benchmarks import query_scale, suite
+from kytolly.benchmarks.suite import Options
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.corpus import load_collection
+from kytolly.retrieval.metrics import metric
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.query_flow import OneQueryFlow
-from benchmarks.reformulation import (
+from kytolly.benchmarks.query_flow import OneQueryFlow
+from kytolly.benchmarks.reformulation import (
     COMPILED,
     KINDS,
     ONE_QUERY,
@@ -17,10 +17,10 @@ from benchmarks.reformulation import (
     measured,
     prepared,
 )
-from retrieval import query_table
-from retrieval.bm25 import BM25Index
-from retrieval.embedding import HashEncoder
-from retrieval.query_env import QueryEnvironment
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.retrieval import query_table
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.embedding import HashEncoder
 from tests.retrieval.tiny_collection import write_collection
 from tests.test_reformulation import make_options
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import comparisons, dqn, learning, learning_curves, own_loop, start, suite
-from benchmarks.competitors import Settings
-from benchmarks.suite import Options, Side
+from kytolly.benchmarks import comparisons, dqn, learning, learning_curves, own_loop, start, suite
+from kytolly.benchmarks.competitors import Settings
+from kytolly.benchmarks.suite import Options, Side
 
 TINY = {
     "batch_size": 8,
@@ -196,8 +196,8 @@ def test_the_fused_update_runs_as_a_program_and_counts_by_its_optimizer():
 
 
 def test_the_buffer_is_full_before_updates_are_timed():
-    from agent.factory import make_agent
-    from environment.cartpole import CartPole
+    from kytolly.agent.factory import make_agent
+    from kytolly.environment.tensor.cartpole import CartPole
 
     settings = Settings(**TINY)
     agent = make_agent(dqn.make_config(settings), CartPole.spec)
@@ -319,10 +319,10 @@ def test_half_cheetah_says_which_extra_brings_it():
 
 
 def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
-    from agent.factory import make_agent
-    from callback.checkpoint import complete_checkpoint
-    from callback.run_folder import RunFolder
-    from loop.world import choose_world
+    from kytolly.agent.factory import make_agent
+    from kytolly.callback.checkpoint import complete_checkpoint
+    from kytolly.loop.world import choose_world
+    from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.create(tmp_path / "run", "unused")
     folder.write_config(small_config, "CartPole-v1", "device")

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from callback.base import Evaluation, TrainState
-from config import DQNConfig
+from kytolly.callback.base import Evaluation, TrainState
+from kytolly.config.dqn import DQNConfig
 
 
 def make_state(run_dir, env_steps=0, evaluation_return=None, **changes):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from callback.checkpoint import CheckpointSaver, checkpoints, restore, save_network
+from kytolly.callback.checkpoint import CheckpointSaver, checkpoints, restore, save_network
 from tests.callback.states import make_state
 
 

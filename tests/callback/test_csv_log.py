@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from callback.csv_log import CSVLog, best_return_in, read_rows
+from kytolly.callback.csv_log import CSVLog, best_return_in, read_rows
 from tests.callback.states import figures, make_state
 
 HEADER = (

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
+from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
 from tests.callback.states import figures, make_state
 
 

@@ -8,8 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from callback.csv_log import CSVLog
-from callback.figures import (
+from kytolly.callback.csv_log import CSVLog
+from kytolly.record.pictures import (
     plot_learning_curve,
     plot_over_states,
     plot_q_values,

@@ -5,8 +5,8 @@ import keras
 import numpy as np
 import pytest
 
-from callback.base import Callback
-from callback.keras_bridge import KerasCallbacks, as_callbacks
+from kytolly.callback.base import Callback
+from kytolly.callback.keras_bridge import KerasCallbacks, as_callbacks
 from tests.callback.states import figures, make_state
 
 

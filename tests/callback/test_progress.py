@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from callback.progress import ProgressBar, clock
+from kytolly.callback.progress import ProgressBar, clock
 from tests.callback.states import figures, make_state
 
 

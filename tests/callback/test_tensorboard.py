@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from callback.tensorboard import Gpu, TensorBoardLog, histogram, physical_name
+from kytolly.callback.tensorboard import Gpu, TensorBoardLog, histogram, physical_name
 from tests.callback.states import figures, make_state
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from environment.device import (
+from kytolly.environment.spec import ACTION_MASK, Box, Discrete, EnvSpec, MultiDiscrete
+from kytolly.environment.tensor.stepping import (
     DeviceState,
     check_environment,
     reset_all,
     step_and_reset,
     uniforms_per_step,
 )
-from environment.spec import ACTION_MASK, Box, Discrete, EnvSpec, MultiDiscrete
 
 
 class Count(NamedTuple):

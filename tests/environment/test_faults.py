@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from environment.host import EnvironmentFault, make_host_env
+from kytolly.environment.gym.adapter import EnvironmentFault, make_host_env
 from tests.environment.predictable import Predictable
 
 COPIES, BAD_COPY, GOOD_STEPS = 3, 1, 4

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from environment.copies import HostCopies
-from environment.faults import EnvironmentFault
-from environment.host import make_host_env, make_host_groups
-from environment.vectors import HostVector
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env, make_host_groups
+from kytolly.environment.gym.separate import HostCopies
+from kytolly.environment.gym.vector import HostVector
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable
 
@@ -174,9 +174,9 @@ def test_processes_end_if_a_later_group_cannot_be_made(monkeypatch, failing):
     def refusing(*_):
         raise OSError("no room for a second one")
 
-    monkeypatch.setattr("environment.host.AsyncVectorEnv", Counted)
+    monkeypatch.setattr("kytolly.environment.gym.adapter.AsyncVectorEnv", Counted)
     if failing == "HostVector":
-        monkeypatch.setattr("environment.host.HostVector", refusing)
+        monkeypatch.setattr("kytolly.environment.gym.adapter.HostVector", refusing)
     with pytest.raises((OSError, EnvironmentFault), match="no room"):
         make_host_groups(Predictable, 2, async_envs=True)
     assert made and all(env.closed for env in made)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from environment.cartpole import CartPole
-from environment.copies import HostCopies
-from environment.host import EnvironmentFault, HostStep, make_host_env
-from environment.spec import Discrete
-from environment.vectors import HostVector
+from kytolly.environment.gym.adapter import EnvironmentFault, HostStep, make_host_env
+from kytolly.environment.gym.separate import HostCopies
+from kytolly.environment.gym.vector import HostVector
+from kytolly.environment.spec import Discrete
+from kytolly.environment.tensor.cartpole import CartPole
 from tests.environment.predictable import Predictable
 
 COPIES, STEPS = 3, 25

@@ -9,9 +9,9 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from environment import masks
-from environment.host import EnvironmentFault, make_host_env
-from environment.spec import ACTION_MASK, Discrete, MultiDiscrete
+from kytolly.environment import masks
+from kytolly.environment.gym.adapter import EnvironmentFault, make_host_env
+from kytolly.environment.spec import ACTION_MASK, Discrete, MultiDiscrete
 from tests.environment.masked import SOURCES, Masked, mask_at
 
 COPIES, STEPS = 3, 25

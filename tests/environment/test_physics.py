@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from environment.acrobot import AcrobotState
-from environment.device import check_environment, reset_all, step_and_reset
-from environment.registry import tensor_environment
-from environment.spec import Box, Discrete
+from kytolly.environment.registry import tensor_environment
+from kytolly.environment.spec import Box, Discrete
+from kytolly.environment.tensor.acrobot import AcrobotState
+from kytolly.environment.tensor.stepping import check_environment, reset_all, step_and_reset
 
 ONE_STEP = {
     "CartPole-v1": 1e-6,

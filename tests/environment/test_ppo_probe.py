@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from environment import ppo_probe
-from environment.device import check_environment, reset_all, step_and_reset, uniforms_per_step
-from environment.ppo_probe import (
+from kytolly.environment import ppo_probe
+from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
     PPO_PROBES,
     ActionKinds,
@@ -14,7 +13,13 @@ from environment.ppo_probe import (
     MaskedKinds,
     ValueProbe,
 )
-from environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
+from kytolly.environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
+from kytolly.environment.tensor.stepping import (
+    check_environment,
+    reset_all,
+    step_and_reset,
+    uniforms_per_step,
+)
 
 COPIES, STEPS = 32, 20
 

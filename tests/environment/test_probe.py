@@ -2,11 +2,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from environment import probe
-from environment.device import check_environment, reset_all, step_and_reset, uniforms_per_step
-from environment.ppo_probe import PPO_PROBES
-from environment.probe import PROBES, ProbeEnvironment
-from environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
+from kytolly.environment import probe
+from kytolly.environment.probe.on_policy import PPO_PROBES
+from kytolly.environment.probe.q_learning import PROBES, ProbeEnvironment
+from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
+from kytolly.environment.tensor.stepping import (
+    check_environment,
+    reset_all,
+    step_and_reset,
+    uniforms_per_step,
+)
 
 COPIES, STEPS = 16, 40
 

@@ -6,11 +6,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from environment.actions import ActionForm
-from environment.faults import EnvironmentFault
-from environment.host import make_host_env
-from environment.spaces import ObservationForm, all_finite
-from environment.spec import Box, Discrete, MultiDiscrete
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.spaces import ObservationForm, all_finite
+from kytolly.environment.spec import Box, Discrete, MultiDiscrete
 
 
 class Shown(gymnasium.Env):

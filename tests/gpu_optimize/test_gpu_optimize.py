@@ -10,10 +10,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-import doctor
-import gpu_optimize
-from benchmarks import optimisations
-from gpu_optimize import configure_gpu_optimization, xla_enabled
+from kytolly.benchmarks import optimisations
+from kytolly.machine import configure as gpu_optimize
+from kytolly.machine import doctor
+from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = ("TF_XLA_FLAGS", "XLA_FLAGS", "KYTOLLY_XLA", "KYTOLLY_COMPILE_CACHE")
@@ -335,7 +335,7 @@ if "import" in sys.argv[1]:
     import tensorflow as tf
 if "devices" in sys.argv[1]:
     tf.config.list_physical_devices()
-import gpu_optimize
+from kytolly.machine import configure as gpu_optimize
 assert "import" in sys.argv[1] or "tensorflow" not in sys.modules, "imports TensorFlow"
 item = gpu_optimize.configure_gpu_optimization(verbose=False)["compile_cache"]
 import tensorflow as tf

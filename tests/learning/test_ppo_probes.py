@@ -6,13 +6,18 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces
 
-from agent.factory import make_agent
-from config import PPOConfig
-from environment.host import make_host_groups
-from environment.ppo_probe import PPO_PROBES, ContinuousAction, DictObservation, MaskedAction
-from environment.probe import PROBES, EndlessReward
-from loop.rollout_device import RolloutDeviceLoop
-from loop.rollout_host import RolloutHostLoop
+from kytolly.agent.factory import make_agent
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.gym.adapter import make_host_groups
+from kytolly.environment.probe.on_policy import (
+    PPO_PROBES,
+    ContinuousAction,
+    DictObservation,
+    MaskedAction,
+)
+from kytolly.environment.probe.q_learning import PROBES, EndlessReward
+from kytolly.loop.rollout_device import RolloutDeviceLoop
+from kytolly.loop.rollout_host import RolloutHostLoop
 
 GAMMA = 0.9
 SETTINGS = {

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from agent.factory import make_agent
-from config import DQNConfig
-from environment.probe import PROBES
-from loop.device import DeviceLoop
+from kytolly.agent.factory import make_agent
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.probe.q_learning import PROBES
+from kytolly.loop.device import DeviceLoop
 
 GAMMA = 0.9
 

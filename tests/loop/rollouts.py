@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from policy.batch import Rollout
+from kytolly.policy.batch import Rollout
 
 
 def watched(agent):

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.factory import make_agent
-from config import DQNConfig
-from environment.cartpole import CartPole
-from environment.probe import Ring
-from loop.device import DeviceLoop
+from kytolly.agent.factory import make_agent
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.probe.q_learning import Ring
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.loop.device import DeviceLoop
 
 SETTINGS = {
     "batch_size": 8,

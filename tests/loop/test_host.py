@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from agent.factory import make_agent
-from config import DQNConfig
-from environment.host import make_host_env
-from loop.host import HostLoop
+from kytolly.agent.factory import make_agent
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.loop.host import HostLoop
 
 
 class Counter(gymnasium.Env):

@@ -2,19 +2,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.factory import make_agent
-from config import PPOConfig
-from environment.cartpole import CartPole
-from environment.ppo_probe import (
+from kytolly.agent.factory import make_agent
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
     ContinuousAction,
     DictObservation,
     MaskedAction,
     MaskedKinds,
 )
-from environment.probe import Ring
-from loop.metrics import averages
-from loop.rollout_device import RolloutDeviceLoop
+from kytolly.environment.probe.q_learning import Ring
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.loop.metrics import averages
+from kytolly.loop.rollout_device import RolloutDeviceLoop
 from tests.loop.rollouts import assert_consecutive, joined, watched
 
 SETTINGS = {

@@ -6,10 +6,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from agent.factory import make_agent
-from config import PPOConfig
-from environment.host import EnvironmentFault, make_host_groups
-from loop.rollout_host import RolloutHostLoop
+from kytolly.agent.factory import make_agent
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.gym.adapter import EnvironmentFault, make_host_groups
+from kytolly.loop.rollout_host import RolloutHostLoop
 from tests.environment.masked import SOURCES, Masked
 from tests.environment.predictable import Predictable
 from tests.loop.rollouts import assert_consecutive, joined, watched

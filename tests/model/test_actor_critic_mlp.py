@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model.actor_critic_mlp import ActorCriticMLP, ObservationFeatures
-from model.normalization import RunningNormalization
-from model.numpy_forward import numpy_forward
+from kytolly.model.actor_critic_mlp import ActorCriticMLP, ObservationFeatures
+from kytolly.model.normalization import RunningNormalization
+from kytolly.model.numpy_forward import numpy_forward
 
 RNG = np.random.default_rng(0)
 VECTOR = RNG.normal(size=(5, 4)).astype(np.float32)

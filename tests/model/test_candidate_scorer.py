@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from model.candidate_scorer import CandidateScorer
+from kytolly.model.candidate_scorer import CandidateScorer
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from model.ddqn_mlp import DuelingMLP
-from model.dqn_mlp import DQNMLP
-from model.nature_cnn import NatureCNN
-from model.numpy_forward import numpy_forward
+from kytolly.model.ddqn_mlp import DuelingMLP
+from kytolly.model.dqn_mlp import DQNMLP
+from kytolly.model.nature_cnn import NatureCNN
+from kytolly.model.numpy_forward import numpy_forward
 
 MODELS = {
     "mlp": (lambda: DQNMLP(3, (8, 6)), (4,)),

@@ -6,9 +6,9 @@ import scipy.integrate
 import scipy.stats
 import tensorflow as tf
 
-from agent import acting
-from agent.random_stream import RandomStream, uniforms
-from policy.distributions import (
+from kytolly.agent import acting
+from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.policy.distributions import (
     Categorical,
     Gaussian,
     MultiCategorical,

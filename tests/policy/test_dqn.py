@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.factory import make_agent
-from config import DQNConfig
-from environment.cartpole import CartPole
-from policy.batch import Transition
+from kytolly.agent.factory import make_agent
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.policy.batch import Transition
 
 
 def make_policy(**settings):

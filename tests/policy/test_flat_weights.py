@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from policy.flat_weights import FlatWeights, laid_end_to_end
+from kytolly.policy.flat_weights import FlatWeights, laid_end_to_end
 
 
 def make_layer():

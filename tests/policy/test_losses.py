@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from policy import losses
+from kytolly.policy import losses
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 

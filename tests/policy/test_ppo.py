@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from agent.factory import make_agent
-from config import PPOConfig
-from environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
-from policy.batch import PPOBatch, Rollout
+from kytolly.agent.factory import make_agent
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from kytolly.policy.batch import PPOBatch, Rollout
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 4, "num_minibatches": 1, "hidden_units": (8,)}

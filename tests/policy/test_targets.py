@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from policy import targets
+from kytolly.policy import targets
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 

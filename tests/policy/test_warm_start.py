@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from model.candidate_scorer import CandidateScorer
-from policy.warm_start import GainPolicy
+from kytolly.model.candidate_scorer import CandidateScorer
+from kytolly.reformulation.gain_policy import GainPolicy
 
 
 def task(count=64, seed=0):

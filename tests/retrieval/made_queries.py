@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from retrieval.query_table import Query
+from kytolly.reformulation.table import Query
 
 
 class Scores:

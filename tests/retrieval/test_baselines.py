@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.baselines import (
+from kytolly.reformulation.baselines import (
     RM3,
     AppendTop,
     GreedyCeiling,
@@ -15,9 +15,9 @@ from retrieval.baselines import (
     evaluate,
     tune,
 )
-from retrieval.bm25 import BM25Index
-from retrieval.corpus import load_collection
-from retrieval.query_table import Query
+from kytolly.reformulation.table import Query
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.corpus import load_collection
 
 
 class Words:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rank_bm25 import BM25Okapi
 
-from retrieval.bm25 import BM25Index
-from retrieval.corpus import load_collection
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.corpus import load_collection
 
 TEXTS = ["a b a", "b c", "", "a a a d", "c b d e", "f", "b"]
 SHARED = Path(os.environ.get("KYTOLLY_IR_DATA", "/nowhere"))

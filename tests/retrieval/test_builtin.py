@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from retrieval import builtin
-from retrieval.bm25 import BM25Index
-from retrieval.corpus import available_splits, load_collection
-from retrieval.metrics import report
-from retrieval.trec import run_of
+from kytolly.retrieval import builtin
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.corpus import available_splits, load_collection
+from kytolly.retrieval.metrics import report
+from kytolly.retrieval.trec import run_of
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_splits_share_no_query_and_no_module(collection):
 def test_another_process_builds_the_same_without_importing_what_it_reads(collection):
     code = """
 import sys, time
-from retrieval.corpus import load_collection
+from kytolly.retrieval.corpus import load_collection
 start = time.process_time()
 c = load_collection("builtin")
 spent = time.process_time() - start

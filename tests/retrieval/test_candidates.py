@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.bm25 import BM25Index
-from retrieval.candidates import (
+from kytolly.reformulation.candidates import (
     CANDIDATE_FEATURES,
     STATE_FEATURES,
     embedding_features,
@@ -15,10 +14,11 @@ from retrieval.candidates import (
     skip_report,
     with_judgements,
 )
-from retrieval.corpus import Collection, load_collection
-from retrieval.embedding import EmbeddingCache, HashEncoder
-from retrieval.mining import NO_CANDIDATE, NO_TOKEN, Miner, MiningSettings, association
-from retrieval.mining_processes import mine_texts
+from kytolly.reformulation.mining import NO_CANDIDATE, NO_TOKEN, Miner, MiningSettings, association
+from kytolly.reformulation.mining_processes import mine_texts
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.corpus import Collection, load_collection
+from kytolly.retrieval.embedding import EmbeddingCache, HashEncoder
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",

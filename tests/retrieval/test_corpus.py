@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.corpus import available_splits, load_collection, text_digest
+from kytolly.retrieval.corpus import available_splits, load_collection, text_digest
 
 DOCS = [
     {"_id": "d1", "title": "Cats", "text": "purr"},
@@ -150,7 +150,7 @@ def test_a_missing_folder_and_a_file_in_its_place_are_told_apart(folder):
 
 def test_digests_are_the_same_in_every_process_and_see_where_texts_end():
     assert text_digest(["ab", "c"]) != text_digest(["a", "bc"]) != text_digest(["bc", "a"])
-    code = "from retrieval.corpus import text_digest; print(text_digest(['ab', 'é']))"
+    code = "from kytolly.retrieval.corpus import text_digest; print(text_digest(['ab', 'é']))"
     root = Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert run.stdout.strip() == text_digest(["ab", "é"])

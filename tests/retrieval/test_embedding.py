@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from retrieval.embedding import EmbeddingCache, HashEncoder, WordLlamaEncoder, make_encoder
+from kytolly.retrieval.embedding import EmbeddingCache, HashEncoder, WordLlamaEncoder, make_encoder
 
 
 class CountingEncoder:
@@ -137,7 +137,7 @@ def test_hashed_vectors_have_length_1_and_are_alike_where_words_are():
 
 def test_hashed_vectors_are_the_same_in_a_process_with_another_hash_seed():
     code = (
-        "from retrieval.embedding import HashEncoder, text_key;"
+        "from kytolly.retrieval.embedding import HashEncoder, text_key;"
         "print(HashEncoder(8).encode(['a cave']).tobytes().hex(), text_key('a').hex())"
     )
     results = {

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from retrieval.gains import gain_examples, host_gains, one_step_gains
-from retrieval.host_env import HostQueries
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import Settings, make_pool, make_table
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.gains import gain_examples, host_gains, one_step_gains
+from kytolly.reformulation.host_env import HostQueries
+from kytolly.reformulation.table import Settings, make_pool, make_table
 from tests.retrieval.made_queries import Scores, make_query
 
 
@@ -87,7 +87,7 @@ def test_passes_on_the_host_do_not_depend_on_how_many_pools_are_held(env, monkey
     queries = [make_query(n, index, 6, 3) for n in range(3)]
     world = HostQueries(queries, index, Settings("ndcg@10", 3, 6, 0.25))
     whole = gain_examples(world, 1, passes=2)
-    monkeypatch.setattr("retrieval.gains.POOL_BYTES", 1)
+    monkeypatch.setattr("kytolly.reformulation.gains.POOL_BYTES", 1)
     apart = gain_examples(world, 1, passes=2)
     assert whole.query.tolist() == [0, 1, 2] * 2 and apart.query.tolist() == [0, 0, 1, 1, 2, 2]
     np.testing.assert_array_equal(whole.gain[:3], apart.gain[::2])

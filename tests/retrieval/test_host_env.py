@@ -4,11 +4,11 @@ import pytest
 import tensorflow as tf
 from gymnasium.utils.env_checker import data_equivalence
 
-from environment.host import make_host_env
-from environment.spec import ACTION_MASK
-from retrieval.host_env import HostQueries, QueryVectorEnv, SearchCache
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import Settings, make_table
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.spec import ACTION_MASK
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.host_env import HostQueries, QueryVectorEnv, SearchCache
+from kytolly.reformulation.table import Settings, make_table
 from tests.retrieval.made_queries import Scores, few_queries
 
 # A power of two, so that sums of these scores are exact in any order and ties are ties.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from retrieval import metric_names, metrics
-from retrieval.metrics import NOT_RANKED, metric, ranks_of
+from kytolly.retrieval import metric_names, metrics
+from kytolly.retrieval.metrics import NOT_RANKED, metric, ranks_of
 
 NAMES = ["ndcg@10", "ndcg@3", "ndcg@1000", "ap", "recall@5", "recall@40", "mrr@10", "mrr@2"]
 

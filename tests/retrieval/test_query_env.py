@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from environment.device import check_environment
-from environment.spec import ACTION_MASK
-from retrieval.baselines import metric_of
-from retrieval.query_env import QueryEnvironment, best_scores
-from retrieval.query_table import Settings, make_table
+from kytolly.environment.spec import ACTION_MASK
+from kytolly.environment.tensor.stepping import check_environment
+from kytolly.reformulation.baselines import metric_of
+from kytolly.reformulation.device_env import QueryEnvironment, best_scores
+from kytolly.reformulation.table import Settings, make_table
 from tests.retrieval.made_queries import Scores, few_queries, make_query
 
 NOTHING = tf.zeros([1, 0])

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from retrieval.query_env import QueryEnvironment
-from retrieval.query_table import (
+from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.table import (
     BLOCK,
     SHOWN_SCORES,
     Settings,

@@ -3,10 +3,9 @@ import sys
 import numpy as np
 import pytest
 
-from retrieval.baselines import evaluate
-from retrieval.bm25 import BM25Index
-from retrieval.query_table import Query
-from retrieval.term_model import (
+from kytolly.reformulation.baselines import evaluate
+from kytolly.reformulation.table import Query
+from kytolly.reformulation.term_model import (
     Examples,
     TermModel,
     boosted_trees,
@@ -15,6 +14,7 @@ from retrieval.term_model import (
     term_features,
     with_threshold,
 )
+from kytolly.retrieval.bm25 import BM25Index
 from tests.retrieval.test_baselines import TEXTS, Words
 
 COSINE = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 1.0]], np.float32)

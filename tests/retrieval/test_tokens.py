@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from retrieval.tokens import STOP_WORDS, EnglishTokenizer
+from kytolly.retrieval.tokens import STOP_WORDS, EnglishTokenizer
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from retrieval.corpus import Collection
-from retrieval.trec import read_run, run_of, write_run
+from kytolly.retrieval.corpus import Collection
+from kytolly.retrieval.trec import read_run, run_of, write_run
 
 RUN = {"q1": [("b", 2.0), ("a", 2.0), ("c", 2.0), ("d", 0.5)], "q2": [("a", -1.0)]}
 

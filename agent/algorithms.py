@@ -1,0 +1,54 @@
+"""The table of algorithms: the only place that knows which parts an algorithm is made of."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kytolly.config.files import from_mapping
+
+
+class Algorithm(NamedTuple):
+    """A row of the table. Each part is an object, or its "module:name" to import it when needed.
+
+    Attributes:
+        config: Configuration dataclass; its `algorithm` field is the name of the row.
+    """
+
+    config: Any
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "dqn": Algorithm(config="kytolly.config.dqn:DQNConfig"),
+    "ddqn": Algorithm(config="kytolly.config.dqn:DQNConfig"),
+    "ppo": Algorithm(config="kytolly.config.ppo:PPOConfig"),
+}
+
+
+def part(algorithm: str, name: str) -> Any:
+    """The part `name` of an algorithm, imported now if nobody has needed it before."""
+    if algorithm not in ALGORITHMS:
+        near = difflib.get_close_matches(str(algorithm), ALGORITHMS, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
+    found = getattr(ALGORITHMS[algorithm], name)
+    if not isinstance(found, str):
+        return found
+    module, _, attribute = found.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def make_config(values: Mapping[str, Any]) -> Any:
+    """The configuration of the algorithm that `values["algorithm"]` names.
+
+    Raises:
+        ValueError: The algorithm or a setting is unknown, or a value is out of range.
+    """
+    if "algorithm" not in values:
+        raise ValueError(
+            f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "
+            "in {'algorithm': 'dqn'}."
+        )
+    return from_mapping(part(values["algorithm"], "config"), dict(values))

@@ -1,0 +1,104 @@
+"""Settings of the DQN family."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kytolly.config.fields import check_fields, setting
+from kytolly.config.run import RunConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class DQNConfig(RunConfig):
+    """Settings of the DQN family. A field that counts something names its unit."""
+
+    algorithm: str = setting("dqn", "dqn, or ddqn for double Q-learning", choices=("dqn", "ddqn"))
+    network: str = setting(
+        "auto",
+        "auto: cnn for images, else mlp; dueling: state value plus advantages",
+        choices=("auto", "mlp", "dueling", "cnn", "dueling_cnn"),
+    )
+    hidden_units: tuple[int, ...] = setting(
+        (120, 84), "widths of the hidden layers", unit="units", at_least=1
+    )
+    learning_rate: float = setting(2e-3, "Adam's step size at the start", above=0)
+    learning_rate_final: float | None = setting(
+        1e-4, "Adam's step size at the end of the run, reached linearly; none: constant", at_least=0
+    )
+    adam_epsilon: float = setting(1e-7, "added to Adam's denominator (epsilon-hat)", above=0)
+    gamma: float = setting(0.99, "discount per env step, not per n-step row", at_least=0, at_most=1)
+    n_step: int = setting(1, "rewards summed before bootstrapping", unit="env steps", at_least=1)
+    batch_size: int = setting(128, "rows per update", unit="rows", at_least=1)
+    replay_capacity: int = setting(50_000, "transitions remembered", unit="rows", at_least=1)
+    warmup_env_steps: int = setting(
+        1_000, "collected with random actions before the first update", unit="env steps", at_least=1
+    )
+    train_interval_env_steps: int = setting(
+        64,
+        "collected between two rounds of updates; rounded to whole steps of all copies",
+        unit="env steps",
+        at_least=1,
+    )
+    updates_per_interval: int = setting(
+        32, "updates for each train interval", unit="updates", at_least=1
+    )
+    target_sync_updates: int = setting(
+        96, "updates between two changes of the target network", unit="updates", at_least=1
+    )
+    target_mix: float = setting(
+        1.0,
+        "share of the online weights in each change; 1 is a hard copy, less is Polyak",
+        above=0,
+        at_most=1,
+    )
+    huber_delta: float = setting(1.0, "where the loss turns linear", unit="reward", above=0)
+    max_grad_norm: float = setting(10.0, "gradient clipping, over all weights together", above=0)
+    epsilon_start: float = setting(
+        1.0, "share of random actions after warm-up", at_least=0, at_most=1
+    )
+    epsilon_final: float = setting(
+        0.04, "share of random actions at the end of the schedule", at_least=0, at_most=1
+    )
+    exploration_env_steps: int = setting(
+        7_000, "over which epsilon falls linearly", unit="env steps", at_least=1
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.warmup_env_steps < self.batch_size:
+            raise ValueError(
+                f"warmup_env_steps ({self.warmup_env_steps}) is below batch_size "
+                f"({self.batch_size}): the first update would draw from a buffer smaller than "
+                "one batch. Raise the one or lower the other."
+            )
+        if self.replay_capacity < self.warmup_env_steps:
+            raise ValueError(
+                f"replay_capacity ({self.replay_capacity}) is below warmup_env_steps "
+                f"({self.warmup_env_steps}): warm-up would overwrite itself and never end. "
+                "Raise the one or lower the other."
+            )
+        if self.epsilon_final > self.epsilon_start:
+            raise ValueError(
+                f"epsilon_final ({self.epsilon_final}) is above epsilon_start "
+                f"({self.epsilon_start}): exploration only falls. Swap them."
+            )
+        rows_in_flight = self.vector_steps_per_interval * self.num_envs
+        if rows_in_flight * (1 + self.n_step) > self.replay_capacity:
+            raise ValueError(
+                f"replay_capacity ({self.replay_capacity}) is too small for {rows_in_flight} rows "
+                f"per train interval and n_step {self.n_step}: at least "
+                f"{rows_in_flight * (1 + self.n_step)} are needed. Raise replay_capacity or lower "
+                "num_envs or train_interval_env_steps."
+            )
+
+    @property
+    def vector_steps_per_interval(self) -> int:
+        """Steps of all copies between two rounds of updates: the train interval, rounded."""
+        return max(1, round(self.train_interval_env_steps / self.num_envs))
+
+    @property
+    def updates_per_round(self) -> int:
+        """Updates after each collection, so that updates per env step stay as configured."""
+        collected = self.vector_steps_per_interval * self.num_envs
+        share = collected / self.train_interval_env_steps
+        return max(1, round(self.updates_per_interval * share))

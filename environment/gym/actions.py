@@ -1,0 +1,93 @@
+"""From the agents' actions to those that Gymnasium's spaces hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
+
+_WANTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
+
+
+class ActionForm:
+    """How actions of an agent reach environments whose action space is `space`.
+
+    Discrete and MultiDiscrete are numbered from 0 for the agent, whatever number the space begins
+    with; MultiBinary is a MultiDiscrete of twos; what has axes is flattened.
+
+    Args:
+        space: The action space of one copy.
+        name: The environment's name, for messages.
+
+    Attributes:
+        space: What the agent chooses from.
+    """
+
+    space: ActionSpace
+
+    def __init__(self, space: spaces.Space, name: str):
+        self._start: Any = 0
+        self._shape: tuple[int, ...] | None = None  # None: one number, no array
+        self._bounds: tuple[np.ndarray, np.ndarray] | None = None
+        if isinstance(space, spaces.Discrete):
+            self.space, self._start = Discrete(int(space.n)), int(space.start)
+            return
+        if isinstance(space, spaces.MultiDiscrete):
+            self.space = MultiDiscrete(tuple(space.nvec.ravel().tolist()))
+            self._start = space.start
+        elif isinstance(space, spaces.MultiBinary):
+            self.space = MultiDiscrete((2,) * math.prod(space.shape))
+        elif isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
+            low, high = (bound.ravel().tolist() for bound in (space.low, space.high))
+            self.space = Box(tuple(low), tuple(high))
+            if space.dtype == np.float64:  # float32 rounds some of its bounds to beyond them
+                self._bounds = (space.low, space.high)
+        else:
+            raise ValueError(_refusal(space, name))
+        self._shape, self._dtype = space.shape, space.dtype
+        self._size = math.prod(self._shape or ())
+
+    def each(self, action: np.ndarray) -> list[Any]:
+        """One action for each copy, from [E] or [E, D] of them."""
+        if self._shape is None:
+            return (action + self._start if self._start else action).tolist()
+        rows = self.batch(action)
+        return list(rows) if self._shape else [np.array(row) for row in rows]
+
+    def batch(self, action: np.ndarray) -> np.ndarray:
+        """New array [E, *shape] of the space's dtype, from [E] or [E, D] actions."""
+        if self._shape is None:
+            return action + self._start
+        if action.ndim != 2 or action.shape[1] != self._size:
+            raise ValueError(
+                f"step() got actions of shape {list(action.shape)}, expected "
+                f"[{len(action)}, {self._size}]: a row for each copy."
+            )
+        values = action if len(self._shape) == 1 else action.reshape(-1, *self._shape)
+        if self._bounds is not None:
+            values = np.clip(values.astype(np.float64), *self._bounds)
+        elif isinstance(self.space, MultiDiscrete):
+            values = values + self._start
+        return values.astype(self._dtype)
+
+
+def _refusal(space: spaces.Space, name: str) -> str:
+    kind = type(space).__name__
+    what = f"a {kind} space"
+    help_text = "write a wrapper that turns it into one of these"
+    if isinstance(space, spaces.Box):
+        what = f"a Box space of {space.dtype}"
+        help_text = (
+            "declare whole numbers as a MultiDiscrete, or the Box with a float dtype and round in "
+            "a gymnasium.wrappers.TransformAction"
+        )
+    elif isinstance(space, (spaces.Dict, spaces.Tuple)):
+        help_text = "join its parts to one of these in a gymnasium.wrappers.TransformAction"
+    return (
+        f"the actions of {name} are {space}, {what}; supported are {_WANTED}. "
+        f"What works: {help_text}."
+    )

@@ -1,0 +1,328 @@
+"""From Gymnasium's observation spaces to the observations that the agents handle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+
+from kytolly.environment.faults import EnvironmentFault, mask_shape_fault
+from kytolly.environment.spec import (
+    ACTION_MASK,
+    ActionSpace,
+    Box,
+    Discrete,
+    EnvSpec,
+    num_choices,
+)
+
+_WANTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
+_FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
+_FEW = 64  # numbers that Python sums faster than NumPy checks them
+
+
+class ObservationForm:
+    """How observations of a space reach the agent: as an array of numbers.
+
+    A Box of uint8 stays uint8, any other and MultiBinary become float32; one without axes gets
+    one of size 1. Discrete and MultiDiscrete become one-hot, kind after kind.
+
+    Args:
+        space: The observation space of one copy, or of an entry of it.
+        name: The environment's name, for messages.
+        entry: The entry's name; None for a whole observation.
+
+    Attributes:
+        spec: Shape and dtype that the agent sees.
+        dtype: The same dtype in NumPy.
+        shape: The same shape as a tuple.
+        ready_shape: Shape of an array that can be copied into rows without `encoded`; None where
+            every observation has to be looked at.
+    """
+
+    plain = True  # the rows are what the agent sees, and nothing but NaN can be wrong with them
+
+    def __init__(self, space: spaces.Space, name: str, entry: str | None = None):
+        self.name, self._entry = name, "" if entry is None else f" {entry!r}"
+        self._counts = np.zeros(0, np.int64)  # of numbers, kind after kind
+        self.dtype = np.dtype(np.float32)
+        self._raw_shape: tuple[int, ...] = space.shape or ()
+        self.shape = self._raw_shape or (1,)
+        if isinstance(space, spaces.Box):
+            self.dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
+        elif isinstance(space, spaces.Discrete):
+            self._one_hot_of(np.array([space.n]), np.array([space.start]))
+        elif isinstance(space, spaces.MultiDiscrete):
+            self._one_hot_of(space.nvec.ravel(), space.start.ravel())
+        elif not isinstance(space, spaces.MultiBinary):
+            raise ValueError(_refusal(name, entry, space))
+        encodes = self._counts.size > 0 or self.dtype != np.float32
+        self.ready_shape = None if encodes else self._raw_shape
+        self.spec: Any = tf.TensorSpec(self.shape, self.dtype)
+
+    def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
+        """New array [*obs] of one raw observation, or [rows, *obs] of a batch of them."""
+        batch = () if rows is None else (rows,)
+        values = np.asarray(raw)
+        if values.shape != batch + self._raw_shape:
+            raise EnvironmentFault(
+                f"{self.name} returned an observation{self._entry} of shape {values.shape}, but "
+                f"its observation space has shape {batch + self._raw_shape}."
+            )
+        if self._counts.size:
+            return self._one_hot(values, batch)
+        return self._cast(values).reshape(batch + self.shape)
+
+    def presented(self, rows: np.ndarray) -> Any:
+        """What the agent sees of encoded observations [E, *obs]."""
+        return rows
+
+    def allow_all(self, rows: np.ndarray, where: Any) -> None:
+        """Allow every action in some rows; nothing to do where no mask forbids any."""
+
+    def fault_in(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
+        """The first row that no agent could use, and why; None if there is none."""
+        if all_finite(rows):
+            return None
+        bad = int(np.argmin(np.isfinite(rows).reshape(len(rows), -1).all(axis=1)))
+        return bad, EnvironmentFault(
+            f"{self.name} returned an observation{self._entry} with NaN or infinite numbers: "
+            f"{np.array2string(rows[bad], threshold=20)}."
+        )
+
+    def _one_hot_of(self, counts: np.ndarray, starts: np.ndarray) -> None:
+        self._counts, self._starts = counts.astype(np.int64), starts.astype(np.int64)
+        self._numbers = np.concatenate([np.arange(count) for count in self._counts])
+        self.shape = self._numbers.shape
+
+    def _one_hot(self, values: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
+        index = values.reshape(*batch, -1) - self._starts
+        if values.dtype.kind not in "iu" or np.any((index < 0) | (index >= self._counts)):
+            first, last = self._starts, self._starts + self._counts - 1
+            wanted = f"an integer from {first[0]} to {last[0]}"
+            if self._raw_shape:
+                wanted = f"integers from {first.tolist()} to {last.tolist()}"
+            raise EnvironmentFault(
+                f"{self.name} returned the observation{self._entry} {values}, expected {wanted}."
+            )
+        repeated = np.repeat(index, self._counts, axis=-1)
+        return (repeated == self._numbers).astype(np.float32)
+
+    def _cast(self, values: np.ndarray) -> np.ndarray:
+        if values.dtype == self.dtype:
+            return values.copy()
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # `all_finite` reports what results
+                result = values.astype(self.dtype)
+        except (TypeError, ValueError) as error:
+            raise EnvironmentFault(
+                f"{self.name} returned an observation{self._entry} that is not numbers: {error}."
+            ) from error
+        if self.dtype == np.uint8 and not np.array_equal(result, values):
+            raise EnvironmentFault(
+                f"{self.name} returned a {values.dtype} observation{self._entry} with numbers that "
+                "its uint8 observation space cannot hold. Declare the space with the dtype of what "
+                "is in it."
+            )
+        return result
+
+
+class MaskForm:
+    """How the entry that says which actions are allowed reaches the agent: as bool [A].
+
+    Args:
+        space: The entry's space.
+        name: The environment's name, for messages.
+        action: What the environment accepts.
+    """
+
+    def __init__(self, space: spaces.Space, name: str, action: ActionSpace):
+        if isinstance(action, Box):
+            raise ValueError(
+                f"the observations of {name} have an entry {ACTION_MASK!r}, but its actions are "
+                "the numbers of a Box, of which a mask cannot forbid any. What works: leave the "
+                "entry out with a gymnasium.wrappers.FilterObservation, or choose among a grid of "
+                "actions with gymnasium.wrappers.DiscretizeAction."
+            )
+        self.name, self.dtype, self.shape = name, np.dtype(np.bool_), (num_choices(action),)
+        self._kinds = (action.count,) if isinstance(action, Discrete) else action.counts
+        self._firsts = np.cumsum((0, *self._kinds[:-1]))
+        self.spec = tf.TensorSpec(self.shape, tf.bool)
+        if not isinstance(space, spaces.Box | spaces.MultiBinary):
+            raise ValueError(
+                f"the entry {ACTION_MASK!r} of the observations of {name} is {space}, a "
+                f"{type(space).__name__} space, expected a MultiBinary or a Box of 0 and 1."
+            )
+        if space.shape != self.shape:
+            raise mask_shape_fault(name, space.shape, self.shape, " in its observation space")
+
+    def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
+        """New array [A] of one raw mask, or [rows, A] of a batch of them."""
+        values = np.asarray(raw)
+        expected = self.shape if rows is None else (rows, *self.shape)
+        if values.shape != expected:
+            raise mask_shape_fault(self.name, values.shape, expected)
+        allowed = values.astype(np.bool_)
+        if values.dtype != np.bool_ and not np.array_equal(allowed, values):
+            raise EnvironmentFault(
+                f"{self.name} returned the action mask {values}, expected 1 for an allowed action "
+                "and 0 for any other."
+            )
+        return allowed
+
+    def fault_in(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
+        """The first copy that may do nothing; None if there is none."""
+        possible = np.logical_or.reduceat(rows, self._firsts, axis=1)
+        if possible.all():
+            return None
+        bad = int(np.argmin(possible.all(axis=1)))
+        kind = int(np.argmin(possible[bad]))
+        of_kind = f" of kind {kind}" if len(self._kinds) > 1 else ""
+        return bad, EnvironmentFault(
+            f"{self.name} returned an action mask that forbids all {self._kinds[kind]} "
+            f"actions{of_kind} though the episode goes on: {rows[bad].astype(int).tolist()}. "
+            "Expected at least one 1 among them: end the episode where nothing is left to do."
+        )
+
+
+class DictForm:
+    """How observations of a Dict space reach the agent: as a dict of arrays.
+
+    Between environment and agent they are the rows of one structured array, which can be copied
+    and indexed as that of any other observation. An entry of a Dict within the Dict is called
+    "outer/inner".
+
+    Args:
+        space: The observation space of one copy.
+        name: The environment's name, for messages.
+        action: What the environment accepts; the entry `action_mask` has to fit it.
+    """
+
+    plain = False
+    shape = ()
+    ready_shape = None
+
+    def __init__(self, space: spaces.Dict, name: str, action: ActionSpace):
+        self.name = name
+        leaves = dict(_leaves(space))
+        self._forms: dict[str, ObservationForm | MaskForm] = {
+            (entry := "/".join(map(str, path))): MaskForm(leaf, name, action)
+            if entry == ACTION_MASK
+            else ObservationForm(leaf, name, entry)
+            for path, leaf in leaves.items()
+        }
+        self._paths = list(zip(self._forms, leaves, strict=True))
+        self._masked = ACTION_MASK in self._forms
+        if not self._forms.keys() - {ACTION_MASK}:
+            raise ValueError(
+                f"the observations of {name} are {space}, expected at least one entry to observe."
+            )
+        fields = [(entry, form.dtype, form.shape) for entry, form in self._forms.items()]
+        self.dtype = np.dtype(fields, align=True)
+        self.spec = {entry: form.spec for entry, form in self._forms.items()}
+
+    def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
+        """New structured array [] of one raw observation, or [rows] of a batch of them."""
+        result = np.empty(() if rows is None else (rows,), self.dtype)
+        for entry, path in self._paths:
+            value = raw
+            for key in path:
+                if not isinstance(value, Mapping) or key not in value:
+                    raise EnvironmentFault(
+                        f"{self.name} returned an observation without the entry {entry!r} of its "
+                        f"observation space: {raw}."
+                    )
+                value = value[key]
+            result[entry] = self._forms[entry].encoded(value, rows)
+        return result
+
+    def presented(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """What the agent sees of encoded observations: name -> [E, ...]."""
+        return {entry: np.ascontiguousarray(rows[entry]) for entry in self._forms}
+
+    def allow_all(self, rows: np.ndarray, where: Any) -> None:
+        """Allow every action in the rows `where`, if there is a mask."""
+        if self._masked:
+            rows[ACTION_MASK][where] = True
+
+    def fault_in(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
+        """The first row of an entry that no agent could use, and why; None if there is none."""
+        for entry, form in self._forms.items():
+            found = form.fault_in(rows[entry])
+            if found is not None:
+                return found
+        return None
+
+
+def observation_form(
+    space: spaces.Space, name: str, action: ActionSpace
+) -> ObservationForm | DictForm:
+    """How observations of a space reach the agent.
+
+    Raises:
+        ValueError: The space is not supported, or has a mask that the actions do not take.
+        EnvironmentFault: Its mask has the wrong shape.
+    """
+    if isinstance(space, spaces.Dict):
+        return DictForm(space, name, action)
+    return ObservationForm(space, name)
+
+
+def host_spec(
+    name: str,
+    form: ObservationForm | DictForm,
+    action: ActionSpace,
+    registered: RegisteredSpec | None,
+) -> EnvSpec:
+    """The spec of an environment of which Gymnasium knows limit and threshold, or nothing."""
+    if registered is None:
+        return EnvSpec(name, form.spec, action)
+    threshold = registered.reward_threshold
+    return EnvSpec(
+        name,
+        form.spec,
+        action,
+        registered.max_episode_steps,
+        None if threshold is None else float(threshold),
+    )
+
+
+def all_finite(values: np.ndarray) -> bool:
+    """Whether no number is NaN or infinite.
+
+    Runs at every step, so for few numbers, where `np.isfinite` takes six times as long, Python
+    sums them: any NaN or infinity survives a sum.
+    """
+    if values.dtype.kind != "f":
+        return True
+    if values.size <= _FEW:
+        return math.isfinite(sum(values.ravel().tolist()))
+    return bool(np.isfinite(values).all())
+
+
+def _leaves(space: spaces.Space, path: tuple[Any, ...] = ()) -> Any:
+    """(path, space) of all that is no Dict."""
+    if not isinstance(space, spaces.Dict):
+        yield path, space
+        return
+    for key, inner in space.spaces.items():
+        yield from _leaves(inner, (*path, key))
+
+
+def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
+    help_text = "write a wrapper that turns it into one of these"
+    if isinstance(space, spaces.Tuple):
+        help_text = _FLATTEN
+    what = f"the observations of {name} are"
+    if entry is not None:
+        what = f"the entry {entry!r} of the observations of {name} is"
+        help_text = "leave it out with a gymnasium.wrappers.FilterObservation, or " + help_text
+    return (
+        f"{what} {space}, a {type(space).__name__} space; supported are {_WANTED}. "
+        f"What works: {help_text}."
+    )

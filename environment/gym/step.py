@@ -1,0 +1,81 @@
+"""What environments on the host promise, and what one of their steps returns."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from kytolly.environment.spec import EnvSpec
+
+
+class HostStep(NamedTuple):
+    """The outcome of one step of `E` environment copies on the host, in NumPy arrays.
+
+    The first five columns are those of `TimeStep`. An array may be shared with other columns and
+    with other steps (`obs` is `next_obs` where no episode ended): read it, copy it, but do not
+    write into it. An observation is an array, or a dict of them where the spec's is.
+
+    Attributes:
+        obs: [E, *obs] what the agent acts on next.
+        reward: [E] float32.
+        terminated: [E] bool, the world ended the episode.
+        truncated: [E] bool, a time limit ended it.
+        next_obs: [E, *obs] what the step led to, before any reset. Where an episode ended, an
+            `action_mask` in it allows everything: no action follows.
+        valid: [E] bool. False where a foreign vector environment spent the step on a reset and
+            ignored the action (NEXT_STEP): such a row is no transition and counts for nothing.
+        ended: [E] bool, terminated or truncated.
+        episode_return: [E] float32, sum of the rewards of the episode that ended.
+        episode_length: [E] int32, its steps. Both are meaningful only where `ended`.
+    """
+
+    obs: Any
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    next_obs: Any
+    valid: np.ndarray
+    ended: np.ndarray
+    episode_return: np.ndarray
+    episode_length: np.ndarray
+
+
+class HostEnv(Protocol):
+    """Environment copies on the host that begin a new episode by themselves.
+
+    Attributes:
+        spec: What one copy observes and accepts.
+        num_envs: Number of copies, `E`.
+    """
+
+    spec: EnvSpec
+    num_envs: int
+
+    def reset(self) -> Any:
+        """Begin an episode in every copy; the observations [E, *obs], or a dict of them.
+
+        The first call seeds every copy, later ones go on with the copies' own generators.
+        """
+        ...
+
+    def step(self, action: np.ndarray) -> HostStep:
+        """Step every copy with its `action`: `begin_step` and `finish_step` in one.
+
+        Args:
+            action: [E] integers for Discrete, [E, D] integers for MultiDiscrete, both from 0;
+                [E, D] float32 within the bounds for Box.
+        """
+        ...
+
+    def begin_step(self, action: np.ndarray) -> None:
+        """Give every copy its `action`; copies in processes work until `finish_step()`."""
+        ...
+
+    def finish_step(self) -> HostStep:
+        """Wait for the step that was begun."""
+        ...
+
+    def close(self) -> None:
+        """Close the environments that were made here; those that were given stay open."""
+        ...

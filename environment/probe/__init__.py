@@ -1,0 +1,1 @@
+"""Tiny environments whose values are known."""

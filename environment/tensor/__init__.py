@@ -1,0 +1,1 @@
+"""Environments in tensor code."""

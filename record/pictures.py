@@ -1,0 +1,295 @@
+"""Pictures of a run: the learning curve, and what was learnt, over the state space.
+
+They draw on `matplotlib.figure.Figure` alone, never on pyplot's global state, so they need no
+display and leave the figures of a notebook or a thread in peace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+from matplotlib.ticker import FuncFormatter
+
+from kytolly.callback.csv_log import NAME, number_in, read_rows
+
+TRAINING_COLOUR, EVALUATION_COLOUR = "0.6", "tab:blue"
+
+
+def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> Axes:
+    """Returns over env steps: of the training episodes, and of the greedy evaluations.
+
+    The band around the evaluations is one standard deviation over their episodes.
+
+    Args:
+        run_dir_or_csv: The run's folder, or its metrics file.
+        ax: Where to draw; axes of a new figure by default.
+
+    Returns:
+        The axes; `.figure` is the figure.
+
+    Raises:
+        ValueError: There is no such file.
+    """
+    path = Path(run_dir_or_csv)
+    path = path / NAME if path.is_dir() else path
+    if not path.is_file():
+        raise ValueError(
+            f"{path} does not exist, expected a run's folder or its {NAME}. Give the folder that "
+            "training printed as run_dir."
+        )
+    if ax is None:
+        ax = Figure(figsize=(7, 4), layout="constrained").add_subplot()
+    rows = read_rows(path)
+    steps, returns = curve(rows, "episode_return")
+    ax.plot(
+        steps, returns, color=TRAINING_COLOUR, lw=1.2, label="training episodes, with exploration"
+    )
+    steps, means, stds = curve(rows, "evaluation_return_mean", "evaluation_return_std")
+    label = "greedy evaluation: mean and standard deviation"
+    ax.plot(steps, means, color=EVALUATION_COLOUR, lw=2, marker="o", ms=4, label=label)
+    ax.fill_between(steps, means - stds, means + stds, color=EVALUATION_COLOUR, alpha=0.15, lw=0)
+    ax.set_xlabel("env steps")
+    ax.set_ylabel("return of an episode")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
+    ax.margins(x=0.01)
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    if rows:
+        ax.legend(frameon=False, loc="best")
+    else:
+        ax.text(0.5, 0.5, "no figures yet", ha="center", va="center", transform=ax.transAxes)
+    return ax
+
+
+def save_learning_curve(run_dir: str | Path) -> Path:
+    """Draw `learning_curve.png` into the run's folder."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    plot_learning_curve(run_dir, figure.add_subplot())
+    path = Path(run_dir) / "learning_curve.png"
+    partial = path.with_name(".partial-learning_curve.png")
+    try:
+        figure.savefig(partial, dpi=120, format="png")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def curve(rows: Sequence[dict[str, str]], *columns: str) -> list[np.ndarray]:
+    """Env steps and the columns, of those rows in which the first column is a number."""
+    names = ("env_steps", *columns)
+    table = np.array([[number_in(row, name) for name in names] for row in rows])
+    table = table.reshape(-1, len(names))
+    return list(table[np.isfinite(table[:, 1])].T)
+
+
+def thousands(value: float) -> str:
+    """A count in few characters, such as 2.5k or 10M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def plot_q_values(
+    q_function: Callable[[np.ndarray], np.ndarray],
+    axes: Sequence[tuple[int, str, float, float]],
+    observation: Sequence[float],
+    action_names: Sequence[str] | None = None,
+    resolution: int = 101,
+) -> Figure:
+    """Best action value, and the choice of an action, over two dimensions of the observation.
+
+    The left picture is the highest of the action values. The right one is, of two actions, by how
+    much the second is better (a black line where they are equal), and of more actions the greedy
+    one.
+
+    Args:
+        q_function: From observations [B, obs] to action values [B, A]: `agent.q_values`.
+        axes: Two of (index, label, lowest, highest): the dimensions to vary, across and upwards.
+        observation: [obs] values of all the others.
+        action_names: A name for each of the `A` actions.
+        resolution: Points along each dimension.
+    """
+    x, y = checked_axes(axes, observation)
+    grid_x, grid_y = np.meshgrid(
+        np.linspace(x[2], x[3], resolution), np.linspace(y[2], y[3], resolution)
+    )
+    points = np.tile(np.asarray(observation, np.float32), (grid_x.size, 1))
+    points[:, x[0]], points[:, y[0]] = grid_x.ravel(), grid_y.ravel()
+    q = np.asarray(q_function(points))
+    if q.ndim != 2 or len(q) != len(points):
+        raise ValueError(
+            f"q_function returned shape {q.shape} for {len(points)} observations, expected "
+            f"({len(points)}, number of actions). Give agent.q_values."
+        )
+    names = list(action_names or (f"action {index}" for index in range(q.shape[1])))
+    if len(names) != q.shape[1]:
+        raise ValueError(
+            f"action_names holds {len(names)} names for {q.shape[1]} actions. Name each of them."
+        )
+    q = q.reshape(*grid_x.shape, -1)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    value_ax, action_ax = figure.subplots(1, 2, sharex=True, sharey=True)
+    value = value_ax.pcolormesh(grid_x, grid_y, q.max(-1), shading="nearest", cmap="viridis")
+    figure.colorbar(value, ax=value_ax, label="discounted return still to come")
+    value_ax.set_title("Value of the best action")
+    draw_choice = draw_difference if len(names) == 2 else draw_greedy
+    draw_choice(action_ax, grid_x, grid_y, q, names)
+    for ax in (value_ax, action_ax):
+        ax.set_xlabel(x[1])
+        ax.set_xlim(x[2], x[3])
+        ax.set_ylim(y[2], y[3])
+    value_ax.set_ylabel(y[1])
+    return figure
+
+
+def plot_over_states(
+    pictures: Sequence[tuple[str, str, Callable[[np.ndarray], np.ndarray]]],
+    axes: Sequence[tuple[str, float, float]],
+    observe: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    path: np.ndarray | None = None,
+    resolution: int = 101,
+) -> Figure:
+    """Functions of the state, such as a policy and its values, side by side over two quantities.
+
+    Numbers of both signs, each side reaching at least a tenth as far as the other, are shown in
+    two colours with a black line where they are 0; others from dark to bright.
+
+    Args:
+        pictures: Each a (title, what the colours mean, function from observations to [B] numbers).
+        axes: Two of (label, lowest, highest): the quantities across and upwards.
+        observe: From [B] values of the one and of the other to the observations [B, *obs].
+        path: [T, 2] both quantities over an episode, drawn as a line that begins with a dot. It
+            is interrupted where it jumps by half of an axis, as an angle does after a full turn.
+        resolution: Points along each axis.
+    """
+    for label, lowest, highest in axes:
+        if not lowest < highest:
+            raise ValueError(
+                f"axes let {label} go from {lowest} to {highest}, expected a lowest below the "
+                "highest. Swap them."
+            )
+    (x_label, left, right), (y_label, bottom, top) = axes
+    grid_x, grid_y = np.meshgrid(
+        np.linspace(left, right, resolution), np.linspace(bottom, top, resolution)
+    )
+    observations = observe(grid_x.ravel().astype(np.float32), grid_y.ravel().astype(np.float32))
+    figure = Figure(figsize=(5 * len(pictures), 4))
+    figure.set_layout_engine("constrained", wspace=0.06)
+    all_axes = figure.subplots(1, len(pictures), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, (title, meaning, function) in zip(all_axes, pictures, strict=True):
+        values = np.asarray(function(observations))
+        if values.shape != (grid_x.size,):
+            raise ValueError(
+                f"the function of the picture {title!r} returned shape {values.shape} for "
+                f"{grid_x.size} observations, expected ({grid_x.size},): one number for each."
+            )
+        draw_numbers(ax, grid_x, grid_y, values.reshape(grid_x.shape), meaning)
+        if path is not None:
+            draw_path(ax, path, (right - left, top - bottom))
+        ax.set(title=title, xlabel=x_label, xlim=(left, right), ylim=(bottom, top))
+    all_axes[0].set_ylabel(y_label)
+    return figure
+
+
+def draw_numbers(
+    ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, values: np.ndarray, meaning: str
+) -> None:
+    """Numbers as colours; where both signs matter, 0 is white and has a line."""
+    lowest, highest = values.min(), values.max()
+    limit = max(-lowest, highest)
+    signed = min(-lowest, highest) >= 0.1 * limit > 0
+    mesh = ax.pcolormesh(
+        grid_x,
+        grid_y,
+        values,
+        shading="nearest",
+        cmap="RdBu_r" if signed else "viridis",
+        vmin=-limit if signed else None,
+        vmax=limit if signed else None,
+    )
+    ax.figure.colorbar(mesh, ax=ax, label=meaning)
+    if signed:
+        ax.contour(grid_x, grid_y, values, levels=[0.0], colors="black", linewidths=1.0)
+
+
+def draw_path(ax: Axes, path: np.ndarray, spans: tuple[float, float]) -> None:
+    """A line through [T, 2] points that begins with a dot, interrupted at jumps."""
+    path = np.asarray(path, float)
+    jumps = (np.abs(np.diff(path, axis=0)) > 0.5 * np.array(spans)).any(axis=1)
+    line = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
+    outline = [Stroke(linewidth=3.2, foreground="white"), Normal()]
+    ax.plot(*line.T, color="black", lw=1.6, path_effects=outline)
+    ax.plot(*path[0], "o", color="black", ms=7, mec="white", mew=1.5, clip_on=False, zorder=5)
+
+
+def draw_difference(
+    ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, q: np.ndarray, names: Sequence[str]
+) -> None:
+    """By how much the second of two actions is better, and where neither is."""
+    gap = q[..., 1] - q[..., 0]
+    limit = float(np.abs(gap).max()) or 1.0
+    mesh = ax.pcolormesh(
+        grid_x, grid_y, gap, shading="nearest", cmap="RdBu_r", vmin=-limit, vmax=limit
+    )
+    colours = ax.figure.colorbar(mesh, ax=ax)
+    colours.set_label(f"← {names[0]} is better        {names[1]} is better →")
+    if gap.min() < 0 < gap.max():
+        ax.contour(grid_x, grid_y, gap, levels=[0.0], colors="black", linewidths=1.2)
+    ax.set_title(f"Value of {names[1]} minus value of {names[0]}")
+
+
+def draw_greedy(
+    ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, q: np.ndarray, names: Sequence[str]
+) -> None:
+    """Which action is best."""
+    count = len(names)
+    palette = matplotlib.colormaps["Set2" if count <= 8 else "turbo"]
+    places = range(count) if count <= 8 else np.linspace(0.05, 0.95, count)
+    edges = np.arange(count + 1) - 0.5
+    mesh = ax.pcolormesh(
+        grid_x,
+        grid_y,
+        q.argmax(-1),
+        shading="nearest",
+        cmap=ListedColormap([palette(place) for place in places]),
+        norm=BoundaryNorm(edges, count),
+    )
+    colours = ax.figure.colorbar(mesh, ax=ax, ticks=range(count), spacing="proportional")
+    colours.ax.set_yticklabels(names)
+    colours.ax.tick_params(length=0, which="both")
+    ax.set_title("Greedy action")
+
+
+def checked_axes(
+    axes: Sequence[tuple[int, str, float, float]], observation: Sequence[float]
+) -> Sequence[tuple[int, str, float, float]]:
+    """The two dimensions to vary; ValueError where the observation does not have them."""
+    shape = np.shape(observation)
+    if len(shape) != 1:
+        raise ValueError(
+            f"observation has shape {shape}, expected one vector: pictures of action values are "
+            "drawn over two of its numbers. Give such an observation."
+        )
+    indices = [axis[0] for axis in axes]
+    if len(indices) != 2 or len(set(indices)) != 2 or not set(indices) <= set(range(shape[0])):
+        raise ValueError(
+            f"axes name the dimensions {indices}, expected two different ones of 0 to "
+            f"{shape[0] - 1}. Change them."
+        )
+    for index, label, lowest, highest in axes:
+        if not lowest < highest:
+            raise ValueError(
+                f"axes let dimension {index} ({label}) go from {lowest} to {highest}, expected a "
+                "lowest below the highest. Swap them."
+            )
+    return axes

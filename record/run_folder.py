@@ -1,0 +1,114 @@
+"""A run on disk: its folder, its configuration and its result."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from kytolly.config.files import read_yaml, write_yaml
+
+PACKAGES = ("kytolly", "tensorflow", "keras", "numpy", "gymnasium")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """`runs/NAME/`: config.yaml, result.json, and what the callbacks write.
+
+    Attributes:
+        path: The folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: str | Path | None, name: str) -> RunFolder:
+        """A new, empty folder; by default `runs/NAME_TIME`. One that is in use is refused."""
+        if path is None:
+            moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+            path = Path("runs") / f"{name.replace('/', '-')}_{moment}"
+            path = next(p for p in numbered(path) if not p.exists())
+        path = Path(path)
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise ValueError(
+                    f"{path} exists and is not empty, expected a new folder: two runs never write "
+                    "into one. Choose another --log-dir, or continue that run with --resume."
+                )
+            path.mkdir(parents=True, exist_ok=True)
+            probe = path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise ValueError(
+                f"{path} cannot be written ({error.strerror}), expected a folder for the run. "
+                "Choose another --log-dir."
+            ) from None
+        return cls(path)
+
+    @classmethod
+    def existing(cls, path: str | Path) -> RunFolder:
+        """The folder of a run that was trained before."""
+        path = Path(path)
+        if not (path / "config.yaml").is_file():
+            found = "no config.yaml in it" if path.is_dir() else "it does not exist"
+            raise ValueError(
+                f"{path} is no run ({found}), expected the folder that training printed as "
+                "run_dir. Give that one."
+            )
+        return cls(path)
+
+    def write_config(self, cfg: Any, environment: str, loop: str) -> None:
+        """Every setting, and the versions that trained with it."""
+        write_yaml(
+            self.path / "config.yaml",
+            cfg,
+            {"environment": environment, "loop": loop, "versions": versions()},
+        )
+
+    def read_settings(self) -> tuple[dict[str, Any], str]:
+        """The run's settings, its algorithm's name among them, and the name of its environment."""
+        path = self.path / "config.yaml"
+        values = read_yaml(path)
+        settings = values.get("settings")
+        if not isinstance(settings, dict) or not {"algorithm"} <= set(settings):
+            lacking = "settings with an algorithm"
+        elif "environment" not in values:
+            lacking = "environment"
+        else:
+            return settings, str(values["environment"])
+        raise ValueError(
+            f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "
+            "again."
+        )
+
+    def write_result(self, summary: dict[str, Any]) -> None:
+        """`result.json`, never half written."""
+        temporary = self.path / "result.json.part"
+        temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, self.path / "result.json")
+
+
+def numbered(path: Path):
+    """`path`, then `path-2`, `path-3` and so on."""
+    yield path
+    count = 2
+    while True:
+        yield path.with_name(f"{path.name}-{count}")
+        count += 1
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that decide what a run computes."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found

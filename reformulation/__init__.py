@@ -1,0 +1,1 @@
+"""Learning to change search queries."""

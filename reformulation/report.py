@@ -1,0 +1,164 @@
+"""What a run of query reformulation is worth, and where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kytolly.reformulation.reformulator import Reformulator, as_run
+from kytolly.retrieval.corpus import load_collection
+from kytolly.retrieval.metrics import METRICS, paired_bootstrap, per_query
+from kytolly.retrieval.trec import write_run
+
+RUN_DEPTH = 1_000  # documents of a query in a run file
+UNCHANGED = 1e-6  # difference of a metric; less is rounding
+REST = "other"
+
+
+def judged(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
+    """Judge a trained network on the test queries, whose judgements are read here and not before.
+
+    Every judged query counts: one that cannot be reformulated keeps its ranking.
+
+    Args:
+        reformulator: With the network.
+        run_dir: Gets `test_bm25.run` and `test_reformulated.run`.
+
+    Returns:
+        Means of each metric for both systems and the difference with its 95% interval, and how many
+        queries gained and lost.
+    """
+    options = reformulator.side.options
+    collection = load_collection(options.collection, ("test",))
+    numbers, qrels = collection.split("test"), collection.judgements["test"]
+    plans = reformulator.plans(collection, numbers)
+    rankings = reformulator.rankings(collection, numbers, plans, RUN_DEPTH)
+    metrics = tuple(dict.fromkeys((*METRICS, options.retrieval.metric)))
+    values = []
+    for name, hits in zip(("bm25", "reformulated"), rankings, strict=True):
+        run = as_run(collection, numbers, hits)
+        write_run(run_dir / f"test_{name}.run", run, name)
+        values.append(per_query(qrels, run, metrics))
+    found: dict[str, Any] = {
+        "queries": len(numbers),
+        "unchanged": sum(plan.reason is not None for plan in plans),
+        "without_relevant": sum(
+            not any(g > 0 for g in grades.values()) for grades in qrels.values()
+        ),
+    }
+    for metric in metrics:
+        before, after = ([own[metric][query] for query in qrels] for own in values)
+        gain, low, high = paired_bootstrap(after, before)
+        found[metric] = {
+            "bm25": float(np.mean(before)),
+            "reformulated": float(np.mean(after)),
+            "difference": gain,
+            "low": low,
+            "high": high,
+            "gained": sum(b > a + UNCHANGED for a, b in zip(before, after, strict=True)),
+            "lost": sum(b < a - UNCHANGED for a, b in zip(before, after, strict=True)),
+        }
+    return found
+
+
+def profile(seconds: Mapping[str, float], total: float) -> dict[str, dict[str, float]]:
+    """Phase -> its seconds and share of the whole run; "other" is what no phase has."""
+    rest = max(total - sum(seconds.values()), 0.0)
+    return {
+        name: {"seconds": spent, "share": spent / total}
+        for name, spent in {**seconds, REST: rest}.items()
+    }
+
+
+def write_profile(run_dir: Path, summary: Mapping[str, Any]) -> None:
+    """The profile for TensorBoard, beside the run's figures."""
+    figures = {
+        f"profile_{figure}/{name.replace(' ', '_')}": value
+        for name, row in summary["profile"].items()
+        for figure, value in row.items()
+    }
+    for name, rate in rates(summary).items():
+        figures[f"profile/{name.replace(' ', '_')}"] = rate
+    writer = tf.summary.create_file_writer(str(run_dir), filename_suffix=".profile")
+    with writer.as_default(step=summary["env_steps"]):
+        for name, value in figures.items():
+            tf.summary.scalar(name, value)
+    writer.close()
+
+
+def rates(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Device utilisation and the hit rates of caches, where there are some; all from 0 to 1."""
+    found = {
+        "device utilisation": summary["loop_profile"]["device_utilisation"],
+        "embedding cache hit rate": summary["embedding_cache"]["hit_rate"],
+        "search cache hit rate": summary["search"].get("hit_rate"),
+    }
+    return {name: rate for name, rate in found.items() if rate is not None}
+
+
+def lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """A run's result for a reader."""
+    gains, metric = summary["dev_gain"], summary["metric"]
+    yield (
+        f"Dev gain in {metric}: {gains['kept']:+.4f} (before PPO {gains['before_ppo']:+.4f}, after "
+        f"{gains['after_ppo']:+.4f}); {summary['env_steps']:,} env steps, stopped by "
+        f"{summary['stopped_by']}"
+    )
+    counts = summary["queries"]
+    yield (
+        f"Queries: {counts['train']:,} for training, of which {counts['train_skipped']} have no "
+        f"token or candidate, {counts['train_without_relevant']} no relevant document, "
+        f"{counts['train_too_wide']} too many documents that matter, and "
+        f"{counts['train_not_improvable']} no single candidate that helps; {counts['dev']:,} dev "
+        f"({counts['dev_skipped']} skipped)"
+    )
+    if "test" in summary:
+        yield from test_lines(summary["test"])
+    yield "Time:"
+    for name, row in summary["profile"].items():
+        yield f"  {name:<30} {row['seconds']:>8.1f} s {row['share']:>6.1%}"
+    yield from loop_lines(summary["loop_profile"])
+    found = summary["search"]
+    if found["where"] == "host":
+        yield (
+            f"Searches on the host: {found['hits']:,} of {found['hits'] + found['misses']:,} were "
+            f"remembered ({found['hit_rate']:.1%})"
+        )
+    cache = summary["embedding_cache"]
+    yield (
+        f"Embedding cache: {cache['hits']:,} of {cache['hits'] + cache['misses']:,} texts were "
+        f"there ({cache['hit_rate']:.1%})"
+    )
+    yield f"Run: {summary['run_dir']}"
+
+
+def loop_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What there is to know about the time of the loop's parts."""
+    if found["scale"] is not None:
+        yield (
+            "  The loop is one program: its forward, search and update were timed apart, and their "
+            f"times taken {found['scale']:.2f} times, so that they add up to the loop's"
+        )
+    busy, moved = found["device_utilisation"], found["transferred_bytes"]
+    share = "unknown" if busy is None else f"{busy:.0%}, what is left is idle"
+    copied = f"{moved / 2**20:,.1f} MiB" if moved else "none, they are in the processor's memory"
+    yield f"Device utilisation in the loop: {share}; tables copied to the device: {copied}"
+
+
+def test_lines(test: Mapping[str, Any]) -> Iterator[str]:
+    """The judgement of the test queries for a reader."""
+    yield (
+        f"Test: {test['queries']:,} queries, {test['unchanged']} left unchanged, "
+        f"{test['without_relevant']} without a relevant document"
+    )
+    for name, row in test.items():
+        if isinstance(row, dict):
+            yield (
+                f"  {name}: BM25 {row['bm25']:.4f}, reformulated {row['reformulated']:.4f}, "
+                f"difference {row['difference']:+.4f} (95% interval {row['low']:+.4f} to "
+                f"{row['high']:+.4f}; {row['gained']} gained, {row['lost']} lost)"
+            )

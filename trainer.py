@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.machine import configure as gpu_optimize
-from kytolly.machine import doctor
+from kytolly.machine import configure, doctor
 
-gpu_optimize.require_tensorflow_backend()
+configure.require_tensorflow_backend()
 
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
 import tensorflow as tf
 
-from kytolly.agent.algorithms import make_config
-from kytolly.agent.base import Agent
-from kytolly.agent.factory import ModelOrFactory, check_saved, make_agent
+from kytolly.agent.algorithms import make_config, part
+from kytolly.agent.build import make_agent
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.networks import ModelOrFactory, check_network
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.checkpoint import BEST, CheckpointSaver, restore
 from kytolly.callback.csv_log import CSVLog, best_return_in
@@ -29,8 +29,8 @@ from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.callback.progress import ProgressBar
 from kytolly.callback.tensorboard import TensorBoardLog
 from kytolly.config.run import RunConfig
-from kytolly.loop.session import Evaluator, TrainingSession
-from kytolly.loop.world import choose_world, evaluation_world, for_one_copy
+from kytolly.loop.choose import choose_side, evaluation_side
+from kytolly.loop.session import Evaluator, Loop, TrainingSession
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
@@ -50,7 +50,7 @@ class TrainResult:
         summary: What `result.json` holds.
     """
 
-    agent: Agent
+    agent: KytollyAgent
     history: list[dict[str, float]] = dataclasses.field(repr=False)
     evaluation: Evaluation
     run_dir: Path
@@ -59,7 +59,7 @@ class TrainResult:
 
 
 class Trainer:
-    """Trains agents and plays what they learnt.
+    """Trains agents, and evaluates runs.
 
     Args:
         log_dir: The run's folder. One that holds a run already is refused, unless that run is
@@ -100,40 +100,28 @@ class Trainer:
         began = time.perf_counter()
         cfg = make_config(train_cfg) if isinstance(train_cfg, Mapping) else train_cfg
         device = device_name(cfg.device)
-        cfg = dataclasses.replace(cfg, xla=cfg.xla and gpu_optimize.xla_enabled())
         callbacks = as_callbacks(cb)
-        world = choose_world(cfg, env)
-        cfg = dataclasses.replace(cfg, num_envs=world.num_envs)
-        judges = world if evaluation_env is None else evaluation_world(cfg, evaluation_env, world)
+        cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
+        side = choose_side(cfg, env)
+        cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
+        playing = side if evaluation_env is None else evaluation_side(cfg, evaluation_env, side)
         with tf.device(device):
-            agent = make_agent(cfg, world.spec, model, available_bytes(device))
-            loop = world.loop(agent, device)
+            agent = make_agent(cfg, side.spec, model, available_bytes(device))
+            loop = side.loop(agent, device)
         try:
-            folder = self._folder(f"{world.spec.name}_{cfg.algorithm}_{cfg.seed}", resume)
-            state = TrainState(
-                run_dir=folder.path,
-                config=cfg,
-                env_name=world.spec.name,
-                loop=world.loop_name,
-                device=device or "/device:CPU:0",
-                trackables={"agent": agent, **loop.trackables},
-                network=agent.policy.network,
-            )
-            if resume:
-                restore(folder.path, state.trackables)
-                state = dataclasses.replace(state, best_return=best_return_in(folder.path))
-            folder.write_config(cfg, world.spec.name, world.loop_name)
+            folder = self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume)
 
-            def evaluator(episodes: int, seed: int) -> Evaluator:
+            def make_evaluator(episodes: int, seed: int) -> Evaluator:
                 network = agent.policy.network
-                return judges.evaluator(network, episodes, seed, xla=loop.xla, device=device)
+                return playing.evaluator(network, episodes, seed, xla=loop.xla, device=device)
 
+            state = begin_state(folder, agent, loop, side, device, resume)
             session = TrainingSession(
-                agent, loop, evaluator, [*self._own_callbacks(cfg), *callbacks], state
+                agent, loop, make_evaluator, [*self._own_callbacks(cfg), *callbacks], state
             )
             if resume and (folder.path / BEST).is_file():
                 session.best_weights = load_network(folder.path / BEST).get_weights()
-            return finished(session, folder, began)
+            return run_session(session, folder, began)
         finally:
             loop.close()
 
@@ -157,20 +145,22 @@ class Trainer:
         Args:
             run: The run's folder.
             episodes: How many.
-            seed: Seed of the episodes; None takes those that judged the run.
+            seed: Seed of the episodes; None takes the final evaluation's.
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
         settings, env_name = folder.read_settings()
         cfg = make_config(settings)
         device = device_name(cfg.device)
-        world = choose_world(for_one_copy(cfg), env or env_name)
+        side = choose_side(cfg.for_playing(), env or env_name)
+        part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
-        check_saved(network, cfg, world.spec)
+        distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
+        check_network(network, cfg, side.spec, distribution)
         first = cfg.seed + FINAL_SEED if seed is None else seed
         with tf.device(device):
-            judge = world.evaluator(network, episodes, first, xla=cfg.xla, device=device)
-            return judge.evaluate()
+            evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
+            return evaluator.evaluate()
 
     def _folder(self, name: str, resume: bool) -> RunFolder:
         if not resume:
@@ -212,8 +202,28 @@ def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
     return train_cfg
 
 
-def finished(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
-    """Run the session, judge its best weights, and write the result."""
+def begin_state(
+    folder: RunFolder, agent: KytollyAgent, loop: Loop, side: Any, device: str | None, resume: bool
+) -> TrainState:
+    """The run at its beginning, or as its newest checkpoint has it; writes `config.yaml`."""
+    state = TrainState(
+        run_dir=folder.path,
+        config=agent.cfg,
+        env_name=side.spec.name,
+        loop=side.loop_name,
+        device=device or "/device:CPU:0",
+        trackables={"agent": agent, **loop.trackables},
+        network=agent.policy.network,
+    )
+    if resume:
+        restore(folder.path, state.trackables)
+        state = dataclasses.replace(state, best_return=best_return_in(folder.path))
+    folder.write_config(agent.cfg, side.spec.name, side.loop_name)
+    return state
+
+
+def run_session(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
+    """Run the session, evaluate its best weights, and write the result."""
     agent, cfg, state = session.agent, session.cfg, session.state
     try:
         stopped_by = session.run()
@@ -223,9 +233,9 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
             f"`kytolly train {cfg.algorithm} --resume {folder.path}`."
         ) from None
     if session.best_weights is not None:
-        agent.policy.network.set_weights(session.best_weights)
-    judge = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
-    evaluation = judge.evaluate()
+        agent.policy.set_weights(session.best_weights)
+    evaluator = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
+    evaluation = evaluator.evaluate()
     summary = {
         "algorithm": cfg.algorithm,
         "environment": state.env_name,
@@ -246,14 +256,17 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
 
 
 def device_name(device: str) -> str | None:
-    """TensorFlow's name for `auto`, `cpu`, `gpu` or `gpu:N`; None leaves the choice to it."""
+    """TensorFlow's name for `auto`, `cpu`, `gpu` or `gpu:N`; None leaves the choice to it.
+
+    `cuda` is another word for `gpu`.
+    """
     gpus = len(tf.config.list_physical_devices("GPU"))
     if device == "auto":
         return "/GPU:0" if gpus else None
     if device == "cpu":
         return "/CPU:0"
     kind, _, number = device.partition(":")
-    if kind != "gpu" or not (number or "0").isdigit():
+    if kind not in ("gpu", "cuda") or not (number or "0").isdigit():
         raise ValueError(f"device is {device!r}, expected auto, cpu, gpu or gpu:N.")
     if int(number or 0) >= gpus:
         raise ValueError(

@@ -15,15 +15,36 @@ class Algorithm(NamedTuple):
 
     Attributes:
         config: Configuration dataclass; its `algorithm` field is the name of the row.
+        policy: `policy.base.Policy`: the learning rule.
+        memory: `ReplayBuffer` or `RolloutBuffer`: which rows are learned from.
+        exploration: `EpsilonGreedy` or `Sampling`: how to act while learning.
+        network: Function (cfg, obs_spec, distribution) -> Keras model, where the user gives none.
     """
 
     config: Any
+    policy: Any
+    memory: Any
+    exploration: Any
+    network: Any
 
 
+_DQN = Algorithm(
+    config="kytolly.config.dqn:DQNConfig",
+    policy="kytolly.policy.dqn:DQNPolicy",
+    memory="kytolly.agent.replay_buffer:ReplayBuffer",
+    exploration="kytolly.agent.exploration:EpsilonGreedy",
+    network="kytolly.model.dqn_mlp:make_q_network",
+)
 ALGORITHMS: dict[str, Algorithm] = {
-    "dqn": Algorithm(config="kytolly.config.dqn:DQNConfig"),
-    "ddqn": Algorithm(config="kytolly.config.dqn:DQNConfig"),
-    "ppo": Algorithm(config="kytolly.config.ppo:PPOConfig"),
+    "dqn": _DQN,
+    "ddqn": _DQN._replace(policy="kytolly.policy.ddqn:DoubleDQNPolicy"),
+    "ppo": Algorithm(
+        config="kytolly.config.ppo:PPOConfig",
+        policy="kytolly.policy.ppo:PPOPolicy",
+        memory="kytolly.agent.rollout_buffer:RolloutBuffer",
+        exploration="kytolly.agent.exploration:Sampling",
+        network="kytolly.model.actor_critic_mlp:make_actor_critic",
+    ),
 }
 
 

@@ -33,13 +33,13 @@ def threefry2x32(
     for group in range(5):
         for rotation in ROTATIONS[group % 2]:
             x += y
-            y = x ^ rotated_left(y, rotation)
+            y = x ^ rotate_left(y, rotation)
         x += words[(group + 1) % 3]
         y += words[(group + 2) % 3] + tf.constant(group + 1, tf.uint32)
     return x, y
 
 
-def rotated_left(x: tf.Tensor, bits: int) -> tf.Tensor:
+def rotate_left(x: tf.Tensor, bits: int) -> tf.Tensor:
     """[N] uint32 with its bits rotated to the left."""
     left = tf.bitwise.left_shift(x, tf.constant(bits, tf.uint32))
     return left | tf.bitwise.right_shift(x, tf.constant(32 - bits, tf.uint32))

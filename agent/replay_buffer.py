@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import tensorflow as tf
 
 from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import whole_numbers
-from kytolly.policy.batch import Transition
+from kytolly.environment.spec import EnvSpec
+from kytolly.policy.batch import Rollout, Transition, merge_time
+
+SCALARS = 4  # columns of a row's numbers: action, reward, discount, whether it was the last
 
 
 class ReplayBuffer(tf.Module):
     """Ring of one-step transitions in `tf.Variable`s, sampled uniformly.
 
     Rows are stored one step long and folded into n-step rows when they are sampled, so nothing
-    has to be flushed at the end of an episode. `stride` rows (one for each environment copy) are
-    one moment in time: the successor of a row lies `stride` rows further.
+    has to be flushed at the end of an episode. `stride` rows (one for each environment) are one
+    moment in time: the successor of a row lies `stride` rows further.
 
     Args:
         capacity: Rows.
         obs_spec: Shape and dtype of one observation; uint8 images stay uint8.
-        stride: Environment copies that write in turn.
+        stride: Environments that write in turn.
         n_step: Rewards summed before bootstrapping.
         available_bytes: Memory of the device, if known: a buffer that does not fit is refused
             before anything is allocated.
+        batch_size: Rows of an update.
+        updates: Updates of an iteration.
     """
+
+    metric_names = ()
+    allows_lag = True  # rows of an older policy are as good as new ones
 
     def __init__(
         self,
@@ -34,10 +43,13 @@ class ReplayBuffer(tf.Module):
         stride: int = 1,
         n_step: int = 1,
         available_bytes: int | None = None,
+        *,
+        batch_size: int = 1,
+        updates: int = 1,
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
-        self.obs_spec = obs_spec
+        self.batch_size, self.updates = batch_size, updates
         row = bytes_per_row(obs_spec)
         if available_bytes is not None and capacity * row > available_bytes:
             raise ValueError(
@@ -45,17 +57,59 @@ class ReplayBuffer(tf.Module):
                 f"({row:,} bytes a row) and {available_bytes / 2**30:.1f} GiB are free: "
                 f"{available_bytes // row:,} rows would fit. Lower replay_capacity."
             )
-        obs = (obs_spec.shape, obs_spec.dtype)
-        columns = Transition(obs, ([], tf.int32), ([], tf.float32), ([], tf.float32), obs)
-        self.columns = Transition(
-            *(
-                tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False, name=name)
-                for name, (shape, dtype) in zip(Transition._fields, columns, strict=True)
-            )
+
+        def column(name: str, shape: Any, dtype: Any = tf.float32) -> tf.Variable:
+            return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False, name=name)
+
+        self.obs = column("obs", obs_spec.shape, obs_spec.dtype)
+        self.next_obs = column("next_obs", obs_spec.shape, obs_spec.dtype)
+        self.scalars = column("scalars", [SCALARS])
+        self.added = tf.Variable(0, dtype=tf.int64, trainable=False, name="added")
+
+    @classmethod
+    def for_config(cls, cfg: Any, env_spec: EnvSpec, available_bytes: int | None) -> ReplayBuffer:
+        """The buffer that a configuration asks for."""
+        return cls(
+            cfg.replay_capacity,
+            env_spec.obs,
+            cfg.num_envs,
+            cfg.n_step,
+            available_bytes,
+            batch_size=cfg.batch_size,
+            updates=cfg.updates_per_iteration,
         )
-        self.last = tf.Variable(tf.zeros([capacity], tf.bool), trainable=False, name="last")
-        self.cursor = tf.Variable(0, dtype=tf.int32, trainable=False, name="cursor")
-        self.size = tf.Variable(0, dtype=tf.int32, trainable=False, name="size")
+
+    @property
+    def cursor(self) -> tf.Tensor:
+        """[] int32 slot of the next row."""
+        return tf.cast(self.added % self.capacity, tf.int32)
+
+    @property
+    def size(self) -> tf.Tensor:
+        """[] int32 rows remembered."""
+        return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
+
+    @property
+    def draws(self) -> int:
+        """uint32 words that the updates of an iteration take."""
+        return self.updates * self.batch_size
+
+    def open(self, rollout: Rollout, policy: Any) -> tuple[()]:
+        """Remember [T, E] env steps in the order of time; batches then come from all rows."""
+        obs, action, reward, discount, next_obs, last = map(merge_time, rollout[:6])
+        self.add(Transition(obs, action, reward, discount, next_obs), last)
+        return ()
+
+    def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Transition:
+        """The rows of update `index`, drawn with the iteration's `draws` words."""
+        return self.sample(tf.gather(tf.reshape(bits, [self.updates, self.batch_size]), index))
+
+    def close(self, batch: Transition, td_error: tf.Tensor) -> None:
+        """Nothing: every row stays as likely as it was."""
+
+    def latest(self, opened: Any) -> tf.Tensor:
+        """[0] no metrics."""
+        return tf.zeros([0])
 
     def add(self, rows: Transition, last: tf.Tensor) -> None:
         """Write rows behind the newest, over the oldest.
@@ -72,19 +126,19 @@ class ReplayBuffer(tf.Module):
                 "environments."
             )
         slots = ((self.cursor + tf.range(count)) % self.capacity)[:, tf.newaxis]
-        for column, value in zip(self.columns, rows, strict=True):
-            column.scatter_nd_update(slots, tf.cast(value, column.dtype))
-        if self.n_step > 1:
-            self.last.scatter_nd_update(slots, last)
-        self.cursor.assign((self.cursor + count) % self.capacity)
-        self.size.assign(tf.minimum(self.size + count, self.capacity))
+        numbers = (rows.action, rows.reward, rows.discount, last)
+        scalars = tf.stack([tf.cast(number, tf.float32) for number in numbers], axis=-1)
+        self.obs.scatter_nd_update(slots, tf.cast(rows.obs, self.obs.dtype))
+        self.next_obs.scatter_nd_update(slots, tf.cast(rows.next_obs, self.next_obs.dtype))
+        self.scalars.scatter_nd_update(slots, scalars)
+        self.added.assign_add(count)
 
     def sample(self, bits: tf.Tensor) -> Transition:
-        """Rows drawn uniformly and with replacement, one for each of the [B] uint32 draws."""
+        """Rows drawn uniformly and with replacement, one for each of the [B] uint32 words."""
         return self.rows(self.slots(bits))
 
     def slots(self, bits: tf.Tensor) -> tf.Tensor:
-        """[B] int32 slots of rows whose n-step window is complete, uniformly from uint32 draws."""
+        """[B] int32 slots of rows whose n-step window is complete, uniformly from uint32 words."""
         immature = (self.n_step - 1) * self.stride
         age = whole_numbers(bits, self.size - immature)
         oldest = self.cursor - self.size
@@ -92,26 +146,20 @@ class ReplayBuffer(tf.Module):
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step transitions that begin at the given [B] slots."""
-        if self.n_step == 1:
-            return Transition(*(tf.gather(column, slots) for column in self.columns))
         steps = self.stride * tf.range(self.n_step)
         window = (slots[:, tf.newaxis] + steps) % self.capacity
-        reward, discount, used = n_step_return(
-            tf.gather(self.columns.reward, window),
-            tf.gather(self.columns.discount, window),
-            tf.gather(self.last, window),
-        )
+        action, reward, discount, last = tf.unstack(tf.gather(self.scalars, window), axis=-1)
+        reward, discount, used = n_step_return(reward, discount, last > 0.0)
         end = (slots + used * self.stride) % self.capacity
         return Transition(
-            obs=tf.gather(self.columns.obs, slots),
-            action=tf.gather(self.columns.action, slots),
+            obs=tf.gather(self.obs, slots),
+            action=tf.cast(action[:, 0], tf.int32),
             reward=reward,
             discount=discount,
-            next_obs=tf.gather(self.columns.next_obs, end),
+            next_obs=tf.gather(self.next_obs, end),
         )
 
 
 def bytes_per_row(obs_spec: tf.TensorSpec) -> int:
     """Bytes that one stored transition takes."""
-    observation = math.prod(obs_spec.shape) * obs_spec.dtype.size
-    return 2 * observation + 3 * 4 + 1
+    return 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 4 * SCALARS

@@ -14,7 +14,7 @@ def keys_per_order() -> int:
     return 2 * ROUNDS
 
 
-def shuffled(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
+def random_order(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
     """Where a random permutation of 0 to count - 1 sends each index.
 
     An index is a pair of digits (left, right) in a grid of about sqrt(count) places a side. Each
@@ -34,12 +34,12 @@ def shuffled(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
     Finite Domains", for other sizes than powers of two.
     """
     rows, columns = grid(count)
-    sent = _rounds(tf.cast(index, tf.uint32), rows, columns, keys)
+    sent = _feistel(tf.cast(index, tf.uint32), rows, columns, keys)
     if rows * columns > count:
         limit = tf.constant(count, tf.uint32)
         sent = tf.while_loop(
             lambda sent: tf.reduce_any(sent >= limit),
-            lambda sent: (tf.where(sent >= limit, _rounds(sent, rows, columns, keys), sent),),
+            lambda sent: (tf.where(sent >= limit, _feistel(sent, rows, columns, keys), sent),),
             (sent,),
         )[0]
     return tf.cast(sent, tf.int32)
@@ -58,23 +58,23 @@ def grid(count: int) -> tuple[int, int]:
     return side, side
 
 
-def _rounds(index: tf.Tensor, rows: int, columns: int, keys: tf.Tensor) -> tf.Tensor:
+def _feistel(index: tf.Tensor, rows: int, columns: int, keys: tf.Tensor) -> tf.Tensor:
     left, right = index // columns, index % columns
     for turn in range(ROUNDS):
-        left = _wrapped(left + _below(rows, _hashed(right, keys[2 * turn])), rows)
-        right = _wrapped(right + _below(columns, _hashed(left, keys[2 * turn + 1])), columns)
+        left = _wrap(left + _below(rows, _hash(right, keys[2 * turn])), rows)
+        right = _wrap(right + _below(columns, _hash(left, keys[2 * turn + 1])), columns)
     return left * columns + right
 
 
-def _wrapped(x: tf.Tensor, limit: int) -> tf.Tensor:
+def _wrap(x: tf.Tensor, limit: int) -> tf.Tensor:
     """`x` modulo `limit`, for x below twice the limit."""
     return tf.where(x >= limit, x - limit, x)
 
 
-def _hashed(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
+def _hash(x: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
     """uint32 in which every bit depends on every bit of `x` and of the key.
 
-    Source: the finaliser of MurmurHash3, Appleby 2011.
+    Source: the finalizer of MurmurHash3, Appleby 2011.
     """
     x = (x + key) ^ tf.bitwise.right_shift(key, tf.constant(15, tf.uint32))
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):

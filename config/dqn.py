@@ -42,6 +42,13 @@ class DQNConfig(RunConfig):
     updates_per_interval: int = setting(
         32, "updates for each train interval", unit="updates", at_least=1
     )
+    acting_interval_env_steps: int | None = setting(
+        None,
+        "host loop: collected before newer weights act, in whole train intervals; none: the train "
+        "interval, but at least 32",
+        unit="env steps",
+        at_least=1,
+    )
     target_sync_updates: int = setting(
         96, "updates between two changes of the target network", unit="updates", at_least=1
     )
@@ -82,23 +89,34 @@ class DQNConfig(RunConfig):
                 f"epsilon_final ({self.epsilon_final}) is above epsilon_start "
                 f"({self.epsilon_start}): exploration only falls. Swap them."
             )
-        rows_in_flight = self.vector_steps_per_interval * self.num_envs
-        if rows_in_flight * (1 + self.n_step) > self.replay_capacity:
+        rows = self.env_steps_per_iteration
+        if rows * (1 + self.n_step) > self.replay_capacity:
             raise ValueError(
-                f"replay_capacity ({self.replay_capacity}) is too small for {rows_in_flight} rows "
-                f"per train interval and n_step {self.n_step}: at least "
-                f"{rows_in_flight * (1 + self.n_step)} are needed. Raise replay_capacity or lower "
-                "num_envs or train_interval_env_steps."
+                f"replay_capacity ({self.replay_capacity}) is too small for {rows} rows per train "
+                f"interval and n_step {self.n_step}: at least {rows * (1 + self.n_step)} are "
+                "needed. Raise replay_capacity or lower num_envs or train_interval_env_steps."
             )
 
     @property
-    def vector_steps_per_interval(self) -> int:
-        """Steps of all copies between two rounds of updates: the train interval, rounded."""
+    def rollout_steps(self) -> int:
+        """Steps of each environment in an iteration: the train interval, rounded."""
         return max(1, round(self.train_interval_env_steps / self.num_envs))
 
     @property
-    def updates_per_round(self) -> int:
-        """Updates after each collection, so that updates per env step stay as configured."""
-        collected = self.vector_steps_per_interval * self.num_envs
-        share = collected / self.train_interval_env_steps
+    def iterations_between_acting_weights(self) -> int:
+        """Iterations that the host loop collects with one set of weights."""
+        wanted = self.acting_interval_env_steps or 32
+        return max(1, round(wanted / self.env_steps_per_iteration))
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Updates of an iteration, so that updates per env step stay as configured."""
+        share = self.env_steps_per_iteration / self.train_interval_env_steps
         return max(1, round(self.updates_per_interval * share))
+
+    @property
+    def learning_rate_decay_updates(self) -> int:
+        """Updates over which the learning rate falls: those of the whole run."""
+        learns = self.total_env_steps - self.warmup_env_steps
+        updates = learns * self.updates_per_interval / self.train_interval_env_steps
+        return max(1, int(updates))

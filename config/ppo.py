@@ -98,16 +98,6 @@ class PPOConfig(RunConfig):
             )
 
     @property
-    def vector_steps_per_interval(self) -> int:
-        """Steps of all copies between two times of learning: the rollout."""
-        return self.rollout_steps
-
-    @property
-    def env_steps_per_rollout(self) -> int:
-        """Env steps of all copies between two times of learning."""
-        return self.num_envs * self.rollout_steps
-
-    @property
     def updates_per_epoch(self) -> int:
         """Optimiser steps in one pass over a rollout."""
         return self.num_minibatches // self.gradient_accumulation
@@ -115,7 +105,28 @@ class PPOConfig(RunConfig):
     @property
     def rows_per_update(self) -> int:
         """Rows behind one optimiser step."""
-        return self.env_steps_per_rollout // self.updates_per_epoch
+        return self.env_steps_per_iteration // self.updates_per_epoch
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Optimizer steps in all passes over a rollout, unless `target_kl` ends them."""
+        return self.epochs * self.updates_per_epoch
+
+    @property
+    def learning_rate_decay_updates(self) -> None:
+        """None: the learning rate follows the env steps."""
+        return None
+
+    def for_playing(self) -> PPOConfig:
+        """One environment; its rollout need not be divisible."""
+        return dataclasses.replace(
+            self,
+            num_envs=1,
+            async_envs=False,
+            num_minibatches=1,
+            gradient_accumulation=1,
+            normalize_advantage=False,
+        )
 
     @property
     def warmup_env_steps(self) -> int:

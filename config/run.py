@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from kytolly.config.fields import check_fields, setting
 
@@ -65,3 +66,17 @@ class RunConfig:
         """Env steps of the interval field `name`; by default a share of the whole run."""
         own = getattr(self, name)
         return own if own is not None else max(1, self.total_env_steps // share_of_run)
+
+    @property
+    def rollout_steps(self) -> int:
+        """Steps of each environment in an iteration."""
+        raise NotImplementedError
+
+    @property
+    def env_steps_per_iteration(self) -> int:
+        """Env steps of all environments between two times of learning."""
+        return self.num_envs * self.rollout_steps
+
+    def for_playing(self) -> Any:
+        """The same configuration for one environment that plays and does not learn."""
+        return dataclasses.replace(self, num_envs=1, async_envs=False)

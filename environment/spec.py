@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-ACTION_MASK = "action_mask"  # the entry of a Dict observation that says what is allowed
+from kytolly.environment.mask import ACTION_MASK
 
 
 class Discrete(NamedTuple):
@@ -42,6 +42,8 @@ class EnvSpec(NamedTuple):
         action: What the environment accepts.
         max_episode_steps: Env steps after which an episode is truncated; None for no limit.
         reward_threshold: Mean return that counts as solved; None where nobody defined one.
+        truncates_at_limit_only: Nothing but `max_episode_steps` truncates an episode; so it is
+            for tensor environments, and not known of others.
     """
 
     name: str
@@ -49,6 +51,7 @@ class EnvSpec(NamedTuple):
     action: ActionSpace
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
+    truncates_at_limit_only: bool = False
 
     @property
     def num_actions(self) -> int:

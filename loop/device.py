@@ -1,4 +1,4 @@
-"""Environment, exploration, replay, learning and target sync as one XLA program."""
+"""Environment, exploration, memory and learning as one XLA program."""
 
 from __future__ import annotations
 
@@ -6,53 +6,50 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.agent.base import Agent
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.spec import TensorEnvironment
-from kytolly.environment.tensor.stepping import (
-    DeviceState,
-    reset_all,
-    step_and_reset,
-    uniforms_per_step,
-)
-from kytolly.loop.learn import learn_round
+from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+from kytolly.loop.learn import learn
 from kytolly.loop.metrics import LoopMetrics, episode_sums
 from kytolly.loop.program import Program
-from kytolly.policy.batch import Transition
+from kytolly.policy.batch import Rollout, rollout_spec
 
 
-class DeviceProgram(tf.Module):
-    """Steps tensor environments and their learner together, many rounds for each call.
+class DeviceLoop(tf.Module):
+    """Steps tensor environments and their learner together, many iterations in each call.
 
-    A round collects `vector_steps_per_interval` steps of all copies and learns from them.
-    Subclasses say how.
+    An iteration collects `rollout_steps` steps of all environments and learns from them.
 
     Args:
         agent: The learner; its state changes in place.
         env: Environment in tensor code.
         device: Where the program runs, such as "/GPU:0"; None leaves it to TensorFlow.
+
+    Attributes:
+        env_state: What the environments remember between two calls, in variables.
+        draws_per_env_step: uint32 words that one step of one environment takes.
     """
 
-    agent: Any
-
-    def __init__(self, agent: Agent, env: TensorEnvironment, device: str | None = None):
+    def __init__(self, agent: KytollyAgent, env: TensorEnvironment, device: str | None = None):
         super().__init__(name="device_loop")
-        self.agent, self.env, cfg = agent, env, agent.cfg
-        self.num_envs, self.vector_steps = cfg.num_envs, cfg.vector_steps_per_interval
-        self.env_steps_per_round = self.num_envs * self.vector_steps
+        self.agent: Any = agent
+        self.env, cfg = env, agent.cfg
+        self.num_envs, self.rollout_steps = cfg.num_envs, cfg.rollout_steps
+        self.env_steps_per_iteration = cfg.env_steps_per_iteration
+        self.draws_per_env_step = agent.exploration.draws + uniforms_per_step(env)
         bits = RandomStream(cfg.seed, purpose=1).bits(self.num_envs * env.reset_uniforms)
         start = reset_all(env, tf.reshape(uniforms(bits), [self.num_envs, env.reset_uniforms]))
-        self.standing = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
+        self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
     def run(self, env_steps: int) -> LoopMetrics:
-        """Train for at least `env_steps` env steps, in whole rounds; 0 only compiles."""
-        return self.program(tf.constant(-(-env_steps // self.env_steps_per_round), tf.int32))
+        """Train for at least `env_steps` env steps, in whole iterations; 0 only compiles."""
+        return self.program(tf.constant(-(-env_steps // self.env_steps_per_iteration), tf.int32))
 
     @property
     def trackables(self) -> dict[str, tf.Module]:
-        """What a checkpoint holds beside the agent: where the environments stand."""
+        """What a checkpoint holds beside the agent: the state of the environments."""
         return {"loop": self}
 
     @property
@@ -63,89 +60,81 @@ class DeviceProgram(tf.Module):
     def close(self) -> None:
         """Nothing to release."""
 
-    def _run(self, rounds: tf.Tensor) -> LoopMetrics:
-        raise NotImplementedError
+    def collect(
+        self, env_state: Any, bits: tf.Tensor, metrics: LoopMetrics
+    ) -> tuple[Any, Rollout, LoopMetrics]:
+        """Step all environments `rollout_steps` times with the agent's present weights.
 
+        Args:
+            env_state: As the attribute, in tensors.
+            bits: [T, E, draws_per_env_step] uint32 words.
+            metrics: Sums so far.
 
-class DeviceLoop(DeviceProgram):
-    """The loop of the DQN family.
-
-    A round writes what it collected to the replay buffer at once, and makes `updates_per_round`
-    updates.
-    """
-
-    agent: KytollyAgent
-
-    def _run(self, rounds: tf.Tensor) -> LoopMetrics:
-        standing = tf.nest.map_structure(lambda variable: variable.read_value(), self.standing)
-        # Two loops, so that no round has to ask: to choose inside a loop copies the weights.
-        carried = (tf.constant(0), standing, LoopMetrics.zeros(self.agent))
-        warm = tf.minimum(rounds, self._warmup_rounds())
-        carried = tf.while_loop(
-            lambda done, *_: done < warm, lambda *now: self._round(*now, learns=False), carried
+        Returns:
+            The state afterwards, the rollout, and the sums with the episodes that ended.
+        """
+        agent, exploration = self.agent, self.agent.exploration
+        noise = exploration.noise(bits[..., : exploration.draws], agent.env_steps)
+        draws = uniforms(bits[..., exploration.draws :])
+        weights = agent.policy.acting_weights()  # split once for all steps
+        spec = rollout_spec(self.env.spec, self.num_envs, exploration.gives_log_prob)
+        empty = tf.nest.map_structure(
+            lambda s: tf.TensorArray(s.dtype, self.rollout_steps, element_shape=s.shape), spec
         )
-        _, standing, metrics = tf.while_loop(
-            lambda done, *_: done < rounds, lambda *now: self._round(*now, learns=True), carried
-        )
-        tf.nest.map_structure(lambda old, new: old.assign(new), self.standing, standing)
-        self.agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
-        return metrics._replace(latest=self.agent.latest())
-
-    def _warmup_rounds(self) -> tf.Tensor:
-        """[] int32 rounds after which there is still too little to learn from."""
-        missing = self.agent.cfg.warmup_env_steps - 1 - self.agent.env_steps
-        return tf.cast(tf.maximum(missing, 0) // self.env_steps_per_round, tf.int32)
-
-    def _round(self, done: tf.Tensor, standing: Any, metrics: LoopMetrics, learns: bool) -> Any:
-        # All of a round's random bits in one draw: a draw costs more than the numbers in it.
-        agent, cfg = self.agent, self.agent.cfg
-        per_copy = 2 + uniforms_per_step(self.env)
-        acting = self.vector_steps * self.num_envs * per_copy
-        bits = agent.random_stream.bits(acting + cfg.updates_per_round * cfg.batch_size)
-        act_bits = tf.reshape(bits[:acting], [self.vector_steps, self.num_envs, per_copy])
-        standing, rows, last, metrics = self._collect(standing, act_bits, metrics)
-        agent.observe(rows, last)
-        if learns:
-            metrics = learn_round(agent, bits[acting:], metrics)
-        return done + 1, standing, metrics
-
-    def _collect(self, standing: tuple[DeviceState, tf.Tensor], bits: tf.Tensor, metrics) -> Any:
-        """Step all copies; rows come back time-major and flat, [T * E, ...]."""
-        epsilon = self.agent.epsilon()
 
         def step(time, state, obs, columns, episodes):
-            draws = tf.gather(bits, time)  # a slice at a tensor's place would lose its shape
-            action = self.agent.explore(obs, epsilon, draws[:, :2])
-            draws = uniforms(draws[:, 2:])
-            state, outcome, end = step_and_reset(self.env, state, action, draws)
-            rows = (*self.agent.transition(obs, action, outcome), end.ended)
-            columns = [c.write(time, row) for c, row in zip(columns, rows, strict=True)]
+            # Gathered, because a slice at a tensor's place would lose its shape.
+            now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
+            action, log_prob = exploration.action(agent.policy.params(obs, weights), now)
+            to_env = agent.policy.distribution.to_env(action)
+            state, outcome, end = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
+            row = Rollout(
+                obs,
+                action,
+                outcome.reward,
+                agent.discount(outcome.terminated),
+                outcome.next_obs,
+                end.ended,
+                log_prob,
+            )
+            columns = tf.nest.map_structure(lambda c, part: c.write(time, part), columns, row)
             return time + 1, state, outcome.obs, columns, episodes + episode_sums(end)
 
-        unroll = 2 if self.vector_steps % 2 == 0 else 1  # 2 % faster; more is no gain
-
-        def steps(*carried):
-            for _ in range(unroll):
-                carried = step(*carried)
-            return carried
-
         _, state, obs, columns, episodes = tf.while_loop(
-            lambda time, *_: time < self.vector_steps,
-            steps,
-            (tf.constant(0), *standing, self._empty_columns(), tf.zeros([3])),
+            lambda time, *_: time < self.rollout_steps,
+            step,
+            (tf.constant(0), *env_state, empty, tf.zeros([3])),
         )
-        *rows, last = [self._flat(column) for column in columns]
-        return (state, obs), Transition(*rows), last, metrics.with_episodes(episodes)
+        rollout = tf.nest.map_structure(lambda column: column.stack(), columns)
+        return (state, obs), rollout, metrics.with_episodes(episodes)
 
-    def _empty_columns(self) -> list[tf.TensorArray]:
-        obs = self.env.spec.obs
-        scalars = [([], tf.int32), ([], tf.float32), ([], tf.float32)]
-        columns = [(obs.shape, obs.dtype), *scalars, (obs.shape, obs.dtype), ([], tf.bool)]
-        return [
-            tf.TensorArray(dtype, self.vector_steps, element_shape=[self.num_envs, *shape])
-            for shape, dtype in columns
-        ]
+    def _run(self, iterations: tf.Tensor) -> LoopMetrics:
+        state = tf.nest.map_structure(lambda variable: variable.read_value(), self.env_state)
+        carried = (tf.constant(0), state, LoopMetrics.zeros(self.agent))
+        if self.agent.cfg.warmup_env_steps:
+            # A loop of its own, so that no iteration has to ask: a choice copies the weights.
+            warm = tf.minimum(iterations, self._warmup_iterations())
+            carried = self._iterate(carried, warm, learns=False)
+        _, state, metrics = self._iterate(carried, iterations, learns=True)
+        tf.nest.map_structure(lambda old, new: old.assign(new), self.env_state, state)
+        self.agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
+        return metrics
 
-    def _flat(self, column: tf.TensorArray) -> tf.Tensor:
-        rows = column.stack()
-        return tf.reshape(rows, [self.env_steps_per_round, *rows.shape[2:]])
+    def _iterate(self, carried: Any, until: tf.Tensor, learns: bool) -> Any:
+        acting = self.env_steps_per_iteration * self.draws_per_env_step
+        shape = [self.rollout_steps, self.num_envs, self.draws_per_env_step]
+
+        def iteration(done, state, metrics):
+            # All random bits in one draw: a draw costs more than the numbers in it.
+            bits = self.agent.random_stream.bits(acting + self.agent.memory.draws)
+            act_bits = tf.reshape(bits[:acting], shape)
+            state, rollout, metrics = self.collect(state, act_bits, metrics)
+            metrics = learn(self.agent, rollout, bits[acting:], metrics, learns)
+            return done + 1, state, metrics
+
+        return tf.while_loop(lambda done, *_: done < until, iteration, carried)
+
+    def _warmup_iterations(self) -> tf.Tensor:
+        """[] int32 iterations after which there is still too little to learn from."""
+        missing = self.agent.cfg.warmup_env_steps - 1 - self.agent.env_steps
+        return tf.cast(tf.maximum(missing, 0) // self.env_steps_per_iteration, tf.int32)

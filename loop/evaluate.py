@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -12,24 +13,28 @@ from kytolly.callback.base import Evaluation
 from kytolly.environment.spec import TensorEnvironment
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.program import Program
+from kytolly.policy.base import greedy_action
+from kytolly.policy.distributions import Distribution
 
 STEP_LIMIT = 20_000  # env steps; ends an evaluation episode where the environment never does
 
 
 class DeviceEvaluator(tf.Module):
-    """Plays one episode in each of `episodes` copies at once, inside one program.
+    """Plays one episode in each of `episodes` environments at once, inside one program.
 
     Args:
-        greedy: Function from observations [E, *obs] to actions, in tensor code.
+        network: Keras model whose output, or first output, is [B, P].
+        distribution: Reads the params.
         env: Environment in tensor code.
-        episodes: Copies, and so episodes.
+        episodes: Environments, and so episodes.
         seed: Seed of the episodes; every call continues its random stream.
         xla, device: As for `Program`.
     """
 
     def __init__(
         self,
-        greedy: Callable,
+        network: keras.Model,
+        distribution: Distribution,
         env: TensorEnvironment,
         episodes: int,
         seed: int,
@@ -38,14 +43,15 @@ class DeviceEvaluator(tf.Module):
         device: str | None = None,
     ):
         super().__init__(name="device_evaluator")
-        self.greedy, self.env, self.episodes = greedy, env, episodes
+        self.network, self.distribution = network, distribution
+        self.env, self.episodes = env, episodes
         self.random_stream = RandomStream(seed, purpose=2)
         self.program = Program(self._play, [], xla, device)
 
     def evaluate(self) -> Evaluation:
         """The returns and lengths of `episodes` new episodes."""
         returns, lengths = self.program()
-        return summarised(returns.numpy(), lengths.numpy())
+        return summarize(returns.numpy(), lengths.numpy())
 
     def _draws(self, count: int) -> tf.Tensor:
         bits = self.random_stream.bits(self.episodes * count)
@@ -57,7 +63,7 @@ class DeviceEvaluator(tf.Module):
         zeros = tf.zeros([self.episodes])
 
         def step(time, state, obs, ended, returns, lengths):
-            action = self.greedy(obs)
+            action = greedy_action(self.network, self.distribution, obs)
             draws = self._draws(uniforms_per_step(self.env))
             state, outcome, end = step_and_reset(self.env, state, action, draws)
             first = tf.logical_and(end.ended, tf.logical_not(ended))
@@ -80,7 +86,7 @@ class DeviceEvaluator(tf.Module):
 
 
 class HostEvaluator:
-    """Plays episodes in Gymnasium environments, each copy its share of them.
+    """Plays episodes in Gymnasium environments, each environment its share of them.
 
     Args:
         act: Function from observations [E, *obs] to actions [E].
@@ -102,20 +108,20 @@ class HostEvaluator:
             env.close()
 
     def _play(self, env) -> Evaluation:
-        copies = np.arange(env.num_envs)
-        quota = self.episodes // env.num_envs + (copies < self.episodes % env.num_envs)
+        rest = np.arange(env.num_envs) < self.episodes % env.num_envs
+        quota = self.episodes // env.num_envs + rest
         obs, returns, lengths = env.reset(), [], []
         while quota.any():
             step = env.step(self.act(obs))
             obs = step.obs
-            for copy in np.flatnonzero(step.ended & (quota > 0)):
-                quota[copy] -= 1
-                returns.append(float(step.episode_return[copy]))
-                lengths.append(int(step.episode_length[copy]))
-        return summarised(np.array(returns), np.array(lengths))
+            for index in np.flatnonzero(step.ended & (quota > 0)):
+                quota[index] -= 1
+                returns.append(float(step.episode_return[index]))
+                lengths.append(int(step.episode_length[index]))
+        return summarize(np.array(returns), np.array(lengths))
 
 
-def summarised(returns: np.ndarray, lengths: np.ndarray) -> Evaluation:
+def summarize(returns: np.ndarray, lengths: np.ndarray) -> Evaluation:
     """Mean and spread of [N] returns and lengths."""
     return Evaluation(
         episodes=len(returns),

@@ -1,95 +1,82 @@
-"""Gymnasium environments on the host, learning in a graph that runs beside them.
+"""Gymnasium environments on the host, learning in compiled programs.
 
-One call of a TensorFlow function costs more than the update in it. So the learner is one call for
-many rounds: a graph that loops over rounds and, between two of them, hands the acting weights to
-the collector and takes the rows it collected meanwhile. Python's lock is free while it learns.
-
-The weights that collect a round are those from before the previous round was learnt: acting lags
-behind learning by exactly one train interval, whatever the machine's speed, so a run depends on
-its seed alone.
+An on-policy algorithm collects a rollout with one set of weights and then learns from it in one
+call. Another one learns from a rollout while the next is collected (`loop.overlap`), because
+entering a compiled program costs more than a small network's update.
 """
 
 from __future__ import annotations
 
-import queue
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor, best_values
+from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.environment.gym.step import HostEnv, HostStep
-from kytolly.loop.learn import learn_round, ready
-from kytolly.loop.metrics import EndedEpisodes, LoopMetrics
+from kytolly.environment.gym.step import HostEnv
+from kytolly.loop.collector import Collector, collect_together
+from kytolly.loop.learn import learn
+from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
-from kytolly.policy.batch import Transition, transition_spec
+from kytolly.policy.batch import rollout_spec
 
 
 class HostLoop:
-    """Collects with Gymnasium environments and learns on the device, at the same time.
+    """Collects with Gymnasium environments and learns on the device.
 
-    Where the acting network has no NumPy twin, acting and learning take turns instead: TensorFlow
-    acts on the threads that the learner's graph would hold.
+    A call of the program learns from `block` iterations, one after the other. It is more than one
+    where learning and collecting overlap: see `acting_interval_env_steps` of the config.
+
+    Where the network has no NumPy twin, collecting and learning take turns: TensorFlow acts on the
+    threads that a learner would hold.
 
     Args:
         agent: The learner; its state changes in place.
-        env: Adapter around the environments.
+        groups: Adapters around the environments, each with equally many.
         device: Where learning runs, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
-    def __init__(self, agent: KytollyAgent, env: HostEnv, device: str | None = None):
-        self.agent, self.env, cfg = agent, env, agent.cfg
-        self.rows_per_round = cfg.num_envs * cfg.vector_steps_per_interval
-        self.actor = HostActor(agent.policy.online, agent.env_spec.obs, best_values)
-        rows = transition_spec(agent.replay.obs_spec, self.rows_per_round)
-        self.row_specs = [*rows, tf.TensorSpec([self.rows_per_round], tf.bool)]
-        count = tf.TensorSpec([], tf.int32)
-        self.round = Program(self._learn_once, [count, *self.row_specs], cfg.xla, device)
-        self.rounds: Any = None  # made by _start(), once the round is compiled
-        self.collector = Collector(agent, env, self.row_specs)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="kytolly-learner")
-        self._rows: queue.SimpleQueue = queue.SimpleQueue()
-        self._weights: queue.SimpleQueue = queue.SimpleQueue()
+    def __init__(self, agent: KytollyAgent, groups: Sequence[HostEnv], device: str | None = None):
+        self.agent, self.groups, cfg = agent, list(groups), agent.cfg
+        policy = agent.policy
+        self.actor = HostActor(policy.network, policy.distribution, agent.env_spec.obs, policy.act)
+        overlaps = agent.memory.allows_lag and self.actor.twin is not None
+        self.block = cfg.iterations_between_acting_weights if overlaps else 1
+        self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration
+        self.specs = tf.nest.map_structure(
+            lambda s: tf.TensorSpec([self.block, cfg.rollout_steps, *s.shape], s.dtype),
+            rollout_spec(agent.env_spec, cfg.num_envs, keeps_log_prob=False),
+        )
+        signature = [tf.TensorSpec([], tf.int32), *tf.nest.flatten(self.specs)]
+        self.program = Program(self._learn, signature, cfg.xla, device)
+        self.overlap = Overlap(self.program, signature[1:]) if overlaps else None
+        self.collectors: list[Collector] = []
+        self._state = np.zeros(0)
 
     def run(self, env_steps: int) -> LoopMetrics:
-        """Collect at least `env_steps` env steps in whole rounds, and learn from them."""
-        if self.rounds is None:
+        """Collect at least `env_steps` env steps in whole blocks, and learn; 0 only compiles."""
+        if not self.collectors:
             self._start()
-        rounds = -(-env_steps // self.rows_per_round)
-        if rounds == 0:
+        blocks = -(-env_steps // self.env_steps_per_iteration)
+        if blocks == 0:
             return LoopMetrics.zeros(self.agent)
-        metrics = self._run_in_turns(rounds) if self.actor.twin is None else self._run(rounds)
-        episodes = self.collector.episodes.take()
-        self.agent.episodes.assign_add(episodes[0])
-        counts = dict(zip(("episodes", "episode_return", "episode_length"), episodes, strict=True))
-        return metrics._replace(**counts)
-
-    def _run_in_turns(self, rounds: int) -> LoopMetrics:
-        """Collect a round with the weights as they are, then learn from it."""
-        metrics = LoopMetrics.zeros(self.agent)
-        for _ in range(rounds):
-            self.collector.epsilon = float(self.agent.epsilon())
-            rows = self.collector.collect(self.actor)
-            metrics = metrics.plus(self.round(tf.constant(1), *map(tf.constant, rows)))
-        return metrics
-
-    def _run(self, rounds: int) -> LoopMetrics:
-        """Collect a round while the one before is learnt from."""
-        learner: Future = self._thread.submit(lambda: self.rounds(tf.constant(rounds)))
-        learner.add_done_callback(lambda _: self._weights.put(None))  # wakes us if it failed
-        try:
-            for _ in range(rounds):
-                self._exchange_round(learner)
-            return learner.result()
-        except BaseException:
-            self._rows.put(None)
-            learner.exception()
-            raise
-        finally:
-            self._weights = queue.SimpleQueue()
+        if self.overlap is not None:
+            metrics = self.overlap.run(blocks, self._collect, self._take)
+        else:
+            metrics = LoopMetrics.zeros(self.agent)
+            for _ in range(blocks):
+                sums, packed = self.program(tf.constant(1), *map(tf.constant, self._collect()))
+                self._take(packed.numpy())
+                metrics = metrics.plus(sums)
+        episodes = np.sum([collector.take_episodes() for collector in self.collectors], axis=0)
+        self.agent.episodes.assign_add(int(episodes[0]))
+        return metrics._replace(
+            episodes=int(episodes[0]),
+            episode_return=np.float32(episodes[1]),
+            episode_length=int(episodes[2]),
+        )
 
     @property
     def trackables(self) -> dict[str, tf.Module]:
@@ -99,146 +86,63 @@ class HostLoop:
     @property
     def xla(self) -> bool:
         """Whether learning is compiled with XLA; known after the first call."""
-        return self.round.xla
+        return self.program.xla
 
     def close(self) -> None:
         """End the learning thread and close the environments."""
-        self._thread.shutdown(wait=True)
-        self.env.close()
-
-    def _exchange_round(self, learner: Future) -> None:
-        """Collect a round; then act with what was learnt meanwhile, and hand the rows over."""
-        rows = self.collector.collect(self.actor)
-        weights = self._weights.get()
-        if weights is None:
-            raise learner.exception() or RuntimeError("the learner ended early")
-        self.collector.epsilon = float(weights[-1])
-        self.actor.take(weights[:-1])
-        self._rows.put(rows)
-        # The learner needs Python's lock to take the rows, and would get it only once the next
-        # round is collected: without this pause the two take turns (820 µs a round, not 600).
-        time.sleep(1e-5)
-
-    def _next_rows(self, weights: np.ndarray) -> list[np.ndarray]:
-        """Called by the learner between two rounds."""
-        self._weights.put(weights)
-        rows = self._rows.get()
-        if rows is None:
-            raise RuntimeError("collecting ended")
-        return rows
+        if self.overlap is not None:
+            self.overlap.close()
+        for group in self.groups:
+            group.close()
 
     def _start(self) -> None:
-        """Compile the learning round without learning, and begin the first episodes."""
-        nothing = [tf.zeros(spec.shape, spec.dtype) for spec in self.row_specs]
-        self.round(tf.constant(0), *nothing)
-        self.rounds = tf.function(
-            self._learn_rounds, autograph=False, input_signature=[tf.TensorSpec([], tf.int32)]
-        ).get_concrete_function()
-        self.actor.refresh()
-        self.collector.start(int(self.agent.env_steps.numpy()), float(self.agent.epsilon()))
-
-    def _learn_rounds(self, rounds: tf.Tensor) -> LoopMetrics:
-        dtypes = [spec.dtype for spec in self.row_specs]
-
-        def one_round(done, metrics):
-            columns = tf.numpy_function(self._next_rows, [self._acting()], dtypes)
-            for column, spec in zip(columns, self.row_specs, strict=True):
-                column.set_shape(spec.shape)
-            learnt = self.round.in_graph(tf.constant(1), *columns)
-            return done + 1, metrics.plus(learnt)
-
-        return tf.while_loop(
-            lambda done, _: done < rounds,
-            one_round,
-            (tf.constant(0), LoopMetrics.zeros(self.agent)),
-            parallel_iterations=1,
-        )[1]
-
-    def _acting(self) -> tf.Tensor:
-        """[W + 1] float32: what `HostActor.take` needs, then epsilon."""
-        return tf.concat([self.actor.packed(), self.agent.epsilon()[tf.newaxis]], axis=0)
-
-    def _learn_once(self, count: tf.Tensor, *columns: tf.Tensor) -> LoopMetrics:
-        """Remember the rows and learn from the buffer, `count` times: 1, or 0 to compile."""
-        agent, cfg = self.agent, self.agent.cfg
-        *rows, last = columns
-
-        def learn(done, metrics):
-            agent.observe(Transition(*rows), last)
-            bits = agent.random_stream.bits(cfg.updates_per_round * cfg.batch_size)
-            learns = tf.where(ready(agent), 1, 0)
-            _, metrics = tf.while_loop(
-                lambda learnt, _: learnt < learns,
-                lambda learnt, sums: (learnt + 1, learn_round(agent, bits, sums)),
-                (tf.constant(0), metrics),
+        """Compile without learning, and begin the first episodes."""
+        nothing = [tf.zeros(spec.shape, spec.dtype) for spec in tf.nest.flatten(self.specs)]
+        self._take(self.program(tf.constant(0), *nothing)[1].numpy())
+        cfg, done = self.agent.cfg, int(self.agent.env_steps.numpy())
+        self.collectors = [
+            Collector(
+                self.agent,
+                self.actor,
+                env,
+                np.random.default_rng([cfg.seed, 4, group, done]),
+                self.block * cfg.rollout_steps,
             )
-            return done + 1, metrics
+            for group, env in enumerate(self.groups)
+        ]
 
-        _, metrics = tf.while_loop(
-            lambda done, _: done < count, learn, (tf.constant(0), LoopMetrics.zeros(agent))
-        )
-        return metrics._replace(latest=agent.latest())
+    def _collect(self) -> list[np.ndarray]:
+        """The columns of a block, each [block, T, E, ...]."""
+        rollout = collect_together(self.collectors, self._state)
+        leaves = zip(tf.nest.flatten(rollout), tf.nest.flatten(self.specs), strict=True)
+        return [
+            leaf.reshape(spec.shape).astype(spec.dtype.as_numpy_dtype, copy=False)
+            for leaf, spec in leaves
+        ]
 
+    def _take(self, packed: np.ndarray) -> None:
+        """Act from now on with the weights and the exploration's state that `_learn` returned."""
+        count = len(packed) - len(self.agent.exploration.metric_names)
+        self._state = packed[count:]
+        self.actor.take(packed[:count])
 
-class Collector:
-    """Steps the environments and lays their transitions down in the order of time.
+    def _learn(self, count: tf.Tensor, *leaves: tf.Tensor) -> tuple[LoopMetrics, tf.Tensor]:
+        """Learn from a block, `count` times: 1, or 0 to compile.
 
-    Args:
-        agent: Gives the settings; its variables are not touched.
-        env: Adapter around the environments.
-        row_specs: Shapes and dtypes of one round's columns: a `Transition`'s, then `last`.
-    """
+        Returns the metrics, and in one vector what `_take` needs: one copy to the host.
+        """
+        agent = self.agent
+        columns = tf.nest.pack_sequence_as(self.specs, leaves)
 
-    def __init__(self, agent: KytollyAgent, env: HostEnv, row_specs: list[tf.TensorSpec]):
-        self.env, self.cfg, self.num_actions = env, agent.cfg, agent.env_spec.num_actions
-        self.rows_per_round: int = agent.cfg.num_envs * agent.cfg.vector_steps_per_interval
-        self.dtypes = [spec.dtype.as_numpy_dtype for spec in row_specs]
-        self.epsilon = 1.0
-        self._steps: list[tuple[np.ndarray, np.ndarray, HostStep]] = []
-        self._spare: list[np.ndarray] = []
-        self.episodes = EndedEpisodes()
+        def iteration(index, metrics):
+            rollout = tf.nest.map_structure(lambda column: tf.gather(column, index), columns)
+            bits = agent.random_stream.bits(agent.memory.draws)
+            return index + 1, learn(agent, rollout, bits, metrics)
 
-    def start(self, env_steps: int, epsilon: float) -> None:
-        """Begin episodes; a run that is resumed after `env_steps` draws other random numbers."""
-        self._rng = np.random.default_rng([self.cfg.seed, 3, env_steps])
-        self._obs = self.env.reset()
-        self.epsilon = epsilon
-
-    def collect(self, actor: HostActor) -> list[np.ndarray]:
-        """The columns of one round of rows; dummy steps of the environments are left out."""
-        rows = self._stepped(actor)
-        while len(rows[0]) < self.rows_per_round:
-            rows = [np.concatenate(pair) for pair in zip(rows, self._stepped(actor), strict=True)]
-        self._spare = [column[self.rows_per_round :] for column in rows]
-        return [column[: self.rows_per_round] for column in rows]
-
-    def _stepped(self, actor: HostActor) -> list[np.ndarray]:
-        """What was spare, and the rows of one train interval's steps of all copies."""
-        shape = (self.cfg.vector_steps_per_interval, self.env.num_envs)
-        explores = self._rng.random(shape) < self.epsilon
-        actions = self._rng.integers(self.num_actions, size=shape)
-        before, steps, obs = [], [], self._obs
-        for explore, action in zip(explores, actions, strict=True):
-            if not explore.all():
-                np.copyto(action, actor(obs), where=~explore)
-            step = self.env.step(action)
-            before.append(obs)
-            steps.append(step)
-            obs = step.obs
-        self._obs = obs
-        return self._as_rows(np.concatenate(before), actions.reshape(-1), steps)
-
-    def _as_rows(
-        self, obs: np.ndarray, action: np.ndarray, steps: list[HostStep]
-    ) -> list[np.ndarray]:
-        joined = HostStep(*(np.concatenate(column) for column in zip(*steps, strict=True)))
-        self.episodes.add(joined)
-        discount = np.where(joined.terminated, 0.0, self.cfg.gamma)
-        rows = (obs, action, joined.reward, discount, joined.next_obs, joined.ended)
-        rows = [row.astype(dtype, copy=False) for row, dtype in zip(rows, self.dtypes, strict=True)]
-        if not joined.valid.all():
-            rows = [row[joined.valid] for row in rows]
-        if self._spare and len(self._spare[0]):
-            rows = [np.concatenate(pair) for pair in zip(self._spare, rows, strict=True)]
-            self._spare = []
-        return rows
+        metrics = tf.while_loop(
+            lambda index, _: index < self.block * count,
+            iteration,
+            (tf.constant(0), LoopMetrics.zeros(agent)),
+        )[1]
+        state = agent.exploration.state(agent.env_steps)
+        return metrics, tf.concat([agent.policy.weights.pack(), state], axis=0)

@@ -1,4 +1,4 @@
-"""Figures that a loop sums up on the device between two looks from the host."""
+"""Metrics that a loop sums up on the device between two looks from the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.base import Agent
-from kytolly.environment.gym.step import HostStep
-from kytolly.environment.tensor.stepping import EpisodeEnd
+from kytolly.agent.kytolly import KytollyAgent
 
 
 class LoopMetrics(NamedTuple):
@@ -17,7 +15,7 @@ class LoopMetrics(NamedTuple):
 
     Attributes:
         updates: [] optimiser steps.
-        fit: [F] sums over updates of the policy's `figure_names`. One tensor, because every
+        fit: [F] sums over updates of the policy's `metric_names`. One tensor, because every
             tensor more that a loop carries costs it time.
         episodes: [] episodes that ended.
         episode_return, episode_length: [] sums over those episodes, in reward units and env steps.
@@ -32,10 +30,10 @@ class LoopMetrics(NamedTuple):
     latest: Any
 
     @classmethod
-    def zeros(cls, agent: Agent) -> LoopMetrics:
+    def zeros(cls, agent: KytollyAgent) -> LoopMetrics:
         """Nothing has happened yet."""
         none = tf.zeros([], tf.int32)
-        fit = tf.zeros([len(agent.policy.figure_names)])
+        fit = tf.zeros([len(agent.policy.metric_names)])
         return cls(none, fit, none, tf.zeros([]), none, tf.zeros([len(agent.latest_names)]))
 
     def plus(self, later: LoopMetrics) -> LoopMetrics:
@@ -43,9 +41,9 @@ class LoopMetrics(NamedTuple):
         sums = LoopMetrics(*(a + b for a, b in zip(self, later, strict=True)))
         return sums._replace(latest=later.latest)
 
-    def with_update(self, figures: tf.Tensor) -> LoopMetrics:
-        """The sums with one more update and its figures [F]."""
-        return self._replace(updates=self.updates + 1, fit=self.fit + figures)
+    def with_update(self, metrics: tf.Tensor) -> LoopMetrics:
+        """The sums with one more update and its metrics [F]."""
+        return self._replace(updates=self.updates + 1, fit=self.fit + metrics)
 
     def with_episodes(self, sums: tf.Tensor) -> LoopMetrics:
         """The sums with more episodes: [3] their count, returns and lengths."""
@@ -56,42 +54,23 @@ class LoopMetrics(NamedTuple):
         )
 
 
-def episode_sums(end: EpisodeEnd) -> tf.Tensor:
-    """[3] float32 count, summed return and summed length of the episodes a step ended.
+def episode_sums(end: Any) -> tf.Tensor:
+    """[3] float32 count, summed return and summed length of the episodes of an `EpisodeEnd`.
 
     One tensor, for the same reason as `LoopMetrics.fit`.
     """
-    figures = [tf.ones_like(end.episode_return), end.episode_return]
-    figures.append(tf.cast(end.episode_length, tf.float32))
-    return tf.reduce_sum(tf.where(end.ended, tf.stack(figures), 0.0), axis=-1)
+    numbers = [tf.ones_like(end.episode_return), end.episode_return]
+    numbers.append(tf.cast(end.episode_length, tf.float32))
+    return tf.reduce_sum(tf.where(end.ended, tf.stack(numbers), 0.0), axis=-1)
 
 
-class EndedEpisodes:
-    """Sums over the episodes that steps of host environments ended."""
-
-    def __init__(self):
-        self._sums = np.zeros(3)
-
-    def add(self, steps: HostStep) -> None:
-        """Count the episodes that these steps ended."""
-        ended = steps.ended
-        if ended.any():
-            returns, lengths = steps.episode_return[ended], steps.episode_length[ended]
-            self._sums += (ended.sum(), returns.sum(), lengths.sum())
-
-    def take(self) -> tuple[int, float, int]:
-        """Count, summed returns and summed lengths of the episodes since the last call."""
-        (count, returns, lengths), self._sums = self._sums, np.zeros(3)
-        return int(count), float(returns), int(lengths)
-
-
-def averages(sums: LoopMetrics, agent: Agent) -> dict[str, float]:
+def averages(sums: LoopMetrics, agent: KytollyAgent) -> dict[str, float]:
     """Means over updates and over episodes, by name; NaN where there was none."""
     with np.errstate(invalid="ignore", divide="ignore"):
         fit = np.asarray(sums.fit, np.float64) / np.float64(sums.updates)
         episodes = np.array([sums.episode_return, sums.episode_length]) / np.float64(sums.episodes)
     named = zip(
-        (*agent.policy.figure_names, *agent.latest_names, "episode_return", "episode_length"),
+        (*agent.policy.metric_names, *agent.latest_names, "episode_return", "episode_length"),
         (*fit, *np.asarray(sums.latest), *episodes),
         strict=True,
     )

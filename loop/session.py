@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kytolly.agent.base import Agent
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.loop.metrics import LoopMetrics, averages
 
@@ -74,7 +74,7 @@ class TrainingSession:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: KytollyAgent,
         loop: Loop,
         make_evaluator: Callable[[int, int], Evaluator],
         callbacks: Sequence[Callback],
@@ -181,6 +181,7 @@ class TrainingSession:
         self._notify("on_evaluation")
 
     def _update_state(self) -> None:
+        self.agent.policy.publish()
         self.state = dataclasses.replace(
             self.state,
             env_steps=int(self.agent.env_steps.numpy()),

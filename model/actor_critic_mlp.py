@@ -12,7 +12,7 @@ from kytolly.model.nature_cnn import NatureCNN
 from kytolly.model.normalization import RunningNormalization
 
 HIDDEN_GAIN = math.sqrt(2.0)
-POLICY_GAIN = 0.01  # the first policy prefers nothing
+POLICY_GAIN = 0.01  # the first policy is nearly uniform
 VALUE_GAIN = 1.0
 
 
@@ -36,7 +36,7 @@ class ObservationFeatures(keras.layers.Layer):
         convolutional: Whether entries with three axes are images, which pass through a
             `NatureCNN`; the rest is flattened.
         normalizes: Whether what is no image is brought to mean 0 and deviation 1.
-        clip: Largest normalised number.
+        clip: Largest normalized number.
     """
 
     def __init__(self, convolutional=False, normalizes=False, clip=10.0, **kwargs):
@@ -82,7 +82,7 @@ class ObservationFeatures(keras.layers.Layer):
         return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
     def update(self, obs):
-        """Count the rows of observations [B, *obs] into the normalisation's statistics."""
+        """Count the rows of observations [B, *obs] into the normalization's statistics."""
         for name, normalizer in self.normalizers.items():
             normalizer.update(obs[name] if isinstance(obs, dict) else obs)
 
@@ -175,8 +175,18 @@ class ActorCriticMLP(keras.Model):
             params = ops.concatenate([params, scales], axis=-1)
         return params, ops.cast(self.value_head(value), "float32")[:, 0]
 
+    def numpy_plan(self):
+        """How `model.numpy_forward` computes the same; None where it cannot."""
+        if self.features.images:
+            return None
+        return {
+            "dense": [*self.policy_torso, self.policy_head],
+            "normalizers": self.features.normalizers,
+            "scales": self.scales if self.free_scales else None,
+        }
+
     def update_statistics(self, obs):
-        """Count the rows of observations into the normalisation's statistics, if there are any."""
+        """Count the rows of observations into the normalization's statistics, if there are any."""
         self.features.update(obs)
 
     def get_config(self):
@@ -190,3 +200,22 @@ class ActorCriticMLP(keras.Model):
             "features": keras.saving.serialize_keras_object(self.features),
         }
         return {**super().get_config(), **own}
+
+
+def make_actor_critic(cfg, obs_spec, distribution):
+    """The network that the configuration describes."""
+    entries = (
+        [part for name, part in obs_spec.items()] if isinstance(obs_spec, dict) else [obs_spec]
+    )
+    images = any(len(entry.shape) == 3 and entry.dtype == "uint8" for entry in entries)
+    convolutional = cfg.network == "cnn" or (cfg.network == "auto" and images)
+    features = ObservationFeatures(convolutional, cfg.normalize_observations, cfg.normalized_clip)
+    return ActorCriticMLP(
+        distribution.num_params,
+        cfg.hidden_units,
+        cfg.activation,
+        cfg.shared_torso,
+        free_scales=0 if cfg.state_dependent_std else distribution.num_scales,
+        scale_init=cfg.log_std_init,
+        features=features,
+    )

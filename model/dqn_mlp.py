@@ -71,9 +71,8 @@ class HiddenLayers(keras.layers.Layer):
         return {**super().get_config(), "hidden_units": self.hidden_units}
 
 
-@keras.saving.register_keras_serializable(package="kytolly")
-class DQNMLP(keras.Model):
-    """Action values of an observation: [B, *obs] -> [B, A] float32.
+class QNetwork(keras.Model):
+    """What networks of action values share: a torso for images, and hidden layers.
 
     Args:
         num_actions: `A`.
@@ -88,22 +87,57 @@ class DQNMLP(keras.Model):
         is_config = isinstance(torso, dict)
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
         self.hidden = HiddenLayers(self.hidden_units)
-        self.q_values = fan_in_dense(num_actions, self.hidden_units[-1])
 
-    def build(self, input_shape):
+    def build_features(self, input_shape):
+        """Build torso and hidden layers; returns the shape of the features."""
         if self.torso is not None:
             if not self.torso.built:  # a torso from a file comes built
                 self.torso.build(input_shape)
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
-        self.q_values.build(self.hidden.compute_output_shape(input_shape))
-        self.built = True
+        return self.hidden.compute_output_shape(input_shape)
 
-    def call(self, obs, training=False):
-        features = obs if self.torso is None else self.torso(obs)
-        return keras.ops.cast(self.q_values(self.hidden(features)), "float32")
+    def features(self, obs):
+        """[B, features] of [B, *obs]."""
+        return self.hidden(obs if self.torso is None else self.torso(obs))
 
     def get_config(self):
         torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)
         own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
         return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class DQNMLP(QNetwork):
+    """Action values of an observation: [B, *obs] -> [B, A] float32."""
+
+    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
+        super().__init__(num_actions, hidden_units, torso, **kwargs)
+        self.q_values = fan_in_dense(num_actions, self.hidden_units[-1])
+
+    def build(self, input_shape):
+        self.q_values.build(self.build_features(input_shape))
+        self.built = True
+
+    def call(self, obs, training=False):
+        return keras.ops.cast(self.q_values(self.features(obs)), "float32")
+
+    def numpy_plan(self):
+        """How `model.numpy_forward` computes the same; None where it cannot."""
+        return None if self.torso is not None else {"dense": [*self.hidden.dense, self.q_values]}
+
+
+def make_q_network(cfg, obs_spec, distribution):
+    """The network that `cfg.network` names; `auto` takes a convolutional one for images."""
+    image = len(obs_spec.shape) == 3 and obs_spec.dtype == "uint8"
+    kind = cfg.network if cfg.network != "auto" else ("cnn" if image else "mlp")
+    torso, network = None, DQNMLP
+    if kind.endswith("cnn"):
+        from kytolly.model.nature_cnn import NatureCNN
+
+        torso = NatureCNN()
+    if kind.startswith("dueling"):
+        from kytolly.model.ddqn_mlp import DuelingMLP
+
+        network = DuelingMLP
+    return network(distribution.num_params, cfg.hidden_units, torso)

@@ -1,4 +1,4 @@
-"""Normalisation by statistics that follow the data."""
+"""Normalization by statistics that follow the data."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class RunningNormalization(keras.layers.Layer):
         new_mean, new_variance = ops.mean(values, axis=0), ops.var(values, axis=0)
         new_count = ops.cast(ops.shape(values)[0], "float32")
         before, new = (self.mean, self.variance, self.count), (new_mean, new_variance, new_count)
-        for statistic, value in zip(before, merged(*before, *new), strict=True):
+        for statistic, value in zip(before, merge_statistics(*before, *new), strict=True):
             statistic.assign(value)
 
     def get_config(self):
         return {**super().get_config(), "clip": self.clip, "epsilon": self.epsilon}
 
 
-def merged(mean, variance, count, new_mean, new_variance, new_count):
+def merge_statistics(mean, variance, count, new_mean, new_variance, new_count):
     """Mean, variance and count of two samples together, from those of each.
 
     Source: Chan, Golub & LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for Computing

@@ -1,49 +1,117 @@
-"""What every learning rule returns and offers."""
+"""What every policy is: a network, a distribution over actions, and a way to learn."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from kytolly.policy.batch import Transition
+from kytolly.environment.mask import ACTION_MASK, without_mask
+from kytolly.environment.spec import EnvSpec
+from kytolly.policy.distributions import Distribution
+from kytolly.policy.gradient import Loss, Update, gradient
+from kytolly.policy.weights import FlatWeights
 
 
-class FitResult(NamedTuple):
-    """Figures of one update.
+class Policy(tf.Module):
+    """A learning rule: a function of a batch that never sees an environment or a buffer.
 
-    Attributes:
-        loss: [] weighted mean loss.
-        td_error: [B] target minus estimate, in reward units.
-        q_mean: [] mean estimate at the actions taken, in reward units.
-        grad_norm: [] global norm of the gradients before clipping.
+    A subclass says what its loss is, and what distribution it gives to an environment's actions.
+
+    Args:
+        network: Built Keras model [B, *obs] -> params [B, P], or a pair of params and values [B].
+            Of a Dict observation it gets the dict without its `action_mask`.
+        distribution: Reads the params.
+        optimizer: Keras optimizer, not built yet.
+        cfg: Configuration.
     """
 
-    loss: tf.Tensor
-    td_error: tf.Tensor
-    q_mean: tf.Tensor
-    grad_norm: tf.Tensor
+    metric_names: tuple[str, ...] = ()  # of one update, the gradient's norm last
+    has_value = False  # the network returns values beside params
+    takes_masks = False  # actions may be masked, and observations a Dict
 
-    @property
-    def figures(self) -> tf.Tensor:
-        """[4] loss, mean absolute TD error, mean estimate, gradient norm."""
-        size = tf.reduce_mean(tf.abs(self.td_error))
-        return tf.stack([self.loss, size, self.q_mean, self.grad_norm])
+    def __init__(
+        self,
+        network: keras.Model,
+        distribution: Distribution,
+        optimizer: keras.optimizers.Optimizer,
+        cfg: Any,
+    ):
+        super().__init__(name=cfg.algorithm)
+        self.network, self.distribution, self.optimizer = network, distribution, optimizer
+        self.cfg, self.max_grad_norm = cfg, cfg.max_grad_norm
+        self.gradient_accumulation: int = getattr(cfg, "gradient_accumulation", 1)
+        self.updates_statistics = self.normalizes(cfg)
+        self.weights = FlatWeights(network, optimizer)
+        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
+
+    @classmethod
+    def normalizes(cls, cfg: Any) -> bool:
+        """Whether the network keeps statistics of observations, which the agent updates."""
+        return False
+
+    @classmethod
+    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
+        """The distribution over an environment's actions; ValueError where there is none."""
+        raise NotImplementedError
+
+    def loss(self, batch: Any) -> Loss:
+        """The loss of a batch with the present weights."""
+        raise NotImplementedError
+
+    def acting_weights(self) -> list[tf.Tensor]:
+        """The weights for `params`: read once where many steps act with the same."""
+        return self.weights.split(self.weights.vector)
+
+    def params(self, obs: Any, weights: list[tf.Tensor] | None = None) -> tf.Tensor:
+        """Params [B, P] of the action distribution for [B, *obs], masked."""
+        return self.outputs(obs, weights)[0]
+
+    def act(self, obs: Any) -> tf.Tensor:
+        """Params [B, P] for [B, *obs] without a mask, unmasked."""
+        return tf.nest.flatten(self.weights.call(self.acting_weights(), obs))[0]
+
+    def outputs(self, obs: Any, weights: list[tf.Tensor] | None = None) -> tuple[tf.Tensor, Any]:
+        """Params [B, P], masked, and values [B] or None."""
+        weights = self.acting_weights() if weights is None else weights
+        outputs = self.weights.call(weights, without_mask(obs))
+        return read_outputs(outputs, self.distribution, obs)
+
+    def update(self, batch: Any) -> Update:
+        """One update, uncompiled: for callers that are compiled themselves."""
+        vector, result = gradient(self, batch)
+        self.apply(vector)
+        return result
+
+    def apply(self, vector: tf.Tensor) -> None:
+        """One step of the optimizer with a gradient [W]."""
+        self.weights.step(vector)
+        self.updates.assign_add(1)
+
+    def keep_going(self, update: Update) -> tf.Tensor | None:
+        """[] bool, whether another update of this iteration may follow; None for always."""
+        return None
+
+    def publish(self) -> None:
+        """Copy the weights that learn into the Keras network, for whoever looks at it."""
+        self.weights.publish()
+
+    def set_weights(self, weights: list[Any]) -> None:
+        """Give the Keras network, and what learns, the arrays of `network.get_weights()`."""
+        self.network.set_weights(weights)
+        self.weights.take()
 
 
-class Policy(Protocol):
-    """A learning rule: a function of a batch that never sees an environment or a buffer."""
+def read_outputs(outputs: Any, distribution: Distribution, obs: Any) -> tuple[tf.Tensor, Any]:
+    """Params [B, P], masked as `obs` says, and values [B] or None, from a network's outputs."""
+    params, *value = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
+    if isinstance(obs, dict) and ACTION_MASK in obs:
+        params = distribution.mask(params, obs[ACTION_MASK])
+    return params, tf.reshape(value[0], [-1]) if value else None
 
-    updates: tf.Variable
 
-    def gradients(self, batch: Transition, weight: tf.Tensor) -> tuple[list, FitResult]:
-        """Gradients of the loss for every trainable weight, and the figures of the update."""
-        ...
-
-    def apply(self, grads: list[Any]) -> None:
-        """One optimiser step with these gradients, then the target network's due change."""
-        ...
-
-    def update(self, batch: Transition, weight: tf.Tensor) -> FitResult:
-        """`gradients` and `apply`, uncompiled: for callers that are compiled themselves."""
-        ...
+def greedy_action(network: keras.Model, distribution: Distribution, obs: Any) -> tf.Tensor:
+    """What [E] environments get if each takes its most likely action."""
+    params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
+    return distribution.to_env(distribution.mode(params))

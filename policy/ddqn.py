@@ -1,4 +1,4 @@
-"""The first D is *double*: who picks, who prices (model/ddqn_mlp.py is *dueling*)."""
+"""The first D is *double*: who picks, who evaluates (model/ddqn_mlp.py is *dueling*)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ class DoubleDQNPolicy(DQNPolicy):
     """
 
     def bootstrap(self, batch: Transition) -> tf.Tensor:
-        """[B] targets that the online network picks and the target network prices."""
-        online, target = self.online(batch.next_obs), self.target(batch.next_obs)
+        """[B] targets: the online network picks the action, the target network evaluates it."""
+        online, target = self.online_q(batch.next_obs), self.target_q(batch.next_obs)
         return targets.double_q_target(batch.reward, batch.discount, online, target)

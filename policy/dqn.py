@@ -2,102 +2,100 @@
 
 from __future__ import annotations
 
-import keras
+from typing import Any
+
 import tensorflow as tf
 
-from kytolly.config.dqn import DQNConfig
+from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy import losses, targets
-from kytolly.policy.base import FitResult
-from kytolly.policy.batch import Transition, transition_spec
-from kytolly.policy.clipping import clipped_by_global_norm
+from kytolly.policy.base import Policy
+from kytolly.policy.batch import Transition
+from kytolly.policy.distributions import Categorical
+from kytolly.policy.gradient import Loss, Update
 
 
-class DQNPolicy(tf.Module):
-    """Online and target network, optimiser and the compiled step that joins them.
+class DQNPolicy(Policy):
+    """Action values, learned towards a target network that lags behind.
 
-    Args:
-        q_network: Built Keras model [B, *obs] -> [B, A].
-        target_network: A built model of the same architecture; its weights are overwritten.
-        optimizer: Keras optimiser.
-        cfg: Settings.
-        obs_spec: Shape and dtype of one observation.
+    The network maps [B, *obs] to action values [B, A]. The target network is a second vector of
+    weights for the same Keras model.
 
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     """
 
-    figure_names = ("loss", "td_error", "q_mean", "grad_norm")
+    metric_names = ("loss", "td_error", "q_mean", "grad_norm")
 
-    def __init__(
-        self,
-        q_network: keras.Model,
-        target_network: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        cfg: DQNConfig,
-        obs_spec: tf.TensorSpec,
-    ):
-        super().__init__(name="dqn")
-        self.cfg = cfg
-        self.online = q_network
-        self.target = target_network
-        self.target.set_weights(self.online.get_weights())
-        self.target.trainable = False
-        self.optimizer = optimizer
-        self.optimizer.build(self.online.trainable_variables)  # else fit_step traces twice
-        self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
-        signature = [
-            transition_spec(obs_spec, cfg.batch_size),
-            tf.TensorSpec([cfg.batch_size], tf.float32),
-        ]
-        self.fit_step = tf.function(self.update, jit_compile=cfg.xla, input_signature=signature)
-        self.sync = tf.function(self._sync, jit_compile=cfg.xla)
+    def __init__(self, network: Any, distribution: Categorical, optimizer: Any, cfg: Any):
+        super().__init__(network, distribution, optimizer, cfg)
+        self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
+        self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
+        self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
 
-    @property
-    def network(self) -> keras.Model:
-        """The network that acts: the online one."""
-        return self.online
+    @classmethod
+    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Categorical:
+        """The action values, read as preferences; only Discrete actions have them."""
+        name, algorithm = env_spec.name, cfg.algorithm
+        if not isinstance(env_spec.action, Discrete):
+            kind = type(env_spec.action).__name__
+            raise ValueError(
+                f"the actions of {name} are a {kind}, and {algorithm} needs Discrete ones. Train "
+                "it with ppo, or wrap the environment in gymnasium.wrappers.DiscretizeAction (Box) "
+                "or a gymnasium.wrappers.TransformAction that numbers the combinations."
+            )
+        if isinstance(env_spec.obs, dict):
+            raise ValueError(
+                f"the observations of {name} are a Dict of {', '.join(env_spec.obs)}, and "
+                f"{algorithm} needs one array. Train it with ppo, or wrap the environment in "
+                "gymnasium.wrappers.FlattenObservation."
+            )
+        return Categorical(env_spec.action.count)
+
+    def online_q(self, obs: Any, **options: Any) -> tf.Tensor:
+        """[B, A] action values of the network that learns."""
+        return tf.cast(self.weights.call(self.acting_weights(), obs, **options), tf.float32)
+
+    def target_q(self, obs: Any) -> tf.Tensor:
+        """[B, A] action values of the target network."""
+        weights = self.weights.split(self.target_vector)
+        return tf.cast(self.weights.call(weights, obs), tf.float32)
 
     def bootstrap(self, batch: Transition) -> tf.Tensor:
         """[B] targets; Double DQN overrides this method and nothing else."""
-        return targets.q_target(batch.reward, batch.discount, self.target(batch.next_obs))
+        return targets.q_target(batch.reward, batch.discount, self.target_q(batch.next_obs))
 
-    def gradients(self, batch: Transition, weight: tf.Tensor) -> tuple[list, FitResult]:
-        """Clipped gradients of the loss for every trainable weight, and the update's figures."""
+    def loss(self, batch: Transition) -> Loss:
+        """Huber loss of the temporal differences; metrics: loss, mean size, mean estimate."""
         target = self.bootstrap(batch)
-        with tf.GradientTape() as tape:
-            q = self.online(batch.obs, training=True)
-            taken = tf.one_hot(batch.action, q.shape[-1])
-            estimate = tf.reduce_sum(q * taken, axis=-1)  # a gather's gradient is a scatter: slower
-            td_error = target - estimate
-            loss = losses.weighted_huber(td_error, weight, self.cfg.huber_delta)
-            scaled = self.optimizer.scale_loss(loss)
-        grads = tape.gradient(scaled, self.online.trainable_variables)
-        loss_scale = scaled / loss if self._scales_loss else 1.0
-        grads, norm = clipped_by_global_norm(grads, self.cfg.max_grad_norm * loss_scale)
-        result = FitResult(loss, td_error, tf.reduce_mean(estimate), norm / loss_scale)
-        return grads, result
+        q = self.online_q(batch.obs, training=True)
+        taken = tf.one_hot(batch.action, q.shape[-1])
+        estimate = tf.reduce_sum(q * taken, axis=-1)  # a gather's gradient is a scatter: slower
+        td_error = target - estimate
+        weight = tf.ones_like(td_error) if isinstance(batch.weight, tuple) else batch.weight
+        loss = losses.weighted_huber(td_error, weight, self.cfg.huber_delta)
+        size = tf.reduce_mean(tf.abs(td_error))
+        return Loss(loss, td_error, tf.stack([loss, size, tf.reduce_mean(estimate)]))
 
-    @property
-    def _scales_loss(self) -> bool:
-        return isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
-
-    def apply(self, grads: list) -> None:
-        """One optimiser step, then the target network's change if it is due."""
-        self.optimizer.apply(grads, self.online.trainable_variables)
-        self.updates.assign_add(1)
+    def apply(self, vector: tf.Tensor) -> None:
+        """One step of the optimizer, then the target network's change if it is due."""
+        super().apply(vector)
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
         tf.cond(due, self._sync_and_zero, lambda: 0)
 
-    def update(self, batch: Transition, weight: tf.Tensor) -> FitResult:
-        """One update from one batch; `fit_step` is this method compiled."""
-        grads, result = self.gradients(batch, weight)
-        self.apply(grads)
+    def set_weights(self, weights: list[Any]) -> None:
+        """As for every policy; the target network gets them too."""
+        super().set_weights(weights)
+        self.target_vector.assign(self.weights.vector)
+
+    def _fit_step(self, batch: Transition, weight: tf.Tensor) -> Update:
+        """One update from a batch, each row times its [B] weight; the Keras network follows."""
+        result = self.update(batch._replace(weight=weight))
+        self.weights.publish()
         return result
 
     def _sync(self) -> None:
         """Move the target network towards the online one by `target_mix`, on the device."""
-        mix = self.cfg.target_mix
-        for old, new in zip(self.target.variables, self.online.variables, strict=True):
-            old.assign(new if mix == 1.0 else old + mix * (new - old))
+        mix, old, new = self.cfg.target_mix, self.target_vector, self.weights.vector
+        old.assign(new if mix == 1.0 else old + mix * (new - old))
 
     def _sync_and_zero(self) -> int:
         self._sync()

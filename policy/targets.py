@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def q_target(reward: tf.Tensor, discount: tf.Tensor, next_q: tf.Tensor) -> tf.Tensor:
-    """Target that prices the next state at its best action.
+    """Target that evaluates the next state at its best action.
 
     Args:
         reward: [B] sum of the n discounted rewards, in reward units.
@@ -27,7 +27,7 @@ def q_target(reward: tf.Tensor, discount: tf.Tensor, next_q: tf.Tensor) -> tf.Te
 def double_q_target(
     reward: tf.Tensor, discount: tf.Tensor, next_q_online: tf.Tensor, next_q_target: tf.Tensor
 ) -> tf.Tensor:
-    """Target whose next action the online network picks and the target network prices.
+    """Target whose next action the online network picks and the target network evaluates.
 
     Args:
         reward: [B] as in `q_target`.

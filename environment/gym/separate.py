@@ -32,6 +32,8 @@ class HostCopies:
         owned: Whether `close()` closes the copies.
     """
 
+    has_dummy_steps = False
+
     def __init__(
         self,
         envs: Sequence[gymnasium.Env],

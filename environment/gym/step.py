@@ -47,10 +47,12 @@ class HostEnv(Protocol):
     Attributes:
         spec: What one copy observes and accepts.
         num_envs: Number of copies, `E`.
+        has_dummy_steps: Whether a step may be spent on a reset, see `HostStep.valid`.
     """
 
     spec: EnvSpec
     num_envs: int
+    has_dummy_steps: bool
 
     def reset(self) -> Any:
         """Begin an episode in every copy; the observations [E, *obs], or a dict of them.

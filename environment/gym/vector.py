@@ -48,6 +48,7 @@ class HostVector:
         self._actions = ActionForm(env.single_action_space, name)
         self._form = observation_form(env.single_observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
+        self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
         self.spec = host_spec(name, self._form, self._actions.space, registered)
         self.num_envs = env.num_envs
         self._env, self._owned = env, owned

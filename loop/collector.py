@@ -1,0 +1,162 @@
+"""Collects rollouts from Gymnasium environments on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kytolly.agent.acting import HostActor
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.policy.batch import Rollout
+
+
+class Collector:
+    """Acts for one group of environments and remembers their steps.
+
+    Some vector environments spend a step on a reset (`HostEnv.has_dummy_steps`): such a row is no
+    transition. It is left out: a rollout goes on until every environment has enough rows. What the
+    faster ones have too many is kept for the next rollout, unless it must come from one policy.
+
+    Args:
+        agent: Gives exploration and config; its variables are not touched.
+        actor: The network on the host.
+        env: Adapter around the group's environments.
+        rng: Source of the exploration's noise.
+        steps: Length of a rollout, in steps of each environment, `T`.
+    """
+
+    def __init__(
+        self,
+        agent: KytollyAgent,
+        actor: HostActor,
+        env: HostEnv,
+        rng: np.random.Generator,
+        steps: int,
+    ):
+        self.agent = agent
+        self.exploration, self.distribution = agent.exploration, agent.policy.distribution
+        self.actor, self.env, self.rng, self.steps = actor, env, rng, steps
+        self._keeps_rest = agent.memory.allows_lag
+        self._obs = env.reset()
+        self._state = np.zeros(0)
+        self._noise: Any = ()
+        self._time = 0
+        self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
+        self._valid = np.zeros(env.num_envs, int)  # rows of each environment
+        self._episodes = np.zeros(3)
+
+    def begin_rollout(self, state: np.ndarray) -> None:
+        """Draw the noise of a rollout for an exploration in the given `state`."""
+        if not self._keeps_rest:
+            self._rows.clear()
+            self._valid[:] = 0
+        self._state, self._time = state, 0
+        self._noise = self.exploration.host_noise(self.rng, (self.steps, self.env.num_envs), state)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every environment has its rows."""
+        if self.env.has_dummy_steps:
+            return bool((self._valid >= self.steps).all())
+        return self._time >= self.steps
+
+    def begin_step(self) -> None:
+        """Choose actions and let the environments begin."""
+        if self._time < self.steps:
+            noise = self._noise[self._time]
+        else:
+            shape = (1, self.env.num_envs)
+            noise = self.exploration.host_noise(self.rng, shape, self._state)[0]
+        self._action = self.exploration.host_action(self.actor.params, self._obs, noise)
+        self.env.begin_step(self.distribution.host_to_env(self._action))
+        self._time += 1
+
+    def finish_step(self) -> None:
+        """Wait for the environments and remember what happened."""
+        step = self.env.finish_step()
+        self._rows.append((self._obs, self._action, step))
+        self._obs = step.obs
+        if self.env.has_dummy_steps:
+            self._valid += step.valid
+
+    def rollout(self) -> Rollout:
+        """The rows of the rollout, [T, E, ...] arrays."""
+        observations, actions, steps = zip(*self._rows, strict=True)
+        columns = Rollout(
+            obs=stack_time(observations),
+            action=stack_time(actions),
+            reward=stack_time([step.reward for step in steps]),
+            discount=self.agent.discount(stack_time([step.terminated for step in steps])),
+            next_obs=stack_time([step.next_obs for step in steps]),
+            last=stack_time([step.ended for step in steps]),
+        )
+        if not self.env.has_dummy_steps:
+            self._count_episodes(steps, columns.last)
+            self._rows.clear()
+            return columns
+        new = len(steps) - self._time
+        self._count_episodes(steps[new:], columns.last[new:])
+        return self._without_dummies(columns, np.stack([step.valid for step in steps]))
+
+    def take_episodes(self) -> np.ndarray:
+        """[3] count, summed returns and summed lengths of the episodes since the last call."""
+        sums, self._episodes = self._episodes, np.zeros(3)
+        return sums
+
+    def _count_episodes(self, steps: Any, ended: np.ndarray) -> None:
+        if ended.any():
+            returns = np.stack([step.episode_return for step in steps])[ended]
+            lengths = np.stack([step.episode_length for step in steps])[ended]
+            self._episodes += (len(returns), returns.sum(dtype=float), lengths.sum())
+
+    def _without_dummies(self, columns: Rollout, valid: np.ndarray) -> Rollout:
+        """The first `T` rows of every environment that are transitions."""
+        places = [np.flatnonzero(valid[:, env])[: self.steps] for env in range(valid.shape[1])]
+        times, envs = np.stack(places, axis=1), np.arange(valid.shape[1])
+        self._forget_until(times[-1], valid)
+        return tf.nest.map_structure(lambda column: column[times, envs], columns)
+
+    def _forget_until(self, taken: np.ndarray, valid: np.ndarray) -> None:
+        """Keep what comes after the rows taken, as steps whose earlier rows are not valid."""
+        first = int(taken.min()) + 1
+        rest = self._rows[first:]
+        later = np.arange(len(valid))[:, np.newaxis] > taken
+        left = (valid & later)[first:]
+        self._rows = [
+            (obs, action, step._replace(valid=row))
+            for (obs, action, step), row in zip(rest, left, strict=True)
+        ]
+        self._valid = left.sum(axis=0)
+
+
+def stack_time(parts: Any) -> Any:
+    """[T, E, ...] from `T` arrays [E, ...], or the same for each entry of dicts."""
+    if isinstance(parts[0], dict):
+        return {name: stack_time([part[name] for part in parts]) for name in parts[0]}
+    return np.concatenate(parts).reshape(len(parts), *parts[0].shape)
+
+
+def collect_together(collectors: list[Collector], state: np.ndarray) -> Rollout:
+    """A rollout [T, E, ...] of all groups: one group's environments step while another acts."""
+    for collector in collectors:
+        collector.begin_rollout(state)
+    if len(collectors) == 1:
+        (only,) = collectors
+        while not only.complete:
+            only.begin_step()
+            only.finish_step()
+        return only.rollout()
+    for collector in collectors:
+        collector.begin_step()
+    waiting = list(collectors)
+    while waiting:
+        for collector in waiting:
+            collector.finish_step()
+            if not collector.complete:
+                collector.begin_step()
+        waiting = [collector for collector in waiting if not collector.complete]
+    parts = [collector.rollout() for collector in collectors]
+    return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves, axis=1), *parts)

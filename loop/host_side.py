@@ -1,0 +1,89 @@
+"""Gymnasium environments for training, and others like them for evaluation."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium
+import keras
+
+from kytolly.agent.acting import HostActor
+from kytolly.agent.algorithms import part
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.config.run import RunConfig
+from kytolly.environment.gym.adapter import make_host_env, make_host_groups
+from kytolly.environment.gym.step import HostEnv
+from kytolly.loop.evaluate import HostEvaluator
+from kytolly.loop.host import HostLoop
+from kytolly.loop.session import Evaluator, Loop
+
+EVALUATION_ENVS = 8
+
+
+class HostSide:
+    """Gymnasium environments, stepped on the host."""
+
+    loop_name = "host"
+
+    def __init__(self, env: Any, cfg: RunConfig):
+        self.cfg = cfg
+        self.separate = separate_source(env)
+        num_envs = cfg.num_envs if cfg.num_envs > 1 else None  # None: as many as a vector has
+        self.masks = part(cfg.algorithm, "policy").takes_masks
+        # Two groups take turns where learning does not go on beside collecting.
+        groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
+        self.groups = make_host_groups(
+            env, num_envs, groups, seed=cfg.seed, async_envs=cfg.async_envs, masks=self.masks
+        )
+        self.spec = self.groups[0].spec
+        self.num_envs = sum(group.num_envs for group in self.groups)
+
+    def loop(self, agent: KytollyAgent, device: str | None) -> Loop:
+        """The loop that trains."""
+        return HostLoop(agent, self.groups, device)
+
+    def evaluator(
+        self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
+    ) -> Evaluator:
+        """Plays episodes in environments apart from those that train."""
+        distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
+        actor = HostActor(network, distribution, self.spec.obs)
+        num_envs: int | None = self.num_envs if self.num_envs > 1 else None
+        if isinstance(self.separate, str):
+            num_envs = min(episodes, EVALUATION_ENVS)
+
+        def make_env(seed: int) -> HostEnv:
+            actor.refresh()
+            return make_host_env(self.separate, num_envs, seed=seed, masks=self.masks)
+
+        return HostEvaluator(actor.greedy, make_env, episodes, seed)
+
+    def close(self) -> None:
+        """Close the environments that were made here."""
+        for group in self.groups:
+            group.close()
+
+
+def makes_any_number(env: Any) -> bool:
+    """Whether the user gave something that any number of environments can be made from."""
+    is_env = isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv))
+    return isinstance(env, str) or (callable(env) and not is_env)
+
+
+def separate_source(env: Any) -> Any:
+    """An id or a function that makes environments like `env`, apart from `env` itself."""
+    if makes_any_number(env):
+        return env
+    if isinstance(env, gymnasium.Env) and env.spec is not None:
+        spec = env.spec
+        return lambda: gymnasium.make(spec)
+    try:
+        pristine = copy.deepcopy(env)
+    except Exception as error:
+        raise ValueError(
+            f"{type(env).__name__} cannot be copied for evaluation ({error}), and evaluating in "
+            "the training environment would disturb it. Give a function that makes the "
+            "environment instead: env=lambda: MyEnv(...)."
+        ) from error
+    return lambda: copy.deepcopy(pristine)

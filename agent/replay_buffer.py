@@ -12,9 +12,6 @@ from kytolly.agent.randomness import whole_numbers
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, Transition, merge_time
 
-SCALARS = 4  # columns of a row's numbers: action, reward, discount, whether it was the last
-
-
 class ReplayBuffer(tf.Module):
     """Ring of one-step transitions in `tf.Variable`s, sampled uniformly.
 
@@ -61,9 +58,15 @@ class ReplayBuffer(tf.Module):
         def column(name: str, shape: Any, dtype: Any = tf.float32) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False, name=name)
 
-        self.obs = column("obs", obs_spec.shape, obs_spec.dtype)
-        self.next_obs = column("next_obs", obs_spec.shape, obs_spec.dtype)
-        self.scalars = column("scalars", [SCALARS])
+        # A column for each number: XLA fuses the gather of a table's rows into all that reads them.
+        self.columns = Transition(
+            obs=column("obs", obs_spec.shape, obs_spec.dtype),
+            action=column("action", [], tf.int32),
+            reward=column("reward", []),
+            discount=column("discount", []),
+            next_obs=column("next_obs", obs_spec.shape, obs_spec.dtype),
+        )
+        self.last = column("last", [], tf.bool)
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False, name="added")
 
     @classmethod
@@ -126,11 +129,10 @@ class ReplayBuffer(tf.Module):
                 "environments."
             )
         slots = ((self.cursor + tf.range(count)) % self.capacity)[:, tf.newaxis]
-        numbers = (rows.action, rows.reward, rows.discount, last)
-        scalars = tf.stack([tf.cast(number, tf.float32) for number in numbers], axis=-1)
-        self.obs.scatter_nd_update(slots, tf.cast(rows.obs, self.obs.dtype))
-        self.next_obs.scatter_nd_update(slots, tf.cast(rows.next_obs, self.next_obs.dtype))
-        self.scalars.scatter_nd_update(slots, scalars)
+        for column, value in zip(self.columns[:5], rows[:5], strict=True):
+            column.scatter_nd_update(slots, tf.cast(value, column.dtype))
+        if self.n_step > 1:
+            self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)
 
     def sample(self, bits: tf.Tensor) -> Transition:
@@ -146,20 +148,25 @@ class ReplayBuffer(tf.Module):
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step transitions that begin at the given [B] slots."""
+        if self.n_step == 1:
+            return Transition(*(tf.gather(column, slots) for column in self.columns[:5]))
         steps = self.stride * tf.range(self.n_step)
         window = (slots[:, tf.newaxis] + steps) % self.capacity
-        action, reward, discount, last = tf.unstack(tf.gather(self.scalars, window), axis=-1)
-        reward, discount, used = n_step_return(reward, discount, last > 0.0)
+        reward, discount, used = n_step_return(
+            tf.gather(self.columns.reward, window),
+            tf.gather(self.columns.discount, window),
+            tf.gather(self.last, window),
+        )
         end = (slots + used * self.stride) % self.capacity
         return Transition(
-            obs=tf.gather(self.obs, slots),
-            action=tf.cast(action[:, 0], tf.int32),
+            obs=tf.gather(self.columns.obs, slots),
+            action=tf.gather(self.columns.action, slots),
             reward=reward,
             discount=discount,
-            next_obs=tf.gather(self.next_obs, end),
+            next_obs=tf.gather(self.columns.next_obs, end),
         )
 
 
 def bytes_per_row(obs_spec: tf.TensorSpec) -> int:
     """Bytes that one stored transition takes."""
-    return 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 4 * SCALARS
+    return 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 3 * 4 + 1

@@ -12,6 +12,7 @@ from kytolly.agent.randomness import whole_numbers
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, Transition, merge_time
 
+
 class ReplayBuffer(tf.Module):
     """Ring of one-step transitions in `tf.Variable`s, sampled uniformly.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -70,12 +71,15 @@ class RolloutBuffer(tf.Module):
         """
         if self.reward_scale is not None:
             rollout = rollout._replace(reward=self.reward_scale.divide(rollout))
-        params, value = policy.outputs(merge_time(rollout.obs))
+        weights = policy.current_weights()
+        params, value = policy.outputs(merge_time(rollout.obs), weights)
         if isinstance(rollout.log_prob, tuple):
             log_prob = policy.distribution.log_prob(params, merge_time(rollout.action))
             rollout = rollout._replace(log_prob=tf.reshape(log_prob, rollout.reward.shape))
         values = tf.reshape(value, rollout.reward.shape)
-        next_values = self._next_values(rollout, values, policy)
+        next_values = self._next_values(
+            rollout, values, lambda obs: policy.outputs(obs, weights)[1]
+        )
         return policy.batch(rollout, values, next_values)
 
     def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Any:
@@ -99,14 +103,16 @@ class RolloutBuffer(tf.Module):
         """[1] share of the targets' variance that the values explained before learning."""
         return explained_variance(opened.value, opened.target)[tf.newaxis]
 
-    def _next_values(self, rollout: Rollout, values: tf.Tensor, policy: Any) -> tf.Tensor:
+    def _next_values(
+        self, rollout: Rollout, values: tf.Tensor, evaluate: Callable[[Any], tf.Tensor]
+    ) -> tf.Tensor:
         """[T, E] values of what each step led to.
 
         They are the values of the next rows, but for the last row and where an episode was cut
         off. If no environment can be cut off twice, those are two observations for each.
         """
         if not self.cut_at_most_once:
-            return tf.reshape(policy.outputs(merge_time(rollout.next_obs))[1], values.shape)
+            return tf.reshape(evaluate(merge_time(rollout.next_obs)), values.shape)
         cut = rollout.last & (rollout.discount > 0.0)
         when = tf.argmax(tf.cast(cut, tf.int32), axis=0, output_type=tf.int32)
         places = tf.stack([when, tf.range(values.shape[1])], axis=-1)
@@ -115,7 +121,7 @@ class RolloutBuffer(tf.Module):
             return tf.concat([tf.gather_nd(column, places), column[-1]], axis=0)
 
         needed = tf.nest.map_structure(cut_then_last, rollout.next_obs)
-        at_cut, at_end = tf.split(policy.outputs(needed)[1], 2)
+        at_cut, at_end = tf.split(evaluate(needed), 2)
         following = tf.concat([values[1:], at_end[tf.newaxis]], axis=0)
         return tf.where(cut, at_cut, following)
 

@@ -56,27 +56,22 @@ class Policy(tf.Module):
         """The distribution over an environment's actions; ValueError where there is none."""
         raise NotImplementedError
 
-    def loss(self, batch: Any) -> Loss:
-        """The loss of a batch with the present weights."""
+    def loss(self, batch: Any, weights: list[tf.Tensor]) -> Loss:
+        """The loss of a batch with the given weights, of which the gradient is taken."""
         raise NotImplementedError
 
-    def acting_weights(self) -> list[tf.Tensor]:
-        """The weights for `params`: read once where many steps act with the same."""
+    def current_weights(self) -> list[tf.Tensor]:
+        """The weights that learn, as tensors: read once where many steps act with the same."""
         return self.weights.split(self.weights.vector)
 
-    def params(self, obs: Any, weights: list[tf.Tensor] | None = None) -> tf.Tensor:
-        """Params [B, P] of the action distribution for [B, *obs], masked."""
-        return self.outputs(obs, weights)[0]
-
-    def act(self, obs: Any) -> tf.Tensor:
-        """Params [B, P] for [B, *obs] without a mask, unmasked."""
-        return tf.nest.flatten(self.weights.call(self.acting_weights(), obs))[0]
-
-    def outputs(self, obs: Any, weights: list[tf.Tensor] | None = None) -> tuple[tf.Tensor, Any]:
-        """Params [B, P], masked, and values [B] or None."""
-        weights = self.acting_weights() if weights is None else weights
+    def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, Any]:
+        """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs]."""
         outputs = self.weights.call(weights, without_mask(obs))
         return read_outputs(outputs, self.distribution, obs)
+
+    def act(self, obs: Any) -> tf.Tensor:
+        """Params [B, P] for [B, *obs] without a mask, with the weights as they are."""
+        return tf.nest.flatten(self.weights.call(self.current_weights(), obs))[0]
 
     def update(self, batch: Any) -> Update:
         """One update, uncompiled: for callers that are compiled themselves."""

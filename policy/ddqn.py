@@ -15,7 +15,8 @@ class DoubleDQNPolicy(DQNPolicy):
     Source: van Hasselt, Guez & Silver 2016, arXiv:1509.06461.
     """
 
-    def bootstrap(self, batch: Transition) -> tf.Tensor:
+    def bootstrap(self, batch: Transition, weights: list[tf.Tensor]) -> tf.Tensor:
         """[B] targets: the online network picks the action, the target network evaluates it."""
-        online, target = self.online_q(batch.next_obs), self.target_q(batch.next_obs)
+        online = self.q_values(batch.next_obs, weights)
+        target = self.target_q(batch.next_obs)
         return targets.double_q_target(batch.reward, batch.discount, online, target)

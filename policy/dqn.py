@@ -50,23 +50,22 @@ class DQNPolicy(Policy):
             )
         return Categorical(env_spec.action.count)
 
-    def online_q(self, obs: Any, **options: Any) -> tf.Tensor:
-        """[B, A] action values of the network that learns."""
-        return tf.cast(self.weights.call(self.acting_weights(), obs, **options), tf.float32)
+    def q_values(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tf.Tensor:
+        """[B, A] action values of the network with the given weights."""
+        return tf.cast(self.weights.call(weights, obs, **options), tf.float32)
 
     def target_q(self, obs: Any) -> tf.Tensor:
         """[B, A] action values of the target network."""
-        weights = self.weights.split(self.target_vector)
-        return tf.cast(self.weights.call(weights, obs), tf.float32)
+        return self.q_values(obs, self.weights.split(self.target_vector))
 
-    def bootstrap(self, batch: Transition) -> tf.Tensor:
+    def bootstrap(self, batch: Transition, weights: list[tf.Tensor]) -> tf.Tensor:
         """[B] targets; Double DQN overrides this method and nothing else."""
         return targets.q_target(batch.reward, batch.discount, self.target_q(batch.next_obs))
 
-    def loss(self, batch: Transition) -> Loss:
+    def loss(self, batch: Transition, weights: list[tf.Tensor]) -> Loss:
         """Huber loss of the temporal differences; metrics: loss, mean size, mean estimate."""
-        target = self.bootstrap(batch)
-        q = self.online_q(batch.obs, training=True)
+        target = self.bootstrap(batch, weights)
+        q = self.q_values(batch.obs, weights, training=True)
         taken = tf.one_hot(batch.action, q.shape[-1])
         estimate = tf.reduce_sum(q * taken, axis=-1)  # a gather's gradient is a scatter: slower
         td_error = target - estimate

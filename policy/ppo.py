@@ -76,10 +76,10 @@ class PPOPolicy(Policy):
             batch = batch._replace(advantage=normalize(batch.advantage))
         return super().update(batch)
 
-    def loss(self, batch: PPOBatch) -> Loss:
+    def loss(self, batch: PPOBatch, weights: list[tf.Tensor]) -> Loss:
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""
         cfg = self.cfg
-        params, value = self.outputs(batch.obs)
+        params, value = self.outputs(batch.obs, weights)
         log_ratio = self.distribution.log_prob(params, batch.action) - batch.log_prob
         ratio = tf.exp(log_ratio)
         policy_loss = losses.clipped_surrogate(ratio, batch.advantage, cfg.clip_range)

@@ -16,11 +16,11 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.ppo_agent import PPOAgent
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.run import RunConfig
+from kytolly.environment.check import check_environment
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
-from kytolly.environment.tensor.stepping import check_environment
 from kytolly.loop.device import DeviceLoop, DeviceProgram
 from kytolly.loop.evaluate import DeviceEvaluator, HostEvaluator
 from kytolly.loop.host import HostLoop

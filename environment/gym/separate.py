@@ -59,7 +59,7 @@ class SeparateEnvs:
         self._starts: list[int] = []  # the time at which each environment began its episode
         self._next_limit = inf  # the first time at which an episode may reach the limit
         self._returns: list[float] = []
-        self._rewards: list[Any] = []  # of the last step, and the same as an array
+        self._rewards: list[Any] = []  # of the previous step, and the same as an array
         self._reward_array = np.empty(0, np.float32)
         self._no, self._yes = (_constant(value, self.num_envs) for value in (False, True))
         self._no_return = _constant(np.float32(0), self.num_envs)
@@ -113,10 +113,8 @@ class SeparateEnvs:
             self._check(next_obs)
         if ends:
             return self._begin_episodes(next_obs, seen, ends)
-        no, rewards = self._no, self._reward_array
-        return HostStep(
-            seen, rewards, no, no, seen, self._yes, no, self._no_return, self._no_length
-        )
+        no, reward = self._no, self._reward_array
+        return HostStep(seen, reward, no, no, seen, self._yes, no, self._no_return, self._no_length)
 
     def begin_step(self, action: np.ndarray) -> None:
         """Step every environment with its `action`: all the work is done here."""
@@ -181,7 +179,7 @@ class SeparateEnvs:
                 self._report(index, fault, "step()")
             array[index] = reward
         array.flags.writeable = False
-        self._rewards, self._reward_array = rewards, array
+        self._rewards, self._reward_array = [float(reward) for reward in rewards], array
 
     def _first_obs(self, index: int) -> np.ndarray:
         try:
@@ -243,10 +241,10 @@ class SingleEnv(SeparateEnvs):
         if terminated or truncated or limited:
             end = (bool(terminated), bool(truncated or limited))
             return self._begin_episodes(next_obs, next_obs, {0: end})
-        no, rewards = self._no, self._reward_array
+        no, paid = self._no, self._reward_array
         return tuple.__new__(  # half the time of HostStep(...)
             HostStep,
-            (next_obs, rewards, no, no, next_obs, self._yes, no, self._no_return, self._no_length),
+            (next_obs, paid, no, no, next_obs, self._yes, no, self._no_return, self._no_length),
         )
 
 

@@ -97,6 +97,17 @@ def test_separate_environments_say_which_one_and_which_step(name):
         raise fault
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("name", WRONGS)
+def test_one_environment_says_the_same(name):
+    wrong, message = WRONGS[name]
+    fault = run_until_fault(make_host_env(lambda: Breaking(wrong)))
+    after = GOOD_STEPS + 1 if "infinite" in str(fault) else GOOD_STEPS
+    assert f"(environment 0 of 1, after {after} steps of an episode)" in str(fault)
+    with pytest.raises(EnvironmentFault, match=message or "Breaking"):
+        raise fault
+
+
 def test_the_original_error_is_chained():
     fault = run_until_fault(make_host_env(breaking_envs(fail), NUM_ENVS))
     assert isinstance(fault.__cause__, KeyError)

@@ -168,6 +168,43 @@ def test_seeds_repeat_a_run_differ_between_environments_and_runs_and_count_only_
     assert len(np.unique(np.concatenate([first, second, two_resets(4, 4)[0]]), axis=0)) == 12
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Predictable,
+        lambda: OneArray,
+        lambda: "CartPole-v1",
+        lambda: "Pendulum-v1",
+        lambda: lambda: gymnasium.make("CartPole-v1", max_episode_steps=3),
+    ],
+)
+def test_one_environment_steps_as_the_first_of_several(make):
+    one, several = make_host_env(make(), 1, seed=11), make_host_env(make(), 3, seed=11)
+    np.testing.assert_array_equal(one.reset(), several.reset()[:1])
+    rng, discrete = np.random.default_rng(0), isinstance(one.spec.action, Discrete)
+    for _ in range(210):
+        action = rng.integers(2, size=3) if discrete else rng.uniform(-2, 2, (3, 1))
+        for single, first in zip(one.step(action[:1]), several.step(action), strict=True):
+            assert single.dtype == first.dtype
+            np.testing.assert_array_equal(single, first[:1])
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_reward_that_is_an_array_overwritten_at_every_step_is_read_at_every_step(num_envs):
+    class Paying(Predictable):
+        pay = np.zeros(())
+
+        def step(self, action):
+            obs, reward, *rest = super().step(action)
+            self.pay[...] = reward
+            return obs, self.pay, *rest
+
+    env = make_host_env(lambda: Paying(length=9), num_envs)
+    env.reset()
+    rewards = [env.step(np.zeros(num_envs, np.int64)).reward[0] for _ in range(3)]
+    assert rewards == [0, 10, 20]
+
+
 def test_an_id_is_stepped_exactly_as_gymnasium_steps_it_time_limit_included():
     env = make_host_env("MountainCar-v0", 1, seed=5)
     theirs = gymnasium.make("MountainCar-v0")

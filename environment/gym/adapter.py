@@ -183,7 +183,7 @@ def _call_factory(make: Callable[[], Any]) -> Any:
 def _make_separate(
     envs: list[gymnasium.Env],
     name: str,
-    registered: RegisteredSpec | None,
+    known_spec: RegisteredSpec | None,
     request: _Request,
     *,
     time_limit: int | None = None,
@@ -194,7 +194,7 @@ def _make_separate(
     if mask is not None:
         envs = [MaskedObservation(env, *mask, name) for env in envs]
     adapter = SingleEnv if len(envs) == 1 else SeparateEnvs
-    return adapter(envs, name, registered, seeds, time_limit=time_limit, owned=owned)
+    return adapter(envs, name, known_spec, seeds, time_limit=time_limit, owned=owned)
 
 
 def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -> HostVector:
@@ -204,18 +204,18 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
             f"environments. What works: num_envs={env.num_envs}, or a vector environment of "
             f"{request.num_envs}."
         )
-    registered = _registered(env)
+    known_spec = _spec_of(env)
     mask = _mask_of(env, name) if request.masks else None
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
-    return HostVector(env, name, registered, _seeds(request.seed, env.num_envs), owned=owned)
+    return HostVector(env, name, known_spec, _seeds(request.seed, env.num_envs), owned=owned)
 
 
 def _make_process_groups(
     make: Callable[[], gymnasium.Env], first: gymnasium.Env, name: str, request: _Request
 ) -> list[HostEnv]:
     """Groups of environments with a process each; `first` only shows their mask and spec."""
-    registered = first.spec
+    known_spec = first.spec
     try:
         mask = _mask_of(first, name) if request.masks else None
     finally:
@@ -228,7 +228,7 @@ def _make_process_groups(
             envs.append(_make_process_vector(make, name, size, mask))
         shares = [seeds[start : start + size] for start in range(0, len(seeds), size)]
         return [
-            HostVector(env, name, registered, share)
+            HostVector(env, name, known_spec, share)
             for env, share in zip(envs, shares, strict=True)
         ]
     except BaseException:
@@ -290,11 +290,11 @@ def _seeds(seed: int, count: int) -> list[int]:
 
 
 def _name(env: gymnasium.Env | VectorEnv) -> str:
-    spec = _registered(env)
+    spec = _spec_of(env)
     return spec.id if spec is not None else type(env.unwrapped).__name__
 
 
-def _registered(env: gymnasium.Env | VectorEnv) -> RegisteredSpec | None:
+def _spec_of(env: gymnasium.Env | VectorEnv) -> RegisteredSpec | None:
     if env.spec is None and isinstance(env.unwrapped, SyncVectorEnv):
         return env.unwrapped.envs[0].spec
     return env.spec

@@ -81,7 +81,7 @@ class MaskedObservation(gymnasium.Wrapper):
 
     def _mask(self, info: dict[str, Any]) -> np.ndarray:
         if self._ask is None and ACTION_MASK not in info:
-            raise EnvironmentFault(_missing(self._name) + self._where)
+            raise EnvironmentFault(_no_mask_message(self._name) + self._where)
         mask = info[ACTION_MASK] if self._ask is None else self._ask()
         return _mask_row(mask, self._size, self._name, self._where)
 
@@ -139,7 +139,7 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
         for index in np.flatnonzero(~unasked):
             where = f" for environment {index} of {self.num_envs}"
             if not present[index]:
-                raise EnvironmentFault(_missing(self._name) + where)
+                raise EnvironmentFault(_no_mask_message(self._name) + where)
             masks[index] = _mask_row(given[index], self._size, self._name, where)
         return masks
 
@@ -175,7 +175,7 @@ def _mask_row(mask: Any, size: int, name: str, where: str) -> np.ndarray:
     return mask
 
 
-def _missing(name: str) -> str:
+def _no_mask_message(name: str) -> str:
     return (
         f"{name} returned no info[{ACTION_MASK!r}] though its episode goes on, and had returned it "
         "at its first reset; expected one with every step"

@@ -26,7 +26,7 @@ class SeparateEnvs:
     Args:
         envs: The environments, all with the same spaces.
         name: What to call them in messages.
-        registered: What Gymnasium knows of one; None where it is not registered.
+        known_spec: What Gymnasium knows of one; None where it is not registered.
         seeds: One for each environment.
         time_limit: Steps after which to truncate an episode; None where the environments do it.
         owned: Whether `close()` closes the environments.
@@ -38,7 +38,7 @@ class SeparateEnvs:
         self,
         envs: Sequence[gymnasium.Env],
         name: str,
-        registered: RegisteredSpec | None,
+        known_spec: RegisteredSpec | None,
         seeds: Sequence[int],
         *,
         time_limit: int | None = None,
@@ -47,7 +47,7 @@ class SeparateEnvs:
         self._actions = ActionForm(envs[0].action_space, name)
         self._form = observation_form(envs[0].observation_space, name, self._actions.space)
         _require_equal_spaces(envs, name)
-        self.spec = host_spec(name, self._form, self._actions.space, registered)
+        self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = len(envs)
         self._obs_shape = (self.num_envs, *self._form.shape)
         self._envs, self._owned = list(envs), owned

@@ -282,17 +282,17 @@ def host_spec(
     name: str,
     form: ObservationForm | DictForm,
     action: ActionSpace,
-    registered: RegisteredSpec | None,
+    known_spec: RegisteredSpec | None,
 ) -> EnvSpec:
     """The spec of an environment, with the limit and threshold that Gymnasium knows, if any."""
-    if registered is None:
+    if known_spec is None:
         return EnvSpec(name, form.spec, action)
-    threshold = registered.reward_threshold
+    threshold = known_spec.reward_threshold
     return EnvSpec(
         name,
         form.spec,
         action,
-        registered.max_episode_steps,
+        known_spec.max_episode_steps,
         None if threshold is None else float(threshold),
     )
 

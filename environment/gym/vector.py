@@ -31,7 +31,7 @@ class HostVector:
     Args:
         env: The vector environment.
         name: What to call it in messages.
-        registered: What Gymnasium knows of one environment; None where it is not registered.
+        known_spec: What Gymnasium knows of one environment; None where it is not registered.
         seeds: One for each environment; where only one seed is taken, the first.
         owned: Whether `close()` closes it.
     """
@@ -40,7 +40,7 @@ class HostVector:
         self,
         env: VectorEnv,
         name: str,
-        registered: RegisteredSpec | None,
+        known_spec: RegisteredSpec | None,
         seeds: Sequence[int],
         *,
         owned: bool = True,
@@ -49,7 +49,7 @@ class HostVector:
         self._form = observation_form(env.single_observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
         self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
-        self.spec = host_spec(name, self._form, self._actions.space, registered)
+        self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env, self._owned = env, owned
         takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)

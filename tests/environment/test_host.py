@@ -329,8 +329,11 @@ def test_processes_of_their_own_do_not_load_tensorflow():
         def observed(self):
             return np.full(3, "tensorflow" in sys.modules, np.float32)
 
-    env = make_host_env(Reporting, 1, async_envs=True)
-    np.testing.assert_array_equal(env.reset(), [[0, 0, 0]])
+        def action_masks(self):  # so that the process loads what handles masks, too
+            return np.ones(4, np.int8)
+
+    env = make_host_env(Reporting, 1, async_envs=True, masks=True)
+    np.testing.assert_array_equal(env.reset()["observation"], [[0, 0, 0]])
     env.close()
     assert "tensorflow" in sys.modules
 

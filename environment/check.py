@@ -1,4 +1,4 @@
-"""Refuses a spec that no network, buffer or loop could be built for."""
+"""Refuses an environment in tensor code that no network, buffer or loop could be built for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,59 @@ from kytolly.environment.spec import (
     Discrete,
     EnvSpec,
     MultiDiscrete,
+    TensorEnvironment,
     num_choices,
 )
+
+_MEMBERS = ("spec", "reset_uniforms", "step_uniforms", "reset", "observe", "step")
+_NUM_ENVS = 2  # that are stepped to check the methods
+_FAR = 10.0  # stands for infinity where a bound of a Box is tried
+
+
+def check_environment(env: TensorEnvironment) -> None:
+    """Run reset, observe and step once, eagerly, and refuse what the loops could not use.
+
+    The step is taken with the extreme actions: the first and the last of those that are allowed,
+    of all components of a MultiDiscrete at once, or the lower and the upper bounds.
+
+    Args:
+        env: Somebody's tensor environment.
+
+    Raises:
+        TypeError: A member of the protocol is missing or not what it should be.
+        ValueError: A method returned another shape, dtype or value than promised.
+    """
+    name = _check_members(env)
+    spec = env.spec
+    rng = np.random.default_rng(0)
+    draws = tf.constant(rng.random((_NUM_ENVS, env.reset_uniforms)), tf.float32)
+    first = env.reset(draws)
+    _check_state(name, "reset()", first, first)
+    for one, two in zip(tf.nest.flatten(first), tf.nest.flatten(env.reset(draws)), strict=True):
+        if not np.array_equal(one, two):
+            raise ValueError(
+                f"{name}.reset() gave two different states for the same uniforms. It must be a "
+                "pure function of its argument, or runs cannot be repeated: use the uniforms it "
+                "receives (reset_uniforms of them for each environment), and draw no random number."
+            )
+    obs = env.observe(first)
+    _check_observation(name, spec, obs)
+
+    action = _extreme_actions(spec, obs)
+    draws = tf.constant(rng.random((_NUM_ENVS, env.step_uniforms)), tf.float32)
+    outcome = env.step(first, action, draws)
+    if not isinstance(outcome, tuple) or len(outcome) != 3:
+        raise ValueError(
+            f"{name}.step() returned {_description(outcome)}, expected a tuple of three: next "
+            "state, reward [E] and terminated [E]. Truncation is not the environment's task: "
+            "set spec.max_episode_steps."
+        )
+    stepped, reward, terminated = outcome
+    _check_state(name, "step()", stepped, first)
+    _check_tensor(f"the reward of {name}.step()", reward, (_NUM_ENVS,), tf.float32)
+    _check_tensor(f"terminated of {name}.step()", terminated, (_NUM_ENVS,), tf.bool)
+    _check_finite(f"the reward of {name}.step()", reward)
+    _check_observation(name, spec, env.observe(stepped))
 
 
 def check_spec(what: str, spec: EnvSpec) -> None:
@@ -31,20 +82,20 @@ def check_spec(what: str, spec: EnvSpec) -> None:
         ValueError: Parts do not fit together: bounds, or a mask and the actions.
     """
     if not isinstance(spec, EnvSpec):
-        raise TypeError(f"{what} is {describe(spec)}, expected an EnvSpec.")
+        raise TypeError(f"{what} is {_description(spec)}, expected an EnvSpec.")
     _check_action_space(f"{what}.action", spec.action)
     _check_observation_spec(f"{what}.obs", spec)
     if spec.max_episode_steps is not None:
-        check_integer(f"{what}.max_episode_steps", spec.max_episode_steps, least=1)
+        _check_integer(f"{what}.max_episode_steps", spec.max_episode_steps, least=1)
 
 
-def check_integer(what: str, value: Any, least: int) -> None:
+def _check_integer(what: str, value: Any, least: int) -> None:
     """Refuse what is not an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise TypeError(f"{what} is {value!r}, expected an integer of at least {least}.")
 
 
-def describe(value: Any) -> str:
+def _description(value: Any) -> str:
     """A value in words for messages: a tensor by its dtype and shape, a dict by its names."""
     if isinstance(value, dict):
         return f"a dict of {list(value)}"
@@ -55,17 +106,17 @@ def describe(value: Any) -> str:
 
 def _check_action_space(what: str, action: ActionSpace) -> None:
     if isinstance(action, Discrete):
-        check_integer(f"{what}.count", action.count, least=1)
+        _check_integer(f"{what}.count", action.count, least=1)
     elif isinstance(action, MultiDiscrete):
-        _check_tuple(f"{what}.counts", action.counts, "one integer for every kind of action")
-        for kind, count in enumerate(action.counts):
-            check_integer(f"{what}.counts[{kind}]", count, least=1)
+        _check_tuple(f"{what}.counts", action.counts, "one integer for every component")
+        for index, count in enumerate(action.counts):
+            _check_integer(f"{what}.counts[{index}]", count, least=1)
     elif isinstance(action, Box):
         _check_bounds(what, action)
     else:
         raise TypeError(
-            f"{what} is {describe(action)}, expected a Discrete, MultiDiscrete or Box of "
-            "environment.spec."
+            f"{what} is {_description(action)}, expected a Discrete, MultiDiscrete or Box of "
+            "kytolly.environment.spec."
         )
 
 
@@ -81,8 +132,8 @@ def _check_bounds(what: str, action: Box) -> None:
                 )
     if len(action.low) != len(action.high):
         raise ValueError(
-            f"{what} has {len(action.low)} lower and {len(action.high)} upper bounds, expected as "
-            "many of the one as of the other: one pair for every number of an action."
+            f"{what} has {len(action.low)} lower and {len(action.high)} upper bounds, expected "
+            "equally many: one pair for every number of an action."
         )
     for index, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
         if not np.float32(low) < np.float32(high):
@@ -99,8 +150,8 @@ def _check_observation_spec(what: str, spec: EnvSpec) -> None:
     names = list(spec.obs)
     if not all(isinstance(name, str) for name in names) or not set(names) - {ACTION_MASK}:
         raise TypeError(
-            f"{what} has the entries {names}, expected names (strings), among them one that is "
-            f"observed: {ACTION_MASK!r} only says what is allowed."
+            f"{what} has the entries {names}, expected names (strings), at least one of them "
+            f"beside {ACTION_MASK!r}, which only says what is allowed."
         )
     for name, entry in spec.obs.items():
         _check_tensor_spec(f"{what}[{name!r}]", entry)
@@ -127,10 +178,125 @@ def _check_mask_spec(what: str, mask: tf.TensorSpec, action: ActionSpace) -> Non
     if mask.dtype != tf.bool or tuple(mask.shape) != (choices,):
         raise ValueError(
             f"{what} is {mask.dtype.name} of shape {tuple(mask.shape)}, expected bool of shape "
-            f"({choices},): True where an action is allowed, of several kinds one after the other."
+            f"({choices},): True where an action is allowed, the components of a MultiDiscrete in "
+            "a row."
         )
 
 
 def _check_tuple(what: str, value: Any, content: str) -> None:
     if not isinstance(value, tuple) or not value:
         raise TypeError(f"{what} is {value!r}, expected a tuple: {content}.")
+
+
+def _check_members(env: TensorEnvironment) -> str:
+    """Refuse an environment without all members of the protocol; its name for messages."""
+    name = type(env).__name__
+    missing = [member for member in _MEMBERS if not hasattr(env, member)]
+    if missing:
+        raise TypeError(
+            f"{name} has no {', '.join(missing)}. A tensor environment needs "
+            f"{', '.join(_MEMBERS)}: see kytolly.environment.spec.TensorEnvironment."
+        )
+    for member in ("reset", "observe", "step"):
+        if not callable(getattr(env, member)):
+            raise TypeError(f"{name}.{member} is {getattr(env, member)!r}, expected a method.")
+    for member in ("reset_uniforms", "step_uniforms"):
+        _check_integer(f"{name}.{member}", getattr(env, member), least=0)
+    check_spec(f"{name}.spec", env.spec)
+    return name
+
+
+def _check_state(name: str, method: str, state: Any, like: Any) -> None:
+    """Refuse a state whose leaves are not tensors [E, ...] in the form that `reset()` gave."""
+    leaves = tf.nest.flatten(state)
+    for leaf in leaves:
+        rows = leaf.shape[0] if tf.is_tensor(leaf) and leaf.shape.rank else None
+        if rows != _NUM_ENVS:
+            raise ValueError(
+                f"the state from {name}.{method} holds {_description(leaf)}, expected only tensors "
+                f"[E, ...], here with {_NUM_ENVS} rows, one for each environment."
+            )
+    found = [(leaf.shape.as_list(), leaf.dtype) for leaf in leaves]
+    expected = [(leaf.shape.as_list(), leaf.dtype) for leaf in tf.nest.flatten(like)]
+    try:
+        tf.nest.assert_same_structure(state, like)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"the state from {name}.{method} is not the same nest as that of reset(): {error}"
+        ) from error
+    if found != expected:
+        raise ValueError(
+            f"the state from {name}.{method} has shapes and dtypes {found}, expected those of "
+            f"reset(): {expected}. A compiled loop needs the same at every step."
+        )
+
+
+def _check_observation(name: str, spec: EnvSpec, obs: Any) -> None:
+    what = f"{name}.observe()"
+    if not isinstance(spec.obs, dict):
+        _check_entry(what, spec.obs, obs)
+        return
+    if not isinstance(obs, dict) or set(obs) != set(spec.obs):
+        raise ValueError(
+            f"{what} is {_description(obs)}, expected {_description(spec.obs)}, the entries of "
+            "spec.obs."
+        )
+    for entry, entry_spec in spec.obs.items():
+        _check_entry(f"{what}[{entry!r}]", entry_spec, obs[entry])
+    if spec.masked:
+        _check_mask(f"{what}[{ACTION_MASK!r}]", spec.action, obs[ACTION_MASK].numpy())
+
+
+def _check_entry(what: str, spec: tf.TensorSpec, value: Any) -> None:
+    _check_tensor(what, value, (_NUM_ENVS, *spec.shape.as_list()), spec.dtype)
+    _check_finite(what, value)
+
+
+def _check_mask(what: str, action: ActionSpace, mask: np.ndarray) -> None:
+    for component, allowed in enumerate(_component_masks(action, mask)):
+        empty = np.flatnonzero(~allowed.any(axis=1))
+        if empty.size:
+            where = f" of component {component}" if isinstance(action, MultiDiscrete) else ""
+            raise ValueError(
+                f"{what} allows no action{where} in row {empty[0]}: "
+                f"{mask[empty[0]].tolist()}, expected at "
+                "least one True, or the agent has nothing to choose from. Where the choice does "
+                "not matter, as after the end of an episode, allow all."
+            )
+
+
+def _component_masks(action: ActionSpace, mask: np.ndarray) -> list[np.ndarray]:
+    """The masks of the components of an action, [E, count] each."""
+    counts = action.counts if isinstance(action, MultiDiscrete) else (mask.shape[1],)
+    return np.split(mask, np.cumsum(counts)[:-1], axis=1)
+
+
+def _extreme_actions(spec: EnvSpec, obs: Any) -> tf.Tensor:
+    """The lowest action for the first environment, the highest for the second."""
+    action = spec.action
+    if isinstance(action, Box):
+        low, high = np.array(action.low, np.float32), np.array(action.high, np.float32)
+        lowest = np.where(np.isfinite(low), low, np.minimum(high, 0.0) - _FAR)
+        highest = np.where(np.isfinite(high), high, np.maximum(low, 0.0) + _FAR)
+        return tf.constant(np.stack([lowest, highest]), tf.float32)
+    everything = np.ones((_NUM_ENVS, spec.num_actions), bool)
+    mask = obs[ACTION_MASK].numpy() if spec.masked else everything
+    ends = [
+        (np.argmax(allowed[0]), np.flatnonzero(allowed[1])[-1])
+        for allowed in _component_masks(action, mask)
+    ]
+    chosen = tf.constant(np.transpose(ends), tf.int32)
+    return chosen[:, 0] if isinstance(action, Discrete) else chosen
+
+
+def _check_tensor(what: str, value: Any, shape: tuple[Any, ...], dtype: tf.DType) -> None:
+    if not tf.is_tensor(value) or tuple(value.shape) != shape or value.dtype != dtype:
+        raise ValueError(
+            f"{what} is {_description(value)}, expected a {dtype.name} tensor of shape {shape} "
+            f"for {shape[0]} environments."
+        )
+
+
+def _check_finite(what: str, value: tf.Tensor) -> None:
+    if value.dtype.is_floating and not np.isfinite(value.numpy()).all():
+        raise ValueError(f"{what} is not finite: {value.numpy().tolist()}.")

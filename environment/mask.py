@@ -1,14 +1,17 @@
-"""Action masks within observations. Free of TensorFlow: worker processes import this file."""
+"""The entry of an observation that says which actions are allowed.
+
+Nothing here may load TensorFlow: the processes of environments import this file.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-ACTION_MASK = "action_mask"  # the entry of a Dict observation that says what is allowed
+ACTION_MASK = "action_mask"  # the entry's name; environments may use it as a key of their info, too
 
 
 def without_mask(obs: Any) -> Any:
-    """What a network sees of an observation: a Dict without its action mask."""
+    """What the network sees of an observation (or its spec): a dict loses its `action_mask`."""
     if not isinstance(obs, dict):
         return obs
     return {name: part for name, part in obs.items() if name != ACTION_MASK}

@@ -1,34 +1,36 @@
-"""The environments that exist as tensor code, by name."""
+"""The environments that exist as tensor code, by name; each is imported when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 
-from kytolly.environment.probe.on_policy import PPO_PROBES
-from kytolly.environment.probe.q_learning import PROBES
 from kytolly.environment.spec import TensorEnvironment
-from kytolly.environment.tensor.acrobot import Acrobot
-from kytolly.environment.tensor.cartpole import CartPole
-from kytolly.environment.tensor.mountain_car import MountainCar
-from kytolly.environment.tensor.mountain_car_continuous import MountainCarContinuous
-from kytolly.environment.tensor.pendulum import Pendulum
 
-_CLASSES: tuple[Callable[[], TensorEnvironment], ...] = (
-    CartPole,
-    Acrobot,
-    MountainCar,
-    MountainCarContinuous,
-    Pendulum,
-    *PROBES,
-    *PPO_PROBES,
-)
-
-TENSOR_ENVIRONMENTS: dict[str, Callable[[], TensorEnvironment]] = {
-    make().spec.name: make for make in _CLASSES
+TENSOR_ENVIRONMENTS = {  # name: module of this room, class
+    "CartPole-v1": "tensor.cartpole:CartPole",
+    "Acrobot-v1": "tensor.acrobot:Acrobot",
+    "MountainCar-v0": "tensor.mountain_car:MountainCar",
+    "MountainCarContinuous-v0": "tensor.mountain_car_continuous:MountainCarContinuous",
+    "Pendulum-v1": "tensor.pendulum:Pendulum",
+    "probe/constant-reward": "probe.q_learning:ConstantReward",
+    "probe/observation-reward": "probe.q_learning:ObservationReward",
+    "probe/delayed-reward": "probe.q_learning:DelayedReward",
+    "probe/best-action": "probe.q_learning:BestAction",
+    "probe/observation-action": "probe.q_learning:ObservationAction",
+    "probe/endless-reward": "probe.q_learning:EndlessReward",
+    "probe/corridor": "probe.q_learning:Corridor",
+    "probe/ring": "probe.q_learning:Ring",
+    "probe/masked-action": "probe.on_policy:MaskedAction",
+    "probe/masked-kinds": "probe.on_policy:MaskedKinds",
+    "probe/action-kinds": "probe.on_policy:ActionKinds",
+    "probe/continuous-action": "probe.on_policy:ContinuousAction",
+    "probe/dict-observation": "probe.on_policy:DictObservation",
 }
 
 
 def tensor_environment(name: str) -> TensorEnvironment | None:
     """The environment of that id in tensor code; None where it does not exist as such."""
-    make = TENSOR_ENVIRONMENTS.get(name)
-    return None if make is None else make()
+    if name not in TENSOR_ENVIRONMENTS:
+        return None
+    module, _, kind = TENSOR_ENVIRONMENTS[name].partition(":")
+    return getattr(importlib.import_module(f"kytolly.environment.{module}"), kind)()

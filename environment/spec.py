@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from kytolly.environment.mask import ACTION_MASK
+from kytolly.environment.mask import ACTION_MASK as ACTION_MASK
 
 
 class Discrete(NamedTuple):
@@ -16,7 +16,7 @@ class Discrete(NamedTuple):
 
 
 class MultiDiscrete(NamedTuple):
-    """One action of each of `D` kinds, kind d numbered from 0 to counts[d] - 1: [E, D] int32."""
+    """`D` discrete actions at once, number d from 0 to counts[d] - 1: [E, D] int32."""
 
     counts: tuple[int, ...]
 
@@ -32,18 +32,18 @@ ActionSpace = Discrete | MultiDiscrete | Box
 
 
 class EnvSpec(NamedTuple):
-    """The shape of an environment, all that a network or a buffer needs to know of it.
+    """The shape of an environment: all that a network or a buffer needs to know of it.
 
     Attributes:
         name: Gymnasium id or a name of our own.
         obs: Shape (without the batch axis) and dtype of one observation as the agent sees it, or
-            a dict of them by name. The entry `action_mask`, if there is one, is no observation
-            but says which actions are allowed: [A] bool, of several kinds one after the other.
+            a dict of them by name. Its entry `action_mask`, if there is one, is no observation
+            but says which actions are allowed: [A] bool.
         action: What the environment accepts.
         max_episode_steps: Env steps after which an episode is truncated; None for no limit.
         reward_threshold: Mean return that counts as solved; None where nobody defined one.
-        truncates_at_limit_only: Nothing but `max_episode_steps` truncates an episode; so it is
-            for tensor environments, and not known of others.
+        truncates_at_limit_only: Whether nothing but `max_episode_steps` truncates an episode: so it
+            is for tensor environments, and not known of others.
     """
 
     name: str
@@ -55,7 +55,7 @@ class EnvSpec(NamedTuple):
 
     @property
     def num_actions(self) -> int:
-        """Number of discrete actions, `A`; of several kinds, their sum."""
+        """Number of discrete actions, `A`; the sum over those of a MultiDiscrete."""
         return num_choices(self.action)
 
     @property
@@ -74,23 +74,21 @@ def action_spec(action: ActionSpace, rows: int) -> tf.TensorSpec:
 
 
 def num_choices(action: ActionSpace) -> int:
-    """Discrete alternatives in all, over all kinds: the length of an action mask."""
+    """Length of an action mask, `A`: all discrete actions, those of a MultiDiscrete in a row."""
     if isinstance(action, Box):
-        raise ValueError("a Box has no discrete alternatives, so it cannot be masked.")
+        raise ValueError("a Box has no discrete actions, so it cannot be masked.")
     return action.count if isinstance(action, Discrete) else sum(action.counts)
 
 
 class TimeStep(NamedTuple):
-    """The outcome of one env step of `E` environment copies.
-
-    An observation is a tensor, or a dict of them where the spec's is.
+    """The outcome of one step of `E` environments.
 
     Attributes:
         obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
         reward: [E] reward of the step.
         terminated: [E] bool, the world ended the episode: nothing follows.
         truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
-        next_obs: [E, *obs] the observation that the step led to, before any reset.
+        next_obs: [E, *obs] what the step led to, before any reset.
     """
 
     obs: Any
@@ -102,11 +100,11 @@ class TimeStep(NamedTuple):
 
 @runtime_checkable
 class TensorEnvironment(Protocol):
-    """An environment written in tensor code, all copies stepped together.
+    """An environment in tensor code: one object steps `E` environments together.
 
-    Its methods are pure functions of tensors that XLA can compile. They draw no random number
-    themselves: they receive uniforms in [0, 1), `reset_uniforms` (`step_uniforms`) of them for
-    every copy. `environment.device` adds time limits and automatic resets.
+    Its methods are pure functions of tensors that XLA can compile. They draw no random numbers:
+    they receive `reset_uniforms` (`step_uniforms`) uniforms in [0, 1) for each environment.
+    `environment.tensor.stepping` adds time limits and automatic resets.
     """
 
     spec: EnvSpec
@@ -124,8 +122,5 @@ class TensorEnvironment(Protocol):
     def step(
         self, state: Any, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """Next state, reward [E] and terminated [E] after `action`, shaped as `spec.action` says.
-
-        Numbers for a Box lie within its bounds.
-        """
+        """Next state, reward [E] and terminated [E] after an `action` that fits `spec.action`."""
         ...

@@ -1,4 +1,4 @@
-"""Forbid actions in an environment of one's own: `python examples/action_mask.py`."""
+"""Forbid actions in your own environment: `python examples/action_mask.py`."""
 
 import gymnasium
 import numpy as np
@@ -11,8 +11,8 @@ from kytolly.trainer import Trainer
 class Packing(gymnasium.Env):
     """Fill a box of 10 kg with parcels of 1, 3 and 4 kg that are worth 1, 4 and 5.
 
-    Whoever takes the dearest that fits ends with 4 + 4 + 1 + 1 kg and a worth of 12; with
-    4 + 3 + 3 kg it is 13. Only parcels that fit may be taken, which the action mask says.
+    Always taking the most valuable parcel that fits leads to 4 + 4 + 1 + 1 kg and a worth of 12;
+    4 + 3 + 3 kg are worth 13. The action mask allows only the parcels that fit.
     """
 
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -47,7 +47,7 @@ cfg = PPOConfig(
     entropy_coef=0.02,
     seed=1,
 )
-result = Trainer().train_ppo(cfg, env=Packing)  # the class, so that copies can be made
+result = Trainer().train_ppo(cfg, env=Packing)  # the class, so that the trainer can make several
 nearly_full = {"observation": np.array([0.2], np.float32), "action_mask": np.array([1, 0, 0])}
 print(f"parcel for the last 2 kg: {result.agent.act(nearly_full)}")
 print(f"worth {result.evaluation.return_mean:.1f} of 13, run in {result.run_dir}")

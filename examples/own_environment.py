@@ -1,4 +1,4 @@
-"""Train on a Gymnasium environment of one's own: `python examples/own_environment.py`."""
+"""Train on your own Gymnasium environment: `python examples/own_environment.py`."""
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ class Thermostat(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
-        """Begin with a room between 15 and 25 degrees, and an outside between -5 and 5."""
+        """Begin with a room between 15 and 25 degrees; outside it is between -5 and 5."""
         super().reset(seed=seed)
         self.room, self.outside = self.np_random.uniform((15.0, -5.0), (25.0, 5.0))
         self.steps = 0
@@ -35,5 +35,5 @@ class Thermostat(gymnasium.Env):
 
 configure_gpu_optimization()
 cfg = DQNConfig(total_env_steps=20_000, num_envs=4, gamma=0.9, seed=1)
-result = Trainer().train_dqn(cfg, env=Thermostat)  # the class, so that copies can be made
+result = Trainer().train_dqn(cfg, env=Thermostat)  # the class, so that the trainer can make several
 print(f"return {result.evaluation.return_mean:.1f} of 100, run in {result.run_dir}")

@@ -9,7 +9,7 @@ from kytolly.trainer import Trainer
 
 
 class TensorThermostat:
-    """Keep a room near 20 degrees; all copies are rows of one state [E, 2]: room and outside."""
+    """Keep rooms near 20 degrees; each is one row of the state [E, 2]: room and outside."""
 
     spec = EnvSpec(
         name="Thermostat",
@@ -17,11 +17,11 @@ class TensorThermostat:
         action=Discrete(2),
         max_episode_steps=100,
     )
-    reset_uniforms = 2  # random numbers in [0, 1) that one copy needs for a reset
-    step_uniforms = 0  # and for a step
+    reset_uniforms = 2  # random numbers in [0, 1) for each environment and reset
+    step_uniforms = 0  # and for each step
 
     def reset(self, uniforms):
-        """Begin with a room between 15 and 25 degrees, and an outside between -5 and 5."""
+        """Begin with a room between 15 and 25 degrees; outside it is between -5 and 5."""
         return tf.constant([15.0, -5.0]) + 10.0 * uniforms
 
     def observe(self, state):

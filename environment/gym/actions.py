@@ -1,4 +1,4 @@
-"""From the agents' actions to those that Gymnasium's spaces hold."""
+"""From actions as agents choose them to actions as Gymnasium's spaces hold them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from gymnasium import spaces
 
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
-_WANTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
+_SUPPORTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 
 
 class ActionForm:
-    """How actions of an agent reach environments whose action space is `space`.
+    """The form in which an agent's actions reach environments whose action space is `space`.
 
-    Discrete and MultiDiscrete are numbered from 0 for the agent, whatever number the space begins
-    with; MultiBinary is a MultiDiscrete of twos; what has axes is flattened.
+    The agent numbers Discrete and MultiDiscrete actions from 0, whatever number the space begins
+    with. MultiBinary is a MultiDiscrete of twos. A space with several axes is flattened.
 
     Args:
-        space: The action space of one copy.
+        space: The action space of one environment.
         name: The environment's name, for messages.
 
     Attributes:
@@ -51,8 +51,8 @@ class ActionForm:
         self._shape, self._dtype = space.shape, space.dtype
         self._size = math.prod(self._shape or ())
 
-    def each(self, action: np.ndarray) -> list[Any]:
-        """One action for each copy, from [E] or [E, D] of them."""
+    def separate(self, action: np.ndarray) -> list[Any]:
+        """A list of one action for each environment, from [E] or [E, D] actions."""
         if self._shape is None:
             return (action + self._start if self._start else action).tolist()
         rows = self.batch(action)
@@ -65,7 +65,7 @@ class ActionForm:
         if action.ndim != 2 or action.shape[1] != self._size:
             raise ValueError(
                 f"step() got actions of shape {list(action.shape)}, expected "
-                f"[{len(action)}, {self._size}]: a row for each copy."
+                f"[{len(action)}, {self._size}]: a row for each environment."
             )
         values = action if len(self._shape) == 1 else action.reshape(-1, *self._shape)
         if self._bounds is not None:
@@ -88,6 +88,6 @@ def _refusal(space: spaces.Space, name: str) -> str:
     elif isinstance(space, (spaces.Dict, spaces.Tuple)):
         help_text = "join its parts to one of these in a gymnasium.wrappers.TransformAction"
     return (
-        f"the actions of {name} are {space}, {what}; supported are {_WANTED}. "
+        f"the actions of {name} are {space}, {what}; supported are {_SUPPORTED}. "
         f"What works: {help_text}."
     )

@@ -14,28 +14,28 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.actions import ActionForm
-from kytolly.environment.gym.make import found_spec, made
+from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import (
     MaskedObservation,
     MaskedVector,
     mask_source,
     vector_mask_source,
 )
-from kytolly.environment.gym.separate import HostCopies
+from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
 from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.environment.gym.vector import HostVector, autoreset_mode
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
 
-_WANTED = (
+_ACCEPTED = (
     "a Gymnasium id, a gymnasium.Env, a gymnasium.vector.VectorEnv or a function without "
     "arguments that makes one of the two"
 )
 
 
-class _Wanted(NamedTuple):
-    """What the caller asked for, beside the environment."""
+class _Request(NamedTuple):
+    """What the caller asked for, besides the environment."""
 
     num_envs: int | None
     groups: int
@@ -52,22 +52,22 @@ def make_host_env(
     async_envs: bool = False,
     masks: bool = False,
 ) -> HostEnv:
-    """Environment copies on the host, whatever they are made from.
+    """Environments on the host, whatever they are made from.
 
     Args:
         env: A Gymnasium id, an environment, a vector environment, or a function without
             arguments that makes one of the two.
-        num_envs: Copies; None takes those of a vector environment, and otherwise one.
-        seed: Each copy's own seed follows from this one.
-        async_envs: Step every copy in a process of its own, which pays for slow environments. The
+        num_envs: Environments; None takes those of a vector environment, and otherwise one.
+        seed: Each environment's own seed follows from this one.
+        async_envs: Step every environment in its own process, which pays for slow ones. The
             processes are not forked: a script needs `if __name__ == "__main__":`.
         masks: Look for the environment's word on which actions are allowed, in a method
             `action_masks()` or else in `info["action_mask"]`, and make it the entry `action_mask`
-            of the observations. To see the info, one copy is reset once more than otherwise. An
+            of the observations. To see the info, one environment is reset one time more. An
             `action_mask` that is in a Dict observation already is taken in any case.
 
     Returns:
-        The copies; `close()` ends those that were made here.
+        The environments; `close()` closes those that were made here.
 
     Raises:
         ValueError: The arguments do not fit, or a space is not supported.
@@ -85,89 +85,87 @@ def make_host_groups(
     async_envs: bool = False,
     masks: bool = False,
 ) -> list[HostEnv]:
-    """The copies of `make_host_env` in groups, of which one can step while another is acted for.
+    """The environments of `make_host_env` in groups: one can step while the agent acts for another.
 
-    A copy has the same seed as in one group. Only copies in processes of their own gain by being
-    stepped apart, so without `async_envs`, and of a vector environment, there is one group.
+    An environment has the same seed as in one group. Only environments in their own processes
+    gain from groups, so without `async_envs`, or for a vector environment, there is one.
 
     Args:
         env: As for `make_host_env`.
-        num_envs: Copies in all groups together.
-        groups: Most groups to make; there are fewer where the copies could not be shared out
-            equally among so many.
-        seed: Each copy's own seed follows from this one.
-        async_envs: Whether every copy has a process of its own.
+        num_envs: Environments in all groups together.
+        groups: Most groups to make; there are fewer where so many could not be equally large.
+        seed: Each environment's own seed follows from this one.
+        async_envs: Whether every environment has its own process.
         masks: Whether to look for action masks.
 
     Returns:
-        The groups, each of equally many copies, in the order of the copies.
+        The groups, equally large, in the order of their environments.
     """
     for setting, value in (("num_envs", num_envs), ("groups", groups)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
-    wanted = _Wanted(num_envs, groups, seed, async_envs, masks)
+    request = _Request(num_envs, groups, seed, async_envs, masks)
     if isinstance(env, str):
-        return _from_id(env, wanted)
+        return _make_from_id(env, request)
     if isinstance(env, VectorEnv | gymnasium.Env):
-        return [_from_instance(env, wanted)]
+        return [_make_from_instance(env, request)]
     if callable(env):
-        return _from_factory(env, wanted)
+        return _make_from_factory(env, request)
     if isinstance(env, TensorEnvironment):
         raise ValueError(
             f"{env.spec.name} is written in tensor code, and so runs in the device loop only; "
-            f"on the host works {_WANTED}."
+            f"on the host works {_ACCEPTED}."
         )
-    raise ValueError(f"env is {env!r}, a {type(env).__name__}; expected {_WANTED}.")
+    raise ValueError(f"env is {env!r}, a {type(env).__name__}; expected {_ACCEPTED}.")
 
 
-def _from_id(name: str, wanted: _Wanted) -> list[HostEnv]:
-    spec = found_spec(name)
-    if wanted.async_envs:
-        first = made(spec)  # says what is missing in words of its own
+def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
+    spec = registered_spec(name)
+    if request.async_envs:
+        first = make_env(spec)  # its messages say what is missing
         make = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-        return _in_processes(make, first, spec.id, wanted)
+        return _make_process_groups(make, first, spec.id, request)
     envs, limit = [], None
-    for _ in range(wanted.num_envs or 1):
-        env, limit = _without_time_limit(made(spec))
+    for _ in range(request.num_envs or 1):
+        env, limit = _without_time_limit(make_env(spec))
         envs.append(env)
-    return [_of_copies(envs, spec.id, spec, wanted, time_limit=limit)]
+    return [_make_separate(envs, spec.id, spec, request, time_limit=limit)]
 
 
-def _from_instance(env: gymnasium.Env | VectorEnv, wanted: _Wanted) -> HostEnv:
+def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> HostEnv:
     name = _name(env)
-    if wanted.async_envs:
+    if request.async_envs:
         raise ValueError(
-            f"async_envs needs to make {name} in other processes, which the one that was given "
-            "cannot move to. What works: a function that makes it, as in env=lambda: MyEnv()."
+            f"async_envs needs to make {name} in other processes, where an environment "
+            "that exists cannot move. What works: a function, as in env=lambda: MyEnv()."
         )
     if isinstance(env, VectorEnv):
-        return _of_vector(env, name, wanted, owned=False)
-    if wanted.num_envs not in (None, 1):
+        return _make_vector(env, name, request, owned=False)
+    if request.num_envs not in (None, 1):
         raise ValueError(
-            f"num_envs is {wanted.num_envs}, but {name} is one environment, which cannot be "
-            "multiplied. What works: a function that makes it, as in env=lambda: MyEnv(), or "
-            "num_envs=1."
+            f"num_envs is {request.num_envs}, but {name} is one environment. What works: a "
+            "function that can make more, as in env=lambda: MyEnv(), or num_envs=1."
         )
-    return _of_copies([env], name, env.spec, wanted, owned=False)
+    return _make_separate([env], name, env.spec, request, owned=False)
 
 
-def _from_factory(make: Callable[[], Any], wanted: _Wanted) -> list[HostEnv]:
-    first = _called(make)
+def _make_from_factory(make: Callable[[], Any], request: _Request) -> list[HostEnv]:
+    first = _call_factory(make)
     name = _name(first)
     if isinstance(first, VectorEnv):
-        return [_of_vector(first, name, wanted, owned=True)]
-    if wanted.async_envs:
-        return _in_processes(make, first, name, wanted)
-    envs = [first, *(_called(make) for _ in range((wanted.num_envs or 1) - 1))]
+        return [_make_vector(first, name, request, owned=True)]
+    if request.async_envs:
+        return _make_process_groups(make, first, name, request)
+    envs = [first, *(_call_factory(make) for _ in range((request.num_envs or 1) - 1))]
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError(
             f"the function given as env returned the same {name} twice; for "
-            f"num_envs={wanted.num_envs} it must make a new one at every call."
+            f"num_envs={request.num_envs} it must make a new one at every call."
         )
-    return [_of_copies(envs, name, first.spec, wanted)]
+    return [_make_separate(envs, name, first.spec, request)]
 
 
-def _called(make: Callable[[], Any]) -> Any:
+def _call_factory(make: Callable[[], Any]) -> Any:
     try:
         env = make()
     except Exception as error:
@@ -182,54 +180,55 @@ def _called(make: Callable[[], Any]) -> Any:
     return env
 
 
-def _of_copies(
+def _make_separate(
     envs: list[gymnasium.Env],
     name: str,
-    registered: RegisteredSpec | None,
-    wanted: _Wanted,
+    known_spec: RegisteredSpec | None,
+    request: _Request,
     *,
     time_limit: int | None = None,
     owned: bool = True,
-) -> HostCopies:
-    seeds = _seeds(wanted.seed, len(envs))
-    mask = _mask_of(envs[0], name) if wanted.masks else None
+) -> SeparateEnvs:
+    seeds = _seeds(request.seed, len(envs))
+    mask = _mask_of(envs[0], name) if request.masks else None
     if mask is not None:
         envs = [MaskedObservation(env, *mask, name) for env in envs]
-    return HostCopies(envs, name, registered, seeds, time_limit=time_limit, owned=owned)
+    adapter = SingleEnv if len(envs) == 1 else SeparateEnvs
+    return adapter(envs, name, known_spec, seeds, time_limit=time_limit, owned=owned)
 
 
-def _of_vector(env: VectorEnv, name: str, wanted: _Wanted, *, owned: bool) -> HostVector:
-    if wanted.num_envs not in (None, env.num_envs):
+def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -> HostVector:
+    if request.num_envs not in (None, env.num_envs):
         raise ValueError(
-            f"num_envs is {wanted.num_envs}, but the vector environment {name} has {env.num_envs} "
-            f"copies. What works: num_envs={env.num_envs}, or a vector environment of "
-            f"{wanted.num_envs}."
+            f"num_envs is {request.num_envs}, but the vector environment {name} has {env.num_envs} "
+            f"environments. What works: num_envs={env.num_envs}, or a vector environment of "
+            f"{request.num_envs}."
         )
-    registered = _registered(env)
-    mask = _mask_of(env, name) if wanted.masks else None
+    known_spec = _spec_of(env)
+    mask = _mask_of(env, name) if request.masks else None
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
-    return HostVector(env, name, registered, _seeds(wanted.seed, env.num_envs), owned=owned)
+    return HostVector(env, name, known_spec, _seeds(request.seed, env.num_envs), owned=owned)
 
 
-def _in_processes(
-    make: Callable[[], gymnasium.Env], first: gymnasium.Env, name: str, wanted: _Wanted
+def _make_process_groups(
+    make: Callable[[], gymnasium.Env], first: gymnasium.Env, name: str, request: _Request
 ) -> list[HostEnv]:
-    """Groups of copies with a process each; `first` only shows what they will be like."""
-    registered = first.spec
+    """Groups of environments with a process each; `first` only shows their mask and spec."""
+    known_spec = first.spec
     try:
-        mask = _mask_of(first, name) if wanted.masks else None
+        mask = _mask_of(first, name) if request.masks else None
     finally:
         first.close()
-    seeds = _seeds(wanted.seed, wanted.num_envs or 1)
-    groups = next(count for count in range(wanted.groups, 0, -1) if len(seeds) % count == 0)
+    seeds = _seeds(request.seed, request.num_envs or 1)
+    groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
     size, envs = len(seeds) // groups, []
     try:
         for _ in range(groups):
-            envs.append(_processes(make, name, size, mask))
+            envs.append(_make_process_vector(make, name, size, mask))
         shares = [seeds[start : start + size] for start in range(0, len(seeds), size)]
         return [
-            HostVector(env, name, registered, share)
+            HostVector(env, name, known_spec, share)
             for env, share in zip(envs, shares, strict=True)
         ]
     except BaseException:
@@ -238,17 +237,17 @@ def _in_processes(
         raise
 
 
-def _processes(
+def _make_process_vector(
     make: Callable[[], gymnasium.Env], name: str, count: int, mask: tuple[str, int] | None
 ) -> AsyncVectorEnv:
-    """One process per copy; not forked, because TensorFlow's threads do not survive a fork."""
+    """One process per environment; not forked: TensorFlow's threads do not survive a fork."""
 
     def make_copying(index: int) -> gymnasium.Env:
         # Gymnasium resets before it copies: of an environment that overwrites one array, the last
         # observation would be lost. A local function, so that the process loads no TensorFlow.
         env = make()
         if mask is not None:
-            env = MaskedObservation(env, *mask, name, f" for copy {index} of {count}")
+            env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")
         return gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None)
 
     try:
@@ -259,12 +258,12 @@ def _processes(
         )
     except Exception as error:
         raise EnvironmentFault(
-            f"{name} cannot run in processes of its own, {type(error).__name__}: {error}"
+            f"{name} cannot run in its own processes, {type(error).__name__}: {error}"
         ) from error
 
 
 def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | None:
-    """Where to look for the masks, and their length; None where there are none beside `obs`."""
+    """Where to look for action masks, and their length; None where `obs` is the only place."""
     is_vector = isinstance(env, VectorEnv)
     try:
         source = vector_mask_source(env) if is_vector else mask_source(env)
@@ -278,33 +277,33 @@ def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | Non
     action = ActionForm(env.single_action_space if is_vector else env.action_space, name).space
     if isinstance(action, Box):
         raise ValueError(
-            f"{name} gives action masks ({source}), but its actions are the numbers of a Box, of "
-            "which a mask cannot forbid any. What works: choose among a grid of actions with "
+            f"{name} gives action masks ({source}), but its actions are a Box, of which a mask "
+            "cannot forbid any number. What works: choose among a grid of actions with "
             "gymnasium.wrappers.DiscretizeAction, or give no mask."
         )
     return source, num_choices(action)
 
 
 def _seeds(seed: int, count: int) -> list[int]:
-    """One seed for each copy; the first ones stay the same when copies are added."""
+    """One seed for each environment; a larger `count` keeps the first ones."""
     return np.random.SeedSequence(seed).generate_state(count).tolist()
 
 
 def _name(env: gymnasium.Env | VectorEnv) -> str:
-    spec = _registered(env)
+    spec = _spec_of(env)
     return spec.id if spec is not None else type(env.unwrapped).__name__
 
 
-def _registered(env: gymnasium.Env | VectorEnv) -> RegisteredSpec | None:
+def _spec_of(env: gymnasium.Env | VectorEnv) -> RegisteredSpec | None:
     if env.spec is None and isinstance(env.unwrapped, SyncVectorEnv):
         return env.unwrapped.envs[0].spec
     return env.spec
 
 
 def _without_time_limit(env: gymnasium.Env) -> tuple[gymnasium.Env, int | None]:
-    """The environment without the outermost wrappers that `HostCopies` does the work of.
+    """The environment without the outermost wrappers whose work `SeparateEnvs` does.
 
-    Only of environments made here: nobody else holds the wrapper that then counts no steps.
+    Only for environments made here: nobody else holds the wrapper that then counts no steps.
     """
     limit = None
     if type(env) is gymnasium.wrappers.TimeLimit and env.spec is not None:

@@ -24,30 +24,30 @@ _EXTRAS = {
 }
 
 
-def found_spec(name: str) -> EnvSpec:
-    """What is registered under an id, `"module:id"` included.
+def registered_spec(name: str) -> EnvSpec:
+    """What Gymnasium has registered under an id; of `"module:id"`, the module is imported first.
 
     Raises:
-        ValueError: Nothing is; the message names what comes nearest, or what to install.
+        ValueError: Nothing is registered; the message names similar ids, or what to install.
     """
     module, _, name = name.rpartition(":")
     if module:
-        _imported(module, name)
+        _import_module(module, name)
     namespace = name.partition("/")[0] if "/" in name else None
     if namespace in _PLUGINS and name not in gymnasium.registry:
-        _imported(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
+        _import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
     if name in gymnasium.registry:
         return gymnasium.registry[name]
     known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS]
     nearest = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.6)
-    hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name comes near."
+    hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
     raise ValueError(
         f"unknown environment {name!r}. {hint} An environment of another package needs that "
         f"package imported first, as in 'package:{name}'."
     )
 
 
-def made(spec: EnvSpec) -> gymnasium.Env:
+def make_env(spec: EnvSpec) -> gymnasium.Env:
     """The environment of a spec, without Gymnasium's checker, which costs time at every step.
 
     Raises:
@@ -74,7 +74,7 @@ def _advice(spec: EnvSpec, error: Exception) -> str:
     return f"Install it: pip install {missing}. (Found: {error})" if missing else str(error)
 
 
-def _imported(module: str, name: str, package: str | None = None) -> None:
+def _import_module(module: str, name: str, package: str | None = None) -> None:
     try:
         importlib.import_module(module)
     except ImportError as error:

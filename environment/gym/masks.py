@@ -1,4 +1,4 @@
-"""Action masks that environments keep beside their observations, made an entry of these.
+"""Action masks that environments give beside their observations become an entry of these.
 
 Nothing here may load TensorFlow: the processes of environments import this file.
 """
@@ -12,15 +12,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, mask_shape_fault
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.mask import ACTION_MASK
 
-MASK = "action_mask"  # the key of the info and of the entry that the observations get
-METHOD = "action_masks"  # of an environment; stable-baselines3's MaskablePPO calls it, too
-OBSERVATION = "observation"  # the entry for what was the whole observation
+METHOD = "action_masks"  # an environment's method, which sb3-contrib's MaskablePPO calls, too
+OBSERVATION = "observation"  # the entry for an observation that was no dict
 
 
 def mask_source(env: gymnasium.Env) -> str | None:
-    """Where an environment says what is allowed: METHOD, or MASK for its info; None: nowhere.
+    """Where an environment says what is allowed: METHOD, ACTION_MASK (in its info) or None.
 
     A Dict observation with a mask in it needs neither. The environment is reset to see its info:
     with a seed, so that nothing is left to chance before the first reset of a run.
@@ -29,11 +29,11 @@ def mask_source(env: gymnasium.Env) -> str | None:
         return None
     if env.has_wrapper_attr(METHOD):
         return METHOD
-    return MASK if MASK in env.reset(seed=0)[1] else None
+    return ACTION_MASK if ACTION_MASK in env.reset(seed=0)[1] else None
 
 
 def vector_mask_source(env: VectorEnv) -> str | None:
-    """The same of a vector environment; one in processes is asked by making one copy here."""
+    """`mask_source` of a vector environment; of one in processes, an environment is made here."""
     if _has_entry(env.single_observation_space):
         return None
     inner: Any = env.unwrapped
@@ -47,7 +47,7 @@ def vector_mask_source(env: VectorEnv) -> str | None:
         probe.close()
         if has_method:
             return METHOD
-    return MASK if MASK in env.reset(seed=0)[1] else None
+    return ACTION_MASK if ACTION_MASK in env.reset(seed=0)[1] else None
 
 
 class MaskedObservation(gymnasium.Wrapper):
@@ -55,10 +55,10 @@ class MaskedObservation(gymnasium.Wrapper):
 
     Args:
         env: The environment.
-        source: METHOD or MASK.
+        source: METHOD or ACTION_MASK.
         size: Length of a mask, `A`.
         name: The environment's name, for messages.
-        where: Which copy it is, for messages, where nobody else will say so.
+        where: Which environment it is, for messages that would not say so otherwise.
     """
 
     def __init__(self, env: gymnasium.Env, source: str, size: int, name: str, where: str = ""):
@@ -70,29 +70,29 @@ class MaskedObservation(gymnasium.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin an episode; the observation has the entry `action_mask`."""
         obs, info = self.env.reset(seed=seed, options=options)
-        return _joined(obs, self._mask(info)), info
+        return _with_mask(obs, self._mask(info)), info
 
     def step(self, action: Any) -> Any:
         """Step; the observation has the entry `action_mask`."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         over = terminated or truncated
         mask = np.ones(self._size, np.int8) if over else self._mask(info)
-        return _joined(obs, mask), reward, terminated, truncated, info
+        return _with_mask(obs, mask), reward, terminated, truncated, info
 
     def _mask(self, info: dict[str, Any]) -> np.ndarray:
-        if self._ask is None and MASK not in info:
-            raise EnvironmentFault(_missing(self._name) + self._where)
-        mask = info[MASK] if self._ask is None else self._ask()
+        if self._ask is None and ACTION_MASK not in info:
+            raise EnvironmentFault(_no_mask_message(self._name) + self._where)
+        mask = info[ACTION_MASK] if self._ask is None else self._ask()
         return _mask_row(mask, self._size, self._name, self._where)
 
 
 class MaskedVector(gymnasium.vector.VectorWrapper):
-    """The same for a vector environment, in any of Gymnasium's three ways to begin anew.
+    """`MaskedObservation` for a vector environment in any autoreset mode.
 
     Args:
         env: The vector environment.
         mode: What it does at an episode's end.
-        source: METHOD or MASK.
+        source: METHOD or ACTION_MASK.
         size: Length of a mask, `A`.
         name: The environment's name, for messages.
     """
@@ -107,7 +107,7 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
         reset_mask = (options or {}).get("reset_mask")
         others = np.zeros(self.num_envs, bool) if reset_mask is None else ~reset_mask
         obs, info = self.env.reset(seed=seed, options=options)
-        return _joined(obs, self._masks(info, others)), info
+        return _with_mask(obs, self._masks(info, others)), info
 
     def step(self, actions: Any) -> Any:
         """Step; the observations have the entry `action_mask`, and so have the final ones."""
@@ -119,55 +119,64 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
             masks = self._masks(info, np.zeros_like(ended))
             if "final_obs" in info:
                 final_obs = np.full(self.num_envs, None, object)
-                for copy in np.flatnonzero(ended):
+                for index in np.flatnonzero(ended):
                     everything = np.ones(self._size, np.int8)
-                    final_obs[copy] = _joined(info["final_obs"][copy], everything)
+                    final_obs[index] = _with_mask(info["final_obs"][index], everything)
                 info = {**info, "final_obs": final_obs}
-        return _joined(obs, masks), reward, terminated, truncated, info
+        return _with_mask(obs, masks), reward, terminated, truncated, info
 
     def _masks(self, info: dict[str, Any], unasked: np.ndarray) -> np.ndarray:
-        """[E, A] masks; everything is allowed to the `unasked` copies."""
+        """[E, A] masks; the environments `unasked` are allowed everything."""
         if self._source == METHOD:
             inner: Any = self.env.unwrapped
             given: Any = inner.action_masks() if hasattr(inner, METHOD) else inner.call(METHOD)
             present = np.ones(self.num_envs, bool)
         else:
-            given = info.get(MASK)
+            given = info.get(ACTION_MASK)
             known = np.full(self.num_envs, given is not None)
-            present = info.get(f"_{MASK}", known)
+            present = info.get(f"_{ACTION_MASK}", known)
         masks = np.ones((self.num_envs, self._size), np.int8)
-        for copy in np.flatnonzero(~unasked):
-            where = f" for copy {copy} of {self.num_envs}"
-            if not present[copy]:
-                raise EnvironmentFault(_missing(self._name) + where)
-            masks[copy] = _mask_row(given[copy], self._size, self._name, where)
+        for index in np.flatnonzero(~unasked):
+            where = f" for environment {index} of {self.num_envs}"
+            if not present[index]:
+                raise EnvironmentFault(_no_mask_message(self._name) + where)
+            masks[index] = _mask_row(given[index], self._size, self._name, where)
         return masks
 
 
+def mask_shape_fault(name: str, found: object, expected: object, where: str = "") -> Exception:
+    """The fault of an environment whose action mask has another shape than its actions ask for."""
+    return EnvironmentFault(
+        f"{name} has an action mask of shape {found}{where}, expected {expected}: one number for "
+        "each action, 1 where it is allowed and 0 where not, the components of a MultiDiscrete in "
+        "a row."
+    )
+
+
 def _has_entry(space: spaces.Space) -> bool:
-    return isinstance(space, spaces.Dict) and MASK in space.spaces
+    return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 
 
 def _masked_space(space: spaces.Space, size: int) -> spaces.Dict:
     inner = space.spaces if isinstance(space, spaces.Dict) else {OBSERVATION: space}
-    return spaces.Dict({**inner, MASK: spaces.MultiBinary(size)})
+    return spaces.Dict({**inner, ACTION_MASK: spaces.MultiBinary(size)})
 
 
-def _joined(obs: Any, mask: np.ndarray) -> dict[str, Any]:
-    return {**(obs if isinstance(obs, dict) else {OBSERVATION: obs}), MASK: mask}
+def _with_mask(obs: Any, mask: np.ndarray) -> dict[str, Any]:
+    return {**(obs if isinstance(obs, dict) else {OBSERVATION: obs}), ACTION_MASK: mask}
 
 
 def _mask_row(mask: Any, size: int, name: str, where: str) -> np.ndarray:
-    if isinstance(mask, tuple):  # one for each kind, as MultiDiscrete.sample() takes them
-        mask = np.concatenate([np.ravel(kind) for kind in mask])
+    if isinstance(mask, tuple):  # one for each component, as MultiDiscrete.sample() takes them
+        mask = np.concatenate([np.ravel(part) for part in mask])
     mask = np.asarray(mask)
     if mask.shape != (size,):
         raise mask_shape_fault(name, mask.shape, (size,), where)
     return mask
 
 
-def _missing(name: str) -> str:
+def _no_mask_message(name: str) -> str:
     return (
-        f"{name} returned no info[{MASK!r}] though its episode goes on, and had returned it at "
-        "its first reset; expected one with every step"
+        f"{name} returned no info[{ACTION_MASK!r}] though its episode goes on, and had returned it "
+        "at its first reset; expected one with every step"
     )

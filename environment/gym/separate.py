@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, NoReturn
 
 import gymnasium
@@ -16,20 +16,20 @@ from kytolly.environment.gym.spaces import all_finite, host_spec, observation_fo
 from kytolly.environment.gym.step import HostStep
 
 
-class HostCopies:
+class SeparateEnvs:
     """`E` single environments as a `HostEnv`.
 
     A loop of our own instead of Gymnasium's SyncVectorEnv: an episode's end and the first
-    observation of the next one share a step (SAME_STEP), so every row is a transition, and a
-    step of one CartPole costs a third.
+    observation of the next one share a step (SAME_STEP), so every row is a transition, and the
+    overhead per step is a small part of SyncVectorEnv's.
 
     Args:
-        envs: The copies, all with the same spaces.
+        envs: The environments, all with the same spaces.
         name: What to call them in messages.
-        registered: What Gymnasium knows of a copy; None where it is not registered.
-        seeds: One for each copy.
-        time_limit: Steps after which to truncate an episode; None where the copies do it.
-        owned: Whether `close()` closes the copies.
+        known_spec: What Gymnasium knows of one; None where it is not registered.
+        seeds: One for each environment.
+        time_limit: Steps after which to truncate an episode; None where the environments do it.
+        owned: Whether `close()` closes the environments.
     """
 
     has_dummy_steps = False
@@ -38,7 +38,7 @@ class HostCopies:
         self,
         envs: Sequence[gymnasium.Env],
         name: str,
-        registered: RegisteredSpec | None,
+        known_spec: RegisteredSpec | None,
         seeds: Sequence[int],
         *,
         time_limit: int | None = None,
@@ -46,112 +46,115 @@ class HostCopies:
     ):
         self._actions = ActionForm(envs[0].action_space, name)
         self._form = observation_form(envs[0].observation_space, name, self._actions.space)
-        for copy, env in enumerate(envs):
-            spaces = (env.observation_space, env.action_space)
-            if spaces != (envs[0].observation_space, envs[0].action_space):
-                raise ValueError(
-                    f"copy {copy} of {name} has the spaces {spaces}, copy 0 has "
-                    f"{(envs[0].observation_space, envs[0].action_space)}. The copies must agree."
-                )
-        self.spec = host_spec(name, self._form, self._actions.space, registered)
+        _require_equal_spaces(envs, name)
+        self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = len(envs)
         self._obs_shape = (self.num_envs, *self._form.shape)
         self._envs, self._owned = list(envs), owned
         self._seeds: Sequence[int | None] = list(seeds)
-        self._time_limit = -1 if time_limit is None else time_limit  # -1: no length reaches it
         self._steppers: list[Any] = []
-        self._begun: HostStep | None = None
-        self._lengths: list[int] = []
+        self._pending_step: HostStep | None = None
+        self._limit = inf if time_limit is None else time_limit
+        self._time = 0  # steps since reset()
+        self._starts: list[int] = []  # the time at which each environment began its episode
+        self._next_limit = inf  # the first time at which an episode may reach the limit
         self._returns: list[float] = []
+        self._rewards: list[Any] = []  # of the previous step, and the same as an array
+        self._reward_array = np.empty(0, np.float32)
         self._no, self._yes = (_constant(value, self.num_envs) for value in (False, True))
         self._no_return = _constant(np.float32(0), self.num_envs)
         self._no_length = _constant(np.int32(0), self.num_envs)
 
     def reset(self) -> Any:
-        """Begin an episode in every copy; the observations [E, *obs], or a dict of them."""
-        if self._begun is not None:
+        """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
+        if self._pending_step is not None:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
-        self._lengths, self._returns = [0] * self.num_envs, [0.0] * self.num_envs
-        obs = np.stack([self._first_obs(copy) for copy in range(self.num_envs)])
+        self._time, self._starts = 0, [0] * self.num_envs
+        self._next_limit, self._returns = self._limit, [0.0] * self.num_envs
+        self._rewards = [None] * self.num_envs
+        obs = np.stack([self._first_obs(index) for index in range(self.num_envs)])
         self._seeds = [None] * self.num_envs
         self._steppers = [env.step for env in self._envs]
-        return self._form.presented(obs)
+        return self._form.agent_view(obs)
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Step every copy with its `action`, [E] or [E, D] as the spec says."""
+        """Step every environment with its `action`, [E] or [E, D] as the spec says."""
         if len(action) != len(self._steppers):
             self._refuse_step(len(action))
-        actions = self._actions.each(action)
-        form, limit, lengths, returns = self._form, self._time_limit, self._lengths, self._returns
+        actions = self._actions.separate(action)
+        form, returns, array = self._form, self._returns, np.ndarray
         ready_shape = form.ready_shape
         next_obs = np.empty(self._obs_shape, form.dtype)
-        rewards, ends, copy = np.empty(self.num_envs, np.float32), [], -1
+        rewards, ends, index = [], {}, -1
         try:
-            for copy, step in enumerate(self._steppers):
-                raw, reward, terminated, truncated, _ = step(actions[copy])
-                if type(raw) is not np.ndarray or raw.shape != ready_shape:
-                    raw = form.encoded(raw)
-                next_obs[copy] = raw
-                if not isfinite(reward):
-                    raise EnvironmentFault(f"{self.spec.name} returned the reward {reward}.")
-                rewards[copy] = reward
-                returns[copy] += reward
-                lengths[copy] = length = lengths[copy] + 1
-                if terminated or truncated or length == limit:
-                    ends.append((copy, bool(terminated), bool(truncated or length == limit)))
+            for index, step in enumerate(self._steppers):
+                raw, reward, terminated, truncated, _ = step(actions[index])
+                if type(raw) is not array or raw.shape != ready_shape:
+                    raw = form.encode(raw)
+                next_obs[index] = raw
+                rewards.append(reward)
+                returns[index] += reward
+                if terminated or truncated:
+                    ends[index] = (bool(terminated), bool(truncated))
+            changed = rewards != self._rewards
         except Exception as error:
-            self._report(copy, error, "step()")
-        seen, no = next_obs, self._no
+            self._report(index, error, "step()")
+        if changed:
+            self._convert_rewards(rewards)
+        self._time += 1
+        if self._time >= self._next_limit:
+            ends = self._with_time_limit(ends)
+        seen = next_obs
         if not form.plain:
-            form.allow_all(next_obs, [copy for copy, _, _ in ends])
+            form.allow_all(next_obs, list(ends))
             self._check(next_obs)
-            seen = form.presented(next_obs)
+            seen = form.agent_view(next_obs)
         elif not all_finite(next_obs):
             self._check(next_obs)
         if ends:
-            return self._step_with_resets(next_obs, seen, rewards, ends)
-        return HostStep(
-            seen, rewards, no, no, seen, self._yes, no, self._no_return, self._no_length
+            return self._begin_episodes(next_obs, seen, ends)
+        no, paid = self._no, self._reward_array
+        return tuple.__new__(  # half the time of HostStep(...)
+            HostStep, (seen, paid, no, no, seen, self._yes, no, self._no_return, self._no_length)
         )
 
     def begin_step(self, action: np.ndarray) -> None:
-        """Step every copy with its `action`: all the work is done here."""
-        if self._begun is not None:
+        """Step every environment with its `action`: all the work is done here."""
+        if self._pending_step is not None:
             raise ValueError(f"{self.spec.name}: begin_step() twice, without a finish_step().")
-        self._begun = self.step(action)
+        self._pending_step = self.step(action)
 
     def finish_step(self) -> HostStep:
-        """The step that was begun."""
-        if self._begun is None:
+        """The outcome of the step that `begin_step()` took."""
+        step, self._pending_step = self._pending_step, None
+        if step is None:
             raise ValueError(f"{self.spec.name}: finish_step() without a begin_step().")
-        step, self._begun = self._begun, None
         return step
 
     def close(self) -> None:
-        """Close the copies, unless they were given ready-made."""
+        """Close the environments, unless the caller made them."""
         if self._owned:
             for env in self._envs:
                 env.close()
 
-    def _step_with_resets(
-        self,
-        next_obs: np.ndarray,
-        seen: Any,
-        reward: np.ndarray,
-        ends: list[tuple[int, bool, bool]],
+    def _begin_episodes(
+        self, next_obs: np.ndarray, seen: Any, ends: dict[int, tuple[bool, bool]]
     ) -> HostStep:
-        terminated, truncated, ended = (np.zeros(self.num_envs, bool) for _ in range(3))
+        """The outcome of a step that ended episodes: index -> (terminated, truncated)."""
+        terminated, truncated, ended = np.zeros((3, self.num_envs), bool)
         episode_return = np.zeros(self.num_envs, np.float32)
         episode_length = np.zeros(self.num_envs, np.int32)
         obs = next_obs.copy()
-        for copy, terminated[copy], truncated[copy] in ends:
-            ended[copy] = True
-            episode_return[copy], episode_length[copy] = self._returns[copy], self._lengths[copy]
-            self._returns[copy], self._lengths[copy] = 0.0, 0
-            obs[copy] = self._first_obs(copy)
+        for index, (terminated[index], truncated[index]) in ends.items():
+            ended[index] = True
+            episode_return[index] = self._returns[index]
+            episode_length[index] = self._time - self._starts[index]
+            self._returns[index], self._starts[index] = 0.0, self._time
+            obs[index] = self._first_obs(index)
+        self._next_limit = min(self._starts) + self._limit
         return HostStep(
-            self._form.presented(obs),
-            reward,
+            self._form.agent_view(obs),
+            self._reward_array,
             terminated,
             truncated,
             seen,
@@ -161,23 +164,44 @@ class HostCopies:
             episode_length,
         )
 
-    def _first_obs(self, copy: int) -> np.ndarray:
+    def _with_time_limit(self, ends: dict[int, tuple[bool, bool]]) -> dict[int, tuple[bool, bool]]:
+        """`ends` with the episodes that reach the time limit at this step, in order."""
+        ends = dict(ends)
+        for index, start in enumerate(self._starts):
+            if self._time - start == self._limit:
+                ends[index] = (index in ends and ends[index][0], True)
+        return dict(sorted(ends.items()))
+
+    def _convert_rewards(self, rewards: list[Any]) -> None:
+        """Make an array of rewards; it serves all following steps that pay the same."""
+        array = np.empty(self.num_envs, np.float32)
+        for index, reward in enumerate(rewards):
+            if not isfinite(reward):
+                fault = EnvironmentFault(f"{self.spec.name} returned the reward {reward}.")
+                self._report(index, fault, "step()")
+            array[index] = reward
+        array.flags.writeable = False
+        self._rewards, self._reward_array = [float(reward) for reward in rewards], array
+
+    def _first_obs(self, index: int) -> np.ndarray:
         try:
-            raw, _ = self._envs[copy].reset(seed=self._seeds[copy])
-            obs = self._form.encoded(raw)
+            raw, _ = self._envs[index].reset(seed=self._seeds[index])
+            obs = self._form.encode(raw)
         except Exception as error:
-            self._report(copy, error, "reset()")
-        self._check(obs[np.newaxis], copy, "reset()")
+            self._report(index, error, "reset()")
+        if not (self._form.plain and all_finite(obs)):
+            self._check(obs[np.newaxis], index, "reset()")
         return obs
 
     def _check(self, rows: np.ndarray, first: int = 0, method: str = "step()") -> None:
-        """Report what no agent could use in the rows of the copies from `first` on."""
-        found = self._form.fault_in(rows)
+        """Report what no agent could use in the rows of the environments from `first` on."""
+        found = self._form.first_fault(rows)
         if found is not None:
             self._report(first + found[0], found[1], method)
 
-    def _report(self, copy: int, error: Exception, method: str) -> NoReturn:
-        where = f"(copy {copy} of {self.num_envs}, after {self._lengths[copy]} steps of an episode)"
+    def _report(self, index: int, error: Exception, method: str) -> NoReturn:
+        steps = self._time - self._starts[index]
+        where = f"(environment {index} of {self.num_envs}, after {steps} steps of an episode)"
         if isinstance(error, EnvironmentFault):
             raise EnvironmentFault(f"{error} It happened in {method} {where}.") from error.__cause__
         raise EnvironmentFault(
@@ -187,7 +211,55 @@ class HostCopies:
     def _refuse_step(self, actions: int) -> NoReturn:
         if not self._steppers:
             raise ValueError(f"{self.spec.name} was stepped before reset(): call reset() first.")
-        raise ValueError(f"step() got {actions} actions for {self.num_envs} copies.")
+        raise ValueError(f"step() got {actions} actions for {self.num_envs} environments.")
+
+
+class SingleEnv(SeparateEnvs):
+    """One environment; where its observations are short, a step needs no loop and no list."""
+
+    def step(self, action: np.ndarray) -> HostStep:
+        """Step the environment with its `action`, [1] or [1, D] as the spec says."""
+        if not self._form.short:
+            return super().step(action)
+        if len(action) != 1 or not self._steppers:
+            self._refuse_step(len(action))
+        own_action = self._actions.separate(action)[0]
+        try:
+            raw, reward, terminated, truncated, _ = self._steppers[0](own_action)
+            if type(raw) is np.ndarray and raw.shape == self._form.ready_shape:
+                row = raw.astype(np.float32)
+            else:
+                row = self._form.encode(raw)
+            self._returns[0] += reward
+            changed = reward != self._rewards[0]
+        except Exception as error:
+            self._report(0, error, "step()")
+        if changed:
+            self._convert_rewards([reward])
+        self._time += 1
+        next_obs = row[np.newaxis]
+        if not isfinite(sum(row.tolist())):
+            self._check(next_obs)
+        limited = self._time >= self._next_limit
+        if terminated or truncated or limited:
+            end = (bool(terminated), bool(truncated or limited))
+            return self._begin_episodes(next_obs, next_obs, {0: end})
+        no, paid = self._no, self._reward_array
+        return tuple.__new__(
+            HostStep,
+            (next_obs, paid, no, no, next_obs, self._yes, no, self._no_return, self._no_length),
+        )
+
+
+def _require_equal_spaces(envs: Sequence[gymnasium.Env], name: str) -> None:
+    expected = (envs[0].observation_space, envs[0].action_space)
+    for index, env in enumerate(envs):
+        found = (env.observation_space, env.action_space)
+        if found != expected:
+            raise ValueError(
+                f"environment {index} of {name} has the spaces {found}, environment 0 has "
+                f"{expected}. All must have the same."
+            )
 
 
 def _constant(value: Any, count: int) -> np.ndarray:

@@ -11,9 +11,10 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from kytolly.environment.faults import EnvironmentFault, mask_shape_fault
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.masks import mask_shape_fault
+from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import (
-    ACTION_MASK,
     ActionSpace,
     Box,
     Discrete,
@@ -21,19 +22,20 @@ from kytolly.environment.spec import (
     num_choices,
 )
 
-_WANTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
+_SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
-_FEW = 64  # numbers that Python sums faster than NumPy checks them
+_FEW = 16  # numbers that Python sums faster than NumPy multiplies them
+_SOME = 4096  # numbers that one BLAS thread multiplies faster than NumPy checks them
 
 
 class ObservationForm:
-    """How observations of a space reach the agent: as an array of numbers.
+    """The form in which observations of a space reach the agent: an array of numbers.
 
-    A Box of uint8 stays uint8, any other and MultiBinary become float32; one without axes gets
-    one of size 1. Discrete and MultiDiscrete become one-hot, kind after kind.
+    A Box of uint8 stays uint8; any other Box, and MultiBinary, become float32. A single number
+    gets an axis of size 1. Discrete and MultiDiscrete become one-hot, component after component.
 
     Args:
-        space: The observation space of one copy, or of an entry of it.
+        space: The observation space of one environment, or an entry of it.
         name: The environment's name, for messages.
         entry: The entry's name; None for a whole observation.
 
@@ -41,31 +43,33 @@ class ObservationForm:
         spec: Shape and dtype that the agent sees.
         dtype: The same dtype in NumPy.
         shape: The same shape as a tuple.
-        ready_shape: Shape of an array that can be copied into rows without `encoded`; None where
+        ready_shape: Shape of an array that can be copied into rows without `encode`; None where
             every observation has to be looked at.
+        short: Whether it is a row of few floats.
     """
 
     plain = True  # the rows are what the agent sees, and nothing but NaN can be wrong with them
 
     def __init__(self, space: spaces.Space, name: str, entry: str | None = None):
         self.name, self._entry = name, "" if entry is None else f" {entry!r}"
-        self._counts = np.zeros(0, np.int64)  # of numbers, kind after kind
+        self._counts = np.zeros(0, np.int64)  # of each component's numbers
         self.dtype = np.dtype(np.float32)
         self._raw_shape: tuple[int, ...] = space.shape or ()
         self.shape = self._raw_shape or (1,)
         if isinstance(space, spaces.Box):
             self.dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
         elif isinstance(space, spaces.Discrete):
-            self._one_hot_of(np.array([space.n]), np.array([space.start]))
+            self._set_one_hot(np.array([space.n]), np.array([space.start]))
         elif isinstance(space, spaces.MultiDiscrete):
-            self._one_hot_of(space.nvec.ravel(), space.start.ravel())
+            self._set_one_hot(space.nvec.ravel(), space.start.ravel())
         elif not isinstance(space, spaces.MultiBinary):
             raise ValueError(_refusal(name, entry, space))
         encodes = self._counts.size > 0 or self.dtype != np.float32
         self.ready_shape = None if encodes else self._raw_shape
+        self.short = not encodes and len(self._raw_shape) == 1 and self.shape[0] <= _FEW
         self.spec: Any = tf.TensorSpec(self.shape, self.dtype)
 
-    def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
+    def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New array [*obs] of one raw observation, or [rows, *obs] of a batch of them."""
         batch = () if rows is None else (rows,)
         values = np.asarray(raw)
@@ -78,14 +82,14 @@ class ObservationForm:
             return self._one_hot(values, batch)
         return self._cast(values).reshape(batch + self.shape)
 
-    def presented(self, rows: np.ndarray) -> Any:
+    def agent_view(self, rows: np.ndarray) -> Any:
         """What the agent sees of encoded observations [E, *obs]."""
         return rows
 
     def allow_all(self, rows: np.ndarray, where: Any) -> None:
         """Allow every action in some rows; nothing to do where no mask forbids any."""
 
-    def fault_in(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
+    def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row that no agent could use, and why; None if there is none."""
         if all_finite(rows):
             return None
@@ -95,7 +99,7 @@ class ObservationForm:
             f"{np.array2string(rows[bad], threshold=20)}."
         )
 
-    def _one_hot_of(self, counts: np.ndarray, starts: np.ndarray) -> None:
+    def _set_one_hot(self, counts: np.ndarray, starts: np.ndarray) -> None:
         self._counts, self._starts = counts.astype(np.int64), starts.astype(np.int64)
         self._numbers = np.concatenate([np.arange(count) for count in self._counts])
         self.shape = self._numbers.shape
@@ -117,7 +121,7 @@ class ObservationForm:
         if values.dtype == self.dtype:
             return values.copy()
         try:
-            with np.errstate(over="ignore", invalid="ignore"):  # `all_finite` reports what results
+            with np.errstate(over="ignore", invalid="ignore"):  # `all_finite` sees the result
                 result = values.astype(self.dtype)
         except (TypeError, ValueError) as error:
             raise EnvironmentFault(
@@ -133,7 +137,7 @@ class ObservationForm:
 
 
 class MaskForm:
-    """How the entry that says which actions are allowed reaches the agent: as bool [A].
+    """The form in which the entry that says which actions are allowed reaches the agent: bool [A].
 
     Args:
         space: The entry's space.
@@ -145,13 +149,13 @@ class MaskForm:
         if isinstance(action, Box):
             raise ValueError(
                 f"the observations of {name} have an entry {ACTION_MASK!r}, but its actions are "
-                "the numbers of a Box, of which a mask cannot forbid any. What works: leave the "
+                "a Box, of which a mask cannot forbid any number. What works: leave the "
                 "entry out with a gymnasium.wrappers.FilterObservation, or choose among a grid of "
                 "actions with gymnasium.wrappers.DiscretizeAction."
             )
         self.name, self.dtype, self.shape = name, np.dtype(np.bool_), (num_choices(action),)
-        self._kinds = (action.count,) if isinstance(action, Discrete) else action.counts
-        self._firsts = np.cumsum((0, *self._kinds[:-1]))
+        self._counts = (action.count,) if isinstance(action, Discrete) else action.counts
+        self._firsts = np.cumsum((0, *self._counts[:-1]))
         self.spec = tf.TensorSpec(self.shape, tf.bool)
         if not isinstance(space, spaces.Box | spaces.MultiBinary):
             raise ValueError(
@@ -161,7 +165,7 @@ class MaskForm:
         if space.shape != self.shape:
             raise mask_shape_fault(name, space.shape, self.shape, " in its observation space")
 
-    def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
+    def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New array [A] of one raw mask, or [rows, A] of a batch of them."""
         values = np.asarray(raw)
         expected = self.shape if rows is None else (rows, *self.shape)
@@ -175,35 +179,36 @@ class MaskForm:
             )
         return allowed
 
-    def fault_in(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
-        """The first copy that may do nothing; None if there is none."""
+    def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
+        """The first row that forbids everything, and the fault; None if there is none."""
         possible = np.logical_or.reduceat(rows, self._firsts, axis=1)
         if possible.all():
             return None
         bad = int(np.argmin(possible.all(axis=1)))
-        kind = int(np.argmin(possible[bad]))
-        of_kind = f" of kind {kind}" if len(self._kinds) > 1 else ""
+        component = int(np.argmin(possible[bad]))
+        of_component = f" of component {component}" if len(self._counts) > 1 else ""
         return bad, EnvironmentFault(
-            f"{self.name} returned an action mask that forbids all {self._kinds[kind]} "
-            f"actions{of_kind} though the episode goes on: {rows[bad].astype(int).tolist()}. "
+            f"{self.name} returned an action mask that forbids all {self._counts[component]} "
+            f"actions{of_component} though the episode goes on: {rows[bad].astype(int).tolist()}. "
             "Expected at least one 1 among them: end the episode where nothing is left to do."
         )
 
 
 class DictForm:
-    """How observations of a Dict space reach the agent: as a dict of arrays.
+    """The form in which observations of a Dict space reach the agent: a dict of arrays.
 
     Between environment and agent they are the rows of one structured array, which can be copied
-    and indexed as that of any other observation. An entry of a Dict within the Dict is called
-    "outer/inner".
+    and indexed like the array of any other observation. An entry of a Dict within the Dict has
+    the name "outer/inner".
 
     Args:
-        space: The observation space of one copy.
+        space: The observation space of one environment.
         name: The environment's name, for messages.
-        action: What the environment accepts; the entry `action_mask` has to fit it.
+        action: What the environment accepts; the entry `action_mask` must fit it.
     """
 
     plain = False
+    short = False
     shape = ()
     ready_shape = None
 
@@ -226,7 +231,7 @@ class DictForm:
         self.dtype = np.dtype(fields, align=True)
         self.spec = {entry: form.spec for entry, form in self._forms.items()}
 
-    def encoded(self, raw: Any, rows: int | None = None) -> np.ndarray:
+    def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New structured array [] of one raw observation, or [rows] of a batch of them."""
         result = np.empty(() if rows is None else (rows,), self.dtype)
         for entry, path in self._paths:
@@ -238,10 +243,10 @@ class DictForm:
                         f"observation space: {raw}."
                     )
                 value = value[key]
-            result[entry] = self._forms[entry].encoded(value, rows)
+            result[entry] = self._forms[entry].encode(value, rows)
         return result
 
-    def presented(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+    def agent_view(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """What the agent sees of encoded observations: name -> [E, ...]."""
         return {entry: np.ascontiguousarray(rows[entry]) for entry in self._forms}
 
@@ -250,10 +255,10 @@ class DictForm:
         if self._masked:
             rows[ACTION_MASK][where] = True
 
-    def fault_in(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
+    def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row of an entry that no agent could use, and why; None if there is none."""
         for entry, form in self._forms.items():
-            found = form.fault_in(rows[entry])
+            found = form.first_fault(rows[entry])
             if found is not None:
                 return found
         return None
@@ -262,10 +267,10 @@ class DictForm:
 def observation_form(
     space: spaces.Space, name: str, action: ActionSpace
 ) -> ObservationForm | DictForm:
-    """How observations of a space reach the agent.
+    """The form in which observations of a space reach the agent.
 
     Raises:
-        ValueError: The space is not supported, or has a mask that the actions do not take.
+        ValueError: The space is not supported, or has a mask for actions that take none.
         EnvironmentFault: Its mask has the wrong shape.
     """
     if isinstance(space, spaces.Dict):
@@ -277,17 +282,17 @@ def host_spec(
     name: str,
     form: ObservationForm | DictForm,
     action: ActionSpace,
-    registered: RegisteredSpec | None,
+    known_spec: RegisteredSpec | None,
 ) -> EnvSpec:
-    """The spec of an environment of which Gymnasium knows limit and threshold, or nothing."""
-    if registered is None:
+    """The spec of an environment, with the limit and threshold that Gymnasium knows, if any."""
+    if known_spec is None:
         return EnvSpec(name, form.spec, action)
-    threshold = registered.reward_threshold
+    threshold = known_spec.reward_threshold
     return EnvSpec(
         name,
         form.spec,
         action,
-        registered.max_episode_steps,
+        known_spec.max_episode_steps,
         None if threshold is None else float(threshold),
     )
 
@@ -295,18 +300,20 @@ def host_spec(
 def all_finite(values: np.ndarray) -> bool:
     """Whether no number is NaN or infinite.
 
-    Runs at every step, so for few numbers, where `np.isfinite` takes six times as long, Python
-    sums them: any NaN or infinity survives a sum.
+    Runs at every step, and `np.isfinite` is slow for few numbers. Any NaN or infinity survives a
+    sum, and so a dot product; a product that overflows is looked at again.
     """
-    if values.dtype.kind != "f":
-        return True
     if values.size <= _FEW:
         return math.isfinite(sum(values.ravel().tolist()))
+    if values.dtype.kind != "f":
+        return True
+    if values.size <= _SOME and math.isfinite(np.vdot(values, values)):  # `dot` warns of overflow
+        return True
     return bool(np.isfinite(values).all())
 
 
 def _leaves(space: spaces.Space, path: tuple[Any, ...] = ()) -> Any:
-    """(path, space) of all that is no Dict."""
+    """Path and space of every entry that is no Dict."""
     if not isinstance(space, spaces.Dict):
         yield path, space
         return
@@ -323,6 +330,6 @@ def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
         what = f"the entry {entry!r} of the observations of {name} is"
         help_text = "leave it out with a gymnasium.wrappers.FilterObservation, or " + help_text
     return (
-        f"{what} {space}, a {type(space).__name__} space; supported are {_WANTED}. "
+        f"{what} {space}, a {type(space).__name__} space; supported are {_SUPPORTED}. "
         f"What works: {help_text}."
     )

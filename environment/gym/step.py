@@ -10,11 +10,11 @@ from kytolly.environment.spec import EnvSpec
 
 
 class HostStep(NamedTuple):
-    """The outcome of one step of `E` environment copies on the host, in NumPy arrays.
+    """The outcome of one step of `E` environments on the host, in NumPy arrays.
 
     The first five columns are those of `TimeStep`. An array may be shared with other columns and
     with other steps (`obs` is `next_obs` where no episode ended): read it, copy it, but do not
-    write into it. An observation is an array, or a dict of them where the spec's is.
+    write into it. An observation is an array, or a dict of them where the spec has one.
 
     Attributes:
         obs: [E, *obs] what the agent acts on next.
@@ -23,8 +23,8 @@ class HostStep(NamedTuple):
         truncated: [E] bool, a time limit ended it.
         next_obs: [E, *obs] what the step led to, before any reset. Where an episode ended, an
             `action_mask` in it allows everything: no action follows.
-        valid: [E] bool. False where a foreign vector environment spent the step on a reset and
-            ignored the action (NEXT_STEP): such a row is no transition and counts for nothing.
+        valid: [E] bool. False for a dummy step: a vector environment (NEXT_STEP) spent it on a
+            reset and ignored the action. Such a row is no transition and counts for nothing.
         ended: [E] bool, terminated or truncated.
         episode_return: [E] float32, sum of the rewards of the episode that ended.
         episode_length: [E] int32, its steps. Both are meaningful only where `ended`.
@@ -42,12 +42,12 @@ class HostStep(NamedTuple):
 
 
 class HostEnv(Protocol):
-    """Environment copies on the host that begin a new episode by themselves.
+    """Environments on the host that begin a new episode by themselves.
 
     Attributes:
-        spec: What one copy observes and accepts.
-        num_envs: Number of copies, `E`.
-        has_dummy_steps: Whether a step may be spent on a reset, see `HostStep.valid`.
+        spec: What one environment shows and accepts.
+        num_envs: Number of environments, `E`.
+        has_dummy_steps: Whether some steps may be no transitions; else `valid` is always True.
     """
 
     spec: EnvSpec
@@ -55,14 +55,14 @@ class HostEnv(Protocol):
     has_dummy_steps: bool
 
     def reset(self) -> Any:
-        """Begin an episode in every copy; the observations [E, *obs], or a dict of them.
+        """Begin an episode in every environment; observations [E, *obs], or a dict of them.
 
-        The first call seeds every copy, later ones go on with the copies' own generators.
+        The first call seeds every environment, later ones go on with its own generator.
         """
         ...
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Step every copy with its `action`: `begin_step` and `finish_step` in one.
+        """Step every environment with its `action`: `begin_step` and `finish_step` in one.
 
         Args:
             action: [E] integers for Discrete, [E, D] integers for MultiDiscrete, both from 0;
@@ -71,13 +71,13 @@ class HostEnv(Protocol):
         ...
 
     def begin_step(self, action: np.ndarray) -> None:
-        """Give every copy its `action`; copies in processes work until `finish_step()`."""
+        """Give every environment its `action`; those in processes work until `finish_step()`."""
         ...
 
     def finish_step(self) -> HostStep:
-        """Wait for the step that was begun."""
+        """Wait for the step that `begin_step()` began."""
         ...
 
     def close(self) -> None:
-        """Close the environments that were made here; those that were given stay open."""
+        """Close the environments, unless the caller made them."""
         ...

@@ -1,4 +1,4 @@
-"""Vector environments made elsewhere, in any of Gymnasium's three ways to begin anew."""
+"""Gymnasium's vector environments, in any of its three autoreset modes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from kytolly.environment.gym.step import HostStep
 class HostVector:
     """A Gymnasium `VectorEnv` as a `HostEnv`.
 
-    What follows an episode's end depends on the mode that the environment declares:
+    What follows an episode's end depends on the autoreset mode that the environment declares:
 
         SAME_STEP  the step returns the next episode's first observation; the last one is in
                    `info["final_obs"]`, and becomes `next_obs` (Gymnasium loses it if an
                    environment overwrites one array at every step)
-        NEXT_STEP  the step returns the last observation; the next step ignores that copy's
-                   action and returns the first observation: a row that is marked not `valid`
-        DISABLED   the step returns the last observation, and the copies are reset here, by
+        NEXT_STEP  the step returns the last observation; the next step is a dummy: it ignores the
+                   action and returns the first observation, and its row is not `valid`
+        DISABLED   the step returns the last observation; the environment is reset here, by
                    `reset(options={"reset_mask": ...})`
 
     Args:
         env: The vector environment.
         name: What to call it in messages.
-        registered: What Gymnasium knows of a copy; None where it is not registered.
-        seeds: One for each copy. A vector environment that takes one seed only gets the first.
+        known_spec: What Gymnasium knows of one environment; None where it is not registered.
+        seeds: One for each environment; where only one seed is taken, the first.
         owned: Whether `close()` closes it.
     """
 
@@ -40,7 +40,7 @@ class HostVector:
         self,
         env: VectorEnv,
         name: str,
-        registered: RegisteredSpec | None,
+        known_spec: RegisteredSpec | None,
         seeds: Sequence[int],
         *,
         owned: bool = True,
@@ -49,21 +49,21 @@ class HostVector:
         self._form = observation_form(env.single_observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
         self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
-        self.spec = host_spec(name, self._form, self._actions.space, registered)
+        self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env, self._owned = env, owned
         takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seed: Any = list(seeds) if takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
         self._splits = getattr(type(env), "step", None) is AsyncVectorEnv.step
-        self._outcome: Any = None  # of the step that was begun, where it was not split
-        self._begun = False
+        self._outcome: Any = None  # of a pending step that could not be split
+        self._pending = False
         self._steps = 0
         self._resetting: np.ndarray | None = None
 
     def reset(self) -> Any:
-        """Begin an episode in every copy; the observations [E, *obs], or a dict of them."""
-        if self._begun:
+        """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
+        if self._pending:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         try:
             raw, _ = self._env.reset(seed=self._seed)
@@ -73,23 +73,23 @@ class HostVector:
         self._resetting = np.zeros(self.num_envs, bool)
         self._lengths = np.zeros(self.num_envs, np.int32)
         self._returns = np.zeros(self.num_envs, np.float32)
-        obs = self._encoded(raw, "reset()")
+        obs = self._encode(raw, "reset()")
         self._check(obs, "reset()")
-        return self._form.presented(obs)
+        return self._form.agent_view(obs)
 
     def step(self, action: np.ndarray) -> HostStep:
-        """Step every copy with its `action`, [E] or [E, D] as the spec says."""
+        """Step every environment with its `action`, [E] or [E, D] as the spec says."""
         self.begin_step(action)
         return self.finish_step()
 
     def begin_step(self, action: np.ndarray) -> None:
-        """Give every copy its `action`; Gymnasium's processes then work by themselves."""
+        """Give every environment its `action`; Gymnasium's processes work until `finish_step()`."""
         if self._resetting is None:
             raise ValueError(f"{self.spec.name} was stepped before reset(): call reset() first.")
-        if self._begun:
+        if self._pending:
             raise ValueError(f"{self.spec.name}: begin_step() twice, without a finish_step().")
         if len(action) != self.num_envs:
-            raise ValueError(f"step() got {len(action)} actions for {self.num_envs} copies.")
+            raise ValueError(f"step() got {len(action)} actions for {self.num_envs} environments.")
         actions = self._actions.batch(action)
         try:
             if self._splits:
@@ -98,13 +98,13 @@ class HostVector:
                 self._outcome = self._env.step(actions)
         except Exception as error:
             self._report(error, "step()")
-        self._begun = True
+        self._pending = True
 
     def finish_step(self) -> HostStep:
-        """Wait for the step that was begun, and begin new episodes where one ended."""
-        if not self._begun or self._resetting is None:
+        """Wait for the pending step, and begin new episodes where one ended."""
+        if not self._pending or self._resetting is None:
             raise ValueError(f"{self.spec.name}: finish_step() without a begin_step().")
-        self._begun = False
+        self._pending = False
         try:
             outcome = self._env.step_wait() if self._splits else self._outcome
             raw, reward, terminated, truncated, info = outcome
@@ -112,7 +112,7 @@ class HostVector:
             self._report(error, "step()")
         self._steps += 1
         valid = ~self._resetting
-        reward = np.where(valid, self._rewards(reward), np.float32(0.0))
+        reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
         terminated = np.logical_and(terminated, valid)
         truncated = np.logical_and(truncated, valid)
         ended = terminated | truncated
@@ -120,16 +120,16 @@ class HostVector:
         self._lengths += valid
         episode_return, episode_length = self._returns, self._lengths
 
-        obs = self._encoded(raw, "step()")
+        obs = self._encode(raw, "step()")
         if self._mode is not AutoresetMode.SAME_STEP:
             self._form.allow_all(obs, ended)
         self._check(obs, "step()")
         if ended.any():
             self._returns = np.where(ended, np.float32(0.0), episode_return)
             self._lengths = np.where(ended, np.int32(0), episode_length)
-            obs, next_obs = self._around_the_end(obs, ended, info)
+            obs, next_obs = self._obs_and_next_obs(obs, ended, info)
         else:
-            obs = next_obs = self._form.presented(obs)
+            obs = next_obs = self._form.agent_view(obs)
             episode_return, episode_length = episode_return.copy(), episode_length.copy()
         self._resetting = ended if self._mode is AutoresetMode.NEXT_STEP else np.zeros_like(ended)
         return HostStep(
@@ -145,17 +145,17 @@ class HostVector:
         )
 
     def close(self) -> None:
-        """Close the vector environment, unless it was given ready-made."""
+        """Close the vector environment, unless the caller made it."""
         if self._owned:
             self._env.close()
 
-    def _around_the_end(
+    def _obs_and_next_obs(
         self, obs: np.ndarray, ended: np.ndarray, info: dict[str, Any]
     ) -> tuple[Any, Any]:
         """What to act on next and what the step led to, from what it returned."""
-        presented = self._form.presented
+        view = self._form.agent_view
         if self._mode is AutoresetMode.NEXT_STEP:
-            last = presented(obs)
+            last = view(obs)
             return last, last
         if self._mode is AutoresetMode.DISABLED:
             try:
@@ -163,9 +163,9 @@ class HostVector:
             except Exception as error:
                 self._report(error, "reset()")
             fresh = obs.copy()
-            fresh[ended] = self._encoded(raw, "reset()")[ended]
+            fresh[ended] = self._encode(raw, "reset()")[ended]
             self._check(fresh, "reset()")
-            return presented(fresh), presented(obs)
+            return view(fresh), view(obs)
         if "final_obs" not in info:
             raise EnvironmentFault(
                 f"{self.spec.name} ended an episode without info['final_obs'], which its "
@@ -174,21 +174,21 @@ class HostVector:
             )
         next_obs = obs.copy()
         try:
-            for copy in np.flatnonzero(ended):
-                next_obs[copy] = self._form.encoded(info["final_obs"][copy])
+            for index in np.flatnonzero(ended):
+                next_obs[index] = self._form.encode(info["final_obs"][index])
         except EnvironmentFault as fault:
             self._report(fault, "step()")
         self._form.allow_all(next_obs, ended)
         self._check(next_obs, "step()")
-        return presented(obs), presented(next_obs)
+        return view(obs), view(next_obs)
 
-    def _encoded(self, raw: Any, method: str) -> np.ndarray:
+    def _encode(self, raw: Any, method: str) -> np.ndarray:
         try:
-            return self._form.encoded(raw, self.num_envs)
+            return self._form.encode(raw, self.num_envs)
         except EnvironmentFault as fault:
             self._report(fault, method)
 
-    def _rewards(self, reward: Any) -> np.ndarray:
+    def _reward_array(self, reward: Any) -> np.ndarray:
         reward = np.asarray(reward, np.float32)
         if reward.shape != (self.num_envs,) or not np.isfinite(reward).all():
             self._report(
@@ -201,13 +201,13 @@ class HostVector:
         return reward
 
     def _check(self, rows: np.ndarray, method: str) -> None:
-        """Report what no agent could use in the rows [E] of all copies."""
-        found = self._form.fault_in(rows)
+        """Report what no agent could use in the rows [E] of all environments."""
+        found = self._form.first_fault(rows)
         if found is not None:
-            self._report(EnvironmentFault(f"{found[1]} That is copy {found[0]}."), method)
+            self._report(EnvironmentFault(f"{found[1]} That is environment {found[0]}."), method)
 
     def _report(self, error: Exception, method: str) -> NoReturn:
-        where = f"(a vector of {self.num_envs} copies, after {self._steps} steps)"
+        where = f"(a vector of {self.num_envs} environments, after {self._steps} steps)"
         if isinstance(error, EnvironmentFault):
             raise EnvironmentFault(f"{error} It happened in {method} {where}.") from error.__cause__
         raise EnvironmentFault(
@@ -216,7 +216,7 @@ class HostVector:
 
 
 def autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:
-    """What a vector environment declares to do at an episode's end."""
+    """What a vector environment says it does at an episode's end."""
     declared = env.metadata.get("autoreset_mode")
     try:
         return AutoresetMode(declared)
@@ -224,6 +224,5 @@ def autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:
         modes = ", ".join(f"AutoresetMode.{mode.name}" for mode in AutoresetMode)
         raise ValueError(
             f"{name} declares the autoreset mode {declared!r}, expected one of {modes} in "
-            "metadata['autoreset_mode']. Without it nobody knows which observation follows an "
-            "episode's end."
+            "metadata['autoreset_mode']. It says which observation follows an episode's end."
         ) from None

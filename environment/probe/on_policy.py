@@ -1,17 +1,17 @@
-"""Tiny environments with known answers, for masks, dicts of observations and other actions.
+"""Tiny environments with known answers, for masks, Dict observations and other actions.
 
-As in `environment.probe`, an agent that fails one has its fault in what that one adds:
+As in `environment.probe.q_learning`, an agent that fails one has its fault in what it adds:
 
     MaskedAction        forbidden actions are never taken, and values count on what is allowed
-    MaskedKinds         the masks of several kinds lie one after the other
-    ActionKinds         two kinds of action, chosen and credited together
-    ContinuousAction    numbers as actions: their centre, their scale, their order
+    MaskedKinds         the masks of a MultiDiscrete's components lie in a row
+    ActionKinds         a MultiDiscrete: two choices, credited together
+    ContinuousAction    continuous actions: their center, their scale, their order
     DictObservation     every entry of a dict of observations reaches the network
 
 Each is a tensor environment with two more methods:
 
-    true_value(obs, gamma) -> [B]   value of the best policy that keeps to what is allowed
-    best_action(obs)                its action, as `spec.action` says: [B], [B, D] or [B, D]
+    true_value(obs, gamma) -> [B]   value of the best policy that takes allowed actions only
+    best_action(obs)                its action, as `spec.action` says: [B] or [B, D]
 
 for observations [B, *obs] (or a dict of them) that occur. Those with a single Discrete action
 also have `true_q(obs, gamma) -> [B, A]`. In a dict of observations, the mask may be left out.
@@ -47,7 +47,7 @@ Observations = dict[str, tf.Tensor]
 PAYS = (1.0, -1.0, 2.0, 4.0)
 ALLOWED = ((1, 1, 1, 0), (0, 1, 0, 0), (1, 0, 0, 1))
 
-# MaskedKinds: the same for two actions of the first kind and, after them, three of the second.
+# MaskedKinds: the same for the two actions of component 0 and, after them, three of component 1.
 KIND_COUNTS = (2, 3)
 KIND_PAYS = (0.0, 1.0, 2.0, 0.0, 1.0)
 KIND_ALLOWED = ((1, 0, 0, 1, 1), (1, 1, 1, 1, 0), (0, 1, 0, 1, 0))
@@ -72,9 +72,9 @@ class MaskedAction:
     """Three places in a row; four actions, of which each place forbids some; the last ends it.
 
     The action that pays 4 is allowed at the last place only, and at the second one only the
-    action that loses 1 is. An agent that acts or evaluates without the mask is paid
-    `FORBIDDEN_REWARD` before it has learnt where; one that values the next place by its best
-    action, allowed or not, finds other values.
+    action that loses 1 is. An agent that acts or evaluates without the mask earns
+    `FORBIDDEN_REWARD`; one that values the next place by its best action, allowed or not, finds
+    other values.
 
     Observations: "place" [E, 3] one-hot and "action_mask" [E, 4].
     """
@@ -125,11 +125,11 @@ class MaskedAction:
 
 
 class MaskedKinds:
-    """Three places; two kinds of action, of 2 and of 3, each forbidding some; one step.
+    """Three places; two action components, of 2 and of 3, with some forbidden; one step.
 
     The reward is the sum of what the two chosen actions pay, or `FORBIDDEN_REWARD` if either is
-    forbidden. Who splits the mask at the wrong place, or in the wrong order, takes forbidden
-    ones; who ignores it is drawn to the second action of the first kind.
+    forbidden. An agent that splits the mask at the wrong place, or in the wrong order, takes
+    forbidden ones; one that ignores it prefers the second action of component 0.
 
     Observations: "place" [E, 3] one-hot and "action_mask" [E, 2 + 3].
     """
@@ -162,12 +162,12 @@ class MaskedKinds:
         return state, reward, always(state)
 
     def true_value(self, obs: Any, gamma: float) -> np.ndarray:
-        """The best allowed pay of either kind, summed, [B]."""
+        """Sum of the best allowed pays of the two components, [B]."""
         first, second = np.split(self._allowed_pays(), [KIND_COUNTS[0]], axis=1)
         return (first.max(axis=1) + second.max(axis=1))[_place(obs)].astype(np.float32)
 
     def best_action(self, obs: Any) -> np.ndarray:
-        """The allowed action of either kind that pays most, [B, 2]."""
+        """The allowed action of each component that pays most, [B, 2]."""
         first, second = np.split(self._allowed_pays(), [KIND_COUNTS[0]], axis=1)
         best = np.stack([first.argmax(axis=1), second.argmax(axis=1)], axis=1)
         return best[_place(obs)].astype(np.int32)
@@ -179,7 +179,7 @@ class MaskedKinds:
 class ActionKinds:
     """Three places, each with one right pair of a 2-fold and a 3-fold action; one step.
 
-    The right pair pays 1 and all others 0, so neither kind can be credited without the other.
+    The right pair pays 1 and all others 0, so neither component can be credited without the other.
     Observations are one-hot places [E, 3].
     """
 
@@ -216,12 +216,13 @@ class ActionKinds:
 
 
 class ContinuousAction:
-    """A number from -1 to 1 is shown, two have to be given; the miss is squared; one step.
+    """The observation is a number from -1 to 1, the action two numbers; one step.
 
-    The right numbers are 1.5 x and 0.5 - x. The second lies in a range (-1 to 2) whose centre is
-    not 0 and whose width is not that of the first (-2 to 2), so actions that are scaled,
-    shifted or swapped miss. The best reward is 0; a policy that draws around the right numbers
-    with standard deviations s is paid minus the sum of s^2.
+    For x, the right numbers are 1.5 x and 0.5 - x; the reward is minus the squared distance from
+    them. The range of the second (-1 to 2) has another width than the first (-2 to 2), and its
+    center is not 0, so actions that are scaled, shifted or swapped miss. The best reward is 0; a
+    policy that draws around the right numbers with standard deviations s earns minus the sum of
+    s^2.
     """
 
     spec = EnvSpec(

@@ -1,20 +1,20 @@
-"""Tiny environments whose action values are known, each asking one more thing than the last.
+"""Tiny environments whose action values are known; each asks one thing more than the last.
 
-An agent that fails one has its fault in what that one adds:
+An agent that fails one has its fault in what the environment adds:
 
-    ConstantReward      the loss and the optimiser reach a value at all
+    ConstantReward      the loss and the optimizer reach a value at all
     ObservationReward   the observation reaches the network
     DelayedReward       values are discounted and bootstrapped
-    BestAction          the better action is learnt and taken
+    BestAction          the better action is learned and taken
     ObservationAction   observation and action together
     EndlessReward       a time limit is no termination: its value is bootstrapped
     Corridor            n-step sums stop at a termination
-    Ring                n-step sums stop at a time limit, and bootstrap from where it struck
+    Ring                n-step sums stop at a time limit, and bootstrap from its last observation
 
 Each is a tensor environment with one more method, `true_q(obs [B, *obs], gamma) -> [B, A]`: the
 action values of the best policy in the world without time limits, for observations that occur.
 Observations are one float Box and actions Discrete throughout, all of them allowed:
-`environment.ppo_probe` continues with the others.
+`environment.probe.on_policy` continues with the others.
 
 Source: the ladder follows Jones 2021, "Debugging RL, Without the Agonizing Pain", section "Probe
 environments"; the last three are ours.
@@ -184,8 +184,8 @@ class ObservationAction:
 class EndlessReward:
     """Observation 0, one action, reward 1 at every step, cut off by a time limit of 5 steps.
 
-    The value is 1 / (1 - gamma). Who takes the limit for a termination finds less, for gamma 0.9
-    at most 4.1 instead of 10.
+    The value is 1 / (1 - gamma). An agent that takes the limit for a termination finds less: for
+    gamma 0.9 at most 4.1 instead of 10.
     """
 
     spec = _spec("endless-reward", 1, 1, max_episode_steps=5, reward_threshold=5.0)
@@ -269,11 +269,11 @@ class Ring:
         return tf.roll(state, 1, axis=-1), reward, tf.zeros_like(reward, tf.bool)
 
     def true_q(self, obs: Any, gamma: float) -> np.ndarray:
-        """Discounted sum of one round, over 1 minus the discount of a round; [B, 1]."""
+        """Discounted sum of one lap, over 1 minus the discount of a lap; [B, 1]."""
         count = len(RING_REWARDS)
         powers = gamma ** np.arange(count)
-        rounds = [np.dot(powers, np.roll(RING_REWARDS, -place)) for place in range(count)]
-        value = np.array(rounds) / (1.0 - gamma**count)
+        laps = [np.dot(powers, np.roll(RING_REWARDS, -place)) for place in range(count)]
+        value = np.array(laps) / (1.0 - gamma**count)
         return value[np.argmax(obs, axis=-1)][:, np.newaxis].astype(np.float32)
 
 

@@ -11,7 +11,7 @@ from kytolly.environment.spec import Discrete, EnvSpec
 GRAVITY = 9.8  # m/s^2
 POLE_MASS = 0.1  # kg
 TOTAL_MASS = 1.1  # kg, cart and pole
-HALF_LENGTH = 0.5  # m, from the pole's joint to its centre of mass
+HALF_LENGTH = 0.5  # m, from the pole's joint to its center of mass
 FORCE = 10.0  # N
 STEP_SECONDS = 0.02
 MAX_POSITION = 2.4  # m

@@ -35,7 +35,7 @@ class MountainCar:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return at_rest(uniforms)
+        return resting_state(uniforms)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 2] itself."""
@@ -44,18 +44,18 @@ class MountainCar:
     def step(
         self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Next state [E, 2], reward [E] and terminated [E]; the left wall takes all speed."""
+        """Next state [E, 2], reward [E] and terminated [E]; the left wall stops the car."""
         push = (tf.cast(action, tf.float32) - 1.0) * FORCE
-        state, arrived = moved(state, push, GOAL_POSITION)
+        state, arrived = car_step(state, push, GOAL_POSITION)
         return state, -tf.ones_like(push), arrived
 
 
-def at_rest(uniforms: tf.Tensor) -> tf.Tensor:
+def resting_state(uniforms: tf.Tensor) -> tf.Tensor:
     """States [E, 2] at rest, position uniform in [-0.6, -0.4), from [E, 1] uniform numbers."""
     return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
 
 
-def moved(state: tf.Tensor, push: tf.Tensor, goal: float) -> tuple[tf.Tensor, tf.Tensor]:
+def car_step(state: tf.Tensor, push: tf.Tensor, goal: float) -> tuple[tf.Tensor, tf.Tensor]:
     """States [E, 2] one step on, and whether each is at the goal [E]; the left wall stops a car.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from kytolly.environment.spec import Box, EnvSpec
-from kytolly.environment.tensor.mountain_car import at_rest, moved
+from kytolly.environment.tensor.mountain_car import car_step, resting_state
 
 GOAL_POSITION = 0.45  # MountainCar-v0 has its goal at 0.5
 MAX_ACTION = 1.0
@@ -15,13 +15,13 @@ ACTION_COST = 0.1
 
 
 class MountainCarContinuous:
-    """A car too weak for the hill that it must climb, and whose every push costs.
+    """A car too weak for the hill that it must climb, and where every push costs.
 
     The state is the observation: [E, 2] position and velocity (per step). The action [E, 1] is
     the push, clipped to [-1, 1]. Reward: 100 for the step that arrives, minus 0.1 action^2. As in
-    Gymnasium, the cost is that of the action as given, not as clipped.
+    Gymnasium, the cost counts the action before clipping.
 
-    Who never pushes is paid 0, more than anyone who pushes and does not arrive.
+    An agent that never pushes earns 0, more than one that pushes and does not arrive.
 
     Source: Moore 1990, "Efficient memory-based learning for robot control", with the constants
     of Gymnasium's MountainCarContinuous-v0 (goal velocity 0).
@@ -39,7 +39,7 @@ class MountainCarContinuous:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return at_rest(uniforms)
+        return resting_state(uniforms)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 2] itself."""
@@ -48,9 +48,9 @@ class MountainCarContinuous:
     def step(
         self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Next state [E, 2], reward [E] and terminated [E]; the left wall takes all speed."""
+        """Next state [E, 2], reward [E] and terminated [E]; the left wall stops the car."""
         action = action[:, 0]
         push = tf.clip_by_value(action, -MAX_ACTION, MAX_ACTION) * POWER
-        state, arrived = moved(state, push, GOAL_POSITION)
+        state, arrived = car_step(state, push, GOAL_POSITION)
         reward = tf.where(arrived, GOAL_REWARD, 0.0) - ACTION_COST * action * action
         return state, reward, arrived

@@ -22,11 +22,11 @@ class Pendulum:
 
     The state is [E, 2] angle from upright (rad, within [-pi, pi]) and angular velocity (rad/s).
     Observations [E, 3]: cosine and sine of the angle, the velocity. The action [E, 1] is a torque
-    (N m), clipped to [-2, 2]. Reward: minus angle^2 + 0.1 velocity^2 + 0.001 torque^2, of the
-    state before the step. Nothing terminates it.
+    (N m), clipped to [-2, 2]. Reward: -(angle^2 + 0.1 velocity^2 + 0.001 torque^2), from the state
+    before the step. Nothing terminates it.
 
-    Gymnasium lets the angle grow from turn to turn; here every step brings it back into one turn,
-    which changes nothing but keeps float32 exact.
+    Gymnasium lets the angle grow without limit; here every step wraps it, which keeps float32
+    exact and changes nothing else.
 
     Source: Gymnasium's Pendulum-v1.
     """

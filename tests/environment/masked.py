@@ -9,7 +9,7 @@ SOURCES = ["entry", "info", "method"]
 
 
 def mask_at(place):
-    """Of four actions the one of number (copy id + episode + step) % 4 is forbidden."""
+    """Of four actions the one of number (id + episode + step) % 4 is forbidden."""
     mask = np.ones(4, np.int8)
     mask[int(np.sum(place)) % 4] = 0
     return mask

@@ -6,12 +6,12 @@ from gymnasium import spaces
 
 
 class Predictable(gymnasium.Env):
-    """Observes [copy id, episode, step]; the reward is 100 episode + 10 step + action.
+    """Observes [id, episode, step]; the reward is 100 episode + 10 step + action.
 
-    The copy id is the seed of the first reset modulo 1000. Episodes last 2 + (id + episode) % 3
+    The id is the seed of the first reset modulo 1000. Episodes last 2 + (id + episode) % 3
     steps, or `length`; those of even number end by termination, the others by truncation. With
     `one_array` all observations are one array, overwritten at every step, as some environments
-    do it.
+    do.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)

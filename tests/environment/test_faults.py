@@ -1,4 +1,4 @@
-"""Environments that break their promises: the message names environment, copy and step."""
+"""Environments that break their promises: the message names which one, and the step."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from kytolly.environment.gym.adapter import EnvironmentFault, make_host_env
 from tests.environment.predictable import Predictable
 
-COPIES, BAD_COPY, GOOD_STEPS = 3, 1, 4
+NUM_ENVS, BAD_ENV, GOOD_STEPS = 3, 1, 4
 
 
 class Breaking(Predictable):
@@ -27,7 +27,7 @@ class Breaking(Predictable):
         return self.wrong(*step) if self.steps > GOOD_STEPS else step
 
 
-def raised(*step):
+def fail(*step):
     raise KeyError("the bottom fell out")
 
 
@@ -39,7 +39,7 @@ def pays(reward):
     return lambda obs, _, *rest: (obs, reward, *rest)
 
 
-def spoilt(value):
+def with_second(value):
     def change(obs):
         obs[1] = value
         return obs
@@ -48,10 +48,10 @@ def spoilt(value):
 
 
 WRONGS = {
-    "raises": (raised, "raised KeyError in step.*the bottom fell out"),
-    "nan obs": (observes(spoilt(np.nan)), "an observation with NaN or infinite numbers.*nan"),
-    "inf obs": (observes(spoilt(-np.inf)), "an observation with NaN or infinite numbers.*inf"),
-    "overflow": (observes(spoilt(1e300)), "an observation with NaN or infinite numbers.*inf"),
+    "raises": (fail, "raised KeyError in step.*the bottom fell out"),
+    "nan obs": (observes(with_second(np.nan)), "an observation with NaN or infinite numbers.*nan"),
+    "inf obs": (observes(with_second(-np.inf)), "an observation with NaN or infinite numbers.*inf"),
+    "overflow": (observes(with_second(1e300)), "an observation with NaN or infinite numbers.*inf"),
     "nan reward": (pays(np.nan), "returned the reward.*nan"),
     "inf reward": (pays(np.inf), "returned the reward.*inf"),
     "shape": (observes(lambda obs: obs[:2]), None),
@@ -61,17 +61,17 @@ WRONGS = {
 }
 
 
-def breaking_copies(wrong, mode=None):
-    """A factory whose second copy breaks, or such a vector environment."""
-    made = []
+def breaking_envs(wrong, mode=None):
+    """A factory whose second environment breaks, or such a vector environment."""
+    envs = []
 
     def make():
-        made.append(Breaking(wrong) if len(made) % COPIES == BAD_COPY else Breaking())
-        return made[-1]
+        envs.append(Breaking(wrong) if len(envs) % NUM_ENVS == BAD_ENV else Breaking())
+        return envs[-1]
 
     if mode is None:
         return make
-    return SyncVectorEnv([make] * COPIES, autoreset_mode=mode)
+    return SyncVectorEnv([make] * NUM_ENVS, autoreset_mode=mode)
 
 
 def run_until_fault(env, steps=GOOD_STEPS + 1):
@@ -85,20 +85,31 @@ def run_until_fault(env, steps=GOOD_STEPS + 1):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("name", WRONGS)
-def test_own_copies_say_which_environment_copy_and_step(name):
+def test_separate_environments_say_which_one_and_which_step(name):
     wrong, message = WRONGS[name]
-    fault = run_until_fault(make_host_env(breaking_copies(wrong), COPIES))
+    fault = run_until_fault(make_host_env(breaking_envs(wrong), NUM_ENVS))
     text = str(fault)
     assert text.startswith("Breaking")
-    assert f"copy {BAD_COPY} of {COPIES}, " in text
+    assert f"environment {BAD_ENV} of {NUM_ENVS}, " in text
     after = GOOD_STEPS + 1 if "infinite" in text else GOOD_STEPS
     assert f"after {after} steps of an episode" in text
     with pytest.raises(EnvironmentFault, match=message or "Breaking"):
         raise fault
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("name", WRONGS)
+def test_one_environment_says_the_same(name):
+    wrong, message = WRONGS[name]
+    fault = run_until_fault(make_host_env(lambda: Breaking(wrong)))
+    after = GOOD_STEPS + 1 if "infinite" in str(fault) else GOOD_STEPS
+    assert f"(environment 0 of 1, after {after} steps of an episode)" in str(fault)
+    with pytest.raises(EnvironmentFault, match=message or "Breaking"):
+        raise fault
+
+
 def test_the_original_error_is_chained():
-    fault = run_until_fault(make_host_env(breaking_copies(raised), COPIES))
+    fault = run_until_fault(make_host_env(breaking_envs(fail), NUM_ENVS))
     assert isinstance(fault.__cause__, KeyError)
 
 
@@ -107,27 +118,33 @@ def test_the_original_error_is_chained():
 @pytest.mark.parametrize("name", ["raises", "nan obs", "inf obs", "nan reward", "shape"])
 def test_vectors_say_which_environment_and_step(name, mode):
     wrong, message = WRONGS[name]
-    fault = run_until_fault(make_host_env(breaking_copies(wrong, mode)))
-    assert "a vector of 3 copies, after" in str(fault)
+    fault = run_until_fault(make_host_env(breaking_envs(wrong, mode)))
+    assert "a vector of 3 environments, after" in str(fault)
     with pytest.raises(EnvironmentFault, match=message or "SyncVectorEnv"):
         raise fault
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium repeats the worker's traceback
 def test_a_fault_in_another_process_arrives_with_its_message():
-    env = make_host_env(lambda: Breaking(raised), 2, async_envs=True)
+    class Failing(Predictable):  # a local class, so that the processes do not load this file
+        def step(self, action):
+            if self.steps == 2:
+                raise KeyError("the bottom fell out")
+            return super().step(action)
+
+    env = make_host_env(lambda: Failing(length=9), 2, async_envs=True)
     try:
-        fault = run_until_fault(env)
+        fault = run_until_fault(env, steps=3)
     finally:
         env.close()
-    assert "raised KeyError in step() (a vector of 2 copies, after 4 steps)" in str(fault)
+    assert "raised KeyError in step() (a vector of 2 environments, after 2 steps)" in str(fault)
     assert "the bottom fell out" in str(fault)
 
 
 @pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
 def test_bad_first_observations_are_faults_at_once(mode):
     def make():
-        return Breaking(first=spoilt(np.nan))
+        return Breaking(first=with_second(np.nan))
 
     given = make if mode is None else SyncVectorEnv([make] * 2, autoreset_mode=mode)
     env = make_host_env(given, 2)
@@ -142,7 +159,7 @@ def test_a_bad_first_observation_of_a_later_episode_is_a_fault():
             return (obs * np.nan if self.episode else obs), info
 
     fault = run_until_fault(make_host_env(Later, 1), steps=9)
-    assert "in reset() (copy 0 of 1, after 0 steps of an episode)" in str(fault)
+    assert "in reset() (environment 0 of 1, after 0 steps of an episode)" in str(fault)
 
 
 @pytest.mark.parametrize("name", ["NEXT_STEP", "SAME_STEP"])
@@ -183,13 +200,15 @@ def test_an_environment_that_cannot_reset_or_be_made_is_a_fault():
         raise OSError("no such level")
 
     env = make_host_env(lambda: Breaking(first=cannot), 2)
-    with pytest.raises(EnvironmentFault, match=r"raised OSError in reset\(\) \(copy 0 of 2.*level"):
+    with pytest.raises(
+        EnvironmentFault, match=r"raised OSError in reset\(\) \(environment 0 of 2.*level"
+    ):
         env.reset()
     with pytest.raises(EnvironmentFault, match="function given as env raised OSError: no such"):
         make_host_env(lambda: cannot(None))
 
 
-def test_copies_with_different_spaces_are_refused():
+def test_environments_with_different_spaces_are_refused():
     sizes = iter([2, 3])
 
     class Sized(Predictable):
@@ -198,6 +217,6 @@ def test_copies_with_different_spaces_are_refused():
             self.observation_space = gymnasium.spaces.Box(0, 1, (next(sizes),))
 
     with pytest.raises(
-        ValueError, match=r"copy 1 of Sized has the spaces .* The copies must agree"
+        ValueError, match=r"environment 1 of Sized has the spaces .* All must have the same"
     ):
         make_host_env(Sized, 2)

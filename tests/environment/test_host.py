@@ -7,24 +7,24 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kytolly.environment.gym.adapter import EnvironmentFault, HostStep, make_host_env
-from kytolly.environment.gym.separate import HostCopies
+from kytolly.environment.gym.separate import SeparateEnvs
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.spec import Discrete
 from kytolly.environment.tensor.cartpole import CartPole
 from tests.environment.predictable import Predictable
 
-COPIES, STEPS = 3, 25
+NUM_ENVS, STEPS = 3, 25
 
 
-def vector(mode, make=Predictable, copies=COPIES, copy=True):
-    return SyncVectorEnv([make] * copies, autoreset_mode=mode, copy=copy)
+def vector(mode, make=Predictable, num_envs=NUM_ENVS, copy=True):
+    return SyncVectorEnv([make] * num_envs, autoreset_mode=mode, copy=copy)
 
 
 OneArray = functools.partial(Predictable, one_array=True)
-KINDS = {
-    "own copies": (lambda: Predictable, False),
-    "own copies, one array": (lambda: OneArray, False),
-    "own vector factory": (lambda: lambda: vector(AutoresetMode.SAME_STEP), False),
+SOURCES = {
+    "separate": (lambda: Predictable, False),
+    "separate, one array": (lambda: OneArray, False),
+    "vector factory": (lambda: lambda: vector(AutoresetMode.SAME_STEP), False),
     "SAME_STEP": (lambda: vector(AutoresetMode.SAME_STEP), False),
     "NEXT_STEP": (lambda: vector(AutoresetMode.NEXT_STEP), False),
     "DISABLED": (lambda: vector(AutoresetMode.DISABLED), False),
@@ -36,55 +36,56 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
-def kind(request):
+@pytest.fixture(params=SOURCES, scope="module")
+def source(request):
     return request.param
 
 
-def played(kind):
+@functools.cache
+def play(source):
     """`STEPS` steps with known actions: first observations, actions, and the steps."""
-    make, async_envs = KINDS[kind]
-    env = make_host_env(make(), COPIES, seed=11, async_envs=async_envs)
+    make, async_envs = SOURCES[source]
+    env = make_host_env(make(), NUM_ENVS, seed=11, async_envs=async_envs)
     first = env.reset()
-    actions = np.random.default_rng(0).integers(env.spec.num_actions, size=(STEPS, COPIES))
+    actions = np.random.default_rng(0).integers(env.spec.num_actions, size=(STEPS, NUM_ENVS))
     steps = [env.step(action) for action in actions]
     env.close()
     return first, actions, steps
 
 
-def test_every_row_is_the_transition_that_the_environment_made(kind):
-    obs, actions, steps = played(kind)
-    seeds = np.random.SeedSequence(11).generate_state(COPIES)
+def test_every_row_is_the_transition_that_the_environment_made(source):
+    obs, actions, steps = play(source)
+    seeds = np.random.SeedSequence(11).generate_state(NUM_ENVS)
     np.testing.assert_array_equal(obs, [[seed % 1000, 0, 0] for seed in seeds])
-    place = [[0, 0] for _ in range(COPIES)]  # episode and step of each copy
+    place = [[0, 0] for _ in range(NUM_ENVS)]  # episode and step of each environment
     terminations = truncations = 0
     for action, step in zip(actions, steps, strict=True):
         assert isinstance(step, HostStep)
         assert step.obs.dtype == step.next_obs.dtype == step.reward.dtype == np.float32
-        for copy in range(COPIES):
-            if not step.valid[copy]:
+        for env in range(NUM_ENVS):
+            if not step.valid[env]:
                 continue
-            episode, count = place[copy]
-            name = seeds[copy] % 1000
+            episode, count = place[env]
+            name = seeds[env] % 1000
             length = 2 + (name + episode) % 3
             over, even = count + 1 == length, episode % 2 == 0
-            assert list(obs[copy]) == [name, episode, count]
-            assert list(step.next_obs[copy]) == [name, episode, count + 1]
-            assert step.reward[copy] == 100 * episode + 10 * count + action[copy]
-            assert (step.terminated[copy], step.truncated[copy]) == (over and even, over > even)
-            assert step.ended[copy] == over
+            assert list(obs[env]) == [name, episode, count]
+            assert list(step.next_obs[env]) == [name, episode, count + 1]
+            assert step.reward[env] == 100 * episode + 10 * count + action[env]
+            assert (step.terminated[env], step.truncated[env]) == (over and even, over > even)
+            assert step.ended[env] == over
             terminations, truncations = terminations + (over and even), truncations + (over > even)
-            place[copy] = [episode + 1, 0] if over else [episode, count + 1]
+            place[env] = [episode + 1, 0] if over else [episode, count + 1]
         obs = step.obs
     assert terminations > 5 and truncations > 5
 
 
-def test_dummy_steps_occur_only_with_next_step_and_are_marked(kind):
-    _, _, steps = played(kind)
+def test_dummy_steps_occur_only_with_next_step_and_are_marked(source):
+    _, _, steps = play(source)
     valid, ended = (
         np.array([getattr(step, name) for step in steps]) for name in HostStep._fields[5:7]
     )
-    if kind.startswith("NEXT_STEP"):
+    if source.startswith("NEXT_STEP"):
         # the step after an end, and no other, is a dummy; it ends nothing and pays nothing
         np.testing.assert_array_equal(~valid[1:], ended[:-1])
         assert valid[0].all() and not ended[~valid].any()
@@ -93,9 +94,9 @@ def test_dummy_steps_occur_only_with_next_step_and_are_marked(kind):
         assert valid.all()
 
 
-def test_episode_statistics_are_those_of_the_episode_that_ended(kind):
-    _, _, steps = played(kind)
-    sums, lengths = np.zeros(COPIES), np.zeros(COPIES)
+def test_episode_statistics_are_those_of_the_episode_that_ended(source):
+    _, _, steps = play(source)
+    sums, lengths = np.zeros(NUM_ENVS), np.zeros(NUM_ENVS)
     for step in steps:
         sums, lengths = sums + step.reward, lengths + step.valid
         np.testing.assert_array_equal(step.episode_return[step.ended], sums[step.ended])
@@ -104,12 +105,13 @@ def test_episode_statistics_are_those_of_the_episode_that_ended(kind):
     assert lengths.max() > 0
 
 
-def test_only_the_first_reset_seeds_the_copies(kind):
-    make, async_envs = KINDS[kind]
-    env = make_host_env(make(), COPIES, seed=11, async_envs=async_envs)
+def test_only_the_first_reset_seeds(source):
+    make, async_envs = SOURCES[source]
+    env = make_host_env(make(), NUM_ENVS, seed=11, async_envs=async_envs)
+    assert env.has_dummy_steps == source.startswith("NEXT_STEP")
     first, second = env.reset(), env.reset()
     env.close()
-    np.testing.assert_array_equal(second - first, [[0, 1, 0]] * COPIES)  # the next episode
+    np.testing.assert_array_equal(second - first, [[0, 1, 0]] * NUM_ENVS)  # the next episode
 
 
 class Careless(SyncVectorEnv):
@@ -131,39 +133,76 @@ def test_a_dummy_step_counts_for_nothing_whatever_it_returns():
     assert [float(step.episode_return[0]) for step in steps if step.ended[0]] == [12, 212]
 
 
-def test_the_first_observation_follows_the_end_at_once_except_with_next_step(kind):
-    _, _, steps = played(kind)
+def test_the_first_observation_follows_the_end_at_once_except_with_next_step(source):
+    _, _, steps = play(source)
     for step in steps:
-        for copy in np.flatnonzero(step.ended):
-            name, episode, _ = step.next_obs[copy]
+        for env in np.flatnonzero(step.ended):
+            name, episode, _ = step.next_obs[env]
             first = [name, episode + 1, 0]
-            stays = list(step.next_obs[copy])
-            assert list(step.obs[copy]) == (stays if kind.startswith("NEXT_STEP") else first)
+            stays = list(step.next_obs[env])
+            assert list(step.obs[env]) == (stays if source.startswith("NEXT_STEP") else first)
 
 
-def test_earlier_steps_are_not_overwritten_by_later_ones(kind):
-    make, async_envs = KINDS[kind]
-    env = make_host_env(make(), COPIES, seed=11, async_envs=async_envs)
+def test_earlier_steps_are_not_overwritten_by_later_ones(source):
+    make, async_envs = SOURCES[source]
+    env = make_host_env(make(), NUM_ENVS, seed=11, async_envs=async_envs)
     first = env.reset()
     kept = [(first, first.copy())]
     for _ in range(10):
-        step = env.step(np.ones(COPIES, np.int64))
+        step = env.step(np.ones(NUM_ENVS, np.int64))
         kept += [(column, column.copy()) for column in step]
     env.close()
-    for column, copy in kept:
-        np.testing.assert_array_equal(column, copy)
+    for column, before in kept:
+        np.testing.assert_array_equal(column, before)
 
 
-def test_seeds_repeat_a_run_differ_between_copies_and_runs_and_count_only_once():
-    def observed(seed, copies):
-        env = make_host_env("CartPole-v1", copies, seed=seed)
+def test_seeds_repeat_a_run_differ_between_environments_and_runs_and_count_only_once():
+    def two_resets(seed, num_envs):
+        env = make_host_env("CartPole-v1", num_envs, seed=seed)
         return env.reset(), env.reset()
 
-    first, second = observed(3, 4)
-    np.testing.assert_array_equal(first, observed(3, 4)[0])
-    np.testing.assert_array_equal(second, observed(3, 4)[1])
-    np.testing.assert_array_equal(first[:2], observed(3, 2)[0])
-    assert len(np.unique(np.concatenate([first, second, observed(4, 4)[0]]), axis=0)) == 12
+    first, second = two_resets(3, 4)
+    np.testing.assert_array_equal(first, two_resets(3, 4)[0])
+    np.testing.assert_array_equal(second, two_resets(3, 4)[1])
+    np.testing.assert_array_equal(first[:2], two_resets(3, 2)[0])
+    assert len(np.unique(np.concatenate([first, second, two_resets(4, 4)[0]]), axis=0)) == 12
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Predictable,
+        lambda: OneArray,
+        lambda: "CartPole-v1",
+        lambda: "Pendulum-v1",
+        lambda: lambda: gymnasium.make("CartPole-v1", max_episode_steps=3),
+    ],
+)
+def test_one_environment_steps_as_the_first_of_several(make):
+    one, several = make_host_env(make(), 1, seed=11), make_host_env(make(), 3, seed=11)
+    np.testing.assert_array_equal(one.reset(), several.reset()[:1])
+    rng, discrete = np.random.default_rng(0), isinstance(one.spec.action, Discrete)
+    for _ in range(210):
+        action = rng.integers(2, size=3) if discrete else rng.uniform(-2, 2, (3, 1))
+        for single, first in zip(one.step(action[:1]), several.step(action), strict=True):
+            assert single.dtype == first.dtype
+            np.testing.assert_array_equal(single, first[:1])
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_reward_that_is_an_array_overwritten_at_every_step_is_read_at_every_step(num_envs):
+    class Paying(Predictable):
+        pay = np.zeros(())
+
+        def step(self, action):
+            obs, reward, *rest = super().step(action)
+            self.pay[...] = reward
+            return obs, self.pay, *rest
+
+    env = make_host_env(lambda: Paying(length=9), num_envs)
+    env.reset()
+    rewards = [env.step(np.zeros(num_envs, np.int64)).reward[0] for _ in range(3)]
+    assert rewards == [0, 10, 20]
 
 
 def test_an_id_is_stepped_exactly_as_gymnasium_steps_it_time_limit_included():
@@ -209,22 +248,22 @@ def test_a_time_limit_of_the_users_own_holds(make):
 
 
 @pytest.mark.parametrize(
-    ("given", "num_envs", "kind", "copies"),
+    ("source", "num_envs", "adapter", "count"),
     [
-        (lambda: "CartPole-v1", None, HostCopies, 1),
-        (lambda: "CartPole-v1", 5, HostCopies, 5),
-        (lambda: Predictable(), None, HostCopies, 1),
-        (lambda: Predictable(), 1, HostCopies, 1),
-        (lambda: Predictable, 2, HostCopies, 2),
-        (lambda: vector(AutoresetMode.NEXT_STEP), None, HostVector, COPIES),
+        (lambda: "CartPole-v1", None, SeparateEnvs, 1),
+        (lambda: "CartPole-v1", 5, SeparateEnvs, 5),
+        (lambda: Predictable(), None, SeparateEnvs, 1),
+        (lambda: Predictable(), 1, SeparateEnvs, 1),
+        (lambda: Predictable, 2, SeparateEnvs, 2),
+        (lambda: vector(AutoresetMode.NEXT_STEP), None, HostVector, NUM_ENVS),
         (lambda: lambda: gymnasium.make_vec("CartPole-v1", 4), 4, HostVector, 4),
     ],
 )
-def test_what_may_be_given(given, num_envs, kind, copies):
-    env = make_host_env(given(), num_envs, seed=0)
-    assert isinstance(env, kind) and env.num_envs == copies
-    assert env.reset().shape == (copies, *env.spec.obs.shape)
-    assert env.step(np.zeros(copies, np.int64)).obs.shape == (copies, *env.spec.obs.shape)
+def test_every_source_of_environments(source, num_envs, adapter, count):
+    env = make_host_env(source(), num_envs, seed=0)
+    assert isinstance(env, adapter) and env.num_envs == count
+    assert env.reset().shape == (count, *env.spec.obs.shape)
+    assert env.step(np.zeros(count, np.int64)).obs.shape == (count, *env.spec.obs.shape)
 
 
 def test_gymnasiums_own_vector_of_cartpoles_ends_by_falling_and_takes_a_single_seed():
@@ -240,7 +279,7 @@ def test_gymnasiums_own_vector_of_cartpoles_ends_by_falling_and_takes_a_single_s
 
 
 @pytest.mark.parametrize(
-    ("given", "async_envs"),
+    ("source", "async_envs"),
     [
         (lambda: "CartPole-v1", False),
         (lambda: "CartPole-v1", True),
@@ -250,8 +289,8 @@ def test_gymnasiums_own_vector_of_cartpoles_ends_by_falling_and_takes_a_single_s
         (lambda: vector(AutoresetMode.NEXT_STEP, lambda: gymnasium.make("CartPole-v1"), 1), False),
     ],
 )
-def test_the_registered_limit_and_threshold_are_known_however_it_was_made(given, async_envs):
-    env = make_host_env(given(), async_envs=async_envs)
+def test_the_registered_limit_and_threshold_are_known_however_it_was_made(source, async_envs):
+    env = make_host_env(source(), async_envs=async_envs)
     assert (env.spec.name, *env.spec[2:]) == ("CartPole-v1", Discrete(2), 500, 475.0)
     env.close()
 
@@ -271,18 +310,18 @@ def test_close_ends_what_was_made_here_and_leaves_what_was_given():
 
 
 def test_the_environments_that_only_show_their_spaces_to_this_process_are_closed():
-    made, closed = [], []
+    envs, closed = [], []
 
     class Counted(Predictable):
         def __init__(self):
             super().__init__()
-            made.append(self)
+            envs.append(self)
 
         def close(self):
             closed.append(self)
 
     make_host_env(Counted, 1, async_envs=True).close()
-    assert made and closed == made
+    assert envs and closed == envs
 
 
 def test_processes_of_their_own_do_not_load_tensorflow():
@@ -290,8 +329,11 @@ def test_processes_of_their_own_do_not_load_tensorflow():
         def observed(self):
             return np.full(3, "tensorflow" in sys.modules, np.float32)
 
-    env = make_host_env(Reporting, 1, async_envs=True)
-    np.testing.assert_array_equal(env.reset(), [[0, 0, 0]])
+        def action_masks(self):  # so that the process loads what handles masks, too
+            return np.ones(4, np.int8)
+
+    env = make_host_env(Reporting, 1, async_envs=True, masks=True)
+    np.testing.assert_array_equal(env.reset()["observation"], [[0, 0, 0]])
     env.close()
     assert "tensorflow" in sys.modules
 
@@ -304,7 +346,7 @@ class TwoSame:
         return self.env
 
 
-REFUSED = [
+BAD_ARGUMENTS = [
     (lambda: 3, {}, "env is 3, a int; expected a Gymnasium id"),
     (lambda: CartPole(), {}, "CartPole-v1 is written in tensor code"),
     (lambda: "CartPole-v1", {"num_envs": 0}, "num_envs is 0, expected an integer of at least 1"),
@@ -313,22 +355,22 @@ REFUSED = [
     (
         lambda: vector(AutoresetMode.NEXT_STEP),
         {"num_envs": 4},
-        "num_envs is 4, .* SyncVectorEnv has 3 copies. What works: num_envs=3",
+        "num_envs is 4, .* SyncVectorEnv has 3 environments. What works: num_envs=3",
     ),
     (lambda: TwoSame(), {"num_envs": 2}, "returned the same Predictable twice"),
     (lambda: lambda: "CartPole-v1", {}, "returned 'CartPole-v1', a str; expected a gymnasium.Env"),
     (lambda: "CartPol-v1", {}, "unknown environment 'CartPol-v1'. Nearest names: CartPole-v1"),
     (lambda: "LunarLander-v2", {}, "Nearest names: .*LunarLander-v3"),
     (lambda: "probe/constant-rewrd", {}, "Nearest names: probe/constant-reward"),
-    (lambda: "Xyzzy", {}, "unknown environment 'Xyzzy'. No name comes near"),
+    (lambda: "Xyzzy", {}, "unknown environment 'Xyzzy'. No name is similar"),
     (lambda: "no_such_package:Env-v0", {}, "pip install no_such_package"),
 ]
 
 
-@pytest.mark.parametrize(("given", "settings", "message"), REFUSED)
-def test_arguments_that_do_not_fit_are_refused_with_what_would_work(given, settings, message):
+@pytest.mark.parametrize(("source", "arguments", "message"), BAD_ARGUMENTS)
+def test_arguments_that_do_not_fit_are_refused_with_what_would_work(source, arguments, message):
     with pytest.raises(ValueError, match=message):
-        make_host_env(given(), **settings)
+        make_host_env(source(), **arguments)
 
 
 def test_a_missing_package_is_named_with_how_to_install_it():
@@ -354,12 +396,12 @@ def test_a_missing_package_is_named_with_how_to_install_it():
             gymnasium.registry.pop(name)
 
 
-def test_stepping_before_reset_and_wrong_numbers_of_actions_are_refused(kind):
-    make, async_envs = KINDS[kind]
-    env = make_host_env(make(), COPIES, async_envs=async_envs)
+def test_stepping_before_reset_and_wrong_numbers_of_actions_are_refused(source):
+    make, async_envs = SOURCES[source]
+    env = make_host_env(make(), NUM_ENVS, async_envs=async_envs)
     with pytest.raises(ValueError, match=r"was stepped before reset\(\)"):
-        env.step(np.zeros(COPIES, np.int64))
+        env.step(np.zeros(NUM_ENVS, np.int64))
     env.reset()
-    with pytest.raises(ValueError, match=f"got 2 actions for {COPIES} copies"):
+    with pytest.raises(ValueError, match=f"got 2 actions for {NUM_ENVS} environments"):
         env.step(np.zeros(2, np.int64))
     env.close()

@@ -9,28 +9,27 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from kytolly.environment import masks
 from kytolly.environment.gym.adapter import EnvironmentFault, make_host_env
 from kytolly.environment.spec import ACTION_MASK, Discrete, MultiDiscrete
 from tests.environment.masked import SOURCES, Masked, mask_at
 
-COPIES, STEPS = 3, 25
+NUM_ENVS, STEPS = 3, 25
 MODES = [None, *AutoresetMode, "processes"]
 PLAIN = {"entry": "place", "info": "observation", "method": "observation"}
 BITS = spaces.MultiBinary(4)
 
 
-def given(source, mode, **settings):
+def mask_env(source, mode, **settings):
     make = functools.partial(Masked, source, **settings)
     if isinstance(mode, AutoresetMode):
-        return SyncVectorEnv([make] * COPIES, autoreset_mode=mode)
+        return SyncVectorEnv([make] * NUM_ENVS, autoreset_mode=mode)
     return make
 
 
 def host_env(source, mode, seed=11, **settings):
     processes = mode == "processes"
-    env = given(source, mode, **settings)
-    return make_host_env(env, COPIES, seed=seed, async_envs=processes, masks=True)
+    env = mask_env(source, mode, **settings)
+    return make_host_env(env, NUM_ENVS, seed=seed, async_envs=processes, masks=True)
 
 
 @pytest.mark.parametrize("one_array", [False, True], ids=["arrays", "one array"])
@@ -41,7 +40,7 @@ def test_every_row_has_the_mask_of_its_own_observation(source, mode, one_array):
         pytest.skip("Gymnasium loses the last observation of an environment with one array")
     env = host_env(source, mode, one_array=one_array)
     place, obs, ends = PLAIN[source], env.reset(), 0
-    seeds = np.random.SeedSequence(11).generate_state(COPIES) % 1000
+    seeds = np.random.SeedSequence(11).generate_state(NUM_ENVS) % 1000
     np.testing.assert_array_equal(obs[place], [[seed, 0, 0] for seed in seeds])
     assert env.spec.masked and env.spec.action == Discrete(4)
     assert env.spec.obs[ACTION_MASK] == tf.TensorSpec([4], tf.bool)
@@ -49,16 +48,16 @@ def test_every_row_has_the_mask_of_its_own_observation(source, mode, one_array):
         assert obs.keys() == env.spec.obs.keys()
         assert all(obs[key].dtype == spec.dtype.name for key, spec in env.spec.obs.items())
         step = env.step(np.argmax(obs[ACTION_MASK], axis=1))
-        for copy in range(COPIES):
-            here, after = step.next_obs[place][copy], step.obs[place][copy]
-            if step.valid[copy]:
-                np.testing.assert_array_equal(here - obs[place][copy], [0, 0, 1])
-            expected = [True] * 4 if step.ended[copy] else mask_at(here)
-            np.testing.assert_array_equal(step.next_obs[ACTION_MASK][copy], expected)
-            waits = step.ended[copy] and mode is AutoresetMode.NEXT_STEP
+        for env_index in range(NUM_ENVS):
+            here, after = step.next_obs[place][env_index], step.obs[place][env_index]
+            if step.valid[env_index]:
+                np.testing.assert_array_equal(here - obs[place][env_index], [0, 0, 1])
+            expected = [True] * 4 if step.ended[env_index] else mask_at(here)
+            np.testing.assert_array_equal(step.next_obs[ACTION_MASK][env_index], expected)
+            waits = step.ended[env_index] and mode is AutoresetMode.NEXT_STEP
             expected = [True] * 4 if waits else mask_at(after)
-            np.testing.assert_array_equal(step.obs[ACTION_MASK][copy], expected)
-            assert after[2] == (here[2] if waits or not step.ended[copy] else 0)
+            np.testing.assert_array_equal(step.obs[ACTION_MASK][env_index], expected)
+            assert after[2] == (here[2] if waits or not step.ended[env_index] else 0)
         ends += step.ended.sum()
         obs = step.obs
     env.close()
@@ -71,10 +70,10 @@ def test_all_entries_of_a_dict_are_those_before_and_after_the_reset(mode):
     env.reset()
     assert set(env.spec.obs) == {"place", "step", ACTION_MASK}
     for _ in range(STEPS):
-        step = env.step(np.zeros(COPIES, np.int64))
+        step = env.step(np.zeros(NUM_ENVS, np.int64))
         for seen in (step.obs, step.next_obs):
             np.testing.assert_array_equal(np.argmax(seen["step"], axis=1), seen["place"][:, 2])
-            assert seen["step"].shape == (COPIES, 9) and seen["step"].sum() == COPIES
+            assert seen["step"].shape == (NUM_ENVS, 9) and seen["step"].sum() == NUM_ENVS
     env.close()
 
 
@@ -82,20 +81,20 @@ def test_all_entries_of_a_dict_are_those_before_and_after_the_reset(mode):
 def test_earlier_dicts_are_not_overwritten_by_later_ones(mode):
     env = host_env("entry", mode, one_array=mode is not AutoresetMode.SAME_STEP)
     kept = []
-    for obs in [env.reset(), *(env.step(np.zeros(COPIES, np.int64)).next_obs for _ in range(8))]:
+    for obs in [env.reset(), *(env.step(np.zeros(NUM_ENVS, np.int64)).next_obs for _ in range(8))]:
         kept += [(value, value.copy()) for value in obs.values()]
     env.close()
-    for value, copy in kept:
-        np.testing.assert_array_equal(value, copy)
+    for value, before in kept:
+        np.testing.assert_array_equal(value, before)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 @pytest.mark.parametrize("source", ["info", "method"])
 def test_masks_that_are_not_asked_for_change_nothing(source, mode):
-    env = given(source, mode)
-    env = make_host_env(env, COPIES, seed=11, async_envs=mode == "processes")
-    assert env.reset().shape == (COPIES, 3) and not env.spec.masked
-    assert env.step(np.zeros(COPIES, np.int64)).obs.shape == (COPIES, 3)
+    env = mask_env(source, mode)
+    env = make_host_env(env, NUM_ENVS, seed=11, async_envs=mode == "processes")
+    assert env.reset().shape == (NUM_ENVS, 3) and not env.spec.masked
+    assert env.step(np.zeros(NUM_ENVS, np.int64)).obs.shape == (NUM_ENVS, 3)
     env.close()
 
 
@@ -151,13 +150,13 @@ def test_a_vector_environments_own_method_is_asked():
         (spaces.MultiBinary(2), MultiDiscrete((2, 2))),
     ],
 )
-def test_several_kinds_of_action_have_their_masks_one_after_the_other(space, agents, mode):
+def test_the_masks_of_several_components_lie_in_a_row(space, agents, mode):
     env = host_env("info", mode, space=space)
     obs = env.reset()
     assert env.spec.action == agents and env.spec.num_actions == 4
     expected = [mask_at(place) for place in obs["observation"]]
     np.testing.assert_array_equal(obs[ACTION_MASK], expected)
-    env.step(np.zeros((COPIES, 2), np.int64))
+    env.step(np.zeros((NUM_ENVS, 2), np.int64))
     env.close()
 
 
@@ -165,8 +164,8 @@ def test_a_tuple_of_masks_is_one_mask():
     wrong = (np.array([0, 1], np.int8), np.array([1, 0], np.int8))
     env = host_env("info", None, wrong=wrong, length=9, space=spaces.MultiDiscrete([2, 2]))
     env.reset()
-    steps = [env.step(np.zeros((COPIES, 2), np.int64)) for _ in range(3)]
-    np.testing.assert_array_equal(steps[-1].obs[ACTION_MASK], [[0, 1, 1, 0]] * COPIES)
+    steps = [env.step(np.zeros((NUM_ENVS, 2), np.int64)) for _ in range(3)]
+    np.testing.assert_array_equal(steps[-1].obs[ACTION_MASK], [[0, 1, 1, 0]] * NUM_ENVS)
 
 
 WRONG = {
@@ -185,20 +184,22 @@ class SecondWrong:
 
     def __call__(self):
         self.made += 1
-        wrong = self.wrong if self.made % COPIES == 2 else None
+        wrong = self.wrong if self.made % NUM_ENVS == 2 else None
         return Masked(self.source, length=9, wrong=wrong)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_mask_is_a_fault_that_names_the_copy(source, name):
+def test_a_wrong_mask_is_a_fault_that_names_the_environment(source, name):
     wrong, message = WRONG[name]
-    env = make_host_env(SecondWrong(source, wrong), COPIES, masks=True)
+    env = make_host_env(SecondWrong(source, wrong), NUM_ENVS, masks=True)
     env.reset()
-    env.step(np.zeros(COPIES, np.int64))
-    env.step(np.zeros(COPIES, np.int64))
-    with pytest.raises(EnvironmentFault, match=rf"Masked .*{message}.* \(copy 1 of 3, after"):
-        env.step(np.zeros(COPIES, np.int64))
+    env.step(np.zeros(NUM_ENVS, np.int64))
+    env.step(np.zeros(NUM_ENVS, np.int64))
+    with pytest.raises(
+        EnvironmentFault, match=rf"Masked .*{message}.* \(environment 1 of 3, after"
+    ):
+        env.step(np.zeros(NUM_ENVS, np.int64))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium repeats the worker's traceback
@@ -209,25 +210,25 @@ def test_a_wrong_mask_in_a_vector_is_a_fault(source, name, mode):
     wrong, message = WRONG[name]
     env = host_env(source, mode, wrong=wrong, length=9)
     env.reset()
-    env.step(np.zeros(COPIES, np.int64))
-    env.step(np.zeros(COPIES, np.int64))
+    env.step(np.zeros(NUM_ENVS, np.int64))
+    env.step(np.zeros(NUM_ENVS, np.int64))
     try:
         if name == "three numbers":
             # Gymnasium itself fails to collect an info array that changes its shape
-            message = rf"{message}|for copy 0 of 3, expected \(4,\)|raised ValueError"
+            message = rf"{message}|for environment 0 of 3, expected \(4,\)|raised ValueError"
         with pytest.raises(EnvironmentFault, match=message):
-            env.step(np.zeros(COPIES, np.int64))
+            env.step(np.zeros(NUM_ENVS, np.int64))
     finally:
         env.close()
 
 
-def test_a_kind_of_which_nothing_is_left_is_named():
+def test_a_component_of_which_nothing_is_left_is_named():
     wrong, space = np.array([1, 1, 0, 0]), spaces.MultiDiscrete([2, 2])
     env = host_env("info", None, wrong=wrong, length=9, space=space)
     env.reset()
-    with pytest.raises(EnvironmentFault, match="forbids all 2 actions of kind 1 though"):
+    with pytest.raises(EnvironmentFault, match="forbids all 2 actions of component 1 though"):
         for _ in range(3):
-            env.step(np.zeros((COPIES, 2), np.int64))
+            env.step(np.zeros((NUM_ENVS, 2), np.int64))
 
 
 @pytest.mark.parametrize("mode", MODES[:-1], ids=str)
@@ -287,9 +288,9 @@ def test_entries_that_do_not_fit_are_refused_by_name(entries, kind, message):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_masks_for_the_numbers_of_a_box_are_refused(source):
+def test_masks_for_a_box_are_refused(source):
     env = Masked(source, space=spaces.Box(-1, 1, (4,)))
-    with pytest.raises(ValueError, match=r"Masked .*mask.* numbers of a Box, .*DiscretizeAction"):
+    with pytest.raises(ValueError, match=r"Masked .*mask.* Box, .*DiscretizeAction"):
         make_host_env(env, masks=True)
     if source != "entry":
         make_host_env(env)
@@ -313,7 +314,7 @@ def test_a_bad_entry_is_a_fault_that_names_it(change, message):
 
     env = make_host_env(lambda: Bad("entry"), 2)
     env.reset()
-    with pytest.raises(EnvironmentFault, match=rf"Bad .*{message}.*\(copy 0 of 2"):
+    with pytest.raises(EnvironmentFault, match=rf"Bad .*{message}.*\(environment 0 of 2"):
         env.step(np.zeros(2, np.int64))
 
 
@@ -341,12 +342,16 @@ def test_every_kind_of_entry_arrives_and_a_dict_within_is_flattened():
         "inner/deeper/scalar": np.array([4], np.float32),
     }
 
-    class Rich(Spaced):
+    class Rich(Masked):  # a local class, so that the processes do not load this file
+        def __init__(self):
+            super().__init__("none")
+            self.observation_space = spaces.Dict(**place)
+
         def shown(self, obs, over):
             return shown, {}
 
     for async_envs in (False, True):
-        env = make_host_env(lambda: Rich(**place), 2, async_envs=async_envs)
+        env = make_host_env(Rich, 2, async_envs=async_envs)
         for obs in (env.reset(), env.step(np.zeros(2, np.int64)).next_obs):
             assert obs.keys() == expected.keys() == env.spec.obs.keys()
             for key, value in expected.items():
@@ -354,7 +359,3 @@ def test_every_kind_of_entry_arrives_and_a_dict_within_is_flattened():
                 assert obs[key].flags.c_contiguous
                 np.testing.assert_array_equal(obs[key], [value, value])
         env.close()
-
-
-def test_the_mask_is_called_the_same_in_both_files_that_name_it():
-    assert masks.MASK == ACTION_MASK

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.environment.check import check_environment
 from kytolly.environment.registry import tensor_environment
 from kytolly.environment.spec import Box, Discrete
 from kytolly.environment.tensor.acrobot import AcrobotState
-from kytolly.environment.tensor.stepping import check_environment, reset_all, step_and_reset
+from kytolly.environment.tensor.stepping import reset_all, step_and_reset
 
 ONE_STEP = {
     "CartPole-v1": 1e-6,
@@ -41,13 +42,13 @@ START = {
     "MountainCarContinuous-v0": [0.9, 0.07],
     "Pendulum-v1": [np.pi, 8.0],
 }
-CENTRE = {"MountainCar-v0": [-0.3, 0.0], "MountainCarContinuous-v0": [-0.3, 0.0]}
+CENTER = {"MountainCar-v0": [-0.3, 0.0], "MountainCarContinuous-v0": [-0.3, 0.0]}
 ANGLES = {"Acrobot-v1": slice(0, 2), "Pendulum-v1": slice(0, 1)}  # where pi and -pi are one
 STEPS = 10_000
 NAMES = list(ONE_STEP)
 
 
-def turned(name, rows):
+def with_wrapped_angles(name, rows):
     """The same rows [N, S], angles within [-pi, pi)."""
     rows = np.array(rows)
     angles = ANGLES.get(name, slice(0))
@@ -56,7 +57,7 @@ def turned(name, rows):
 
 
 def as_state(name, rows):
-    rows = tf.constant(turned(name, rows), tf.float32)
+    rows = tf.constant(with_wrapped_angles(name, rows), tf.float32)
     return AcrobotState(*tf.unstack(rows, axis=-1)) if name == "Acrobot-v1" else rows
 
 
@@ -91,7 +92,7 @@ def as_actions(env, actions):
 
 
 @pytest.fixture(scope="module")
-def recorded():
+def records():
     """`STEPS` steps of Gymnasium's environment: state, action, next state, obs, reward, end."""
 
     def record(name, rng):
@@ -101,7 +102,7 @@ def recorded():
         for _ in range(STEPS):
             if age is None:
                 bound = np.array(START[name])
-                env.state = np.array(CENTRE.get(name, 0.0)) + rng.uniform(-bound, bound)
+                env.state = np.array(CENTER.get(name, 0.0)) + rng.uniform(-bound, bound)
                 env.steps_beyond_terminated, age = None, 0
             before, action = np.array(env.state), random_action(tensor_environment(name), rng)
             obs, reward, terminated, *_ = env.step(action)
@@ -114,9 +115,9 @@ def recorded():
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 @pytest.mark.parametrize("name", NAMES)
-def test_one_step_from_every_recorded_state_agrees_with_gymnasium(name, compiled, recorded):
+def test_one_step_from_every_recorded_state_agrees_with_gymnasium(name, compiled, records):
     env = tensor_environment(name)
-    before, action, after, obs, reward, terminated = recorded[name]
+    before, action, after, obs, reward, terminated = records[name]
 
     def step(state, action):
         state, reward, terminated = env.step(state, action, tf.zeros([STEPS, 0]))
@@ -127,7 +128,7 @@ def test_one_step_from_every_recorded_state_agrees_with_gymnasium(name, compiled
     tolerance = ONE_STEP[name]
     clear = termination_margin(name, after) > 10 * tolerance
 
-    difference = turned(name, as_rows(state) - after)
+    difference = with_wrapped_angles(name, as_rows(state) - after)
     assert np.all(np.abs(difference) <= tolerance * np.maximum(1.0, np.abs(after)))
     np.testing.assert_allclose(our_obs, obs, rtol=tolerance, atol=tolerance)
     np.testing.assert_array_equal(our_end.numpy()[clear], terminated[clear])
@@ -140,25 +141,30 @@ def test_one_step_from_every_recorded_state_agrees_with_gymnasium(name, compiled
 
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_without_correction_stay_with_gymnasium(name):
-    env, reference = tensor_environment(name), gymnasium.make(name).unwrapped
+    env, rng, seen = tensor_environment(name), np.random.default_rng(3), 0
+    references = [gymnasium.make(name).unwrapped for _ in range(40)]
+    for seed, reference in enumerate(references):
+        reference.reset(seed=seed)
+    state, running = as_state(name, [r.state for r in references]), list(range(40))
     step = tf.function(
-        lambda state, action: env.step(state, action, tf.zeros([1, 0])), autograph=False
+        lambda state, action: env.step(state, action, tf.zeros([40, 0])), autograph=False
     )
-    rng, seen = np.random.default_rng(3), 0
-    for episode in range(40):
-        reference.reset(seed=episode)
-        state = as_state(name, [reference.state])
-        for _ in range(60):
-            action = random_action(env, rng)
-            obs, _, terminated, *_ = reference.step(action)
-            state, _, our_end = step(state, as_actions(env, [action]))
-            np.testing.assert_allclose(
-                env.observe(state)[0], obs, rtol=FREE_RUN[name], atol=FREE_RUN[name]
-            )
-            assert bool(our_end[0]) == terminated
-            seen += 1
-            if terminated:
-                break
+    for _ in range(60):
+        actions = [random_action(env, rng) for _ in references]
+        state, _, our_end = step(state, as_actions(env, actions))
+        theirs = [references[row].step(actions[row]) for row in running]
+        np.testing.assert_allclose(
+            env.observe(state).numpy()[running],
+            [obs for obs, *_ in theirs],
+            rtol=FREE_RUN[name],
+            atol=FREE_RUN[name],
+        )
+        terminated = [end for _, _, end, *_ in theirs]
+        np.testing.assert_array_equal(our_end.numpy()[running], terminated)
+        seen += len(running)
+        running = [row for row, end in zip(running, terminated, strict=True) if not end]
+        if not running:
+            break
     assert seen > 700
 
 

@@ -1,8 +1,11 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.environment import ppo_probe
+from kytolly.environment.check import check_environment
+from kytolly.environment.probe import on_policy
 from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
     PPO_PROBES,
@@ -15,45 +18,51 @@ from kytolly.environment.probe.on_policy import (
 )
 from kytolly.environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
 from kytolly.environment.tensor.stepping import (
-    check_environment,
     reset_all,
     step_and_reset,
     uniforms_per_step,
 )
 
-COPIES, STEPS = 32, 20
+NUM_ENVS, STEPS = 32, 20
 
 
 def random_actions(space, rng):
     if isinstance(space, Box):
-        return rng.uniform(space.low, space.high, (COPIES, len(space.low))).astype(np.float32)
+        return rng.uniform(space.low, space.high, (NUM_ENVS, len(space.low))).astype(np.float32)
     if isinstance(space, MultiDiscrete):
-        return rng.integers(space.counts, size=(COPIES, len(space.counts))).astype(np.int32)
-    return rng.integers(space.count, size=COPIES).astype(np.int32)
+        return rng.integers(space.counts, size=(NUM_ENVS, len(space.counts))).astype(np.int32)
+    return rng.integers(space.count, size=NUM_ENVS).astype(np.int32)
 
 
-def played(env, choose):
-    """Rows of play in one compiled program: obs, action, reward, terminated, next_obs."""
-    rng = np.random.default_rng(5)
-    draw = lambda n: tf.constant(rng.random((COPIES, n)), tf.float32)  # noqa: E731
-    step = tf.function(
+@functools.cache
+def step_program(make):
+    """The compiled step of a probe; one for all tests."""
+    env = make()
+    return tf.function(
         lambda state, action, uniforms: step_and_reset(env, state, action, uniforms)[:2],
         jit_compile=True,
         autograph=False,
     )
+
+
+def play(make, choose):
+    """Rows of play: obs, action, reward, terminated, next_obs."""
+    env, step, rng = make(), step_program(make), np.random.default_rng(5)
+    draw = lambda n: tf.constant(rng.random((NUM_ENVS, n)), tf.float32)  # noqa: E731
     state, obs = reset_all(env, draw(env.reset_uniforms))
     rows = []
     for _ in range(STEPS):
         action = tf.constant(choose(obs, rng))
-        assert action_spec(env.spec.action, COPIES).is_compatible_with(action)
+        assert action_spec(env.spec.action, NUM_ENVS).is_compatible_with(action)
         state, after = step(state, action, draw(uniforms_per_step(env)))
         rows.append((obs, action, after.reward, after.terminated, after.next_obs))
         obs = after.obs
     return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *rows)
 
 
-def played_at_random(env):
-    return played(env, lambda obs, rng: random_actions(env.spec.action, rng))
+@functools.cache
+def random_play(make):
+    return play(make, lambda obs, rng: random_actions(make.spec.action, rng))
 
 
 @pytest.mark.parametrize("make", PPO_PROBES)
@@ -63,21 +72,21 @@ def test_true_value_is_what_the_best_action_earns_and_no_other_action_earns_more
     check_environment(env)
     assert isinstance(env, ValueProbe)
 
-    def returned(rows):
+    def values(rows):
         obs, _, reward, terminated, next_obs = rows
         follows = np.where(terminated, 0.0, env.true_value(next_obs, gamma))
         return env.true_value(obs, gamma), reward + gamma * follows
 
-    value, earned = returned(played(env, lambda obs, rng: env.best_action(obs)))
+    value, earned = values(play(make, lambda obs, rng: env.best_action(obs)))
     np.testing.assert_allclose(earned, value, rtol=1e-5, atol=1e-6)
-    value, earned = returned(played_at_random(env))
+    value, earned = values(random_play(make))
     assert np.all(earned <= value + 1e-5) and np.mean(earned < value - 1e-3) > 0.3
 
 
 @pytest.mark.parametrize("make", [MaskedAction, DictObservation])
 def test_true_q_solves_the_bellman_equation_forbidden_actions_included(make):
     env = make()
-    obs, action, reward, terminated, next_obs = played_at_random(env)
+    obs, action, reward, terminated, next_obs = random_play(make)
     follows = np.where(terminated, 0.0, env.true_value(next_obs, 0.9))
     q = env.true_q(obs, 0.9)[np.arange(len(action)), action]
     np.testing.assert_allclose(q, reward + 0.9 * follows, rtol=1e-5)
@@ -114,7 +123,7 @@ def test_known_values_and_actions(make, obs, value, action):
 @pytest.mark.parametrize("make", [MaskedAction, MaskedKinds])
 def test_a_forbidden_action_shows_in_the_reward_and_no_allowed_one_does(make):
     env = make()
-    obs, action, reward, *_ = played_at_random(env)
+    obs, action, reward, *_ = random_play(make)
     counts = env.spec.action.counts if make is MaskedKinds else (env.spec.num_actions,)
     starts = np.cumsum((0, *counts[:-1]))
     choices = action.reshape(len(action), -1) + starts
@@ -136,28 +145,26 @@ def test_the_action_that_pays_most_is_forbidden_somewhere_and_a_maximum_over_all
 
 def test_only_the_masked_chain_lasts_longer_than_a_step():
     for make in PPO_PROBES:
-        terminated = played_at_random(make())[3]
+        terminated = random_play(make)[3]
         assert terminated.all() == (make is not MaskedAction) and terminated.any()
 
 
 def test_observations_are_as_varied_as_documented():
     counts = {MaskedAction: 3, MaskedKinds: 3, ActionKinds: 3, DictObservation: 4}
     for make, count in counts.items():
-        leaves = [
-            leaf.reshape(len(leaf), -1) for leaf in tf.nest.flatten(played_at_random(make())[0])
-        ]
+        leaves = [leaf.reshape(len(leaf), -1) for leaf in tf.nest.flatten(random_play(make)[0])]
         assert len(np.unique(np.concatenate(leaves, axis=1), axis=0)) == count
-    shown = played_at_random(ContinuousAction())[0]
+    shown = random_play(ContinuousAction)[0]
     assert shown.min() < -0.95 and shown.max() > 0.95 and abs(shown.mean()) < 0.1
 
 
-def test_neither_entry_nor_either_kind_suffices():
-    obs, action, reward, *_ = played_at_random(DictObservation())
+def test_neither_one_entry_nor_one_component_suffices():
+    obs, action, reward, *_ = random_play(DictObservation)
     for entry in (obs["sign"][:, 0], obs["picture"][:, 0, 0]):
         for value in np.unique(entry):
             for taken in (0, 1):
                 assert abs(reward[(entry == value) & (action == taken)].mean()) < 0.25
-    obs, action, reward, *_ = played_at_random(ActionKinds())
+    obs, action, reward, *_ = random_play(ActionKinds)
     best = ActionKinds().best_action(obs)
     right = action == best
     np.testing.assert_array_equal(reward, right.all(axis=1))
@@ -172,14 +179,14 @@ def test_the_best_continuous_actions_lie_inside_their_bounds_and_differ_from_the
     assert np.all(np.ptp(best, axis=0) >= 2.0)
 
 
-def test_every_kind_of_action_and_of_observation_is_among_them():
+def test_every_action_space_and_observation_form_is_among_them():
     specs = [make.spec for make in PPO_PROBES]
-    kinds = {(type(spec.action), isinstance(spec.obs, dict), spec.masked) for spec in specs}
-    assert kinds == {
+    forms = {(type(spec.action), isinstance(spec.obs, dict), spec.masked) for spec in specs}
+    assert forms == {
         (Discrete, True, True),
         (MultiDiscrete, True, True),
         (MultiDiscrete, False, False),
         (Box, False, False),
         (Discrete, True, False),
     }
-    assert all(make.__name__ in ppo_probe.__doc__ for make in PPO_PROBES)
+    assert all(make.__name__ in on_policy.__doc__ for make in PPO_PROBES)

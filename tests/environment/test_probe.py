@@ -1,29 +1,33 @@
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.environment import probe
+from kytolly.environment.check import check_environment
+from kytolly.environment.probe import q_learning as probe
 from kytolly.environment.probe.on_policy import PPO_PROBES
 from kytolly.environment.probe.q_learning import PROBES, ProbeEnvironment
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.tensor.stepping import (
-    check_environment,
     reset_all,
     step_and_reset,
     uniforms_per_step,
 )
+from tests.test_imports import FILES, imported_modules
 
-COPIES, STEPS = 16, 40
+NUM_ENVS, STEPS = 16, 40
 
 
-def played(env):
+@functools.cache
+def random_play(make):
     """Rows of random play: obs, action, reward, terminated, truncated, next_obs, flattened."""
-    rng = np.random.default_rng(5)
-    draw = lambda n: tf.constant(rng.random((COPIES, n)), tf.float32)  # noqa: E731
+    env, rng = make(), np.random.default_rng(5)
+    draw = lambda n: tf.constant(rng.random((NUM_ENVS, n)), tf.float32)  # noqa: E731
     state, obs = reset_all(env, draw(env.reset_uniforms))
     rows = []
     for _ in range(STEPS):
-        action = tf.constant(rng.integers(env.spec.num_actions, size=COPIES), tf.int32)
+        action = tf.constant(rng.integers(env.spec.num_actions, size=NUM_ENVS), tf.int32)
         state, step, _ = step_and_reset(env, state, action, draw(uniforms_per_step(env)))
         rows.append((obs, action, step.reward, step.terminated, step.truncated, step.next_obs))
         obs = step.obs
@@ -36,7 +40,7 @@ def test_true_q_solves_the_bellman_equation_of_what_the_environment_does(make, g
     env = make()
     check_environment(env)
     assert isinstance(env, ProbeEnvironment)
-    obs, action, reward, terminated, _, next_obs = played(env)
+    obs, action, reward, terminated, _, next_obs = random_play(make)
     # a time limit does not close the equation: only a termination does
     follows = np.where(terminated, 0.0, env.true_q(next_obs, gamma).max(axis=1))
     q = env.true_q(obs, gamma)[np.arange(len(action)), action]
@@ -65,7 +69,7 @@ def test_known_values(make, obs, q):
 @pytest.mark.parametrize("make", PROBES)
 def test_every_observation_and_action_occurs_and_episodes_end_as_documented(make):
     env = make()
-    obs, action, _, terminated, truncated, _ = played(env)
+    obs, action, _, terminated, truncated, _ = random_play(make)
     places = {"Corridor": 5, "Ring": 3, "ConstantReward": 1, "BestAction": 1, "EndlessReward": 1}
     assert len(np.unique(obs, axis=0)) == places.get(make.__name__, 2)
     assert len(np.unique(action)) == env.spec.num_actions
@@ -81,3 +85,14 @@ def test_registry_makes_every_environment_under_its_name():
         assert env is not None and env.spec.name == name
     assert len(TENSOR_ENVIRONMENTS) == len(games) + len(PROBES) + len(PPO_PROBES)
     assert tensor_environment("LunarLander-v3") is None
+
+
+def test_a_run_on_cartpole_loads_four_files_of_this_room_and_a_name():
+    needs = {"registry", "tensor.stepping", "tensor.cartpole"}
+    for _ in range(3):
+        needs |= {
+            name.removeprefix("environment.")
+            for module in needs
+            for name in imported_modules(FILES[f"environment.{module}"])
+        }
+    assert needs == {"registry", "tensor.stepping", "tensor.cartpole", "spec", "mask"}

@@ -39,7 +39,7 @@ def box(shape, dtype, low=0, high=100):
 
 
 IMAGE = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-KINDS = {
+SPACES = {
     "flat": (box((2,), np.float32), [np.array([0.5, 7], np.float32)], (2,), "float32"),
     "float64": (box((2,), np.float64), [np.array([0.1, 7.0])], (2,), "float32"),
     "float16": (box((2,), np.float16), [np.array([0.5, 7], np.float16)], (2,), "float32"),
@@ -64,10 +64,10 @@ ONE_HOT = {
 }
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
 def test_observations_arrive_in_one_shape_and_dtype_with_their_values(name, mode):
-    space, observations, shape, dtype = KINDS[name]
+    space, observations, shape, dtype = SPACES[name]
     if mode is None:
         given = Shown(space, observations)
     else:
@@ -227,7 +227,7 @@ def test_a_wrapper_that_makes_continuous_actions_discrete_works():
 )
 def test_observations_outside_their_space_are_faults(space, observation, message):
     with pytest.raises(EnvironmentFault, match=f"Bad returned an? .*{message}|Bad .*{message}"):
-        ObservationForm(space, "Bad").encoded(observation)
+        ObservationForm(space, "Bad").encode(observation)
 
 
 def test_fractions_in_a_uint8_box_are_a_fault_and_not_zeros():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.machine import configure as gpu_optimize
-from kytolly.machine import doctor
+from kytolly.machine import facts as doctor
 
 gpu_optimize.require_tensorflow_backend()
 

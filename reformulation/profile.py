@@ -22,7 +22,7 @@ from kytolly.callback.tensorboard import Gpu
 from kytolly.environment.spec import ACTION_MASK
 from kytolly.loop.metrics import LoopMetrics
 from kytolly.loop.rollout_device import RolloutDeviceLoop
-from kytolly.machine.doctor import usable_cores
+from kytolly.machine.facts import usable_cores
 from kytolly.reformulation.device_env import QueryEnvironment
 
 FORWARD, SEARCH, UPDATE = "forward", "search and reward", "update"

@@ -22,8 +22,8 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.base import Agent
 from kytolly.agent.factory import ModelOrFactory, check_saved, make_agent
 from kytolly.callback.base import Callback, Evaluation, TrainState
-from kytolly.callback.checkpoint import BEST, CheckpointSaver, restore
-from kytolly.callback.csv_log import CSVLog, best_return_in
+from kytolly.callback.checkpoint import CheckpointSaver
+from kytolly.callback.csv_log import CSVLog
 from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.callback.progress import ProgressBar
@@ -31,7 +31,8 @@ from kytolly.callback.tensorboard import TensorBoardLog
 from kytolly.config.run import RunConfig
 from kytolly.loop.session import Evaluator, TrainingSession
 from kytolly.loop.world import choose_world, evaluation_world, for_one_copy
-from kytolly.record.pictures import save_learning_curve
+from kytolly.record.checkpoint import BEST, restore
+from kytolly.record.metrics_file import best_return_in
 from kytolly.record.run_folder import RunFolder
 
 FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
@@ -241,6 +242,8 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
         "run_dir": str(folder.path),
     }
     folder.write_result(summary)
+    from kytolly.record.pictures import save_learning_curve  # loads matplotlib
+
     save_learning_curve(folder.path)
     return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
 

@@ -178,7 +178,7 @@ class Trainer:
             return RunFolder.create(self.log_dir, name)
         if self.log_dir is None:
             raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
-        return RunFolder.existing(self.log_dir)
+        return RunFolder.resumable(self.log_dir)
 
     def _own_callbacks(self, cfg: RunConfig) -> list[Callback]:
         callbacks: list[Callback] = [

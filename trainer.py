@@ -33,6 +33,7 @@ from kytolly.loop.session import Evaluator, TrainingSession
 from kytolly.loop.world import choose_world, evaluation_world, for_one_copy
 from kytolly.record.checkpoint import BEST, restore
 from kytolly.record.metrics_file import best_return_in
+from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
 FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
@@ -242,8 +243,6 @@ def finished(session: TrainingSession, folder: RunFolder, began: float) -> Train
         "run_dir": str(folder.path),
     }
     folder.write_result(summary)
-    from kytolly.record.pictures import save_learning_curve  # loads matplotlib
-
     save_learning_curve(folder.path)
     return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-BAD_INPUT = 2
 # With each of these signals a run is saved first; the exit status is 128 and its number.
 STOP_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -33,8 +32,8 @@ class OneLineParser(argparse.ArgumentParser):
 def exit_status(command: Callable[[], int]) -> int:
     """Run a command; returns its exit status.
 
-    0: done. 1: the command says so. 2: bad input. 130, 143, 129: stopped by Ctrl-C, SIGTERM or
-    SIGHUP. Other errors are raised; KYTOLLY_TRACEBACK=1 raises all of them.
+    0: done. 2: bad input. 1: anything else. 130, 143, 129: stopped by Ctrl-C, SIGTERM or SIGHUP.
+    Errors of this project are raised; KYTOLLY_TRACEBACK=1 raises those of bad input too.
     """
     with stop_signals() as received:
         try:
@@ -46,7 +45,7 @@ def exit_status(command: Callable[[], int]) -> int:
             if os.environ.get("KYTOLLY_TRACEBACK") or not is_users_problem(error):
                 raise
             print_problem(str(error))
-            return BAD_INPUT
+            return 2
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ FILES += [ROOT / "trainer.py", ROOT / "kytolly" / "__init__.py"]
 # Participles that do not end with "ed", without those that are verbs or nouns too (cut, put, set,
 # read, split, spread, run, left).
 IRREGULAR = set(
-    "begun bound broken brought built chosen done drawn driven fallen felt flown forgotten found frozen "
-    "given gone grown heard held hidden kept known laid learnt lent lit lost made meant met paid "
-    "proven risen seen sent shown sold spent spoken stood stuck swept taken taught thought thrown "
-    "told understood won worn woven written".split()
+    "begun bound broken brought built chosen done drawn driven fallen felt flown forgotten found "
+    "frozen given gone grown heard held hidden kept known laid learnt lent lit lost made meant met "
+    "paid proven risen seen sent shown sold spent spoken stood stuck swept taken taught thought "
+    "thrown told understood won worn woven written".split()
 )
 VERBS_AND_NOUNS = set("bed embed exceed feed heed need proceed seed shed speed succeed".split())
 ALLOWED: dict[str, str] = {}  # "file:function": the foreign protocol that asks for the name

@@ -69,6 +69,11 @@ def test_the_calls_of_the_original_design_train(tmp_path):
     assert "XLA compilation off" in run_in_checkout("-c", ORIGINAL, tmp_path)
 
 
+def test_a_trainer_does_not_load_the_doctor():
+    program = "import kytolly.trainer, sys; print('kytolly.machine.doctor' in sys.modules)"
+    assert run_in_checkout("-c", program).strip() == "False"
+
+
 def test_the_programs_have_help():
     for program in ("gpu_optimize.py", "train_optimized.py"):
         assert "--json" in run_in_checkout(program, "--help")

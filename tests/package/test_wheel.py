@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import kytolly
+
 ROOT = Path(__file__).parents[2]
 # Our rooms, and what a project of somebody else has at its top.
 HOSTILE = ("config", "model", "agent", "policy", "settings", "trainer", "environment/__init__")
@@ -63,6 +65,7 @@ def test_the_wheel_installs_one_package_and_one_door(site):
     names = {path.name for path in site.iterdir()} - {"bin"}  # where pip puts the command
     (info,) = [name for name in names if name.endswith(".dist-info")]
     assert names == {"kytolly", "gpu_optimize.py", info}
+    assert info == f"kytolly-{kytolly.__version__}.dist-info"
     assert not [path for path in site.rglob("*") if path.is_symlink()]
     rooms = {path.name for path in (ROOT / "kytolly").iterdir()} - {"__pycache__"}
     assert {path.name for path in (site / "kytolly").iterdir()} == rooms

@@ -42,7 +42,7 @@ class Unsaveable(ListOfLayers):
 
 
 class Learner(tf.Module):
-    """What an agent holds, in small: two networks, an optimiser, a buffer and a counter."""
+    """What an agent holds, in small: two networks, an optimizer, a buffer and a counter."""
 
     def __init__(self, units=3, rows=8, dtype=tf.float32, model=ListOfLayers):
         super().__init__()

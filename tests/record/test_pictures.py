@@ -107,7 +107,7 @@ def test_of_two_actions_the_difference_is_drawn_and_where_it_changes_sign():
     np.testing.assert_allclose(mesh_of(value_ax).reshape(5, 5)[3], [1, 1, 1, 1.2, 1.4], rtol=1e-6)
     gaps = mesh_of(choice_ax).reshape(5, 5)[3]
     np.testing.assert_allclose(gaps, [-0.4, -0.2, 0, 0.2, 0.4], atol=1e-6)
-    assert len(choice_ax.collections) == 2  # colours, and the line between them
+    assert len(choice_ax.collections) == 2  # colors, and the line between them
     assert choice_ax.get_title() == "Value of right minus value of left"
     assert (value_ax.get_xlabel(), value_ax.get_ylabel()) == (AXES[0][1], AXES[1][1])
 

@@ -1,13 +1,17 @@
-"""Prepares TensorFlow for this machine: `from gpu_optimize import configure_gpu_optimization`.
+"""Sets TensorFlow up for this machine: `from gpu_optimize import configure_gpu_optimization`.
 
-Run as a program it measures what each optimization is worth here: `python gpu_optimize.py`.
+Run as a program, `python gpu_optimize.py`, it measures what each optimization is worth here.
 """
 
 from __future__ import annotations
 
-from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.machine.configure import (
+    configure_gpu_optimization,
+    require_tensorflow_backend,
+    xla_enabled,
+)
 
-__all__ = ["configure_gpu_optimization"]
+__all__ = ["configure_gpu_optimization", "require_tensorflow_backend", "xla_enabled"]
 
 if __name__ == "__main__":
     import sys

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.machine import configure, doctor
+from kytolly.machine import configure, facts
 
 configure.require_tensorflow_backend()
 
@@ -22,8 +22,8 @@ from kytolly.agent.build import make_agent
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.networks import ModelOrFactory, check_network
 from kytolly.callback.base import Callback, Evaluation, TrainState
-from kytolly.callback.checkpoint import BEST, CheckpointSaver, restore
-from kytolly.callback.csv_log import CSVLog, best_return_in
+from kytolly.callback.checkpoint import CheckpointSaver
+from kytolly.callback.csv_log import CSVLog
 from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.callback.progress import ProgressBar
@@ -31,6 +31,8 @@ from kytolly.callback.tensorboard import TensorBoardLog
 from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side, evaluation_side
 from kytolly.loop.session import Evaluator, Loop, TrainingSession
+from kytolly.record.checkpoint import BEST, restore
+from kytolly.record.metrics_file import best_return_in
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
@@ -167,7 +169,7 @@ class Trainer:
             return RunFolder.create(self.log_dir, name)
         if self.log_dir is None:
             raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
-        return RunFolder.existing(self.log_dir)
+        return RunFolder.resumable(self.log_dir)
 
     def _own_callbacks(self, cfg: RunConfig) -> list[Callback]:
         callbacks: list[Callback] = [
@@ -278,7 +280,7 @@ def device_name(device: str) -> str | None:
 
 def available_bytes(device: str | None) -> int | None:
     """Memory that the buffer may take; None where nobody knows."""
-    return None if device and "GPU" in device else doctor.available_memory_bytes()
+    return None if device and "GPU" in device else facts.available_memory_bytes()
 
 
 def load_network(path: Path) -> keras.Model:

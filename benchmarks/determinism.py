@@ -72,7 +72,7 @@ def two_runs(
 
 def trained_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
     """Whether two runs of `kytolly train` leave the same last checkpoint and the same metrics."""
-    from kytolly.callback.csv_log import NAME, read_rows
+    from kytolly.record.metrics_file import NAME, read_rows
 
     found = []
     with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:

@@ -279,8 +279,8 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Greedy episodes with the weights in a run's newest checkpoint."""
     from kytolly.trainer import FINAL_SEED  # isort: skip  (checks the backend before Keras is imported)
     from kytolly.agent.factory import make_agent
-    from kytolly.callback.checkpoint import restore
     from kytolly.loop.world import choose_world
+    from kytolly.record.checkpoint import restore
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.existing(run)

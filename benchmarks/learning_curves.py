@@ -11,7 +11,7 @@ import numpy as np
 
 def evaluations(run_dir: Path) -> list[tuple[int, float]]:
     """Env steps and mean return of every evaluation during a run."""
-    from kytolly.callback.csv_log import NAME, read_rows
+    from kytolly.record.metrics_file import NAME, read_rows
 
     column = "evaluation_return_mean"
     rows = read_rows(run_dir / NAME)

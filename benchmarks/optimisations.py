@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from kytolly.machine import configure as gpu_optimize
-from kytolly.machine import doctor
+from kytolly.machine import facts as doctor
 
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 

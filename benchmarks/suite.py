@@ -280,7 +280,7 @@ def compared(
 
 def machine() -> dict[str, Any]:
     """What the figures depend on besides the programs."""
-    from kytolly.machine import doctor
+    from kytolly.machine import facts as doctor
 
     return {
         "cpu": doctor.cpu_description()[0],

@@ -1,1 +1,1 @@
-"""What only watches: logging, saving, stopping, evaluating."""
+"""Callbacks, which only watch a run: they log, save, show progress and stop it."""

@@ -13,9 +13,9 @@ class Evaluation:
     """Greedy episodes in fresh environments.
 
     Attributes:
-        episodes: How many.
-        return_mean, return_std: Over episodes, in reward units.
-        length_mean: Env steps.
+        episodes: Number of episodes.
+        return_mean, return_std: Mean and standard deviation over episodes, in reward units.
+        length_mean: Mean length of an episode, in env steps.
         returns: Return of every episode.
     """
 
@@ -26,14 +26,14 @@ class Evaluation:
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
 
     def summary(self) -> dict[str, float]:
-        """The figures that a result file holds."""
+        """The metrics that a result file holds."""
         names = ("episodes", "return_mean", "return_std", "length_mean")
         return {name: getattr(self, name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What a callback may know of a run.
+    """What a callback may know about a run.
 
     Attributes:
         run_dir: The run's folder.
@@ -41,10 +41,10 @@ class TrainState:
         env_name: Name of the environment.
         loop: "device" or "host".
         device: Name of the device that trains, such as "/device:CPU:0".
-        env_steps, updates, episodes: Done so far, a resumed run's earlier ones included.
-        wall_seconds: Since training began.
-        metrics: The newest row of figures, by name (units in docs/metrics.md); NaN where there is
-            none, such as the return of a period in which no episode ended.
+        env_steps, updates, episodes: Counts so far, including those before a run was resumed.
+        wall_seconds: Time since training began.
+        metrics: The newest row of metrics, by name (units in docs/metrics.md); NaN where there is
+            no value, such as the return of a period in which no episode ended.
         evaluation: The newest evaluation.
         best_return: Highest mean return of an evaluation so far.
         is_best: The newest evaluation is the best one.
@@ -72,20 +72,20 @@ class TrainState:
 class Callback:
     """Watches a run. A subclass overrides the hooks that it needs.
 
-    A callback that wants the run to end sets `stop_reason` to one of the words of
+    A callback that wants to end the run sets `stop_reason` to one of the words of
     `result.json`'s `stopped_by`.
     """
 
     stop_reason: str | None = None
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Before the first env step."""
+        """Called before the first env step."""
 
     def on_log(self, state: TrainState) -> None:
-        """After every log interval; `state.metrics` is new."""
+        """Called after every log interval; `state.metrics` is new."""
 
     def on_evaluation(self, state: TrainState) -> None:
-        """After every evaluation; `state.evaluation` is new."""
+        """Called after every evaluation; `state.evaluation` is new."""
 
     def on_train_end(self, state: TrainState) -> None:
-        """After the last env step, also when the run was interrupted."""
+        """Called after the last env step, also when the run was interrupted."""

@@ -1,4 +1,4 @@
-"""Reasons to end a run before its time."""
+"""Callbacks that end a run early."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kytolly.callback.base import Callback, TrainState
 class EarlyStop(Callback):
     """Stops when evaluations no longer improve.
 
-    An improvement is measured against the best evaluation, so that many small ones add up to one.
-    A resumed run is measured against the best evaluation before it, and has its whole patience
-    again. Evaluations before the first update do not count: nothing could have improved.
+    An improvement is measured against the best evaluation, so that many small ones add up. A
+    resumed run starts with the best evaluation so far and its full patience. Evaluations before
+    the first update do not count: nothing could have improved.
 
     Args:
         patience: Evaluations without improvement before the run ends.
-        min_improvement: How much more mean return counts as an improvement.
+        min_improvement: Smallest increase of the mean return that counts, in reward units.
     """
 
     def __init__(self, patience: int, min_improvement: float = 0.0):
@@ -50,7 +50,7 @@ class RewardThreshold(Callback):
     """Stops when an evaluation's mean return reaches a threshold.
 
     Args:
-        threshold: Mean return.
+        threshold: Mean return, in reward units.
     """
 
     def __init__(self, threshold: float):
@@ -69,7 +69,7 @@ class RewardThreshold(Callback):
 
 
 class TimeBudget(Callback):
-    """Stops when the run has trained for some time; a resumed run has the whole time again.
+    """Stops when the run has trained for some time; a resumed run has the full time again.
 
     Args:
         seconds: Wall-clock time since training began, compilation included.
@@ -97,7 +97,7 @@ class TimeBudget(Callback):
 class StopOnNonFinite(Callback):
     """Stops when the loss or the action values are no longer numbers, and warns why.
 
-    Rows of figures without an update hold NaN as well; those say nothing.
+    Rows of metrics without an update hold NaN as well; they are ignored.
     """
 
     def __init__(self):
@@ -108,17 +108,17 @@ class StopOnNonFinite(Callback):
         self.stop_reason, self._updates = None, state.updates
 
     def on_log(self, state: TrainState) -> None:
-        """Look at the newest figures."""
-        learnt, self._updates = state.updates > self._updates, state.updates
-        if not learnt:
+        """Look at the newest metrics."""
+        updated, self._updates = state.updates > self._updates, state.updates
+        if not updated:
             return
         for name in ("loss", "q_mean", "value_loss"):
             value = state.metrics.get(name, 0.0)
             if not math.isfinite(value):
                 self.stop_reason = "non_finite"
                 warnings.warn(
-                    f"{name} is {value} after {state.env_steps:,} env steps: training cannot go "
-                    "on. Lower learning_rate or max_grad_norm, or look for NaN in the "
+                    f"{name} is {value} after {state.env_steps:,} env steps: training cannot "
+                    "continue. Lower learning_rate or max_grad_norm, or look for NaN in the "
                     "environment's observations and rewards.",
                     stacklevel=2,
                 )

@@ -1,4 +1,4 @@
-"""Keras callbacks in our runs."""
+"""Drives Keras callbacks in our runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kytolly.callback.base import Callback, TrainState
 
 PER_UPDATE = ("loss", "td_error", "q_mean", "grad_norm")
 
-# They set the learning rate of `model.optimizer`, or read it; our optimiser is the policy's.
+# They set the learning rate of `model.optimizer`, or read it; our optimizer is the policy's.
 NEED_OPTIMIZER: dict[type, str] = {
     keras.callbacks.LearningRateScheduler: "Set learning_rate and learning_rate_final instead",
     keras.callbacks.ReduceLROnPlateau: "Set learning_rate and learning_rate_final instead",
@@ -24,15 +24,15 @@ NEED_OPTIMIZER: dict[type, str] = {
 class KerasCallbacks(Callback):
     """Drives Keras callbacks. An evaluation ends an epoch; a log interval is a batch.
 
-    So an epoch always brings a new `evaluation_return`, and the patience of
+    So every epoch ends with a new `evaluation_return`, and the patience of
     `EarlyStopping(monitor="evaluation_return", mode="max", patience=5)` counts evaluations, as
-    our own `EarlyStop` does. Log intervals between two evaluations eat no patience; they are
-    seen by what looks at batches, such as `TerminateOnNaN` and `ModelCheckpoint(save_freq=10)`.
+    our own `EarlyStop` does. Log intervals do not count for it. They are batches for callbacks
+    such as `TerminateOnNaN` and `ModelCheckpoint(save_freq=10)`.
 
-    The logs of an epoch are the newest row of figures, `evaluation_return`,
-    `evaluation_return_std` and `evaluation_length`; those of a batch are its own row without the
-    figures that it does not have, such as the loss before the first update. Epochs and batches
-    count from 0, in a resumed run from the number of evaluations that its env steps have seen.
+    The logs of an epoch are the newest row of metrics, `evaluation_return`,
+    `evaluation_return_std` and `evaluation_length`; those of a batch are its own row without
+    missing metrics, such as the loss before the first update. Epochs and batches
+    count from 0, in a resumed run from the number of evaluations so far.
     `model` is the network that acts. `model.stop_training` ends the run.
 
     Args:
@@ -40,8 +40,8 @@ class KerasCallbacks(Callback):
     """
 
     def __init__(self, callbacks: Iterable[Any]):
-        self._given = flat(callbacks)
-        check(self._given, (keras.callbacks.Callback,))
+        self._given = flat_list(callbacks)
+        check_callbacks(self._given, (keras.callbacks.Callback,))
         self._list: Any = None
         self._network: Any = None
         self._epoch = self._batch = self._updates = 0
@@ -66,18 +66,18 @@ class KerasCallbacks(Callback):
         """One batch."""
         if self._list is None:
             return
-        learnt, self._updates = state.updates > self._updates, state.updates
+        updated, self._updates = state.updates > self._updates, state.updates
         logs = {
             name: value
             for name, value in state.metrics.items()
-            if not math.isnan(value) or (learnt and name in PER_UPDATE)
+            if not math.isnan(value) or (updated and name in PER_UPDATE)
         }
         if not self._epoch_is_open:
             self._begin_epoch()
         self._list.on_train_batch_begin(self._batch)
         self._list.on_train_batch_end(self._batch, logs)
         self._batch += 1
-        self._look_whether_to_stop(logs)
+        self._check_stop(logs)
 
     def on_evaluation(self, state: TrainState) -> None:
         """End the epoch and, if training goes on, begin the next."""
@@ -92,12 +92,12 @@ class KerasCallbacks(Callback):
             self._begin_epoch()
         self._list.on_epoch_end(self._epoch, logs)
         self._epoch, self._epoch_is_open = self._epoch + 1, False
-        self._look_whether_to_stop(logs)
+        self._check_stop(logs)
         if self.stop_reason is None and state.env_steps < state.config.total_env_steps:
             self._begin_epoch()
 
     def on_train_end(self, state: TrainState) -> None:
-        """End the training, where it had begun; an epoch without an evaluation stays open."""
+        """End the training, if it has begun; an epoch without an evaluation stays open."""
         if self._list is not None:
             self._list.on_train_end()
         self._list = None
@@ -106,7 +106,7 @@ class KerasCallbacks(Callback):
         self._batch, self._epoch_is_open = 0, True
         self._list.on_epoch_begin(self._epoch)
 
-    def _look_whether_to_stop(self, logs: dict[str, float]) -> None:
+    def _check_stop(self, logs: dict[str, float]) -> None:
         if self._network.stop_training and self.stop_reason is None:
             broken = not math.isfinite(logs.get("loss", 0.0)) and "loss" in logs
             by_loss = any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in self._given)
@@ -114,16 +114,16 @@ class KerasCallbacks(Callback):
 
 
 def as_callbacks(cb: Any) -> list[Callback]:
-    """Our callbacks as they are, and Keras's together behind one of ours, where the first stood.
+    """Our callbacks unchanged, and all Keras callbacks in one of ours, in place of the first.
 
     Args:
         cb: None, a callback, or callbacks of both kinds in any order, lists among them included.
 
     Raises:
-        TypeError: Something is no callback; the message names it.
+        TypeError: An item is no callback, or cannot work here; the message names it.
     """
-    given = flat([] if cb is None else [cb])
-    check(given, (Callback, keras.callbacks.Callback))
+    given = flat_list([] if cb is None else [cb])
+    check_callbacks(given, (Callback, keras.callbacks.Callback))
     of_keras = [item for item in given if isinstance(item, keras.callbacks.Callback)]
     callbacks: list[Callback] = []
     for callback in given:
@@ -134,17 +134,17 @@ def as_callbacks(cb: Any) -> list[Callback]:
     return callbacks
 
 
-def flat(callbacks: Iterable[Any]) -> list[Any]:
+def flat_list(callbacks: Iterable[Any]) -> list[Any]:
     """The items of nested lists, tuples and CallbackLists, in their order."""
     found: list[Any] = []
     for item in callbacks:
         inner = item.callbacks if isinstance(item, keras.callbacks.CallbackList) else item
-        found.extend(flat(inner) if isinstance(inner, (list, tuple)) else [inner])
+        found.extend(flat_list(inner) if isinstance(inner, (list, tuple)) else [inner])
     return found
 
 
-def check(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:
-    """Refuse what is no callback of these kinds, and what could not work here, by its name."""
+def check_callbacks(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:
+    """Refuse what is no callback of these kinds, and callbacks that could not work here."""
     for item in callbacks:
         if isinstance(item, type) and issubclass(item, kinds):
             raise TypeError(
@@ -154,14 +154,14 @@ def check(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:
         if not isinstance(item, kinds):
             raise TypeError(
                 f"cb holds {type(item).__name__} {item!r:.60}, expected callbacks of this project "
-                "(callback.base.Callback) or of Keras (keras.callbacks.Callback). Derive it from "
-                "one of them."
+                "(kytolly.callback.base.Callback) or of Keras (keras.callbacks.Callback). Derive "
+                "it from one of them."
             )
         for kind, instead in NEED_OPTIMIZER.items():
             if isinstance(item, kind):
                 raise TypeError(
                     f"cb holds {type(item).__name__}, which needs model.optimizer; here the "
-                    f"network has none, since the policy owns the optimiser. {instead}."
+                    f"network has none, since the policy owns the optimizer. {instead}."
                 )
 
 
@@ -172,5 +172,5 @@ def planned_evaluations(state: TrainState) -> int:
 
 
 def evaluations_before(state: TrainState) -> int:
-    """Evaluations that a run which is resumed here has had."""
+    """Evaluations before this env step, in a resumed run."""
     return state.env_steps // state.config.interval("evaluation_interval_env_steps", 20)

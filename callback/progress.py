@@ -1,4 +1,4 @@
-"""How far a run is, on standard error: a bar in a terminal, a line per evaluation elsewhere."""
+"""Shows progress on standard error: a bar in a terminal, elsewhere a line per evaluation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rich.table import Column
 
 from kytolly.callback.base import Callback, TrainState
 
-REFRESH_SECONDS = 0.1  # at most one picture in this time, however often figures arrive
+REFRESH_SECONDS = 0.1  # the bar is drawn at most once in this time
 
 
 class ProgressBar(Callback):
     """Bar over the run's env steps, with the newest returns, speed and time left.
 
-    Draws only when a hook is called: no thread of its own competes with training. The cursor
-    stays visible and the streams are handed back when the bar ends, is dropped or the interpreter
-    exits, so that an exception leaves the terminal as it was.
+    Draws only when a hook is called: it has no thread that competes with training. The cursor
+    stays visible. The streams are restored when the bar ends, is deleted or the interpreter exits,
+    so that an exception leaves the terminal as it was.
 
     Args:
         stream: Where to write; standard error by default.
@@ -49,7 +49,7 @@ class ProgressBar(Callback):
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
             TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[figures]}", style="cyan", table_column=one_line),
+            TextColumn("{task.fields[status]}", style="cyan", table_column=one_line),
             console=console,
             auto_refresh=False,
             expand=True,
@@ -57,7 +57,7 @@ class ProgressBar(Callback):
             redirect_stderr=self._stream is None,
         )
         progress.add_task(
-            state.env_name, total=total_env_steps(state), completed=state.env_steps, figures=""
+            state.env_name, total=total_env_steps(state), completed=state.env_steps, status=""
         )
         self._progress, self._close = progress, weakref.finalize(self, progress.stop)
         progress.start()
@@ -89,15 +89,15 @@ class ProgressBar(Callback):
         self._write_line(", ".join([line, *self._speed_and_time(state, "env steps")]))
 
     def on_train_end(self, state: TrainState) -> None:
-        """Draw once more and give the terminal back."""
+        """Draw once more and restore the terminal."""
         if self._progress is not None:
             self._draw(state)
         self._stop()
 
     def seconds_left(self, state: TrainState) -> float:
-        """Until the end at the pace since the first row of figures; NaN where unknown.
+        """Seconds until the end at the speed since the first row of metrics; NaN where unknown.
 
-        The pace includes evaluations and saving, and leaves compilation out.
+        That speed includes evaluations and saving, but not compilation.
         """
         left = max(0, total_env_steps(state) - state.env_steps)
         steps, seconds = self._first_row or (state.env_steps, state.wall_seconds)
@@ -109,8 +109,8 @@ class ProgressBar(Callback):
 
     def _speed_and_time(self, state: TrainState, unit: str) -> list[str]:
         speed, left = state.metrics.get("env_steps_per_second", math.nan), self.seconds_left(state)
-        figures = [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
-        return figures + ([f"{clock(left)} left"] if math.isfinite(left) else [])
+        words = [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
+        return words + ([f"{clock(left)} left"] if math.isfinite(left) else [])
 
     def _draw(self, state: TrainState) -> None:
         if self._progress is None:
@@ -119,18 +119,18 @@ class ProgressBar(Callback):
         if state.evaluation is not None:
             returns.append(f"evaluation {short(state.evaluation.return_mean)}")
         known = returns if math.isfinite(self._episode_return) else returns[1:]
-        figures = ", ".join(known + self._speed_and_time(state, "steps"))
+        status = ", ".join(known + self._speed_and_time(state, "steps"))
         task = self._progress.task_ids[0]
         try:
-            self._progress.update(task, completed=state.env_steps, figures=figures, refresh=True)
-        except (OSError, ValueError):  # the terminal went away; training goes on
+            self._progress.update(task, completed=state.env_steps, status=status, refresh=True)
+        except (OSError, ValueError):  # the terminal is gone; training continues
             self._progress = None
         self._shown_at = time.monotonic()
 
     def _write_line(self, line: str) -> None:
         try:
             print(line, file=self._stream or sys.stderr, flush=True)
-        except (OSError, ValueError):  # nobody reads any more; training goes on
+        except (OSError, ValueError):  # nobody reads any more; training continues
             return
 
     def _stop(self) -> None:
@@ -143,7 +143,7 @@ class ProgressBar(Callback):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at the stream."""
+    """Whether the stream is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""Scalars, histograms and settings for TensorBoard."""
+"""Writes scalars, histograms and settings for TensorBoard."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MB = 2**20
 class TensorBoardLog(Callback):
     """Writes `events.*` into the run's folder; the step is the number of env steps.
 
-    Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; a figure that
-    is in no group of its own is under `train`. A figure that is not a number has no point. All
-    figures of a row are one record: a call for each of them would cost ten times as much.
-    A resumed run hides the points after the checkpoint from which it goes on.
+    Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; metrics without
+    another group are in `train`. A metric that is not a number has no point. All metrics of a row
+    are one record: a call for each metric would cost ten times as much. A resumed run hides the
+    points after the checkpoint that it continues from.
     """
 
     def __init__(self):
@@ -48,26 +48,26 @@ class TensorBoardLog(Callback):
             hide_points_after(state.run_dir, state.env_steps)
         self._writer = tf.summary.create_file_writer(str(state.run_dir))
         self._gpu = Gpu.of(state.device)
-        settings = settings_of(state)
+        settings = run_settings(state)
         with self._writer.as_default(step=state.env_steps):
             rows = [f"| {name} | {value} |" for name, value in settings.items()]
             tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
             hparams.hparams(settings)
 
     def on_log(self, state: TrainState) -> None:
-        """Write the newest row of figures."""
-        figures = {TAGS.get(name, f"train/{name}"): v for name, v in state.metrics.items()}
-        figures |= {f"memory/{name}": value for name, value in process_memory().items()}
+        """Write the newest row of metrics."""
+        metrics = {TAGS.get(name, f"train/{name}"): v for name, v in state.metrics.items()}
+        metrics |= {f"memory/{name}": value for name, value in process_memory().items()}
         if self._gpu is not None:
-            figures |= {f"gpu/{name}": value for name, value in self._gpu.figures().items()}
-        self._write(scalars(figures), state.env_steps)
+            metrics |= {f"gpu/{name}": value for name, value in self._gpu.metrics().items()}
+        self._write(scalars(metrics), state.env_steps)
 
     def on_evaluation(self, state: TrainState) -> None:
         """Write the evaluation and a histogram of every weight."""
         if state.evaluation is None:
             return
-        figures = {f"evaluation/{k}": v for k, v in state.evaluation.summary().items()}
-        values = scalars(figures)
+        metrics = {f"evaluation/{k}": v for k, v in state.evaluation.summary().items()}
+        values = scalars(metrics)
         if state.network is not None:
             values += [histogram(f"weights/{w.path}", np.asarray(w)) for w in state.network.weights]
         self._write(values, state.env_steps)
@@ -85,7 +85,7 @@ class TensorBoardLog(Callback):
                 tf.summary.experimental.write_raw_pb(record, step=env_steps)
 
 
-def settings_of(state: TrainState) -> dict[str, bool | int | float | str]:
+def run_settings(state: TrainState) -> dict[str, bool | int | float | str]:
     """What identifies the run, in the types that TensorBoard's table of runs takes."""
     fields = {f.name: getattr(state.config, f.name) for f in dataclasses.fields(state.config)}
     # The loop and the device that were chosen, in place of "auto".
@@ -94,17 +94,17 @@ def settings_of(state: TrainState) -> dict[str, bool | int | float | str]:
     return {name: v if isinstance(v, plain) else str(v) for name, v in fields.items()}
 
 
-def scalars(figures: Mapping[str, float]) -> list[Any]:
-    """A summary value for each figure that is a number."""
+def scalars(metrics: Mapping[str, float]) -> list[Any]:
+    """A summary value for each metric that is a number."""
     return [
         tf.compat.v1.Summary.Value(tag=tag, simple_value=float(value))
-        for tag, value in figures.items()
+        for tag, value in metrics.items()
         if math.isfinite(value)
     ]
 
 
 def histogram(tag: str, values: np.ndarray) -> Any:
-    """A summary value with the distribution of those numbers that are finite."""
+    """A summary value with the distribution of the finite numbers."""
     numbers = values[np.isfinite(values)].astype(np.float64)
     counts, edges = np.histogram(numbers, HISTOGRAM_BUCKETS if numbers.size else 1)
     proto = tf.compat.v1.HistogramProto(
@@ -113,7 +113,7 @@ def histogram(tag: str, values: np.ndarray) -> Any:
         num=numbers.size,
         sum=numbers.sum(),
         sum_squares=np.square(numbers).sum(),
-        # A bucket is named by its upper end; the empty one in front ends where the first begins.
+        # A bucket is named by its upper end; the empty one before the first ends where that begins.
         bucket_limit=edges,
         bucket=[0, *counts],
     )
@@ -121,7 +121,7 @@ def histogram(tag: str, values: np.ndarray) -> Any:
 
 
 def hide_points_after(run_dir: Path, env_steps: int) -> None:
-    """Tell TensorBoard that the run goes on from here, so that it drops later points.
+    """Tell TensorBoard that the run continues from here, so that it drops later points.
 
     TensorBoard reads the files of a folder in the order of their names.
     """
@@ -137,7 +137,7 @@ def hide_points_after(run_dir: Path, env_steps: int) -> None:
 
 
 def process_memory() -> dict[str, float]:
-    """Main memory that this process holds; nothing where the system has no /proc."""
+    """Main memory of this process in MB; nothing where the system has no /proc."""
     try:
         resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
         return {"process_mb": resident_pages * os.sysconf("SC_PAGE_SIZE") / MB}
@@ -170,17 +170,17 @@ class Gpu:
             if isinstance(name, int):
                 return cls(nvml, nvml.nvmlDeviceGetHandleByIndex(name))
             return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(name))
-        except Exception:  # no package, no driver, no permission: figures nobody can have
+        except Exception:  # no package, no driver, no permission: there are no metrics
             return None
 
-    def figures(self) -> dict[str, float]:
-        """Memory in use in MB (by all processes) and utilisation in percent, where known."""
+    def metrics(self) -> dict[str, float]:
+        """Memory in use in MB (by all processes) and utilization in percent, where known."""
         found: dict[str, float] = {}
         try:
             found["memory_mb"] = self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used / MB
             rates = self.nvml.nvmlDeviceGetUtilizationRates(self.handle)
-            found["utilisation"] = float(rates.gpu)
-        except Exception:  # a slice of a GPU has no utilisation; a driver may go away
+            found["utilization"] = float(rates.gpu)
+        except Exception:  # a slice of a GPU has no utilization; a driver may go away
             return found
         return found
 

@@ -15,7 +15,7 @@ class DQNConfig(RunConfig):
     algorithm: str = setting("dqn", "dqn, or ddqn for double Q-learning", choices=("dqn", "ddqn"))
     network: str = setting(
         "auto",
-        "auto: cnn for images, else mlp; dueling: state value plus advantages",
+        "architecture; auto: cnn for images, else mlp; dueling: state value plus advantages",
         choices=("auto", "mlp", "dueling", "cnn", "dueling_cnn"),
     )
     hidden_units: tuple[int, ...] = setting(
@@ -25,22 +25,24 @@ class DQNConfig(RunConfig):
     learning_rate_final: float | None = setting(
         1e-4, "Adam's step size at the end of the run, reached linearly; none: constant", at_least=0
     )
-    adam_epsilon: float = setting(1e-7, "added to Adam's denominator (epsilon-hat)", above=0)
+    adam_epsilon: float = setting(1e-7, "constant in Adam's denominator (epsilon-hat)", above=0)
     gamma: float = setting(0.99, "discount per env step, not per n-step row", at_least=0, at_most=1)
     n_step: int = setting(1, "rewards summed before bootstrapping", unit="env steps", at_least=1)
     batch_size: int = setting(128, "rows per update", unit="rows", at_least=1)
-    replay_capacity: int = setting(50_000, "transitions remembered", unit="rows", at_least=1)
+    replay_capacity: int = setting(
+        50_000, "transitions that the replay memory holds", unit="rows", at_least=1
+    )
     warmup_env_steps: int = setting(
-        1_000, "collected with random actions before the first update", unit="env steps", at_least=1
+        1_000, "random actions before the first update", unit="env steps", at_least=1
     )
     train_interval_env_steps: int = setting(
         64,
-        "collected between two rounds of updates; rounded to whole steps of all copies",
+        "env steps per iteration; rounded to whole steps of all environments",
         unit="env steps",
         at_least=1,
     )
     updates_per_interval: int = setting(
-        32, "updates for each train interval", unit="updates", at_least=1
+        32, "updates per train interval", unit="updates", at_least=1
     )
     acting_interval_env_steps: int | None = setting(
         None,
@@ -50,16 +52,20 @@ class DQNConfig(RunConfig):
         at_least=1,
     )
     target_sync_updates: int = setting(
-        96, "updates between two changes of the target network", unit="updates", at_least=1
+        96, "interval of changes of the target network", unit="updates", at_least=1
     )
     target_mix: float = setting(
         1.0,
-        "share of the online weights in each change; 1 is a hard copy, less is Polyak",
+        "share of the online weights in each change of the target; 1: a copy, below: Polyak",
         above=0,
         at_most=1,
     )
-    huber_delta: float = setting(1.0, "where the loss turns linear", unit="reward", above=0)
-    max_grad_norm: float = setting(10.0, "gradient clipping, over all weights together", above=0)
+    huber_delta: float = setting(
+        1.0, "error above which the loss is linear", unit="reward", above=0
+    )
+    max_grad_norm: float = setting(
+        10.0, "largest norm of the gradient of all weights together", above=0
+    )
     epsilon_start: float = setting(
         1.0, "share of random actions after warm-up", at_least=0, at_most=1
     )
@@ -67,7 +73,10 @@ class DQNConfig(RunConfig):
         0.04, "share of random actions at the end of the schedule", at_least=0, at_most=1
     )
     exploration_env_steps: int = setting(
-        7_000, "over which epsilon falls linearly", unit="env steps", at_least=1
+        7_000,
+        "length of the schedule over which epsilon falls linearly",
+        unit="env steps",
+        at_least=1,
     )
 
     def __post_init__(self) -> None:

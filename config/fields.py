@@ -32,11 +32,11 @@ def check_fields(config: Any) -> None:
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        object.__setattr__(config, field.name, converted(field.name, value, hints[field.name]))
+        object.__setattr__(config, field.name, typed_value(field.name, value, hints[field.name]))
         _check_range(field, getattr(config, field.name))
 
 
-def converted(name: str, value: Any, hint: Any) -> Any:
+def typed_value(name: str, value: Any, hint: Any) -> Any:
     """`value` as the annotated type, where that loses nothing; else a ValueError."""
     if isinstance(hint, types.UnionType):
         if value is None:
@@ -44,7 +44,7 @@ def converted(name: str, value: Any, hint: Any) -> Any:
         hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         if isinstance(value, (list, tuple)) and value:
-            return tuple(converted(name, item, typing.get_args(hint)[0]) for item in value)
+            return tuple(typed_value(name, item, typing.get_args(hint)[0]) for item in value)
     elif hint is bool:
         if isinstance(value, bool):
             return value

@@ -10,70 +10,84 @@ from kytolly.config.run import RunConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PPOConfig(RunConfig):
-    """Settings of PPO. A rollout is `rollout_steps` env steps of each of `num_envs` copies."""
+    """Settings of PPO. A rollout holds `rollout_steps` steps of each of `num_envs` environments."""
 
     algorithm: str = setting("ppo", "ppo", choices=("ppo",))
     total_env_steps: int = setting(
-        100_000, "length of training, over all environment copies", unit="env steps", at_least=1
+        100_000, "length of training, over all environments", unit="env steps", at_least=1
     )
-    num_envs: int = setting(8, "environment copies stepped together", unit="copies", at_least=1)
+    num_envs: int = setting(8, "environments stepped together", unit="environments", at_least=1)
     rollout_steps: int = setting(
-        128, "collected in each copy before learning from all", unit="env steps", at_least=1
+        128, "steps of each environment per iteration", unit="env steps", at_least=1
     )
     epochs: int = setting(4, "passes over a rollout", unit="passes", at_least=1)
     num_minibatches: int = setting(
-        4, "parts of a rollout that gradients are computed from", unit="minibatches", at_least=1
+        4, "parts of a rollout, with one gradient each", unit="minibatches", at_least=1
     )
     gradient_accumulation: int = setting(
-        1, "minibatches whose gradients make one update", unit="minibatches", at_least=1
+        1, "minibatches per update, which adds up their gradients", unit="minibatches", at_least=1
     )
     learning_rate: float = setting(3e-4, "Adam's step size at the start", above=0)
     learning_rate_final: float | None = setting(
         None, "Adam's step size at the end of the run, reached linearly; none: constant", at_least=0
     )
-    adam_epsilon: float = setting(1e-5, "added to Adam's denominator (epsilon-hat)", above=0)
+    adam_epsilon: float = setting(1e-5, "constant in Adam's denominator (epsilon-hat)", above=0)
     gamma: float = setting(0.99, "discount per env step", at_least=0, at_most=1)
-    gae_lambda: float = setting(0.95, "weight of longer sums in advantages", at_least=0, at_most=1)
-    clip_range: float = setting(0.2, "how far a probability ratio may move from 1", above=0)
+    gae_lambda: float = setting(
+        0.95, "weight of longer returns in advantages (lambda)", at_least=0, at_most=1
+    )
+    clip_range: float = setting(0.2, "largest distance of a probability ratio from 1", above=0)
     clip_range_value: float | None = setting(
-        None, "how far a value may move in one rollout's epochs; none: any", unit="reward", above=0
+        None,
+        "largest change of a value during one rollout's epochs; none: any",
+        unit="reward",
+        above=0,
     )
     entropy_coef: float = setting(0.0, "weight of the entropy bonus", at_least=0)
     value_coef: float = setting(0.5, "weight of the value loss", at_least=0)
-    max_grad_norm: float = setting(0.5, "gradient clipping, over all weights together", above=0)
-    normalize_advantage: bool = setting(True, "bring advantages to mean 0, deviation 1 per update")
+    max_grad_norm: float = setting(
+        0.5, "largest norm of the gradient of all weights together", above=0
+    )
+    normalize_advantage: bool = setting(
+        True, "scale advantages to mean 0, deviation 1 in each update"
+    )
     target_kl: float | None = setting(
         None, "end a rollout's epochs once the KL divergence passes 1.5 times this", above=0
     )
     network: str = setting(
         "auto",
-        "auto: a convolutional torso for images, dense layers else",
+        "architecture; auto: cnn for images, else mlp",
         choices=("auto", "mlp", "cnn"),
     )
     hidden_units: tuple[int, ...] = setting(
         (64, 64), "widths of the hidden layers", unit="units", at_least=1
     )
     activation: str = setting(
-        "tanh", "of the hidden layers", choices=("tanh", "relu", "elu", "silu")
+        "tanh", "activation of the hidden layers", choices=("tanh", "relu", "elu", "silu")
     )
-    shared_torso: bool = setting(False, "one torso for policy and value instead of one each")
+    shared_torso: bool = setting(False, "one torso for policy and value, not one each")
     action_bounds: str = setting(
         "clip",
-        "how real actions are kept in their bounds; squash: by a tanh, with its log-probability",
+        "how continuous actions stay in their bounds; squash: a tanh, in the log-probability too",
         choices=("clip", "squash"),
     )
-    log_std_init: float = setting(0.0, "log standard deviation of real actions at the start")
+    log_std_init: float = setting(0.0, "log standard deviation of continuous actions at the start")
     state_dependent_std: bool = setting(
-        False, "the network, not a weight of its own, gives the standard deviation of real actions"
+        False, "standard deviation of continuous actions depends on the observation"
     )
     noise_correlation: float = setting(
-        0.0, "of a real action's noise with that of the step before", at_least=0, at_most=0.9999
+        0.0,
+        "correlation of a continuous action's noise with the previous step's",
+        at_least=0,
+        at_most=0.9999,
     )
     normalize_observations: bool = setting(
-        False, "by their running mean and deviation, which the network keeps"
+        False, "scale observations by their running mean and deviation, which the network keeps"
     )
-    normalize_rewards: bool = setting(False, "by the running deviation of discounted returns")
-    normalized_clip: float = setting(10.0, "largest normalised observation or reward", above=0)
+    normalize_rewards: bool = setting(
+        False, "divide rewards by the running deviation of discounted returns"
+    )
+    normalized_clip: float = setting(10.0, "largest normalized observation or reward", above=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -88,12 +102,12 @@ class PPOConfig(RunConfig):
             raise ValueError(
                 f"gradient_accumulation ({self.gradient_accumulation}) does not divide "
                 f"num_minibatches ({self.num_minibatches}): the last update of a pass would lack "
-                "minibatches. Change the one or the other."
+                "minibatches. Change one of them."
             )
         if self.normalize_advantage and self.rows_per_update < 2:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) leaves 1 row per update, which has no "
-                "deviation to normalise advantages by. Lower num_minibatches, or set "
+                "deviation to normalize advantages by. Lower num_minibatches, or set "
                 "normalize_advantage to false."
             )
 

@@ -10,54 +10,62 @@ from kytolly.config.fields import check_fields, setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
-    """Settings that every algorithm shares: how long, how many, where, how often to look."""
+    """Settings that every algorithm shares: length, environments, device, intervals, stopping."""
 
     total_env_steps: int = setting(
-        50_000, "length of training, over all environment copies", unit="env steps", at_least=1
+        50_000, "length of training, over all environments", unit="env steps", at_least=1
     )
-    num_envs: int = setting(1, "environment copies stepped together", unit="copies", at_least=1)
+    num_envs: int = setting(1, "environments stepped together", unit="environments", at_least=1)
     seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**31 - 1)
     loop: str = setting(
         "auto",
         "device: the environment is tensor code inside the program; host: Gymnasium steps it",
         choices=("auto", "device", "host"),
     )
-    device: str = setting("auto", "where networks, buffer and loop live: auto, cpu, gpu, gpu:N")
+    device: str = setting(
+        "auto",
+        "device for networks, memory and loop: auto, cpu, gpu or gpu:N; cuda and cuda:N mean gpu",
+    )
     precision: str = setting(
         "auto",
-        "number format of the networks' arithmetic; auto: Keras's global policy",
+        "number format of the networks; auto: Keras's global policy",
         choices=("auto", "float32", "mixed_float16", "mixed_bfloat16"),
     )
     xla: bool = setting(True, "compile the training program with XLA")
-    async_envs: bool = setting(False, "host loop: each environment copy in a process of its own")
+    async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     log_interval_env_steps: int | None = setting(
         None,
-        "between two rows of metrics; none: a fiftieth of the run",
+        "interval of rows of metrics; none: a fiftieth of the run",
         unit="env steps",
         at_least=1,
     )
     evaluation_interval_env_steps: int | None = setting(
-        None, "between two evaluations; none: a twentieth of the run", unit="env steps", at_least=1
+        None, "interval of evaluations; none: a twentieth of the run", unit="env steps", at_least=1
     )
     evaluation_episodes: int = setting(
-        20, "greedy episodes of one evaluation during training", unit="episodes", at_least=1
+        20, "greedy episodes in each evaluation during training", unit="episodes", at_least=1
     )
     final_evaluation_episodes: int = setting(
-        100, "greedy episodes that judge the best weights at the end", unit="episodes", at_least=1
+        100,
+        "greedy episodes that evaluate the best weights at the end",
+        unit="episodes",
+        at_least=1,
     )
     checkpoint_interval_env_steps: int | None = setting(
-        None, "between two checkpoints; none: a fifth of the run", unit="env steps", at_least=1
+        None, "interval of checkpoints; none: a fifth of the run", unit="env steps", at_least=1
     )
     reward_threshold: float | None = setting(
-        None, "stop once an evaluation's mean return reaches this", unit="return"
+        None, "stop once an evaluation's mean return reaches this", unit="reward"
     )
     early_stop_patience: int | None = setting(
         None, "stop after this many evaluations without improvement", unit="evaluations", at_least=1
     )
     early_stop_min_improvement: float = setting(
-        0.0, "what counts as an improvement for early stopping", unit="return", at_least=0
+        0.0, "smallest improvement that counts for early stopping", unit="reward", at_least=0
     )
-    max_wall_seconds: float | None = setting(None, "stop after this time", unit="seconds", above=0)
+    max_wall_seconds: float | None = setting(
+        None, "stop after this wall-clock time", unit="seconds", above=0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kytolly.config.dqn import DQNConfig as DQNConfig
     from kytolly.config.ppo import PPOConfig as PPOConfig
     from kytolly.machine.configure import configure_gpu_optimization as configure_gpu_optimization
+    from kytolly.record.version import __version__ as __version__
     from kytolly.trainer import Trainer as Trainer
 
 _HOMES = {
@@ -19,6 +20,7 @@ _HOMES = {
     "PPOConfig": "config.ppo",
     "Trainer": "trainer",
     "configure_gpu_optimization": "machine.configure",
+    "__version__": "record.version",
 }
 __all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization"]
 

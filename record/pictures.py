@@ -1,7 +1,7 @@
-"""Pictures of a run: the learning curve, and what was learnt, over the state space.
+"""Plots of a run: its learning curve, and its policy and values over the state space.
 
-They draw on `matplotlib.figure.Figure` alone, never on pyplot's global state, so they need no
-display and leave the figures of a notebook or a thread in peace.
+They draw on `matplotlib.figure.Figure` alone, never on pyplot's global state. So they need no
+display and do not touch the figures of a notebook or of another thread.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter
 
-from kytolly.callback.csv_log import NAME, number_in, read_rows
+from kytolly.record.metrics_file import NAME, number_in, read_rows
 
-TRAINING_COLOUR, EVALUATION_COLOUR = "0.6", "tab:blue"
+TRAINING_COLOR, EVALUATION_COLOR = "0.6", "tab:blue"
 
 
 def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> Axes:
-    """Returns over env steps: of the training episodes, and of the greedy evaluations.
+    """Plot returns over env steps: those of training episodes and of greedy evaluations.
 
     The band around the evaluations is one standard deviation over their episodes.
 
@@ -50,12 +50,12 @@ def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> A
     rows = read_rows(path)
     steps, returns = curve(rows, "episode_return")
     ax.plot(
-        steps, returns, color=TRAINING_COLOUR, lw=1.2, label="training episodes, with exploration"
+        steps, returns, color=TRAINING_COLOR, lw=1.2, label="training episodes, with exploration"
     )
     steps, means, stds = curve(rows, "evaluation_return_mean", "evaluation_return_std")
     label = "greedy evaluation: mean and standard deviation"
-    ax.plot(steps, means, color=EVALUATION_COLOUR, lw=2, marker="o", ms=4, label=label)
-    ax.fill_between(steps, means - stds, means + stds, color=EVALUATION_COLOUR, alpha=0.15, lw=0)
+    ax.plot(steps, means, color=EVALUATION_COLOR, lw=2, marker="o", ms=4, label=label)
+    ax.fill_between(steps, means - stds, means + stds, color=EVALUATION_COLOR, alpha=0.15, lw=0)
     ax.set_xlabel("env steps")
     ax.set_ylabel("return of an episode")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
@@ -65,12 +65,12 @@ def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> A
     if rows:
         ax.legend(frameon=False, loc="best")
     else:
-        ax.text(0.5, 0.5, "no figures yet", ha="center", va="center", transform=ax.transAxes)
+        ax.text(0.5, 0.5, "no metrics yet", ha="center", va="center", transform=ax.transAxes)
     return ax
 
 
 def save_learning_curve(run_dir: str | Path) -> Path:
-    """Draw `learning_curve.png` into the run's folder."""
+    """Save `learning_curve.png` in the run's folder; returns its path."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     plot_learning_curve(run_dir, figure.add_subplot())
     path = Path(run_dir) / "learning_curve.png"
@@ -84,7 +84,7 @@ def save_learning_curve(run_dir: str | Path) -> Path:
 
 
 def curve(rows: Sequence[dict[str, str]], *columns: str) -> list[np.ndarray]:
-    """Env steps and the columns, of those rows in which the first column is a number."""
+    """Env steps and the given columns, in the rows where the first column holds a number."""
     names = ("env_steps", *columns)
     table = np.array([[number_in(row, name) for name in names] for row in rows])
     table = table.reshape(-1, len(names))
@@ -106,20 +106,24 @@ def plot_q_values(
     action_names: Sequence[str] | None = None,
     resolution: int = 101,
 ) -> Figure:
-    """Best action value, and the choice of an action, over two dimensions of the observation.
+    """Plot the best action value and the choice of an action over two dimensions.
 
-    The left picture is the highest of the action values. The right one is, of two actions, by how
-    much the second is better (a black line where they are equal), and of more actions the greedy
-    one.
+    The left plot shows the highest action value. With two actions, the right plot shows how much
+    better the second one is, with a black line where they are equal. With more actions it shows
+    the greedy one.
 
     Args:
         q_function: From observations [B, obs] to action values [B, A]: `agent.q_values`.
-        axes: Two of (index, label, lowest, highest): the dimensions to vary, across and upwards.
-        observation: [obs] values of all the others.
+        axes: Two tuples (index, label, lowest, highest): the dimensions across and upwards.
+        observation: [obs] values of the other dimensions.
         action_names: A name for each of the `A` actions.
         resolution: Points along each dimension.
+
+    Raises:
+        ValueError: The axes, the names or the action values do not fit each other.
     """
-    x, y = checked_axes(axes, observation)
+    check_axes(axes, observation)
+    x, y = axes
     grid_x, grid_y = np.meshgrid(
         np.linspace(x[2], x[3], resolution), np.linspace(y[2], y[3], resolution)
     )
@@ -153,23 +157,23 @@ def plot_q_values(
 
 
 def plot_over_states(
-    pictures: Sequence[tuple[str, str, Callable[[np.ndarray], np.ndarray]]],
+    plots: Sequence[tuple[str, str, Callable[[np.ndarray], np.ndarray]]],
     axes: Sequence[tuple[str, float, float]],
     observe: Callable[[np.ndarray, np.ndarray], np.ndarray],
     path: np.ndarray | None = None,
     resolution: int = 101,
 ) -> Figure:
-    """Functions of the state, such as a policy and its values, side by side over two quantities.
+    """Plot functions of the state, such as a policy and its values, over two quantities.
 
-    Numbers of both signs, each side reaching at least a tenth as far as the other, are shown in
-    two colours with a black line where they are 0; others from dark to bright.
+    Numbers of both signs are shown in two colors, with a black line where they are 0, if each sign
+    reaches at least a tenth as far as the other. All others go from dark to bright.
 
     Args:
-        pictures: Each a (title, what the colours mean, function from observations to [B] numbers).
-        axes: Two of (label, lowest, highest): the quantities across and upwards.
-        observe: From [B] values of the one and of the other to the observations [B, *obs].
-        path: [T, 2] both quantities over an episode, drawn as a line that begins with a dot. It
-            is interrupted where it jumps by half of an axis, as an angle does after a full turn.
+        plots: Tuples (title, meaning of the colors, function from observations to [B] numbers).
+        axes: Two tuples (label, lowest, highest): the quantities across and upwards.
+        observe: From [B] values of both quantities to the observations [B, *obs].
+        path: [T, 2] both quantities over an episode, drawn as a line that begins with a dot. The
+            line is interrupted where it jumps by half an axis, such as an angle after a turn.
         resolution: Points along each axis.
     """
     for label, lowest, highest in axes:
@@ -183,14 +187,14 @@ def plot_over_states(
         np.linspace(left, right, resolution), np.linspace(bottom, top, resolution)
     )
     observations = observe(grid_x.ravel().astype(np.float32), grid_y.ravel().astype(np.float32))
-    figure = Figure(figsize=(5 * len(pictures), 4))
+    figure = Figure(figsize=(5 * len(plots), 4))
     figure.set_layout_engine("constrained", wspace=0.06)
-    all_axes = figure.subplots(1, len(pictures), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, (title, meaning, function) in zip(all_axes, pictures, strict=True):
+    all_axes = figure.subplots(1, len(plots), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, (title, meaning, function) in zip(all_axes, plots, strict=True):
         values = np.asarray(function(observations))
         if values.shape != (grid_x.size,):
             raise ValueError(
-                f"the function of the picture {title!r} returned shape {values.shape} for "
+                f"the function of the plot {title!r} returned shape {values.shape} for "
                 f"{grid_x.size} observations, expected ({grid_x.size},): one number for each."
             )
         draw_numbers(ax, grid_x, grid_y, values.reshape(grid_x.shape), meaning)
@@ -204,7 +208,7 @@ def plot_over_states(
 def draw_numbers(
     ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, values: np.ndarray, meaning: str
 ) -> None:
-    """Numbers as colours; where both signs matter, 0 is white and has a line."""
+    """Draw numbers as colors; where both signs matter, 0 is white and has a line."""
     lowest, highest = values.min(), values.max()
     limit = max(-lowest, highest)
     signed = min(-lowest, highest) >= 0.1 * limit > 0
@@ -223,7 +227,7 @@ def draw_numbers(
 
 
 def draw_path(ax: Axes, path: np.ndarray, spans: tuple[float, float]) -> None:
-    """A line through [T, 2] points that begins with a dot, interrupted at jumps."""
+    """Draw a line through [T, 2] points that begins with a dot, interrupted at jumps."""
     path = np.asarray(path, float)
     jumps = (np.abs(np.diff(path, axis=0)) > 0.5 * np.array(spans)).any(axis=1)
     line = np.insert(path, np.flatnonzero(jumps) + 1, np.nan, axis=0)
@@ -235,14 +239,14 @@ def draw_path(ax: Axes, path: np.ndarray, spans: tuple[float, float]) -> None:
 def draw_difference(
     ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, q: np.ndarray, names: Sequence[str]
 ) -> None:
-    """By how much the second of two actions is better, and where neither is."""
+    """Draw how much better the second of two actions is, and where neither is."""
     gap = q[..., 1] - q[..., 0]
     limit = float(np.abs(gap).max()) or 1.0
     mesh = ax.pcolormesh(
         grid_x, grid_y, gap, shading="nearest", cmap="RdBu_r", vmin=-limit, vmax=limit
     )
-    colours = ax.figure.colorbar(mesh, ax=ax)
-    colours.set_label(f"← {names[0]} is better        {names[1]} is better →")
+    colors = ax.figure.colorbar(mesh, ax=ax)
+    colors.set_label(f"← {names[0]} is better        {names[1]} is better →")
     if gap.min() < 0 < gap.max():
         ax.contour(grid_x, grid_y, gap, levels=[0.0], colors="black", linewidths=1.2)
     ax.set_title(f"Value of {names[1]} minus value of {names[0]}")
@@ -251,7 +255,7 @@ def draw_difference(
 def draw_greedy(
     ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, q: np.ndarray, names: Sequence[str]
 ) -> None:
-    """Which action is best."""
+    """Draw which action is best."""
     count = len(names)
     palette = matplotlib.colormaps["Set2" if count <= 8 else "turbo"]
     places = range(count) if count <= 8 else np.linspace(0.05, 0.95, count)
@@ -264,21 +268,19 @@ def draw_greedy(
         cmap=ListedColormap([palette(place) for place in places]),
         norm=BoundaryNorm(edges, count),
     )
-    colours = ax.figure.colorbar(mesh, ax=ax, ticks=range(count), spacing="proportional")
-    colours.ax.set_yticklabels(names)
-    colours.ax.tick_params(length=0, which="both")
+    colors = ax.figure.colorbar(mesh, ax=ax, ticks=range(count), spacing="proportional")
+    colors.ax.set_yticklabels(names)
+    colors.ax.tick_params(length=0, which="both")
     ax.set_title("Greedy action")
 
 
-def checked_axes(
-    axes: Sequence[tuple[int, str, float, float]], observation: Sequence[float]
-) -> Sequence[tuple[int, str, float, float]]:
-    """The two dimensions to vary; ValueError where the observation does not have them."""
+def check_axes(axes: Sequence[tuple[int, str, float, float]], observation: Sequence[float]) -> None:
+    """Check the two dimensions to vary; ValueError where the observation does not have them."""
     shape = np.shape(observation)
     if len(shape) != 1:
         raise ValueError(
-            f"observation has shape {shape}, expected one vector: pictures of action values are "
-            "drawn over two of its numbers. Give such an observation."
+            f"observation has shape {shape}, expected one vector: action values are plotted over "
+            "two of its numbers. Give such an observation."
         )
     indices = [axis[0] for axis in axes]
     if len(indices) != 2 or len(set(indices)) != 2 or not set(indices) <= set(range(shape[0])):
@@ -292,4 +294,3 @@ def checked_axes(
                 f"axes let dimension {index} ({label}) go from {lowest} to {highest}, expected a "
                 "lowest below the highest. Swap them."
             )
-    return axes

@@ -8,17 +8,21 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kytolly.config.files import read_yaml, write_yaml
+from kytolly.record.version import __version__
 
-PACKAGES = ("kytolly", "tensorflow", "keras", "numpy", "gymnasium")
+PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
+CHECKPOINTS_SINCE = (0, 2)  # earlier versions wrote checkpoints that nothing reads any more
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """`runs/NAME/`: config.yaml, result.json, and what the callbacks write.
+    """The folder `runs/NAME/`: config.yaml, result.json, and what the callbacks write.
 
     Attributes:
         path: The folder.
@@ -28,11 +32,11 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path | None, name: str) -> RunFolder:
-        """A new, empty folder; by default `runs/NAME_TIME`. One that is in use is refused."""
+        """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:
             moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
             path = Path("runs") / f"{name.replace('/', '-')}_{moment}"
-            path = next(p for p in numbered(path) if not p.exists())
+            path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
         try:
             if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -63,8 +67,22 @@ class RunFolder:
             )
         return cls(path)
 
+    @classmethod
+    def resumable(cls, path: str | Path) -> RunFolder:
+        """The folder of a run that training can continue; one of an early version is refused."""
+        folder = cls.existing(path)
+        found = str((read_yaml(folder.path / "config.yaml").get("versions") or {}).get("kytolly"))
+        numbers = re.match(r"(\d+)\.(\d+)", found)
+        if numbers is None or tuple(map(int, numbers.groups())) < CHECKPOINTS_SINCE:
+            raise ValueError(
+                f"{path} was written by kytolly {found}, expected 0.2 or newer: older checkpoints "
+                f"cannot be read any more. `kytolly evaluate {path}` still plays it; to train "
+                "further, start a new run."
+            )
+        return folder
+
     def write_config(self, cfg: Any, environment: str, loop: str) -> None:
-        """Every setting, and the versions that trained with it."""
+        """Write every setting and the versions of what trains with it."""
         write_yaml(
             self.path / "config.yaml",
             cfg,
@@ -88,13 +106,13 @@ class RunFolder:
         )
 
     def write_result(self, summary: dict[str, Any]) -> None:
-        """`result.json`, never half written."""
+        """Write `result.json`, whole or not at all."""
         temporary = self.path / "result.json.part"
         temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
         os.replace(temporary, self.path / "result.json")
 
 
-def numbered(path: Path):
+def numbered_paths(path: Path) -> Iterator[Path]:
     """`path`, then `path-2`, `path-3` and so on."""
     yield path
     count = 2
@@ -105,7 +123,7 @@ def numbered(path: Path):
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run computes."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "kytolly": __version__}
     for package in PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)

@@ -22,7 +22,7 @@ from kytolly.callback.tensorboard import Gpu
 from kytolly.environment.spec import ACTION_MASK
 from kytolly.loop.metrics import LoopMetrics
 from kytolly.loop.rollout_device import RolloutDeviceLoop
-from kytolly.machine.doctor import usable_cores
+from kytolly.machine.facts import usable_cores
 from kytolly.reformulation.device_env import QueryEnvironment
 
 FORWARD, SEARCH, UPDATE = "forward", "search and reward", "update"
@@ -102,9 +102,9 @@ class LoopClock(Callback):
 
     def _sample(self, over: threading.Event) -> None:
         while not over.wait(SAMPLE_SECONDS):
-            figures = self._gpu.figures() if self._gpu is not None and self._since else {}
-            if "utilisation" in figures:
-                self.samples.append(figures["utilisation"] / 100.0)
+            figures = self._gpu.metrics() if self._gpu is not None and self._since else {}
+            if "utilization" in figures:
+                self.samples.append(figures["utilization"] / 100.0)
 
 
 class WithoutNetwork:

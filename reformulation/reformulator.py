@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from kytolly.callback.checkpoint import BEST
+from kytolly.record.checkpoint import BEST
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, Skipped
 from kytolly.reformulation.host_env import HostQueries

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.callback.checkpoint import BEST, save_network
+from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import skip_report
 from kytolly.reformulation.gains import gain_examples

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from kytolly.command import main as cli
+from kytolly.command import entry as cli
 from kytolly.reformulation import prepare as reformulation
 from kytolly.reformulation import train as reformulation_training
 from kytolly.reformulation.device_env import QueryEnvironment

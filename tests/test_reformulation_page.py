@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import train_optimized
-from kytolly.command import main as cli
+from kytolly.command import entry as cli
 from kytolly.reformulation.options import SECTIONS, ReformulationOptions
 from tests.retrieval.tiny_collection import write_collection
 from tests.test_examples import PYTHON_BLOCK

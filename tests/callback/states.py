@@ -24,8 +24,8 @@ def make_state(run_dir, env_steps=0, evaluation_return=None, **changes):
     return dataclasses.replace(state, **changes)
 
 
-def figures(loss=0.5, episode_return=20.0, **others):
-    """One row of figures, as a session makes it."""
+def metrics_row(loss=0.5, episode_return=20.0, **others):
+    """One row of metrics, as a session makes it."""
     return {
         "loss": loss,
         "td_error": 0.25,

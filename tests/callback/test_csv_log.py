@@ -4,8 +4,9 @@ import math
 import numpy as np
 import pytest
 
-from kytolly.callback.csv_log import CSVLog, best_return_in, read_rows
-from tests.callback.states import figures, make_state
+from kytolly.callback.csv_log import CSVLog
+from kytolly.record.metrics_file import read_rows
+from tests.callback.states import make_state, metrics_row
 
 HEADER = (
     "env_steps,updates,episodes,wall_seconds,loss,grad_norm,learning_rate,"
@@ -18,7 +19,9 @@ def log_rows(run_dir, steps, *, start=0, evaluate=(), **others):
     log = CSVLog()
     log.on_train_begin(make_state(run_dir, start))
     for env_steps in steps:
-        state = make_state(run_dir, env_steps, metrics=figures(**others), wall_seconds=env_steps)
+        state = make_state(
+            run_dir, env_steps, metrics=metrics_row(**others), wall_seconds=env_steps
+        )
         log.on_log(state)
         if env_steps in evaluate:
             log.on_evaluation(make_state(run_dir, env_steps, evaluation_return=float(env_steps)))
@@ -33,7 +36,7 @@ def column(run_dir, name):
 def test_a_row_is_on_disk_at_once_and_the_evaluation_completes_it(tmp_path):
     log, path = CSVLog(), tmp_path / "metrics.csv"
     log.on_train_begin(make_state(tmp_path))
-    state = make_state(tmp_path, 100, metrics=figures(), wall_seconds=2.5, episodes=4)
+    state = make_state(tmp_path, 100, metrics=metrics_row(), wall_seconds=2.5, episodes=4)
     log.on_log(state)
     row = "100,100,4,2.5,0.5,1,0.001,20,20,100,100,0.25,3,0.1,"
     assert path.read_text() == HEADER + row + ",,\n"
@@ -55,16 +58,16 @@ def test_an_evaluation_without_a_row_of_its_env_step_makes_one(tmp_path):
     assert (tmp_path / "metrics.csv").read_text().endswith(",8,1.5,20\n")
 
 
-def test_numpy_reads_the_file_with_figures_that_are_not_finite(tmp_path):
+def test_numpy_reads_the_file_with_metrics_that_are_not_finite(tmp_path):
     log_rows(tmp_path, [100, 200], loss=math.nan, episode_return=math.inf)
     table = np.genfromtxt(tmp_path / "metrics.csv", delimiter=",", names=True)
     np.testing.assert_array_equal(table["loss"], [math.nan, math.nan])
     np.testing.assert_array_equal(table["episode_return"], [math.inf, math.inf])
 
 
-def test_a_new_figure_gets_a_column_and_earlier_rows_stay(tmp_path):
+def test_a_new_metric_gets_a_column_and_earlier_rows_stay(tmp_path):
     log = log_rows(tmp_path, [100, 200], evaluate=[200])
-    log.on_log(make_state(tmp_path, 300, metrics=figures(entropy=0.75)))
+    log.on_log(make_state(tmp_path, 300, metrics=metrics_row(entropy=0.75)))
     log.on_evaluation(make_state(tmp_path, 300, evaluation_return=9.0))
     assert column(tmp_path, "entropy") == ["", "", "0.75"]
     assert column(tmp_path, "evaluation_return_mean") == ["", "200", "9"]
@@ -97,21 +100,6 @@ def test_a_fresh_run_keeps_nothing(tmp_path):
     assert column(tmp_path, "env_steps") == ["50"]
 
 
-def test_a_foreign_file_is_not_overwritten(tmp_path):
-    path = tmp_path / "metrics.csv"
-    path.write_text("name,value\na,1\n")
-    with pytest.raises(ValueError, match="has no column env_steps"):
-        CSVLog().on_train_begin(make_state(tmp_path))
-    assert path.read_text() == "name,value\na,1\n"
-
-
 def test_an_end_without_a_beginning_writes_nothing(tmp_path):
     CSVLog().on_train_end(make_state(tmp_path))
     assert not list(tmp_path.iterdir())
-
-
-def test_best_return_in_is_the_highest_evaluation(tmp_path):
-    assert best_return_in(tmp_path) == -math.inf
-    log = log_rows(tmp_path, [100, 200, 300], evaluate=[100, 200])
-    log.on_evaluation(make_state(tmp_path, 300, evaluation_return=math.nan))
-    assert best_return_in(tmp_path) == 200.0

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
-from tests.callback.states import figures, make_state
+from tests.callback.states import make_state, metrics_row
 
 
 def evaluations_until_stop(callback, returns, *, begin=None, **changes):
@@ -76,13 +76,13 @@ def test_time_budget_looks_at_rows_and_at_evaluations():
 def reason_after(updates, **row):
     stop = StopOnNonFinite()
     stop.on_train_begin(make_state(None, 300))  # 300 updates before
-    stop.on_log(make_state(None, 400, updates=updates, metrics=figures(**row)))
+    stop.on_log(make_state(None, 400, updates=updates, metrics=metrics_row(**row)))
     return stop.stop_reason
 
 
 @pytest.mark.parametrize("name", ["loss", "q_mean"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_figures_that_are_no_numbers_end_a_run_that_learns(name, value):
+def test_metrics_that_are_no_numbers_end_a_run_that_learns(name, value):
     with pytest.warns(UserWarning, match=f"{name} is {value} after 400 env steps"):
         assert reason_after(301, **{name: value}) == "non_finite"
 
@@ -95,8 +95,8 @@ def test_a_row_without_an_update_or_without_an_episode_says_nothing():
 def test_updates_are_counted_since_the_row_before():
     stop = StopOnNonFinite()
     stop.on_train_begin(make_state(None))
-    stop.on_log(make_state(None, 100, metrics=figures()))
-    stop.on_log(make_state(None, 200, updates=100, metrics=figures(loss=math.nan)))
+    stop.on_log(make_state(None, 100, metrics=metrics_row()))
+    stop.on_log(make_state(None, 200, updates=100, metrics=metrics_row(loss=math.nan)))
     assert stop.stop_reason is None
 
 

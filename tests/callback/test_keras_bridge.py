@@ -7,7 +7,7 @@ import pytest
 
 from kytolly.callback.base import Callback
 from kytolly.callback.keras_bridge import KerasCallbacks, as_callbacks
-from tests.callback.states import figures, make_state
+from tests.callback.states import make_state, metrics_row
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def drive(callbacks, network, returns, *, rows_per_evaluation=2, start=0, row=No
         for _ in range(rows_per_evaluation):
             step += 200 // rows_per_evaluation
             bridge.on_log(
-                make_state(None, step, network=network, metrics=row or figures(), **every_200())
+                make_state(None, step, network=network, metrics=row or metrics_row(), **every_200())
             )
         network.set_weights([np.full(w.shape, value) for w in network.get_weights()])
         if bridge.stop_reason:
             break
-        state = make_state(None, step, value, network=network, metrics=figures(), **every_200())
+        state = make_state(None, step, value, network=network, metrics=metrics_row(), **every_200())
         bridge.on_evaluation(state)
         if bridge.stop_reason:
             break
@@ -161,7 +161,7 @@ def test_progbar_logger_and_backup_run(network, tmp_path, capsys):
 
 
 def test_terminate_on_nan_ends_a_run_whose_loss_is_no_number(network):
-    row = figures(loss=math.nan)
+    row = metrics_row(loss=math.nan)
     bridge, _ = drive([keras.callbacks.TerminateOnNaN()], network, [10.0], row=row)
     assert bridge.stop_reason == "non_finite"
 
@@ -169,16 +169,16 @@ def test_terminate_on_nan_ends_a_run_whose_loss_is_no_number(network):
 def test_terminate_on_nan_lets_warm_up_pass(network):
     bridge = KerasCallbacks([keras.callbacks.TerminateOnNaN()])
     bridge.on_train_begin(make_state(None, network=network))
-    state = make_state(None, 100, updates=0, network=network, metrics=figures(loss=math.nan))
+    state = make_state(None, 100, updates=0, network=network, metrics=metrics_row(loss=math.nan))
     bridge.on_log(state)
     assert bridge.stop_reason is None
 
 
-def test_a_batch_has_only_the_figures_that_there_are(network):
+def test_a_batch_has_only_the_metrics_that_there_are(network):
     recorder = Recorder()
     bridge = KerasCallbacks([recorder])
     bridge.on_train_begin(make_state(None, network=network))
-    row = figures(loss=math.nan, episode_return=math.nan)
+    row = metrics_row(loss=math.nan, episode_return=math.nan)
     bridge.on_log(make_state(None, 100, updates=0, network=network, metrics=row))
     bridge.on_log(make_state(None, 200, updates=5, network=network, metrics=row))
     assert "loss" not in recorder.logs[0] and "episode_return" not in recorder.logs[0]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from kytolly.callback.progress import ProgressBar, clock
-from tests.callback.states import figures, make_state
+from tests.callback.states import make_state, metrics_row
 
 
 class Terminal(io.StringIO):
@@ -34,7 +34,9 @@ def run_to(bar, tmp_path, *, rows=4):
     bar.on_train_begin(state)
     for row in range(1, rows + 1):
         bar._shown_at = -math.inf
-        state = make_state(tmp_path, 100 * row, 57.25, metrics=figures(), wall_seconds=2.0 * row)
+        state = make_state(
+            tmp_path, 100 * row, 57.25, metrics=metrics_row(), wall_seconds=2.0 * row
+        )
         bar.on_log(state)
         bar.on_evaluation(dataclasses.replace(state, best_return=60.0))
     return state

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from kytolly.callback.tensorboard import Gpu, TensorBoardLog, histogram, physical_name
-from tests.callback.states import figures, make_state
+from tests.callback.states import make_state, metrics_row
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def log_rows(run_dir, network, steps, *, start=0, **row):
     log = TensorBoardLog()
     log.on_train_begin(make_state(run_dir, start, network=network))
     for env_steps in steps:
-        log.on_log(make_state(run_dir, env_steps, metrics=figures(**row), network=network))
+        log.on_log(make_state(run_dir, env_steps, metrics=metrics_row(**row), network=network))
     log.on_evaluation(make_state(run_dir, steps[-1], evaluation_return=57.25, network=network))
     log.on_train_end(make_state(run_dir, steps[-1]))
 
@@ -42,7 +42,7 @@ def test_the_events_lie_in_the_run_folder_itself(tmp_path, network):
     assert [path.name.split(".")[0] for path in tmp_path.iterdir()] == ["events"]
 
 
-def test_figures_have_groups_and_env_steps(tmp_path, network):
+def test_metrics_have_groups_and_env_steps(tmp_path, network):
     log_rows(tmp_path, network, [100, 200], entropy=0.75)
     tags = set(read(tmp_path).Tags()["scalars"]) - {"memory/process_mb"}
     train = ("loss", "td_error", "q_mean", "grad_norm", "epsilon", "learning_rate", "entropy")
@@ -58,7 +58,7 @@ def test_figures_have_groups_and_env_steps(tmp_path, network):
     assert points(tmp_path, "evaluation/return_mean") == [(200, 57.25)]
 
 
-def test_a_figure_that_is_no_number_has_no_point(tmp_path, network):
+def test_a_metric_that_is_no_number_has_no_point(tmp_path, network):
     log_rows(tmp_path, network, [100], episode_return=math.nan, grad_norm=math.inf)
     tags = read(tmp_path).Tags()["scalars"]
     assert "episode/return" not in tags and "train/grad_norm" not in tags
@@ -117,7 +117,7 @@ def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path, network):
 def test_the_file_can_be_read_while_the_run_goes_on(tmp_path, network):
     log = TensorBoardLog()
     log.on_train_begin(make_state(tmp_path, network=network))
-    log.on_log(make_state(tmp_path, 100, metrics=figures()))
+    log.on_log(make_state(tmp_path, 100, metrics=metrics_row()))
     log.on_evaluation(make_state(tmp_path, 100, evaluation_return=1.0, network=network))
     assert points(tmp_path, "train/loss") == [(100, 0.5)]
     log.on_train_end(make_state(tmp_path))
@@ -128,11 +128,11 @@ def test_an_end_without_a_beginning_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def fake_nvml(monkeypatch, *, utilisation=37):
+def fake_nvml(monkeypatch, *, utilization=37):
     def rates(handle):
-        if utilisation is None:
+        if utilization is None:
             raise RuntimeError("Not Supported")
-        return types.SimpleNamespace(gpu=utilisation)
+        return types.SimpleNamespace(gpu=utilization)
 
     module = types.SimpleNamespace(
         nvmlInit=lambda: None,
@@ -144,20 +144,20 @@ def fake_nvml(monkeypatch, *, utilisation=37):
     monkeypatch.setitem(sys.modules, "pynvml", module)
 
 
-def test_a_gpu_adds_its_memory_and_utilisation(tmp_path, network, monkeypatch):
+def test_a_gpu_adds_its_memory_and_utilization(tmp_path, network, monkeypatch):
     fake_nvml(monkeypatch)
     log = TensorBoardLog()
     log.on_train_begin(make_state(tmp_path, network=network, device="/GPU:0"))
-    log.on_log(make_state(tmp_path, 100, metrics=figures()))
+    log.on_log(make_state(tmp_path, 100, metrics=metrics_row()))
     log.on_train_end(make_state(tmp_path))
     assert points(tmp_path, "gpu/memory_mb") == [(100, 3.0)]
-    assert points(tmp_path, "gpu/utilisation") == [(100, 37.0)]
+    assert points(tmp_path, "gpu/utilization") == [(100, 37.0)]
 
 
-def test_a_slice_of_a_gpu_has_memory_and_no_utilisation(monkeypatch):
-    fake_nvml(monkeypatch, utilisation=None)
+def test_a_slice_of_a_gpu_has_memory_and_no_utilization(monkeypatch):
+    fake_nvml(monkeypatch, utilization=None)
     gpu = Gpu.of("/GPU:0")
-    assert gpu is not None and gpu.figures() == {"memory_mb": 3.0}
+    assert gpu is not None and gpu.metrics() == {"memory_mb": 3.0}
 
 
 @pytest.mark.parametrize(

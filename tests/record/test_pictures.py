@@ -16,7 +16,7 @@ from kytolly.record.pictures import (
     save_learning_curve,
     thousands,
 )
-from tests.callback.states import figures, make_state
+from tests.callback.states import make_state, metrics_row
 
 AXES = [(2, "pole angle (rad)", -0.2, 0.2), (3, "angular velocity (rad/s)", -2.0, 2.0)]
 
@@ -26,7 +26,7 @@ def run_dir(tmp_path):
     log = CSVLog()
     log.on_train_begin(make_state(tmp_path))
     for env_steps, value in ((1_000, math.nan), (2_000, 20.0), (3_000, 30.0)):
-        log.on_log(make_state(tmp_path, env_steps, metrics=figures(episode_return=value)))
+        log.on_log(make_state(tmp_path, env_steps, metrics=metrics_row(episode_return=value)))
         if env_steps != 2_000:
             log.on_evaluation(make_state(tmp_path, env_steps, evaluation_return=env_steps / 100))
     return tmp_path
@@ -58,7 +58,7 @@ def test_the_curve_is_saved_as_a_picture_with_something_in_it(run_dir):
 
 def test_a_run_without_rows_says_so(tmp_path):
     CSVLog().on_train_begin(make_state(tmp_path))
-    assert plot_learning_curve(tmp_path).texts[0].get_text() == "no figures yet"
+    assert plot_learning_curve(tmp_path).texts[0].get_text() == "no metrics yet"
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
@@ -67,7 +67,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
 
 
 def test_pyplot_is_never_loaded():
-    code = "import sys, callback.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, kytolly.record.pictures; sys.exit('matplotlib.pyplot' in sys.modules)"
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
 
@@ -107,7 +107,7 @@ def test_of_two_actions_the_difference_is_drawn_and_where_it_changes_sign():
     np.testing.assert_allclose(mesh_of(value_ax).reshape(5, 5)[3], [1, 1, 1, 1.2, 1.4], rtol=1e-6)
     gaps = mesh_of(choice_ax).reshape(5, 5)[3]
     np.testing.assert_allclose(gaps, [-0.4, -0.2, 0, 0.2, 0.4], atol=1e-6)
-    assert len(choice_ax.collections) == 2  # colours, and the line between them
+    assert len(choice_ax.collections) == 2  # colors, and the line between them
     assert choice_ax.get_title() == "Value of right minus value of left"
     assert (value_ax.get_xlabel(), value_ax.get_ylabel()) == (AXES[0][1], AXES[1][1])
 
@@ -175,7 +175,7 @@ def test_functions_of_the_state_are_drawn_side_by_side():
     [(-5, 11, (-11, 11), 1), (-11, 1, (-11, 1), 0), (2, 4, (2, 4), 0), (0, 0, (-0.1, 0.1), 0)],
     ids=["both signs", "hardly any above 0", "one sign", "nothing"],
 )
-def test_two_colours_meet_at_0_where_both_signs_matter(lowest, highest, limits, lines):
+def test_two_colors_meet_at_0_where_both_signs_matter(lowest, highest, limits, lines):
     picture = ("", "", lambda obs: np.linspace(lowest, highest, len(obs)))
     ax = plot_over_states([picture], STATES, pair, resolution=5).axes[0]
     assert ax.collections[0].get_clim() == limits
@@ -198,11 +198,11 @@ def test_an_episode_is_a_path_that_breaks_where_the_angle_turns_over(tmp_path):
     ("changes", "words"),
     [
         ({"axes": [STATES[0], ("velocity", 8.0, -8.0)]}, "velocity go from 8.0 to -8.0.*Swap"),
-        ({"pictures": [("P", "", lambda obs: obs)]}, r"'P' returned shape \(25, 2\).*\(25,\)"),
+        ({"plots": [("P", "", lambda obs: obs)]}, r"'P' returned shape \(25, 2\).*\(25,\)"),
     ],
 )
 def test_what_cannot_be_drawn_over_states_is_refused(changes, words):
-    arguments = {"pictures": [TORQUE], "axes": STATES, "observe": pair, "resolution": 5, **changes}
+    arguments = {"plots": [TORQUE], "axes": STATES, "observe": pair, "resolution": 5, **changes}
     with pytest.raises(ValueError, match=words):
         plot_over_states(**arguments)
 

@@ -7,7 +7,8 @@ import types
 import pytest
 import tensorflow as tf
 
-from kytolly.machine import doctor
+from kytolly.machine import doctor, facts
+from kytolly.machine.compile_cache import cache_folder
 from kytolly.machine.doctor import Check
 
 BUILD = {
@@ -30,7 +31,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["GPU:0"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: BUILD)
-    monkeypatch.setattr(doctor, "nvidia_gpu_plausible", lambda: True)
+    monkeypatch.setattr(facts, "nvidia_gpu_plausible", lambda: True)
     return details
 
 
@@ -84,23 +85,10 @@ def test_a_tensorflow_that_cannot_be_imported_ends_the_list(monkeypatch):
 
 
 def test_another_backend_fails(monkeypatch):
-    monkeypatch.setattr(doctor, "keras_backend", lambda: ("jax", "KERAS_BACKEND is"))
+    monkeypatch.setattr(facts, "keras_backend", lambda: ("jax", "KERAS_BACKEND is"))
     assert doctor.check_backend() == Check(
         "backend", "fail", "KERAS_BACKEND is 'jax'", "set KERAS_BACKEND=tensorflow"
     )
-
-
-def test_the_backend_is_read_from_the_variable_then_from_kerass_file(monkeypatch, tmp_path):
-    assert doctor.keras_backend()[0] == "tensorflow"
-    monkeypatch.delitem(sys.modules, "keras", raising=False)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert doctor.keras_backend() == ("jax", "the environment variable KERAS_BACKEND is")
-    monkeypatch.delenv("KERAS_BACKEND")
-    (tmp_path / "keras.json").write_text('{"backend": "torch"}')
-    assert doctor.keras_backend() == ("torch", f"{tmp_path}/keras.json has the backend")
-    (tmp_path / "keras.json").write_text("not json")
-    assert doctor.keras_backend()[0] == "tensorflow"
 
 
 def test_a_python_outside_the_range_fails(monkeypatch):
@@ -112,18 +100,18 @@ def test_a_python_outside_the_range_fails(monkeypatch):
 
 def test_the_cpu_fallback_says_why(monkeypatch, no_gpu):
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
-    monkeypatch.setattr(doctor.glob, "glob", lambda pattern: [])
-    monkeypatch.setattr(doctor.os.path, "exists", lambda path: False)
+    monkeypatch.setattr(facts.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(facts.os.path, "exists", lambda path: False)
     assert doctor.check_gpu(tf).status == "ok"
     assert "no NVIDIA device" in doctor.check_gpu(tf).finding
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert doctor.check_gpu(tf).status == "warn"
     assert doctor.check_gpu(tf).advice == "unset CUDA_VISIBLE_DEVICES"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(doctor.glob, "glob", lambda pattern: ["/dev/nvidia0"])
-    monkeypatch.setattr(doctor, "driver_cuda_version", lambda: None)
+    monkeypatch.setattr(facts.glob, "glob", lambda pattern: ["/dev/nvidia0"])
+    monkeypatch.setattr(facts, "driver_cuda_version", lambda: None)
     assert "libcuda.so.1" in doctor.check_gpu(tf).finding
-    monkeypatch.setattr(doctor, "driver_cuda_version", lambda: "12.8")
+    monkeypatch.setattr(facts, "driver_cuda_version", lambda: "12.8")
     assert doctor.check_gpu(tf).status == "fail"
     assert "and-cuda" in doctor.check_gpu(tf).advice
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: False)
@@ -149,7 +137,7 @@ def test_cuda_is_compared_with_what_tensorflow_was_built_for(
 ):
     wheel = types.SimpleNamespace(name="nvidia-cudnn-cu12", version=cudnn)
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: [wheel] if cudnn else [])
-    monkeypatch.setattr(doctor, "driver_cuda_version", lambda: driver)
+    monkeypatch.setattr(facts, "driver_cuda_version", lambda: driver)
     check = doctor.check_cuda(tf)
     assert check.status == status
     assert "CUDA 12.5.1, cuDNN 9" in check.finding
@@ -195,23 +183,25 @@ def test_xla_beside_a_gpu_runs_in_a_process_of_its_own(gpu, monkeypatch, status,
     assert ("0.25 s" in check.finding) == (status == 0)
 
 
+def test_the_program_of_that_process_runs(monkeypatch):
+    monkeypatch.setattr(facts, "gpu_capability", lambda tf: (8, 9))
+    monkeypatch.setattr(facts, "known_capability", lambda build: (9, 0))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    check = doctor.check_xla(tf)
+    assert "compiled and ran" in check.finding, check
+
+
 def test_precision_names_the_units(gpu, monkeypatch):
     assert "float16 and bfloat16" in doctor.check_precision(tf).finding
     gpu["compute_capability"] = (7, 5)
     assert doctor.check_precision(tf).finding == "tensor cores for float16"
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
-    monkeypatch.setattr(doctor, "cpu_description", lambda: ("x", "avx512_bf16 avx512f"))
+    monkeypatch.setattr(facts, "cpu_description", lambda: ("x", "avx512_bf16 avx512f"))
     assert doctor.check_precision(tf).finding == "CPU with avx512_bf16"
 
 
-def test_the_newest_capability_is_read_from_both_spellings():
-    assert doctor.known_capability(BUILD) == (9, 0)
-    assert doctor.known_capability({"cuda_compute_capabilities": ["sm_90a", "sm_120"]}) == (12, 0)
-    assert doctor.known_capability({}) == (0, 0)
-
-
 def test_the_cache_is_counted_and_its_problems_named(monkeypatch, tmp_path):
-    folder = doctor.cache_folder()
+    folder = cache_folder()
     folder.mkdir(parents=True)
     (folder / "xla_compile_cache__1__2__XLA_CPU_JIT.pb").write_bytes(bytes(2**20))
     assert "1 programs, 1.0 MiB" in doctor.check_cache().finding
@@ -225,79 +215,12 @@ def test_the_cache_is_counted_and_its_problems_named(monkeypatch, tmp_path):
     assert doctor.check_cache().status == "warn"
 
 
-def test_the_cache_lies_where_argument_variable_or_default_say(monkeypatch, tmp_path):
-    monkeypatch.delenv("KYTOLLY_COMPILE_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert doctor.cache_folder().parent == tmp_path / "kytolly" / "xla"
-    monkeypatch.setenv("KYTOLLY_COMPILE_CACHE", str(tmp_path / "moved"))
-    assert doctor.cache_folder().parent == tmp_path / "moved"
-    assert doctor.cache_folder(tmp_path / "given").parent == tmp_path / "given"
-    assert doctor.cache_folder(False) is None
-    monkeypatch.setenv("KYTOLLY_COMPILE_CACHE", "off")
-    assert doctor.cache_folder() is None
-
-
-def test_another_machine_gets_another_folder(monkeypatch):
-    here = doctor.cache_folder()
-    assert here == doctor.cache_folder()
-    with monkeypatch.context() as other:
-        other.setattr(doctor, "cpu_description", lambda: ("AMD EPYC", "avx avx2"))
-        assert doctor.cache_folder() != here
-    with monkeypatch.context() as other:
-        other.setattr(doctor, "usable_cores", lambda: 1000)
-        assert doctor.cache_folder() != here
-    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2")
-    assert doctor.cache_folder() != here
-
-
 def test_more_threads_than_cores_is_a_warning(monkeypatch):
-    monkeypatch.setattr(doctor, "usable_cores", lambda: 2)
-    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(facts, "usable_cores", lambda: 2)
+    monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     check = doctor.check_threads(tf)
     assert check.status == "warn"
     assert check.advice == "configure_gpu_optimization(num_intra_threads=2)"
-    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: 2)
     assert doctor.check_threads(tf).status == "ok"
-
-
-@pytest.fixture
-def system_files(monkeypatch, tmp_path):
-    """Files of /proc and /sys, by their names here."""
-    real, files = doctor.Path, {}
-
-    def path(name, *rest):
-        if str(name).startswith(("/proc", "/sys")):
-            return real(files.get(str(name), tmp_path / "missing"))
-        return real(name, *rest)
-
-    def write(name, text):
-        file = tmp_path / name.replace("/", "_")
-        file.write_text(text)
-        files[name] = file
-
-    monkeypatch.setattr(doctor, "Path", path)
-    return write
-
-
-def test_cores_are_cut_to_the_containers_quota(monkeypatch, system_files):
-    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert doctor.usable_cores() == 8
-    system_files("/sys/fs/cgroup/cpu.max", "max 100000\n")
-    assert doctor.usable_cores() == 8
-    system_files("/sys/fs/cgroup/cpu.max", "150000 100000\n")
-    assert doctor.usable_cores() == 2
-
-
-def test_memory_is_cut_to_the_containers_limit(system_files):
-    assert doctor.available_memory_bytes() is None
-    assert doctor.check_memory().finding == "unknown on this system"
-    system_files("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   4194304 kB\n")
-    assert doctor.available_memory_bytes() == 4 * 2**30
-    assert doctor.check_memory().status == "ok"
-    system_files("/sys/fs/cgroup/memory.max", str(3 * 2**30))
-    system_files("/sys/fs/cgroup/memory.current", str(2 * 2**30))
-    assert doctor.available_memory_bytes() == 2**30
-    assert "replay_capacity" in doctor.check_memory().advice
-    system_files("/sys/fs/cgroup/memory.max", "max")
-    assert doctor.available_memory_bytes() == 4 * 2**30

@@ -1,10 +1,12 @@
 """Every row of docs/bad_input.md that the command line can show: exit status and one line."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from kytolly.command import main as cli
+from kytolly.command import entry as cli
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.faults import EnvironmentFault
@@ -16,7 +18,7 @@ TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 PPO = ["train", "ppo", "--env", "CartPole-v1"]
 
 
-def complaint(argv, capsys):
+def error_line(argv, capsys):
     """The one line on standard error of a command that must exit with status 2."""
     assert cli.main([str(argument) for argument in argv]) == 2
     captured = capsys.readouterr()
@@ -75,7 +77,7 @@ def complaint(argv, capsys):
 )
 def test_bad_input_is_one_line_and_exit_status_2(argv, words, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert words in complaint(argv, capsys)
+    assert words in error_line(argv, capsys)
     assert not list(tmp_path.iterdir())  # nothing half made is left behind
 
 
@@ -91,7 +93,7 @@ def test_bad_input_is_one_line_and_exit_status_2(argv, words, capsys, tmp_path, 
 def test_a_bad_configuration_file_is_named(content, words, capsys, tmp_path):
     path = tmp_path / "settings.yaml"
     path.write_bytes(content)
-    assert words in complaint([*TRAIN, "--config", path], capsys)
+    assert words in error_line([*TRAIN, "--config", path], capsys)
 
 
 class Shown(Predictable):
@@ -197,7 +199,7 @@ def test_dqn_names_ppo_for_what_it_cannot_use(make, words, tmp_path):
 
 def test_a_log_folder_that_exists_is_refused_and_left_alone(capsys, tmp_path):
     (tmp_path / "result.json").write_text("precious")
-    assert "exists and is not empty" in complaint([*TRAIN, "--log-dir", tmp_path], capsys)
+    assert "exists and is not empty" in error_line([*TRAIN, "--log-dir", tmp_path], capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
     assert (tmp_path / "result.json").read_text() == "precious"
 
@@ -205,7 +207,7 @@ def test_a_log_folder_that_exists_is_refused_and_left_alone(capsys, tmp_path):
 def test_a_log_folder_that_cannot_be_written_is_refused(capsys, tmp_path):
     file = tmp_path / "file"
     file.touch()
-    assert "cannot be written" in complaint([*TRAIN, "--log-dir", file / "run"], capsys)
+    assert "cannot be written" in error_line([*TRAIN, "--log-dir", file / "run"], capsys)
 
 
 def test_another_keras_backend_is_refused(tmp_path):
@@ -214,7 +216,8 @@ def test_another_keras_backend_is_refused(tmp_path):
     import sys
 
     done = subprocess.run(
-        [sys.executable, cli.__file__, *TRAIN, "--log-dir", tmp_path / "r"],
+        [sys.executable, "-m", "kytolly.command.entry", *TRAIN, "--log-dir", tmp_path / "r"],
+        cwd=Path(cli.__file__).parents[2],
         env={**os.environ, "KERAS_BACKEND": "jax"},
         capture_output=True,
         text=True,

@@ -1,5 +1,7 @@
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kytolly.command import main as cli
 from kytolly.config.tuned import tuned_settings
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "kytolly.command.entry"]
 SHORT = (
     "--total-env-steps 300 --batch-size 8 --hidden-units 16 --replay-capacity 500 "
     "--warmup-env-steps 50 --train-interval-env-steps 10 --updates-per-interval 2 "
@@ -21,7 +23,7 @@ SHORT = (
 
 def kytolly(*arguments, cwd, **options):
     return subprocess.run(
-        [sys.executable, ROOT / "cli.py", *map(str, arguments)],
+        [*COMMAND, *map(str, arguments)],
         cwd=cwd,
         capture_output=True,
         text=True,
@@ -71,56 +73,46 @@ def test_a_run_is_resumed(trained, folder):
     assert json.loads(done.stdout)["env_steps"] == 400
 
 
-def test_ctrl_c_saves_the_run_and_exits_130(folder):
+def start_and_stop(folder, run, number, *arguments):
+    """A process that gets a signal once its loop runs; its exit status and standard error."""
     process = subprocess.Popen(
-        [sys.executable, ROOT / "cli.py", "train", "dqn", "--env", "CartPole-v1"]
-        + ["--log-dir", "b", *SHORT, "--total-env-steps", "100000000"],
+        [*COMMAND, "train", *arguments, "--log-dir", run, "--total-env-steps", "100000000"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("b/events*")) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 300
+    while not list(folder.glob(f"{run}/events*")) and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "kytolly train dqn --resume b" in errors and "Traceback" not in errors
-    assert list(folder.glob("b/checkpoints/*.index"))
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=300)
+    return process.returncode, errors
 
 
-def test_every_field_is_a_flag_with_help_and_unit(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", "--help"])
-    assert stop.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert (
-        "--learning-rate" in text and "--total-env-steps" in text and "--reward-threshold" in text
-    )
-    assert "length of training, over all environment copies [env steps; default 50000]" in text
+@pytest.mark.parametrize(
+    "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_saves_the_run_and_decides_the_exit_status(folder, number, status):
+    run = f"stopped-{status}"
+    short = [*SHORT, "--no-xla"]
+    found, errors = start_and_stop(folder, run, number, "dqn", "--env", "CartPole-v1", *short)
+    assert found == status
+    assert f"kytolly train dqn --resume {run}" in errors and "Traceback" not in errors
+    assert list(folder.glob(f"{run}/checkpoints/*.index"))
 
 
-def help_of(argv, capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main([*argv, "--help"])
-    assert stop.value.code == 0
-    return " ".join(capsys.readouterr().out.split())
-
-
-def test_the_help_of_an_algorithm_lists_its_own_settings(capsys):
-    ppo = help_of(["train", "ppo"], capsys)
-    own = "--rollout-steps --gae-lambda --clip-range --target-kl --normalize-observations".split()
-    assert all(flag in ppo for flag in own) and "--total-env-steps" in ppo
-    foreign = "--replay-capacity --epsilon-start --target-sync-updates --n-step".split()
-    assert not any(flag in ppo for flag in foreign)
-    assert "collected in each copy before learning from all [env steps; default 128]" in ppo
-    dqn = help_of(["train", "dqn"], capsys)
-    assert all(flag in dqn for flag in foreign) and not any(flag in dqn for flag in own)
-    both = help_of(["train"], capsys)
-    assert all(flag in both for flag in [*own, *foreign])
+def test_a_run_of_an_early_version_can_be_played_but_not_resumed(trained, folder):
+    shutil.copytree(folder / "a", folder / "early")
+    path = folder / "early" / "config.yaml"
+    path.write_text(re.sub(r"kytolly: .*", "kytolly: 0.1.0", path.read_text()))
+    done = kytolly("evaluate", "early", "--episodes", 2, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    done = kytolly("train", "dqn", "--resume", "early", cwd=folder)
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "written by kytolly 0.1.0, expected 0.2 or newer" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -161,21 +153,8 @@ def test_a_run_is_resumed_by_its_own_algorithm_only(trained_ppo, folder):
 
 
 def test_ctrl_c_saves_a_ppo_run_and_exits_130(folder):
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "cli.py", "train", "ppo", "--env", "CartPole-v1"]
-        + "--log-dir q --hidden-units 8 --total-env-steps 100000000 --no-xla".split(),
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("q/events*")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    short = "ppo --env CartPole-v1 --hidden-units 8 --no-xla".split()
+    status, errors = start_and_stop(folder, "q", signal.SIGINT, *short)
+    assert status == 130
     assert "kytolly train ppo --resume q" in errors and "Traceback" not in errors
     assert list(folder.glob("q/checkpoints/*.index"))

@@ -1,8 +1,6 @@
 import io
 import json
 import os
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -10,9 +8,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from kytolly.benchmarks import optimisations
-from kytolly.machine import configure as gpu_optimize
-from kytolly.machine import doctor
+from kytolly.machine import compile_cache, facts, flags
 from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,9 +26,9 @@ def machine(monkeypatch, tmp_path):
         monkeypatch.setenv(name, "")  # registers what was there, to be restored
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(gpu_optimize.atexit, "register", lambda *args: None)
-    monkeypatch.setattr(gpu_optimize, "_flags_read", lambda: False)
-    monkeypatch.setattr(doctor, "nvidia_gpu_plausible", lambda: False)
+    monkeypatch.setattr(compile_cache.atexit, "register", lambda *args: None)
+    monkeypatch.setattr(compile_cache, "flags_were_read", lambda: False)
+    monkeypatch.setattr(facts, "nvidia_gpu_plausible", lambda: False)
     yield
     keras.mixed_precision.set_dtype_policy(policy)
 
@@ -105,7 +101,7 @@ def test_a_bad_argument_is_named(name, value):
 
 
 def test_another_keras_backend_is_refused(monkeypatch):
-    monkeypatch.setattr(doctor, "keras_backend", lambda: ("jax", "KERAS_BACKEND is"))
+    monkeypatch.setattr(facts, "keras_backend", lambda: ("jax", "KERAS_BACKEND is"))
     with pytest.raises(ValueError, match=r"KERAS_BACKEND is 'jax', expected 'tensorflow'"):
         configured()
 
@@ -213,7 +209,7 @@ def test_threads_follow_the_arguments_or_the_containers_quota(monkeypatch):
     assert calls == {"intra": 3, "inter": 4}
     calls.clear()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr(doctor, "usable_cores", lambda: 2)
+    monkeypatch.setattr(facts, "usable_cores", lambda: 2)
     configured()
     assert calls == {"intra": 2}
 
@@ -245,7 +241,7 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
 
 def test_a_full_disk_makes_the_cache_read_only(monkeypatch):
     disk = types.SimpleNamespace(free=2**20)
-    monkeypatch.setattr(gpu_optimize.shutil, "disk_usage", lambda _: disk)
+    monkeypatch.setattr(compile_cache.shutil, "disk_usage", lambda _: disk)
     assert "read only" in configured()["compile_cache"].message
     assert "--tf_xla_persistent_cache_read_only=true" in os.environ["TF_XLA_FLAGS"]
 
@@ -256,52 +252,6 @@ def test_once_tensorflow_has_read_its_flags_the_cache_stays_off(monkeypatch):
     item = configured()["compile_cache"]  # this process listed its devices long ago
     assert "has read its flags already" in item.reason
     assert "TF_XLA_FLAGS" not in os.environ
-
-
-def entry(folder, name, payload):
-    """A file as TensorFlow writes it: one length-delimited field of a protocol buffer."""
-    path = folder / f"xla_compile_cache__{name}__XLA_CPU_JIT.pb"
-    path.write_bytes(bytes([0x0A, len(payload)]) + payload)
-    return path
-
-
-def test_damaged_entries_are_removed_and_sound_ones_kept(tmp_path):
-    good = entry(tmp_path, "good", b"x" * 100)
-    cut, empty, zeroed, flipped = (
-        entry(tmp_path, name, b"x" * 100) for name in ("cut", "empty", "zeroed", "flipped")
-    )
-    gpu_optimize.record_checksums(tmp_path)
-    unrecorded = entry(tmp_path, "new", b"y" * 100)
-    entry(tmp_path, "newempty", b"").write_bytes(b"")
-    entry(tmp_path, "newzeroed", b"").write_bytes(bytes(102))
-    unrecorded_cut = entry(tmp_path, "newcut", b"y" * 100)
-    cut.write_bytes(cut.read_bytes()[:50])
-    unrecorded_cut.write_bytes(unrecorded_cut.read_bytes()[:50])
-    empty.write_bytes(b"")
-    zeroed.write_bytes(bytes(102))
-    flipped.write_bytes(flipped.read_bytes().replace(b"xxxx", b"xxXx", 1))  # still well formed
-    assert gpu_optimize.sweep_cache(tmp_path) == 7
-    assert set(tmp_path.glob("*.pb")) == {good, unrecorded}
-
-
-def test_an_entry_written_anew_gets_a_new_checksum(tmp_path):
-    path = entry(tmp_path, "a", b"first")
-    gpu_optimize.record_checksums(tmp_path)
-    later = (tmp_path / "checksums.json").stat().st_mtime + 5
-    entry(tmp_path, "a", b"second")
-    os.utime(path, (later, later))
-    gpu_optimize.record_checksums(tmp_path)
-    assert gpu_optimize.sweep_cache(tmp_path) == 0
-    assert path.exists()
-
-
-def test_the_oldest_entries_go_when_the_cache_is_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu_optimize, "_MAX_CACHE_BYTES", 250)
-    paths = [entry(tmp_path, str(age), b"x" * 100) for age in range(3)]
-    for age, path in enumerate(paths):
-        os.utime(path, (1000 - age, 1000 - age))
-    assert gpu_optimize.sweep_cache(tmp_path) == 0
-    assert [path.exists() for path in paths] == [True, True, False]
 
 
 def cuda_folder(path):
@@ -315,7 +265,7 @@ def test_libdevice_is_pointed_at_only_beside_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(cuda_folder(tmp_path / "cuda 12")))
     assert "libdevice" not in {item.name for item in configured().items}
     assert "XLA_FLAGS" not in os.environ
-    monkeypatch.setattr(doctor, "nvidia_gpu_plausible", lambda: True)
+    monkeypatch.setattr(facts, "nvidia_gpu_plausible", lambda: True)
     assert configured()["libdevice"].done
     configured()
     assert os.environ["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir='{tmp_path}/cuda 12'"
@@ -325,76 +275,5 @@ def test_the_wheels_libdevice_comes_before_an_installed_cuda(monkeypatch, tmp_pa
     wheel = cuda_folder(tmp_path / "nvidia" / "cuda_nvcc")
     monkeypatch.setenv("CUDA_HOME", str(cuda_folder(tmp_path / "cuda")))
     spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
-    monkeypatch.setattr(gpu_optimize.importlib.util, "find_spec", lambda name: spec)
-    assert gpu_optimize.find_libdevice() == wheel
-
-
-PROGRAM = """
-import json, sys, time
-if "import" in sys.argv[1]:
-    import tensorflow as tf
-if "devices" in sys.argv[1]:
-    tf.config.list_physical_devices()
-from kytolly.machine import configure as gpu_optimize
-assert "import" in sys.argv[1] or "tensorflow" not in sys.modules, "imports TensorFlow"
-item = gpu_optimize.configure_gpu_optimization(verbose=False)["compile_cache"]
-import tensorflow as tf
-
-@tf.function(jit_compile=True)
-def program(x):
-    for i in range(40):
-        x = tf.tanh(tf.matmul(x, x + float(i))) * tf.reduce_mean(x) + tf.sin(tf.sort(x, axis=1))
-    return tf.reduce_sum(x)
-compiled = program.get_concrete_function(tf.TensorSpec([32, 32]))
-start = time.perf_counter()
-value = float(compiled(tf.ones([32, 32])))
-print(json.dumps([item.done, item.message, time.perf_counter() - start, value]))
-"""
-
-
-def start_process(folder, mode="first"):
-    env = {k: v for k, v in os.environ.items() if k not in VARIABLES}
-    env |= {"KYTOLLY_COMPILE_CACHE": str(folder), "PYTHONPATH": str(ROOT)}
-    env["CUDA_VISIBLE_DEVICES"] = "-1"
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, mode], env=env, capture_output=True, text=True, timeout=120
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    assert "cpu_aot_loader" not in run.stderr or mode != "first"
-    return json.loads(run.stdout.splitlines()[-1])
-
-
-def test_a_second_process_compiles_faster_and_a_damaged_cache_breaks_no_start(tmp_path):
-    folder = tmp_path / "with space"
-    cold, warm = start_process(folder), start_process(folder)
-    assert cold[0], cold[1]
-    assert warm[2] < 0.7 * cold[2]
-    (path,) = folder.glob("*/*.pb")
-    assert path.name in json.loads((path.parent / "checksums.json").read_text())
-    path.write_bytes(path.read_bytes()[:-1000])
-    again = start_process(folder, "import")  # importing TensorFlow first is no harm
-    assert "1 damaged" in again[1]
-    assert again[3] == warm[3] == cold[3]
-    assert path.exists()
-    assert not start_process(folder, "import devices")[0]  # listing its devices is
-
-
-def test_the_benchmark_ends_with_its_figures_and_json(capsys):
-    assert optimisations.main(["--quick", "--json"]) == 0
-    captured = capsys.readouterr()
-    result = json.loads(captured.out)  # standard output holds nothing else
-    names = {row["name"] for row in result["rows"]}
-    assert names > {"device buffer", "target sync", "jit_compile", "fused updates", "whole loop"}
-    for row in result["rows"]:
-        assert row["ratio"] == pytest.approx(row["off_ms"] / row["on_ms"])
-        assert row["verdict"].startswith("yes") == (row["ratio"] >= 1.05)
-    complete, throughput = captured.err.splitlines()[-2:]
-    assert complete == f"✅ Benchmark complete: {result['ms_per_iteration']:.3f} ms/iteration"
-    assert throughput == f"Throughput: {result['iterations_per_second']:.1f} iterations/second"
-
-
-def test_a_wrong_flag_of_the_benchmark_is_one_line_and_status_2(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        optimisations.main(["--jsn"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "--jsn; expected --json" in line
+    monkeypatch.setattr(flags.importlib.util, "find_spec", lambda name: spec)
+    assert flags.find_libdevice() == wheel

@@ -1,0 +1,36 @@
+"""`kytolly benchmark`: prints throughput tables, measured here."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from kytolly.command.options import positive
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Add the options of `kytolly benchmark`."""
+    add = parser.add_argument
+    add("name", nargs="?", metavar="NAME", help="one table instead of all")
+    add("--repeats", type=positive, default=3, help="runs for each median")
+    add("--env", help="one environment, in tables that train in several")
+    add("--seeds", type=positive, default=None, help="seeds for each row, in tables that train")
+    add("--figure", metavar="FILE", help="plot of the learning curves")
+    add("--collection", metavar="DIR", help="documents that reformulation searches")
+    add("--quick", action="store_true", help="small sizes, to see that it works")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print."""
+    from kytolly.benchmarks.suite import run
+
+    return run(
+        args.name,
+        repeats=args.repeats,
+        as_json=args.json,
+        env=args.env,
+        seeds=args.seeds,
+        figure=args.figure,
+        collection=args.collection,
+        quick=args.quick,
+    )

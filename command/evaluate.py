@@ -1,0 +1,31 @@
+"""`kytolly evaluate`: plays a run's best weights greedily."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from kytolly.agent.algorithms import make_config
+from kytolly.command.options import positive
+from kytolly.command.result import print_result
+from kytolly.command.start import prepare_machine
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Add the options of `kytolly evaluate`."""
+    parser.add_argument("run_dir", metavar="RUN", help="folder of the run")
+    parser.add_argument("--episodes", type=positive, default=100, help="episodes to play")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the episodes")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the episodes and print the result."""
+    from kytolly.record.run_folder import RunFolder
+
+    settings, _ = RunFolder.existing(args.run_dir).read_settings()
+    prepare_machine(make_config(settings))
+    from kytolly.trainer import Trainer
+
+    evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed)
+    print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
+    return 0

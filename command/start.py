@@ -1,0 +1,40 @@
+"""What happens before a command trains or plays: TensorFlow is configured, quietly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+
+from kytolly.config.run import RunConfig
+
+
+def prepare_machine(cfg: RunConfig | None = None) -> None:
+    """Configure TensorFlow before its first import and hide its start-up messages."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    warnings.showwarning = lambda message, *_, **__: print(f"kytolly: {message}", file=sys.stderr)
+    from kytolly.machine.configure import configure_gpu_optimization
+
+    with hide_standard_error():
+        configure_gpu_optimization(enable_xla=cfg is None or cfg.xla, verbose=False)
+
+
+@contextlib.contextmanager
+def hide_standard_error() -> Iterator[None]:
+    """Hide what TensorFlow's C++ code prints while it is imported.
+
+    It prints before it reads any setting. KYTOLLY_TRACEBACK=1 shows it.
+    """
+    if os.environ.get("KYTOLLY_TRACEBACK"):
+        yield
+        return
+    with open(os.devnull, "w") as nowhere:
+        original = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(original, 2)
+            os.close(original)

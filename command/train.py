@@ -1,0 +1,96 @@
+"""`kytolly train`: trains an agent in a new run, or continues one."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from kytolly.agent.algorithms import ALGORITHMS, make_config, part
+from kytolly.command.exits import BadInput
+from kytolly.command.options import add_field
+from kytolly.command.result import print_result
+from kytolly.command.start import prepare_machine
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Add a flag for every field of the algorithm's config; without ALGO, of all of them."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = (
+        "Train an agent. Settings come from the defaults, then from this project's tuned\n"
+        "settings for the task, then from --config, then from the flags.\n"
+        "`kytolly train ALGO --help` lists the settings of one algorithm."
+    )
+    add = parser.add_argument
+    add("algorithm", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
+    add("--env", help="Gymnasium id, such as CartPole-v1")
+    add("--config", metavar="FILE", help="YAML file with settings")
+    add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
+    add("--resume", metavar="RUN", help="continue the run in this folder")
+    algorithm = next((word for word in words if word in ALGORITHMS), None)
+    for field, hint in config_fields(algorithm).values():
+        add_field(parser, field, hint)
+
+
+def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, Any]]:
+    """Fields and their types, by name, in the config of one algorithm or of all of them."""
+    fields: dict[str, tuple[dataclasses.Field, Any]] = {}
+    names = [algorithm] if algorithm else list(ALGORITHMS)
+    for kind in dict.fromkeys(part(name, "config") for name in names):
+        hints = typing.get_type_hints(kind)
+        fields = {f.name: (f, hints[f.name]) for f in dataclasses.fields(kind)} | fields
+    fields.pop("algorithm")
+    return fields
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train and print the result."""
+    if args.algorithm not in ALGORITHMS:
+        near = difflib.get_close_matches(args.algorithm, ALGORITHMS, 1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise BadInput(
+            f"{args.algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}"
+        )
+    if args.resume and args.log_dir:
+        raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
+    names = config_fields(args.algorithm)
+    flags = {name: value for name, value in vars(args).items() if name in names}
+    cfg, env = continuation(args, flags) if args.resume else new_run(args, flags)
+    prepare_machine(cfg)
+    from kytolly.trainer import Trainer
+
+    trainer = Trainer(args.resume or args.log_dir)
+    result = trainer.train(cfg, env, resume=bool(args.resume))
+    print_result(result.summary, args.json)
+    return 0
+
+
+def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
+    """Config and environment of a new run."""
+    if not args.env:
+        raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
+    from kytolly.config.files import read_yaml
+    from kytolly.config.tuned import tuned_settings
+
+    settings = tuned_settings(args.algorithm, args.env)
+    if args.config:
+        from_file = read_yaml(args.config)
+        settings |= from_file.get("settings", from_file)
+    settings = {**settings, **flags, "algorithm": args.algorithm}
+    return make_config(settings), args.env
+
+
+def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
+    """Config and environment of a run that continues; flags may change what is no structure."""
+    from kytolly.record.run_folder import RunFolder
+
+    settings, env = RunFolder.resumable(args.resume).read_settings()
+    previous = make_config(settings)
+    if args.env and args.env != env:
+        raise BadInput(f"--env is {args.env}, and the run to resume was trained on {env}.")
+    if previous.algorithm != args.algorithm:
+        raise BadInput(f"ALGO is {args.algorithm}, and the run to resume is {previous.algorithm}.")
+    return make_config({**dataclasses.asdict(previous), **flags}), env

@@ -1,0 +1,106 @@
+"""Train an agent that improves search queries by adding terms."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kytolly.command.exits import BadInput, OneLineParser, exit_status
+from kytolly.command.options import positive, seconds
+from kytolly.command.start import prepare_machine
+from kytolly.reformulation.options import ReformulationOptions, read_options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status (see `exit_status`)."""
+    return exit_status(lambda: run(make_parser().parse_args(argv)))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser with all options of the command."""
+    parser = OneLineParser(
+        prog="train_optimized.py",
+        description=__doc__,
+        allow_abbrev=False,
+        epilog="All other settings are in the YAML file: configs/ holds one for a GPU and one for "
+        "a CPU, with comments.",
+    )
+    add = parser.add_argument
+    add("--config", metavar="FILE", help="YAML file with settings; default: built-in settings")
+    add(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to train; auto: the first GPU, if there is one",
+    )
+    add("--epochs", type=positive, metavar="N", help="passes over the training queries")
+    add("--batch-size", type=positive, metavar="N", help="rows of a minibatch [env steps]")
+    add("--no-amp", action="store_true", help="train without half precision, which only a GPU uses")
+    add("--test", action="store_true", help="evaluate the test queries once, after training")
+    add("--collection", metavar="DIR", help="folder in the BEIR layout, or builtin")
+    add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
+    add("--seed", type=int, metavar="N", help="seed of every random draw")
+    add(
+        "--baseline-flow",
+        type=seconds,
+        nargs="?",
+        const=60.0,
+        metavar="SECONDS",
+        help="compare this flow with one query at a time, each for this long, instead of "
+        "training [seconds; default 60]",
+    )
+    add("--json", action="store_true", help="last line of output is JSON")
+    return parser
+
+
+def given_options(args: argparse.Namespace) -> ReformulationOptions:
+    """The settings of the file, or the defaults, changed by the flags."""
+    options = read_options(args.config) if args.config else ReformulationOptions()
+    flags = {
+        "epochs": args.epochs,
+        "batch_size": args.batch_size,
+        "use_amp": False if args.no_amp else None,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    changed = {"training": dataclasses.replace(options.training, **given)}
+    for name in ("collection", "seed"):
+        if getattr(args, name) is not None:
+            changed[name] = getattr(args, name)
+    return dataclasses.replace(options, **changed)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train as the options say and print the result."""
+    options = given_options(args)
+    prepare_machine()
+    import tensorflow as tf
+
+    found = bool(tf.config.list_physical_devices("GPU"))
+    if args.device == "cuda" and not found:
+        raise BadInput(
+            "--device is cuda, and TensorFlow sees no GPU on this machine. Use --device cpu, or "
+            "run `kytolly doctor` to learn why there is none."
+        )
+    gpu = found and args.device != "cpu"
+    if args.baseline_flow:
+        from kytolly.benchmarks.reformulation import flows_compared, gain_lines
+
+        summary = flows_compared(options, args.baseline_flow, "/GPU:0" if gpu else "/CPU:0", say)
+        print(json.dumps(summary) if args.json else "\n".join(gain_lines(summary)))
+        return 0
+    from kytolly.reformulation.report import lines
+    from kytolly.reformulation.train import train
+
+    log_dir = Path(args.log_dir) if args.log_dir else None
+    summary = train(options, gpu=gpu, log_dir=log_dir, test=args.test, say=say)
+    print(json.dumps(summary) if args.json else "\n".join(lines(summary)))
+    return 0
+
+
+def say(line: str) -> None:
+    """Print a line of progress."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,113 @@
+"""What this machine has: cores, memory, processor, GPU, and the backend that Keras runs on.
+
+Nothing here imports TensorFlow: some of these answers are needed before its first import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import glob
+import json
+import math
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def keras_backend() -> tuple[str, str]:
+    """The backend that Keras runs on, or would when imported, and what says so."""
+    if hasattr(sys.modules.get("keras"), "backend"):
+        return sys.modules["keras"].backend.backend(), "Keras is loaded with the backend"
+    if os.environ.get("KERAS_BACKEND"):
+        return os.environ["KERAS_BACKEND"], "the environment variable KERAS_BACKEND is"
+    try:
+        path = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "keras.json"
+        return json.loads(path.read_text()).get("backend", "tensorflow"), f"{path} has the backend"
+    except (OSError, ValueError, AttributeError, RuntimeError):
+        return "tensorflow", "Keras's default is"
+
+
+def nvidia_gpu_plausible() -> bool:
+    """Whether a visible NVIDIA GPU may exist here; answers without TensorFlow or CUDA."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+        return False
+    return bool(glob.glob("/dev/nvidia[0-9]*")) or os.path.exists("/dev/dxg")
+
+
+def why_no_gpu() -> str:
+    """The likeliest reason that TensorFlow lists no GPU."""
+    if nvidia_gpu_plausible():
+        return "an NVIDIA device exists, but its driver or the CUDA libraries could not be loaded"
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    return "CUDA_VISIBLE_DEVICES hides every GPU" if hidden else "there is no NVIDIA device here"
+
+
+def driver_cuda_version() -> str | None:
+    """CUDA version that the installed NVIDIA driver supports; None without a driver."""
+    try:
+        version = ctypes.c_int()
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
+            return None
+        return f"{version.value // 1000}.{version.value % 1000 // 10}"
+    except (OSError, AttributeError):
+        return None
+
+
+def known_capability(build_info: Any) -> tuple[int, int]:
+    """Newest compute capability that TensorFlow was built for, as (major, minor)."""
+    names = build_info.get("cuda_compute_capabilities") or []
+    digits = [re.sub(r"\D", "", name) for name in names]
+    return max(((int(d[:-1]), int(d[-1])) for d in digits if len(d) > 1), default=(0, 0))
+
+
+def gpu_capability(tf: Any) -> tuple[int, int]:
+    """Highest compute capability of the GPUs; (0, 0) without one."""
+    gpus = tf.config.list_physical_devices("GPU")
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    found = (d.get("compute_capability") or (0, 0) for d in details)
+    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+
+
+@functools.cache
+def cpu_description() -> tuple[str, str]:
+    """Model name of the CPU and its instruction sets, sorted."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return platform.processor() or platform.machine(), ""
+    model, flags = (
+        re.search(rf"^(?:{keys})\s*:\s*(.*)$", text, re.M)
+        for keys in ("model name|CPU part", "flags|Features")
+    )
+    words = flags.group(1).split() if flags else []
+    return model.group(1) if model else platform.machine(), " ".join(sorted(words))
+
+
+def usable_cores() -> int:
+    """Cores this process may use: its affinity mask, cut to the container's CPU quota."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no cgroup v2, or its quota is the word "max"
+        return cores
+
+
+def available_memory_bytes() -> int | None:
+    """Memory that this process can still take, cut to a container's limit; None if unknown."""
+    meminfo = Path("/proc/meminfo")
+    found = re.search(r"MemAvailable:\s*(\d+)", meminfo.read_text()) if meminfo.exists() else None
+    if found is None:
+        return None
+    free = int(found.group(1)) * 1024
+    try:
+        names = [f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current")]
+        limit, used = (int(Path(name).read_text()) for name in names)
+        return max(0, min(free, limit - used))
+    except (OSError, ValueError):  # no cgroup v2, or the limit is the word "max"
+        return free

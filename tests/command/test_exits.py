@@ -1,0 +1,78 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from kytolly.command.exits import BadInput, exit_status
+from kytolly.environment.faults import EnvironmentFault
+
+
+def fail_with(error):
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BadInput("a\nb"), ValueError("a b"), ModuleNotFoundError("a b"), EnvironmentFault("a b")],
+)
+def test_what_the_user_can_mend_is_one_line_and_status_2(error, capsys, monkeypatch):
+    monkeypatch.delenv("KYTOLLY_TRACEBACK", raising=False)
+    assert exit_status(fail_with(error)) == 2
+    assert capsys.readouterr().err == "kytolly: a b\n"
+    monkeypatch.setenv("KYTOLLY_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        exit_status(fail_with(error))
+
+
+def test_an_error_of_ours_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        exit_status(fail_with(ZeroDivisionError()))
+
+
+def test_a_command_gives_its_own_status():
+    assert [exit_status(lambda: 0), exit_status(lambda: 1)] == [0, 1]
+
+
+@pytest.mark.parametrize("name, status", [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_is_an_interrupt_with_a_status_of_its_own(name, status, capsys):
+    def command():
+        try:
+            signal.raise_signal(getattr(signal, name))
+        except KeyboardInterrupt:  # as a trainer does, once it has saved
+            raise KeyboardInterrupt("The run is saved.") from None
+
+    before = signal.getsignal(getattr(signal, name))
+    assert exit_status(command) == status
+    assert signal.getsignal(getattr(signal, name)) is before
+    assert capsys.readouterr().err == "kytolly: interrupted. The run is saved.\n"
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert exit_status(lambda: signal.raise_signal(signal.SIGHUP) or 0) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_forked_worker_ends_at_once():
+    def command():
+        child = os.fork()
+        if child == 0:
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert exit_status(command) == -signal.SIGTERM
+
+
+def test_a_thread_cannot_take_signals_and_needs_none():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(exit_status(lambda: 0)))
+    thread.start()
+    thread.join()
+    assert found == [0]

@@ -1,0 +1,26 @@
+import json
+
+import pytest
+
+from kytolly.benchmarks import optimisations
+
+
+def test_the_benchmark_ends_with_its_figures_and_json(capsys):
+    assert optimisations.main(["--quick", "--json"]) == 0
+    captured = capsys.readouterr()
+    result = json.loads(captured.out)  # standard output holds nothing else
+    names = {row["name"] for row in result["rows"]}
+    assert names > {"device buffer", "target sync", "jit_compile", "fused updates", "whole loop"}
+    for row in result["rows"]:
+        assert row["ratio"] == pytest.approx(row["off_ms"] / row["on_ms"])
+        assert row["verdict"].startswith("yes") == (row["ratio"] >= 1.05)
+    complete, throughput = captured.err.splitlines()[-2:]
+    assert complete == f"✅ Benchmark complete: {result['ms_per_iteration']:.3f} ms/iteration"
+    assert throughput == f"Throughput: {result['iterations_per_second']:.1f} iterations/second"
+
+
+def test_a_wrong_flag_of_the_benchmark_is_one_line_and_status_2(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        optimisations.main(["--jsn"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--jsn; expected --json" in line

@@ -1,0 +1,80 @@
+import re
+
+import pytest
+import yaml
+
+import kytolly
+from kytolly.config.dqn import DQNConfig
+from kytolly.record.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", "dqn")
+    folder.write_config(DQNConfig(), "CartPole-v1", "device")
+    return folder
+
+
+def set_version(folder, version):
+    path = folder.path / "config.yaml"
+    text = path.read_text()
+    path.write_text(re.sub(r"kytolly: .*", f"kytolly: {version}", text))
+
+
+def test_a_run_names_the_version_that_wrote_it_and_can_be_resumed(folder):
+    values = yaml.safe_load((folder.path / "config.yaml").read_text())
+    assert values["versions"]["kytolly"] == kytolly.__version__
+    assert RunFolder.resumable(folder.path) == folder
+
+
+@pytest.mark.parametrize("version", ["0.2.0", "0.10.1", "1.0.0rc1"])
+def test_later_versions_can_be_resumed(folder, version):
+    set_version(folder, version)
+    assert RunFolder.resumable(folder.path) == folder
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.1.9", "not installed"])
+def test_the_checkpoints_of_an_early_version_are_refused_in_one_line(folder, version):
+    set_version(folder, version)
+    with pytest.raises(ValueError) as error:
+        RunFolder.resumable(folder.path)
+    message = str(error.value)
+    assert f"was written by kytolly {version}, expected 0.2 or newer" in message
+    assert f"kytolly evaluate {folder.path}" in message and "start a new run" in message
+    assert "\n" not in message
+    assert RunFolder.existing(folder.path).read_settings()[1] == "CartPole-v1"  # can be played
+
+
+def test_a_run_without_versions_is_refused(folder):
+    path = folder.path / "config.yaml"
+    values = yaml.safe_load(path.read_text())
+    del values["versions"]
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError, match=r"expected 0\.2 or newer"):
+        RunFolder.resumable(folder.path)
+
+
+def test_a_second_run_of_a_name_gets_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {RunFolder.create(None, "dqn").path.name for _ in range(3)}
+    assert len(names) == 3
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(folder):
+    before = (folder.path / "config.yaml").read_text()
+    with pytest.raises(ValueError, match="exists and is not empty"):
+        RunFolder.create(folder.path, "dqn")
+    assert (folder.path / "config.yaml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("settings: {seed: 1}", "lacks settings with an algorithm"),
+        ("settings: {algorithm: dqn}", "lacks environment"),
+    ],
+)
+def test_a_config_that_lacks_something_is_named(folder, text, words):
+    (folder.path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        folder.read_settings()

@@ -302,7 +302,7 @@ def run_reformulate(args: argparse.Namespace) -> int:
 
 def run_benchmark(args: argparse.Namespace) -> int:
     """`kytolly benchmark`."""
-    from kytolly.benchmarks.suite import run
+    from kytolly.benchmarks.tables import run
 
     return run(
         args.name,

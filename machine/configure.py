@@ -2,7 +2,7 @@
 
 Call it before anything else touches TensorFlow: the compile cache and libdevice travel in
 environment variables that TensorFlow reads once, which is why the top of this file must not
-import it. Run as a program, this file measures what it switches on (benchmarks/optimisations.py).
+import it. Run as a program, this file measures what it switches on (benchmarks/optimizations.py).
 """
 
 from __future__ import annotations
@@ -394,4 +394,4 @@ def configure_gpu_optimization(
 
 
 if __name__ == "__main__":
-    raise SystemExit(importlib.import_module("benchmarks.optimisations").main())
+    raise SystemExit(importlib.import_module("kytolly.benchmarks.optimizations").main())

@@ -10,7 +10,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from kytolly.benchmarks import optimisations
+from kytolly.benchmarks import optimizations
 from kytolly.machine import configure as gpu_optimize
 from kytolly.machine import doctor
 from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
@@ -380,7 +380,7 @@ def test_a_second_process_compiles_faster_and_a_damaged_cache_breaks_no_start(tm
 
 
 def test_the_benchmark_ends_with_its_figures_and_json(capsys):
-    assert optimisations.main(["--quick", "--json"]) == 0
+    assert optimizations.main(["--quick", "--json"]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)  # standard output holds nothing else
     names = {row["name"] for row in result["rows"]}
@@ -395,6 +395,6 @@ def test_the_benchmark_ends_with_its_figures_and_json(capsys):
 
 def test_a_wrong_flag_of_the_benchmark_is_one_line_and_status_2(capsys):
     with pytest.raises(SystemExit, match="2"):
-        optimisations.main(["--jsn"])
+        optimizations.main(["--jsn"])
     (line,) = capsys.readouterr().err.splitlines()
     assert "--jsn; expected --json" in line

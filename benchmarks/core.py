@@ -46,6 +46,11 @@ def make_cartpole_loop(agent: Any) -> Any:
     return DeviceLoop(agent, CartPole())
 
 
+def fetch(metrics: Any) -> Any:
+    """Wait for the `LoopMetrics` of a call; returns them as NumPy values."""
+    return type(metrics)(*(np.asarray(value) for value in metrics))
+
+
 def metric_averages(metrics: Any, agent: Any) -> dict[str, float]:
     """Means over updates and over episodes by name, as training logs them."""
     return averages(metrics, agent)

@@ -163,7 +163,7 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
     loop, steps = core.make_cartpole_loop(make_learner()), 20 * count
     yield Case(
         "whole loop", "env step", "one program", "a call per part",
-        lambda: float(loop.run(steps).fit[0]), core.calls_per_part(agent, jit), steps, 10,
+        lambda: core.fetch(loop.run(steps)), core.calls_per_part(agent, jit), steps, 10,
     )  # fmt: skip
     half = half_precision()
     mixed = core.fused_updates(make_learner(half), jit)

@@ -57,10 +57,10 @@ def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
     loop.run(0)
     compile_seconds = time.perf_counter() - begin
     agent = loop.agent
-    fetch(loop.run(work.untimed))
+    core.fetch(loop.run(work.untimed))
     before = counts(agent)
     with Span() as span:
-        parts = [fetch(loop.run(steps)) for steps in steps_per_call(work.settings, calls)]
+        parts = [core.fetch(loop.run(steps)) for steps in steps_per_call(work.settings, calls)]
     after = counts(agent)
     metrics = functools.reduce(lambda sums, part: sums.plus(part), parts)
     loop.close()
@@ -96,13 +96,6 @@ def steps_per_call(settings: Settings | PPOSettings, calls: int) -> list[int]:
 def counts(agent: Any) -> tuple[int, int]:
     """Env steps and updates that the agent itself has counted."""
     return int(agent.env_steps.numpy()), int(agent.policy.updates.numpy())
-
-
-def fetch(metrics: Any) -> Any:
-    """Wait for the sums of a call; returns them as NumPy values."""
-    import numpy as np
-
-    return type(metrics)(*(np.asarray(value) for value in metrics))
 
 
 def make_digests(agent: Any, metrics: Any) -> dict[str, str]:

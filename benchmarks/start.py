@@ -48,7 +48,7 @@ def start_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
         "start",
         "solved",
         "exited",
-        "compiling",
+        "compile s",
         "env steps",
         "solving return",
         "final return",

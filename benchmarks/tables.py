@@ -111,12 +111,15 @@ def print_report(report: Report, command: str, file: Any) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, title=report.title, title_justify="left")
     for number, column in enumerate(report.columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number > 0)
+        table.add_column(
+            column, justify="right" if number else "left", no_wrap=number > 0, overflow="fold"
+        )
     for row in report.rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # no markup: a cell may say kytolly[benchmark]
     console = Console(file=file, highlight=False, width=None if file.isatty() else 120)
     console.print(table)
     for note in report.notes:

@@ -132,7 +132,9 @@ def test_purejaxrl_is_asked_for_by_name(monkeypatch):
 
 def test_json_is_the_last_line_and_the_table_ends_with_its_command(monkeypatch, capsys):
     row = {"name": "us", "runs": [{"wall_seconds": 1.5}]}
-    report = suite.Report("A title", ["", "x"], [["us", "7"], ["them: why"]], [], {"rows": [row]})
+    report = suite.Report(
+        "A title", ["", "x"], [["us", "7"], ["them: kytolly[x]"]], [], {"rows": [row]}
+    )
     monkeypatch.setattr(comparisons, "device", lambda options, watch: report)
     assert tables.run("device", repeats=2, seeds=4, as_json=True) == 0
     printed = capsys.readouterr()
@@ -141,7 +143,7 @@ def test_json_is_the_last_line_and_the_table_ends_with_its_command(monkeypatch, 
     assert found["tables"]["device"]["rows"] == [row]
     assert found["tables"]["device"]["command"] == "kytolly benchmark device --repeats 2 --seeds 4"
     assert found["machine"]["cores"] >= 1
-    assert "them: why" in printed.err
+    assert "them: kytolly[x]" in printed.err
     assert printed.err.strip().endswith("kytolly benchmark device --repeats 2 --seeds 4")
 
 

@@ -60,7 +60,7 @@ def state_by_part(agent: Any) -> dict[str, list[Any]]:
     """What two runs of one seed must share: lists of variables, by part."""
     policy = agent.policy
     parts = {"weights": policy.network.variables}
-    if agent.cfg.algorithm != "ppo":
+    if hasattr(policy, "target"):
         replay = agent.replay
         parts["target"] = policy.target.variables
         parts["buffer"] = [*replay.columns, replay.last, replay.cursor, replay.size]

@@ -16,6 +16,6 @@ __all__ = ["configure_gpu_optimization", "require_tensorflow_backend", "xla_enab
 if __name__ == "__main__":
     import sys
 
-    from kytolly.benchmarks.optimisations import main
+    from kytolly.benchmarks.optimizations import main
 
     sys.exit(main())

@@ -3,7 +3,7 @@
     git clone https://github.com/abachaa/MedQuAD
     python -m kytolly.benchmarks.convert_medquad MedQuAD collections/medquad
 
-MedQuAD states the licence CC BY 4.0 and asks to cite Ben Abacha & Demner-Fushman 2019, "A
+MedQuAD states the license CC BY 4.0 and asks to cite Ben Abacha & Demner-Fushman 2019, "A
 question-entailment approach to question answering", BMC Bioinformatics 20:511. Three of its twelve
 parts hold no answers, for the sake of their copyright; those questions are left out.
 
@@ -45,7 +45,7 @@ class Pair(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """At most so many questions of each split; the others are judged in none."""
+    """At most so many questions in each split; the others are in none."""
 
     train: int = 6_000
     dev: int = 600
@@ -71,7 +71,7 @@ def convert(pairs: Sequence[Pair], folder: Path, sizes: Sizes) -> None:
     """Write a collection in the BEIR layout.
 
     Equal answers about one subject are one document, and questions of equal words are one query,
-    with the judgements of all.
+    with the judgments of all.
 
     Args:
         pairs: As `read_pairs` gives them.

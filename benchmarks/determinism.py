@@ -16,28 +16,31 @@ SECOND_RUNS = {
 
 
 def determinism(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """DQN in both loops."""
-    return two_runs("dqn", (), options.count(20_000), watch)
+    """Compare runs of DQN in both loops."""
+    return compare_runs("dqn", (), options.count(20_000), watch)
 
 
 def ppo_determinism(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """PPO in both loops; a trial run has smaller rollouts, so that there are 7 to call."""
+    """Compare runs of PPO in both loops; a trial run has smaller rollouts, to have 7 of them."""
     more = ("--num-steps", "8") if options.quick else ()
-    return two_runs("ppo", more, options.count(20_000), watch)
+    return compare_runs("ppo", more, options.count(20_000), watch)
 
 
-def two_runs(
+def compare_runs(
     algorithm: str, more: tuple[str, ...], env_steps: str, watch: suite.Watch
 ) -> suite.Report:
-    """The table of one algorithm.
+    """Compare runs of one algorithm; returns the table.
 
     Args:
         algorithm: dqn or ppo, which also names the program.
-        more: Flags of the program besides.
-        env_steps: Of every run.
+        more: Further flags of the program.
+        env_steps: Length of every run.
         watch: Shows progress.
     """
-    base, program = ("--digests", "--env-steps", env_steps, *more), f"benchmarks.{algorithm}"
+    base, program = (
+        ("--digests", "--env-steps", env_steps, *more),
+        f"kytolly.benchmarks.{algorithm}",
+    )
     watch.begin(2 * (2 + len(SECOND_RUNS)))
     rows, data, parts = [], [], []
 
@@ -48,31 +51,31 @@ def two_runs(
 
     for loop in ("device", "host"):
         with watch.turn(f"{loop} loop"):
-            first = suite.child(program, (*base, "--loop", loop, "--seed", "1"))
+            first = suite.run_module(program, (*base, "--loop", loop, "--seed", "1"))
         for name, arguments in SECOND_RUNS.items():
             with watch.turn(f"{loop} loop, {name}"):
-                second = suite.child(program, (*base, "--loop", loop, *arguments))
+                second = suite.run_module(program, (*base, "--loop", loop, *arguments))
             ones, others = first["digests"], second["digests"]
             equal = {part: ones[part] == others[part] for part in ones}
             parts = list(equal)
             add(loop, name, equal, runs=[first, second])
         with watch.turn(f"{loop} loop, kytolly train twice"):
-            state, metrics = trained_twice(algorithm, loop, env_steps)
+            state, metrics = train_twice(algorithm, loop, env_steps)
         equal = {part: metrics if part == "metrics" else state for part in parts}
         add(loop, f"kytolly train {algorithm}, the same seed", equal)
     notes = [
         "A run with seed 1 against a second run in another process, to the last bit. Metrics are "
-        "the averages that training logs, not its times; over another number of calls their sums "
-        "are rounded otherwise. Of kytolly train the last checkpoint "
-        "file, which holds all parts, and metrics.csv are compared."
+        "the averages that training logs, without its times. Another number of calls rounds their "
+        "sums in another order. Two runs of kytolly train are compared by their last checkpoint, "
+        "which holds all parts, and by metrics.csv."
     ]
     title = f"Two runs of {algorithm.upper()} on CartPole-v1"
     return suite.Report(title, ["second run", *parts], rows, notes, {"rows": data})
 
 
-def trained_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
-    """Whether two runs of `kytolly train` leave the same last checkpoint and the same metrics."""
-    from kytolly.record.metrics_file import NAME, read_rows
+def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
+    """Run `kytolly train` twice; returns whether the last checkpoints and the metrics are equal."""
+    from kytolly.callback.csv_log import NAME, read_rows
 
     found = []
     with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:
@@ -83,7 +86,7 @@ def trained_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool
                      "--log-interval-env-steps", quarter,
                      "--evaluation-interval-env-steps", quarter)  # fmt: skip
             where = ("--env", "CartPole-v1", "--log-dir", str(run_dir), "--json")
-            suite.child("cli", ("train", algorithm, *where, *flags))
+            suite.run_module(suite.COMMAND, ("train", algorithm, *where, *flags))
             files = (run_dir / "checkpoints").glob("ckpt-*.data-*")
             last = max(files, key=lambda path: int(path.name.split("-")[1].split(".")[0]))
             rows = [

@@ -8,8 +8,8 @@ The loops as `kytolly train` uses them, without evaluation, logging and checkpoi
 
 The clock starts when the program is compiled and the warm-up (random steps, then
 `SETTLING_UPDATES` updates) is over. `--update-only` is the counterpart of
-`benchmarks.competitors.jax_update`: learning steps alone, in one compiled while loop, each with
-rows drawn anew from a filled buffer.
+`kytolly.benchmarks.competitors.jax_update`: learning steps alone, in one compiled while loop, each
+with rows drawn anew from a full buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import time
 from typing import Any
 
 from kytolly.benchmarks.competitors import (
-    Settings,
     Span,
     make_parser,
     make_result,
@@ -28,6 +27,7 @@ from kytolly.benchmarks.competitors import (
     refuse,
     versions,
 )
+from kytolly.benchmarks.competitors.settings import Settings
 from kytolly.benchmarks.own_loop import (
     Work,
     add_loop_flags,
@@ -66,18 +66,6 @@ def make_config(settings: Settings) -> Any:
     )
 
 
-def state(agent: Any) -> dict[str, list[Any]]:
-    """What two runs of one seed must share, by part."""
-    replay = agent.replay
-    return {
-        "weights": agent.policy.online.variables,
-        "target": agent.policy.target.variables,
-        "optimizer": agent.policy.optimizer.variables,
-        "buffer": [*replay.columns, replay.last, replay.cursor, replay.size],
-        "counters": [agent.random_stream.counter, agent.env_steps, agent.episodes],
-    }
-
-
 def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> dict[str, Any]:
     """Train, time the steady state, and return the result.
 
@@ -85,15 +73,13 @@ def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> di
         settings: What to run.
         kind: "device" or "host".
         calls: Calls of the program that the timed env steps are spread over.
-        digests: Add checksums of all that the run computed.
+        digests: Add checksums of everything that the run computed.
     """
     work = Work(
         name="DQN",
         settings=settings,
         cfg=make_config(settings),
-        interval=settings.train_interval,
         untimed=settings.warmup_env_steps + SETTLING_UPDATES * settings.train_interval,
-        state=state,
         note=", with exploration at its final value",
     )
     return measure(work, kind, calls, digests)
@@ -101,14 +87,11 @@ def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> di
 
 def measure_updates(settings: Settings, updates: int) -> dict[str, Any]:
     """Time the second call of the compiled loop of updates, and return the result."""
-    from kytolly.agent.factory import make_agent
-    from kytolly.benchmarks.optimisations import fused_updates
-    from kytolly.environment.tensor.cartpole import CartPole
+    from kytolly.benchmarks import core
 
-    agent = make_agent(make_config(settings), CartPole.spec)
-    fill(agent, settings)
+    agent = core.make_learner(make_config(settings))
     begin = time.perf_counter()
-    program = fused_updates(agent, True)
+    program = core.fused_updates(agent, True)
     program(0)
     compile_seconds = time.perf_counter() - begin
     program(updates)
@@ -136,41 +119,24 @@ def measure_updates(settings: Settings, updates: int) -> dict[str, Any]:
     )
 
 
-def fill(agent: Any, settings: Settings) -> None:
-    """Fill the buffer with rows to compute on; only their shapes matter for the time."""
-    import numpy as np
-
-    from kytolly.policy.batch import Transition
-
-    rng, rows = np.random.default_rng(settings.seed), settings.buffer
-    alive = rng.random(rows) < 0.95
-    columns = Transition(
-        obs=rng.normal(size=(rows, 4)).astype(np.float32),
-        action=rng.integers(0, 2, rows, dtype=np.int32),
-        reward=np.ones(rows, np.float32),
-        discount=np.where(alive, settings.gamma, 0.0).astype(np.float32),
-        next_obs=rng.normal(size=(rows, 4)).astype(np.float32),
-    )
-    agent.observe(columns, ~alive)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
     parser = make_parser("dqn", __doc__, env_steps=200_000)
     parser.prog = "python -m kytolly.benchmarks.dqn"
     add_loop_flags(parser)
     parser.add_argument("--update-only", action="store_true", help="time learning steps alone")
-    parser.add_argument("--updates", type=int, default=20_000, help="of --update-only")
+    parser.add_argument(
+        "--updates", type=int, default=20_000, help="updates to time with --update-only"
+    )
     settings, arguments = parse(parser, argv)
-    check_calls(arguments.calls, settings.env_steps, settings.train_interval)
+    check_calls(arguments.calls, settings)
     if arguments.updates < 1:
-        refuse("--updates must be at least 1.")
+        refuse(f"--updates is {arguments.updates}, expected at least 1.")
     configure_without_cache()
     if arguments.update_only:
         print_result(measure_updates(settings, arguments.updates))
     else:
-        wanted = (settings, arguments.loop, arguments.calls, arguments.digests)
-        print_result(measure_loop(*wanted))
+        print_result(measure_loop(settings, arguments.loop, arguments.calls, arguments.digests))
     return 0
 
 

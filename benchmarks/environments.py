@@ -1,4 +1,4 @@
-"""Speed and memory by the number of environment copies: `environments`, `ppo-environments`."""
+"""Speed and memory for several numbers of environments: `environments`, `ppo-environments`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from kytolly.benchmarks import suite
 
-COPIES = (1, 4, 16, 64, 256, 1024, 4096)
-PPO_ROLLOUTS = {  # copies: (env steps of each per rollout, minibatches)
+NUM_ENVS = (1, 4, 16, 64, 256, 1024, 4096)
+PPO_ROLLOUTS = {  # num_envs: (env steps of each per rollout, minibatches)
     1: (128, 1),
     4: (128, 4),
     16: (128, 4),
@@ -20,65 +20,58 @@ PPO_ROLLOUTS = {  # copies: (env steps of each per rollout, minibatches)
     16384: (16, 256),
 }
 ALLOWED_FALL = 0.1
+TITLE = "{}'s device loop on CartPole-v1, environments stepped together"
 
 
 class Point(NamedTuple):
-    """One row: how many copies, the flags of the program besides, and its first cells."""
+    """One row: the number of environments, further flags of the program, and its first cells."""
 
-    copies: int
+    num_envs: int
     arguments: tuple[str, ...]
     shown: tuple[str, ...]
 
 
 def environments(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """DQN's device loop by the number of environment copies."""
+    """Measure DQN's device loop with 1 to 4,096 environments."""
     points = []
-    for copies in COPIES:
-        steps = options.count(max(50_000, 1_000 * copies))
-        arguments = (
-            "--env-steps",
-            steps,
-            "--train-interval",
-            str(10 * copies),
-            "--buffer",
-            "100000",
-        )
-        points.append(Point(copies, arguments, (f"{copies:,}",)))
-    report = by_copies("benchmarks.dqn", ("copies",), points, None, options, watch)
+    for num_envs in NUM_ENVS:
+        count = options.count(max(50_000, 1_000 * num_envs))
+        arguments = ("--env-steps", count, "--train-interval", str(10 * num_envs),
+                     "--buffer", "100000")  # fmt: skip
+        points.append(Point(num_envs, arguments, (f"{num_envs:,}",)))
+    names = ("environments",)
+    report = measure_points("kytolly.benchmarks.dqn", names, points, None, options, watch)
     note = (
         f"Median of {options.repeats} runs, all cores free. One update of 128 rows every 10 steps "
-        "of all copies, buffer 100,000. Memory is the whole process's, TensorFlow included."
+        "of all environments, buffer 100,000. Memory is the whole process's, with TensorFlow."
     )
-    title = "DQN's device loop on CartPole-v1, by environment copies stepped together"
-    return report._replace(title=title, notes=[note])
+    return report._replace(title=TITLE.format("DQN"), notes=[note])
 
 
 def ppo_environments(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """PPO's device loop by the number of environment copies."""
+    """Measure PPO's device loop with 1 to 16,384 environments."""
     points = []
-    for copies, (steps, minibatches) in PPO_ROLLOUTS.items():
-        rows = copies * steps
+    for num_envs, (steps, minibatches) in PPO_ROLLOUTS.items():
+        rows = num_envs * steps
         count = options.count(max(200_000, 4 * rows))
         arguments = ("--env-steps", count, "--num-steps", str(steps), "--minibatches",
                      str(minibatches))  # fmt: skip
-        points.append(
-            Point(copies, arguments, (f"{copies:,} x {steps}", f"{rows // minibatches:,}"))
-        )
+        shown = (f"{num_envs:,} x {steps}", f"{rows // minibatches:,}")
+        points.append(Point(num_envs, arguments, shown))
     core = suite.one_core()
-    names = ("copies x steps", "batch")
-    report = by_copies("benchmarks.ppo", names, points, core, options, watch)
+    names = ("environments x steps", "batch")
+    report = measure_points("kytolly.benchmarks.ppo", names, points, core, options, watch)
     where = "all cores free" if core is None else f"pinned to core {core}"
     notes = [
-        f"Median of {options.repeats} turns, the rows in turn, {where}, 4 epochs. Copies x "
-        "steps is one rollout, batch the rows of an update. Memory is the whole process's, "
-        "TensorFlow and the compiler included.",
-        *judgement(report.data["rows"]),
+        f"Median of {options.repeats} turns, the rows in turn, {where}, 4 epochs. Environments x "
+        "steps is one rollout; batch is the rows of one update. Memory is the whole process's, "
+        "with TensorFlow and the compiler.",
+        *speed_and_memory(report.data["rows"]),
     ]
-    title = "PPO's device loop on CartPole-v1, by environment copies stepped together"
-    return report._replace(title=title, notes=notes)
+    return report._replace(title=TITLE.format("PPO"), notes=notes)
 
 
-def by_copies(
+def measure_points(
     program: str,
     names: Sequence[str],
     points: Sequence[Point],
@@ -86,65 +79,66 @@ def by_copies(
     options: suite.Options,
     watch: suite.Watch,
 ) -> suite.Report:
-    """A table of one row for each point, which take turns; title and notes are the caller's.
+    """Let the points take turns; returns a table of one row each, without title and notes.
 
     Args:
         program: Module that is measured.
         names: Columns of the points' `shown`.
         points: The rows.
-        core: That every process is pinned to, or None.
-        options: Of the command line.
+        core: Core that every process is pinned to, or None.
+        options: Options of the command line.
         watch: Shows progress.
     """
     watch.begin(options.repeats * len(points))
-    runs: dict[int, list[dict[str, Any]]] = {point.copies: [] for point in points}
+    runs: dict[int, list[dict[str, Any]]] = {point.num_envs: [] for point in points}
     for turn in range(options.repeats):
         for point in points:
-            arguments = ("--num-envs", str(point.copies), *point.arguments)
-            with watch.turn(f"{point.copies} copies, {turn + 1} of {options.repeats}"):
-                runs[point.copies].append(suite.child(program, arguments, core))
+            arguments = ("--num-envs", str(point.num_envs), *point.arguments)
+            with watch.turn(f"{point.num_envs} environments, {turn + 1} of {options.repeats}"):
+                runs[point.num_envs].append(suite.run_module(program, arguments, core))
     rows, data, columns = [], [], []
     for point in points:
-        figures = suite.medians(runs[point.copies], "env_steps")
-        peaks = [run["peak_memory_mib"] for run in runs[point.copies]]
+        medians = suite.medians(runs[point.num_envs], "env_steps")
+        peaks = [run["peak_memory_mib"] for run in runs[point.num_envs]]
         peak = statistics.median(peaks) if None not in peaks else None
-        cells = suite.cells(figures, "env_steps")
+        cells = suite.cells(medians, "env_steps")
         columns = [*names, *cells, "peak MiB"]
         memory = "unknown" if peak is None else f"{peak:,.0f}"
         rows.append([*point.shown, *cells.values(), memory])
-        found = {"num_envs": point.copies, **figures, "peak_memory_mib": peak}
-        data.append({**found, "runs": runs[point.copies]})
+        found = {"num_envs": point.num_envs, **medians, "peak_memory_mib": peak}
+        data.append({**found, "runs": runs[point.num_envs]})
     return suite.Report("", columns, rows, [], {"rows": data, "core": core})
 
 
-def judgement(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Whether the speed falls after its best, and how memory grows, in words."""
+def speed_and_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences: whether the speed falls after its best, and how memory grows."""
     lines = [
-        falling(rows, kind, name) for kind, name in (("wall", "wall time"), ("cpu", "CPU time"))
+        speed_fall(rows, clock, name)
+        for clock, name in (("wall", "wall time"), ("cpu", "CPU time"))
     ]
     peaks = [(row["num_envs"], row["peak_memory_mib"]) for row in rows]
     if all(peak is not None for _, peak in peaks) and len(peaks) > 1:
         base = peaks[0][1]
-        grown = ", ".join(f"{copies:,}: {peak - base:+,.0f}" for copies, peak in peaks[1:])
-        lines.append(f"MiB of peak memory beyond those of the first row, by copies: {grown}.")
+        grown = ", ".join(f"{num_envs:,}: {peak - base:+,.0f}" for num_envs, peak in peaks[1:])
+        lines.append(f"MiB of peak memory beyond the first row, for each num_envs: {grown}.")
     return lines
 
 
-def falling(rows: Sequence[Mapping[str, Any]], kind: str, name: str) -> str:
-    """One sentence on the speed after its best, by wall or by CPU time."""
-    best, fall, where = largest_fall([1 / row[f"{kind}_microseconds"] for row in rows])
-    begin = f"By {name} the best speed is at {rows[best]['num_envs']:,} copies"
+def speed_fall(rows: Sequence[Mapping[str, Any]], clock: str, name: str) -> str:
+    """One sentence on the speed after its best, in wall or in CPU time."""
+    best, fall, where = largest_fall([1 / row[f"{clock}_microseconds"] for row in rows])
+    begin = f"In {name} the best speed is at {rows[best]['num_envs']:,} environments"
     if where is None:
         return f"{begin}, the most measured."
     verdict = "more" if fall > ALLOWED_FALL else "not more"
     return (
         f"{begin}; after it the lowest is {max(fall, 0.0):.1%} below, at "
-        f"{rows[where]['num_envs']:,} copies: {verdict} than {ALLOWED_FALL:.0%}."
+        f"{rows[where]['num_envs']:,} environments: {verdict} than {ALLOWED_FALL:.0%}."
     )
 
 
 def largest_fall(speeds: Sequence[float]) -> tuple[int, float, int | None]:
-    """Place of the best speed, the largest share lost after it, and the place of that."""
+    """Place of the best speed, the largest share lost after it, and the place of that loss."""
     best = max(range(len(speeds)), key=speeds.__getitem__)
     later = range(best + 1, len(speeds))
     if not later:

@@ -1,4 +1,4 @@
-"""Pictures of learning: mean return over env steps, every seed of every environment."""
+"""Plots of learning: mean return over env steps, every seed of every environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def evaluations(run_dir: Path) -> list[tuple[int, float]]:
 
 
 def check_picture(path: str | None) -> None:
-    """Refuse a place where no picture can be saved, before hours are spent on it."""
+    """Refuse a place where no plot can be saved, before hours are spent on it."""
     from matplotlib.figure import Figure
 
     if path is None:
@@ -27,7 +27,7 @@ def check_picture(path: str | None) -> None:
     known, found = Figure().canvas.get_supported_filetypes(), Path(path).suffix[1:].lower()
     if found not in known:
         raise ValueError(
-            f"--figure is {path!r}, expected the name of a picture that ends with "
+            f"--figure is {path!r}, expected the name of a plot that ends with "
             f"{', '.join(f'.{name}' for name in sorted(known))}."
         )
     try:
@@ -38,8 +38,8 @@ def check_picture(path: str | None) -> None:
         ) from None
 
 
-def pictured(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
-    """Save the picture where it was asked for; returns the line that says so."""
+def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
+    """Save the plot if a path is given; returns the line that says so."""
     curves = {
         env: [run["evaluations"] for run in all_seeds if run.get("evaluations")]
         for env, all_seeds in runs.items()
@@ -47,11 +47,11 @@ def pictured(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) 
     curves = {env: found for env, found in curves.items() if found}
     if path is None or not curves:
         return []
-    make_figure(curves).savefig(Path(path).expanduser(), dpi=150, bbox_inches="tight")
+    make_plot(curves).savefig(Path(path).expanduser(), dpi=150, bbox_inches="tight")
     return [f"Learning curves: {path}"]
 
 
-def on_one_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+def common_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
     """Env steps [T] and returns [N, T] of N runs, each as far as the shortest went.
 
     Runs of one task evaluate at the same env steps; where one does not, its returns are
@@ -64,14 +64,14 @@ def on_one_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarr
     return grid, np.stack([np.interp(grid, array[:, 0], array[:, 1]) for array in arrays])
 
 
-def make_figure(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> Any:
+def make_plot(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> Any:
     """One panel for each environment: every seed, their median and their quartiles."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * len(curves), 3.4))
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
     for panel, (env, found) in zip(panels, curves.items(), strict=True):
-        env_steps, returns = on_one_grid(found)
+        env_steps, returns = common_grid(found)
         low, middle, high = np.quantile(returns, [0.25, 0.5, 0.75], axis=0)
         for one in returns:
             panel.plot(env_steps, one, color="tab:gray", linewidth=0.6, alpha=0.6)

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import hashlib
-import importlib
 import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kytolly.benchmarks.competitors import (
-    PPOSettings,
-    Settings,
-    Span,
-    make_result,
-    refuse,
-    versions,
-)
+from kytolly.benchmarks.competitors import Span, make_result, refuse, versions
+from kytolly.benchmarks.competitors.settings import PPOSettings, Settings
 
 ENV = "CartPole-v1"
 
@@ -33,40 +27,18 @@ class Work(NamedTuple):
     """What one algorithm is asked to do.
 
     Attributes:
-        name: Of the algorithm, for the reader.
+        name: The algorithm, for the reader.
         settings: What the command line says.
         cfg: The configuration that does it: `DQNConfig` or `PPOConfig`.
-        interval: Env steps of one round; a call takes whole ones.
         untimed: Env steps before the clock starts.
-        state: The variables of a trained agent that two equal runs share, by part.
         note: What is special about the timed stretch.
     """
 
     name: str
     settings: Settings | PPOSettings
     cfg: Any
-    interval: int
     untimed: int
-    state: Callable[[Any], dict[str, list[Any]]]
-    note: str
-
-
-def make_loop(cfg: Any, kind: str) -> Any:
-    """The device or the host loop, with an agent of its own.
-
-    Args:
-        cfg: `DQNConfig` or `PPOConfig`.
-        kind: "device" or "host".
-    """
-    import tensorflow as tf
-
-    from kytolly.agent.factory import make_agent
-    from kytolly.loop.world import choose_world
-
-    device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
-    world = choose_world(dataclasses.replace(cfg, loop=kind), ENV)
-    with tf.device(device):
-        return world.loop(make_agent(cfg, world.spec), device)
+    note: str = ""
 
 
 def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
@@ -76,26 +48,22 @@ def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
         work: What to run.
         kind: "device" or "host".
         calls: Calls of the program that the timed env steps are spread over.
-        digests: Add checksums of all that the run computed.
+        digests: Add checksums of everything that the run computed.
     """
-    from kytolly.loop.metrics import averages
+    from kytolly.benchmarks import core  # loads TensorFlow before the clock starts
 
-    importlib.import_module("loop.world")  # with all of TensorFlow, before the clock starts
     begin = time.perf_counter()
-    loop = make_loop(work.cfg, kind)  # as for the competitors, drawing the weights is inside
+    loop = core.make_loop(work.cfg, ENV, kind)  # drawing the weights is inside, as for the others
     loop.run(0)
     compile_seconds = time.perf_counter() - begin
     agent = loop.agent
-    on_host(loop.run(work.untimed))
+    core.fetch(loop.run(work.untimed))
     before = counts(agent)
     with Span() as span:
-        parts = [on_host(loop.run(steps)) for steps in spread(work, calls)]
+        parts = [core.fetch(loop.run(steps)) for steps in steps_per_call(work.settings, calls)]
     after = counts(agent)
-    sums = parts[0]
-    for part in parts[1:]:
-        sums = sums.plus(part)
+    metrics = functools.reduce(lambda sums, part: sums.plus(part), parts)
     loop.close()
-    found = {"digests": make_digests(work, agent, averages(sums, agent))} if digests else {}
     return make_result(
         name=f"Kytolly {work.name}, {kind} loop",
         versions=versions("tensorflow", "keras", "numpy", "gymnasium"),
@@ -107,21 +75,22 @@ def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
         settings={
             **dataclasses.asdict(work.settings),
             "calls": calls,
-            "episodes": int(sums.episodes),
+            "episodes": int(metrics.episodes),
         },
         note=(
             "Off: evaluation, logging, checkpoints, the compile cache. Timed after "
             f"{before[0]} env steps{work.note}."
         ),
-        **found,
+        **({"digests": make_digests(agent, metrics)} if digests else {}),
     )
 
 
-def spread(work: Work, calls: int) -> list[int]:
-    """Env steps of each call, in whole rounds: in all the same for any `calls`."""
-    rounds = -(-work.settings.env_steps // work.interval)
-    edges = [rounds * i // calls for i in range(calls + 1)]
-    return [(b - a) * work.interval for a, b in itertools.pairwise(edges)]
+def steps_per_call(settings: Settings | PPOSettings, calls: int) -> list[int]:
+    """Env steps of each call, in whole iterations: the same sum for any `calls`."""
+    size = settings.env_steps_per_iteration
+    iterations = -(-settings.env_steps // size)
+    edges = [iterations * i // calls for i in range(calls + 1)]
+    return [(b - a) * size for a, b in itertools.pairwise(edges)]
 
 
 def counts(agent: Any) -> tuple[int, int]:
@@ -129,18 +98,14 @@ def counts(agent: Any) -> tuple[int, int]:
     return int(agent.env_steps.numpy()), int(agent.policy.updates.numpy())
 
 
-def on_host(metrics: Any) -> Any:
-    """The sums of a call as NumPy values, which waits until they are there."""
-    import numpy as np
+def make_digests(agent: Any, metrics: Any) -> dict[str, str]:
+    """Checksums of a run's state by part, and of its averaged metrics, to the last bit."""
+    from kytolly.benchmarks import core
 
-    return type(metrics)(*(np.asarray(value) for value in metrics))
-
-
-def make_digests(work: Work, agent: Any, row: dict[str, float]) -> dict[str, str]:
-    """A checksum of each part of a run's state, and of its figures, to the last bit."""
-    parts = work.state(agent)
+    parts = core.state_by_part(agent)
     found = {name: digest(bytes_of(variable) for variable in part) for name, part in parts.items()}
-    return {**found, "metrics": digest([repr(sorted(row.items())).encode()])}
+    row = sorted(core.metric_averages(metrics, agent).items())
+    return {**found, "metrics": digest([repr(row).encode()])}
 
 
 def digest(pieces: Iterable[bytes]) -> str:
@@ -159,7 +124,7 @@ def bytes_of(variable: Any) -> bytes:
 
 
 def peak_memory_mib() -> float | None:
-    """Most memory that this process has held; None where the platform does not say."""
+    """Peak memory of this process in MiB; None where the platform does not say."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows
@@ -172,19 +137,27 @@ def peak_memory_mib() -> float | None:
 
 
 def add_loop_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags that say how a loop is measured, beside what it is asked to do."""
-    parser.add_argument("--loop", choices=("device", "host"), default="device", help="which loop")
-    parser.add_argument("--calls", type=int, default=1, help="calls that the timed steps take")
+    """Add the flags that say how a loop is measured."""
     parser.add_argument(
-        "--digests", action="store_true", help="add checksums of all that the run computed"
+        "--loop", choices=("device", "host"), default="device", help="loop to measure"
+    )
+    parser.add_argument(
+        "--calls", type=int, default=1, help="calls of the program for the timed env steps"
+    )
+    parser.add_argument(
+        "--digests", action="store_true", help="add checksums of everything that the run computed"
     )
 
 
-def check_calls(calls: int, env_steps: int, interval: int) -> None:
+def check_calls(calls: int, settings: Settings | PPOSettings) -> None:
     """Refuse calls of which some would measure nothing."""
-    rounds = -(-env_steps // interval)
-    if not 1 <= calls <= rounds:
-        refuse(f"--calls is {calls}, expected 1 to {rounds}: a call is whole rounds of {interval}.")
+    size = settings.env_steps_per_iteration
+    iterations = -(-settings.env_steps // size)
+    if not 1 <= calls <= iterations:
+        refuse(
+            f"--calls is {calls}, expected 1 to {iterations}: a call is whole iterations of "
+            f"{size} env steps. Lower --calls or raise --env-steps."
+        )
 
 
 def configure_without_cache() -> None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from kytolly.benchmarks.competitors import PPOSettings, make_parser, parse, print_result
+from kytolly.benchmarks.competitors import make_parser, parse, print_result
+from kytolly.benchmarks.competitors.settings import PPOSettings
 from kytolly.benchmarks.own_loop import (
     Work,
     add_loop_flags,
@@ -50,15 +51,6 @@ def make_config(settings: PPOSettings) -> Any:
     )
 
 
-def state(agent: Any) -> dict[str, list[Any]]:
-    """What two runs of one seed must share, by part."""
-    return {
-        "weights": agent.policy.network.variables,
-        "optimizer": agent.policy.optimizer.variables,
-        "counters": [agent.random_stream.counter, agent.env_steps, agent.episodes],
-    }
-
-
 def measure_loop(settings: PPOSettings, kind: str, calls: int, digests: bool) -> dict[str, Any]:
     """Train, time the steady state, and return the result.
 
@@ -66,17 +58,13 @@ def measure_loop(settings: PPOSettings, kind: str, calls: int, digests: bool) ->
         settings: What to run.
         kind: "device" or "host".
         calls: Calls of the program that the timed env steps are spread over.
-        digests: Add checksums of all that the run computed.
+        digests: Add checksums of everything that the run computed.
     """
-    rollout = settings.rollout_env_steps
     work = Work(
         name="PPO",
         settings=settings,
         cfg=make_config(settings),
-        interval=rollout,
-        untimed=SETTLING_ROLLOUTS * rollout,
-        state=state,
-        note="",
+        untimed=SETTLING_ROLLOUTS * settings.env_steps_per_iteration,
     )
     return measure(work, kind, calls, digests)
 
@@ -87,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.prog = "python -m kytolly.benchmarks.ppo"
     add_loop_flags(parser)
     settings, arguments = parse(parser, argv)
-    check_calls(arguments.calls, settings.env_steps, settings.rollout_env_steps)
+    check_calls(arguments.calls, settings)
     configure_without_cache()
     print_result(measure_loop(settings, arguments.loop, arguments.calls, arguments.digests))
     return 0

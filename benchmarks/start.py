@@ -22,39 +22,47 @@ FLAGS = ("--env", "CartPole-v1", "--reward-threshold", str(SOLVED), "--evaluatio
 
 
 def start_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """A first start with an empty compile cache, then one start for each seed."""
+    """Time a first start with an empty compile cache, then one start for each seed."""
     seeds = range(1, 1 + (options.seeds or SEEDS))
     watch.begin(1 + len(seeds))
     flags = (*FLAGS, "--total-env-steps", "3000") if options.quick else FLAGS
     with tempfile.TemporaryDirectory(prefix="kytolly-start-") as folder:
         with watch.turn("first start, empty compile cache"):
-            first = timed_start(Path(folder), 0, flags)
+            first = time_start(Path(folder), 0, flags)
         warm = []
         for seed in seeds:
             with watch.turn(f"seed {seed}, warm compile cache"):
-                warm.append(timed_start(Path(folder), seed, flags))
+                warm.append(time_start(Path(folder), seed, flags))
     rows = [row("empty cache, seed 0", first)]
     rows += [row(f"warm cache, seed {start['seed']}", start) for start in warm]
-    median = {name: median_of([start[name] for start in warm]) for name in ("solved", "exited")}
-    cells = [seconds(median["solved"]), seconds(median["exited"])]
+    middle = {name: median([start[name] for start in warm]) for name in ("solved", "exited")}
+    cells = [seconds(middle["solved"]), seconds(middle["exited"])]
     rows.append([f"warm cache, median of {len(warm)}", *cells, "", "", "", ""])
     notes = [
         "Wall seconds from before the process starts. Solved: the end of the evaluation that "
-        "stopped training, which is when best.keras was written; exited: after the final "
-        "evaluation and all saving. A start that does not solve it counts as endless."
+        "stopped training, when best.keras was written. Exited: after the final evaluation and "
+        "all saving. A start that does not solve the task counts as endless."
     ]
     title = "kytolly train dqn " + " ".join(flags)
-    columns = ["start", "solved", "exited", "compiling", "env steps", "its return", "final return"]
-    return suite.Report(title, columns, rows, notes, {"first": first, "warm": warm, **median})
+    columns = [
+        "start",
+        "solved",
+        "exited",
+        "compile s",
+        "env steps",
+        "solving return",
+        "final return",
+    ]
+    return suite.Report(title, columns, rows, notes, {"first": first, "warm": warm, **middle})
 
 
-def timed_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, Any]:
+def time_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, Any]:
     """Start, train and exit once; the compile cache lies in `folder`."""
     run_dir = folder / f"seed{seed}"
     arguments = ("train", "dqn", *flags, "--seed", str(seed), "--log-dir", str(run_dir), "--json")
     cache = {"KYTOLLY_COMPILE_CACHE": str(folder / "cache"), "TF_XLA_FLAGS": ""}
     stamp, begin = time.time(), time.perf_counter()
-    result = suite.child("cli", arguments, None, cache)
+    result = suite.run_module(suite.COMMAND, arguments, None, cache)
     exited = time.perf_counter() - begin
     solved = result["stopped_by"] == "reward_threshold"
     return {
@@ -75,7 +83,7 @@ def solving_return(run_dir: Path) -> float | None:
     return found[-1][1] if found else None
 
 
-def median_of(values: list[float | None]) -> float | None:
+def median(values: list[float | None]) -> float | None:
     """Median in which None is endless; None where the median is."""
     found = statistics.median(math.inf if value is None else value for value in values)
     return found if math.isfinite(found) else None

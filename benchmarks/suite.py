@@ -1,20 +1,17 @@
-"""The tables of `kytolly benchmark`: which there are, what they share, and the command.
+"""What the tables of `kytolly benchmark` share: processes that take turns, and their medians.
 
-Whatever is measured runs in a process of its own. The sides of a comparison take turns, A B A B,
-all on the same core where the platform can pin a process to one, and a figure is the median over
-the turns.
+Everything that is measured runs in a process of its own. The sides of a comparison take turns,
+A B A B, all on the same core where the platform can pin a process to one. Every number is the
+median over the turns.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
-import importlib
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -22,55 +19,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
+COMMAND = "kytolly.command.main"  # the module behind the command `kytolly`
 INSTALL = 'pip install "kytolly[benchmark]"'
-ON_THE_CPU = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
-PINNED = (
+CPU_ONLY = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
+PINNED_START = (
     "import os, runpy, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); "
     "sys.argv[:] = sys.argv[2:]; runpy.run_module(sys.argv[0], None, '__main__', True)"
 )
-KINDS = ("wall", "cpu")
-TRIAL_STEPS = 400  # what a trial run does instead of what its table needs
-
-# Where each table's function lives: (module, function), called with options and a watch.
-SHORT = {
-    "device": ("comparisons", "device"),
-    "device-every-step": ("comparisons", "device_every_step"),
-    "update": ("comparisons", "update"),
-    "host": ("comparisons", "host"),
-    "environments": ("environments", "environments"),
-    "determinism": ("determinism", "determinism"),
-    "ppo": ("comparisons", "ppo"),
-    "ppo-wide": ("comparisons", "ppo_wide"),
-    "ppo-host": ("comparisons", "ppo_host"),
-    "ppo-environments": ("environments", "ppo_environments"),
-    "ppo-determinism": ("determinism", "ppo_determinism"),
-}
-LONG = {
-    "start": ("start", "start_table"),
-    "learning": ("learning", "learning_table"),
-    "lunar-lander": ("learning", "lunar_lander_table"),
-    "ppo-learning": ("learning", "ppo_learning_table"),
-    "ppo-lunar-lander": ("learning", "ppo_lunar_lander_table"),
-    "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
-    "reformulation": ("reformulation", "reformulation"),
-    "reformulation-scale": ("query_scale", "reformulation_scale"),
-    "reformulation-learning": ("query_learning", "reformulation_learning"),
-}
-TABLES = {**SHORT, **LONG}
+CLOCKS = ("wall", "cpu")
+TRIAL_STEPS = 400  # steps of a trial run, whatever its table needs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line says.
+    """The options of the command line.
 
     Attributes:
         repeats: Turns behind each median.
         env: One environment instead of all, where a table has several.
         seeds: Seeds of each environment, where a table trains; None takes the table's own number.
-        figure: Where to save the learning curves, where a table has some.
+        figure: File for the plot of the learning curves, where a table has some.
         collection: Folder of a collection in the BEIR layout, where a table searches one.
-        quick: A trial run of the table itself: its figures mean nothing.
+        quick: A trial run of the table itself: its numbers mean nothing.
     """
 
     repeats: int = 3
@@ -92,7 +63,7 @@ class Options:
 
 
 class Report(NamedTuple):
-    """One table: for a reader (title to notes), and every figure for a program (data)."""
+    """One table: for a reader (title to notes), and every number for a program (data)."""
 
     title: str
     columns: Sequence[str]
@@ -105,7 +76,8 @@ class Side(NamedTuple):
     """One side of a comparison: a program that prints one JSON object as its last line.
 
     Attributes:
-        name, module, arguments: What it is called and how it is started.
+        name: Name in the table.
+        module, arguments: Module to run, and its command line.
         needs: Packages without which it cannot run.
         missing: Why it cannot run, if that is known already.
     """
@@ -134,18 +106,18 @@ class Watch:
         self.task = progress.add_task("", total=None)
 
     def begin(self, turns: int) -> None:
-        """A table of so many turns begins."""
+        """Start a table of so many turns."""
         self.progress.reset(self.task, total=turns)
 
     @contextlib.contextmanager
     def turn(self, what: str) -> Iterator[None]:
-        """One turn of what is measured."""
+        """Show one turn while it runs, then count it."""
         self.progress.update(self.task, description=what)
         yield
         self.progress.advance(self.task)
 
 
-def watching() -> Any:
+def progress_display() -> Any:
     """A rich progress display that leaves nothing behind."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -154,27 +126,33 @@ def watching() -> Any:
     return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
 
 
-def child(
+def run_module(
     module: str, arguments: Sequence[str], core: int | None = None, environ: Mapping[str, str] = {}
 ) -> dict[str, Any]:
     """Run a module in a process of its own; returns the object in its last line of output.
 
-    With `core` it may use that one only, from before its first import. `environ` is added to this
-    process's environment variables. ChildFailed where it does not end with status 0.
+    Args:
+        module: Name of the module, as after `python -m`.
+        arguments: Its command line.
+        core: The only core that the process may use, from before its first import; None for all.
+        environ: Environment variables beside those of this process.
+
+    Raises:
+        ChildFailed: It did not end with status 0.
     """
-    start = ["-m", module] if core is None else ["-c", PINNED, str(core), module]
-    done = subprocess.run(
+    start = ["-m", module] if core is None else ["-c", PINNED_START, str(core), module]
+    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+    ended = subprocess.run(
         [sys.executable, *start, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environ},
+        env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **environ},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines() or [f"ended with status {ended.returncode}"]
         raise ChildFailed(lines[-1])
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(ended.stdout.splitlines()[-1])
 
 
 def one_core() -> int | None:
@@ -183,7 +161,7 @@ def one_core() -> int | None:
     return max(affinity(0)) if affinity else None
 
 
-def interleaved(
+def run_in_turns(
     sides: Sequence[Side], repeats: int, watch: Watch, core: int | None
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     """Let the sides take turns.
@@ -200,7 +178,7 @@ def interleaved(
                 continue
             with watch.turn(f"{side.name}, {turn + 1} of {repeats}"):
                 try:
-                    result = child(side.module, side.arguments, core, ON_THE_CPU)
+                    result = run_module(side.module, side.arguments, core, CPU_ONLY)
                 except ChildFailed as error:
                     if side is sides[0]:
                         raise RuntimeError(f"{side.name}: {error}") from error
@@ -212,7 +190,7 @@ def interleaved(
 
 
 def medians(results: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
-    """Medians over the turns of one side; `unit` is env_steps or updates."""
+    """Medians over the turns of one side; `unit` is env_steps, updates or episodes."""
     walls = [result["wall_seconds"] / result[unit] for result in results]
     cpus = [result["cpu_seconds"] / result[unit] for result in results]
     return {
@@ -225,20 +203,18 @@ def medians(results: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
     }
 
 
-def cells(figures: Mapping[str, float], unit: str) -> dict[str, str]:
+def cells(found: Mapping[str, float], unit: str) -> dict[str, str]:
     """A side's medians for the reader, by column."""
     return {
-        f"{unit.replace('_', ' ')}/s": f"{figures[f'{unit}_per_second']:,.0f}",
-        "slowest, fastest": "{slowest_per_second:,.0f}, {fastest_per_second:,.0f}".format(
-            **figures
-        ),
-        "wall µs": f"{figures['wall_microseconds']:,.1f}",
-        "CPU µs": f"{figures['cpu_microseconds']:,.1f}",
-        "compile s": f"{figures['compile_seconds']:.1f}",
+        f"{unit.replace('_', ' ')}/s": f"{found[f'{unit}_per_second']:,.0f}",
+        "slowest, fastest": "{slowest_per_second:,.0f}, {fastest_per_second:,.0f}".format(**found),
+        "wall µs": f"{found['wall_microseconds']:,.1f}",
+        "CPU µs": f"{found['cpu_microseconds']:,.1f}",
+        "compile s": f"{found['compile_seconds']:.1f}",
     }
 
 
-def compared(
+def comparison(
     title: str,
     unit: str,
     sides: Sequence[Side],
@@ -246,114 +222,33 @@ def compared(
     watch: Watch,
     pinned: bool = True,
 ) -> Report:
-    """A table of the first side, which is ours, against the others."""
+    """Measure the first side, which is ours, against the others; returns the table."""
     core = one_core() if pinned else None
-    results, absent = interleaved(sides, options.repeats, watch, core)
+    results, absent = run_in_turns(sides, options.repeats, watch, core)
     own, rows, data = medians(results[sides[0].name], unit), [], []
     for side in sides:
         if side.name in absent:
             rows.append([f"{side.name}: {absent[side.name]}"])
             data.append({"name": side.name, "missing": absent[side.name]})
             continue
-        figures = medians(results[side.name], unit)
+        found = medians(results[side.name], unit)
         wall, cpu = (
-            figures[f"{kind}_microseconds"] / own[f"{kind}_microseconds"] for kind in KINDS
+            found[f"{clock}_microseconds"] / own[f"{clock}_microseconds"] for clock in CLOCKS
         )
         ratios = {"kytolly_wall_ratio": wall, "kytolly_cpu_ratio": cpu}
-        data.append({"name": side.name, **figures, **ratios, "runs": results[side.name]})
+        data.append({"name": side.name, **found, **ratios, "runs": results[side.name]})
         last = ["", ""] if side is sides[0] else [f"{wall:.2f}x", f"{cpu:.2f}x"]
-        rows.append([side.name, *cells(figures, unit).values(), *last])
+        rows.append([side.name, *cells(found, unit).values(), *last])
     where = f"each process pinned to core {core}" if core is not None else "all cores free"
     if pinned and core is None:
-        where = "not pinned to a core, which this platform cannot"
+        where = "not pinned to a core, which this platform cannot do"
     word = unit.replace("_", " ").removesuffix("s")
     notes = [
         f"Median of {options.repeats} turns, the sides in turn, {where}, on the CPU. Microseconds "
-        f"are for one {word}; Kytolly is faster by the last two columns."
+        f"are for one {word}. The last two columns say how many times faster Kytolly is."
     ]
-    columns = ["", *cells(own, unit), "by wall", "by CPU"]
+    columns = ["", *cells(own, unit), "wall ratio", "CPU ratio"]
     return Report(title, columns, rows, notes, {"rows": data, "core": core})
 
 
-# --- the command ---------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on besides the programs."""
-    from kytolly.machine import facts as doctor
-
-    return {
-        "cpu": doctor.cpu_description()[0],
-        "cores": doctor.usable_cores(),
-        "os": platform.platform(),
-        "python": platform.python_version(),
-        "load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-    }
-
-
-def print_report(report: Report, command: str, file: Any) -> None:
-    """The table, what it means, and the command that printed it."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, title=report.title, title_justify="left")
-    for number, column in enumerate(report.columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number > 0)
-    for row in report.rows:
-        table.add_row(*row)
-    console = Console(file=file, highlight=False, width=None if file.isatty() else 120)
-    console.print(table)
-    for note in report.notes:
-        console.print(note, markup=False)
-    console.print(command, style="bold", markup=False)
-
-
-def run(
-    name: str | None,
-    *,
-    repeats: int = 3,
-    as_json: bool = False,
-    env: str | None = None,
-    seeds: int | None = None,
-    figure: str | None = None,
-    collection: str | None = None,
-    quick: bool = False,
-) -> int:
-    """Measure and print one table, or without a name all that take minutes rather than hours.
-
-    Returns the exit status. With `as_json` tables go to standard error, and standard output ends
-    with one line of JSON. The other arguments are those of `Options`.
-
-    Raises:
-        ValueError: There is no table of that name.
-    """
-    if name == "optimisations":
-        from kytolly.benchmarks import optimisations
-
-        return optimisations.main(["--json"] * as_json + ["--quick"] * quick)
-    if name is not None and name not in TABLES:
-        known = [*TABLES, "optimisations"]
-        hint = "".join(f" Did you mean {x}?" for x in difflib.get_close_matches(name, known, 1))
-        raise ValueError(
-            f"{name!r} is no table of `kytolly benchmark`; there are {', '.join(known)}.{hint}"
-        )
-    options = Options(
-        repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick
-    )
-    output, about, found = sys.stderr if as_json else sys.stdout, machine(), {}
-    for key in [name] if name else SHORT:
-        module, function = TABLES[key]
-        make = getattr(importlib.import_module(f"benchmarks.{module}"), function)
-        with watching() as progress:
-            report: Report = make(options, Watch(progress))
-        command = f"kytolly benchmark {key} {options.as_flags()}"
-        print_report(report, command, output)
-        found[key] = {"title": report.title, "command": command, **report.data}
-    if not name:
-        print(f"By name only: {', '.join([*LONG, 'optimisations'])}.", file=output)
-    if quick:
-        print("A trial run: these figures mean nothing.", file=output)
-    if as_json:
-        print(json.dumps({"machine": about, "tables": found}))
-    return 0
+child, compared = run_module, comparison  # until reformulation, query_learning, query_scale follow

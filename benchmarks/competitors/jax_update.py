@@ -3,7 +3,7 @@
 This is the learning step alone, with no environment: online and target forward, Huber loss,
 backward, clipping by global norm, Adam. Every update gathers its own random rows from a replay
 array, because with a constant batch the compiler would hoist work out of the loop. `--batches
-predrawn` draws all row numbers before the scan and leaves the random numbers out of the figure.
+predrawn` draws all row numbers before the scan and leaves that out of the measured time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kytolly.benchmarks.competitors import (
-    Settings,
     Span,
     make_parser,
     make_result,
     parse,
     print_result,
-    require,
     versions,
 )
+from kytolly.benchmarks.competitors.packages import require
+from kytolly.benchmarks.competitors.settings import Settings
 
 OBS_SIZE, NUM_ACTIONS = 4, 2  # CartPole's
 USED = ("batch_size", "buffer", "hidden", "learning_rate", "gamma", "max_grad_norm", "seed")
@@ -31,10 +31,10 @@ USED = ("batch_size", "buffer", "hidden", "learning_rate", "gamma", "max_grad_no
 def init_params(key: Any, sizes: Sequence[int]) -> list[tuple[Any, Any]]:
     """Draw the weights of an MLP: (`[in, out]` kernel, `[out]` bias) per layer."""
     (jax,) = require("jax")
-    initialise = jax.nn.initializers.glorot_uniform()
+    initialize = jax.nn.initializers.glorot_uniform()
     keys = jax.random.split(key, len(sizes) - 1)
     return [
-        (initialise(layer_key, (fan_in, fan_out)), jax.numpy.zeros(fan_out))
+        (initialize(layer_key, (fan_in, fan_out)), jax.numpy.zeros(fan_out))
         for layer_key, fan_in, fan_out in zip(keys, sizes[:-1], sizes[1:], strict=True)
     ]
 
@@ -87,7 +87,7 @@ def make_updates(settings: Settings, updates: int, predrawn: bool) -> Callable[.
     Returns:
         A function of (carry, replay, rows), where rows is `[updates, B]` or None, that returns
         the new carry and the `[updates]` losses. The carry is
-        (params, target_params, optimiser state, key).
+        (params, target_params, optimizer state, key).
     """
     jax, optax = require("jax", "optax")
     optimizer = make_optimizer(settings)

@@ -12,16 +12,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from kytolly.benchmarks.competitors import (
-    PPOSettings,
-    Settings,
-    Span,
-    make_parser,
-    parse,
-    print_result,
-    refuse,
-    require,
-)
+from kytolly.benchmarks.competitors import Span, make_parser, parse, print_result, refuse
+from kytolly.benchmarks.competitors.packages import require
+from kytolly.benchmarks.competitors.settings import PPOSettings, Settings
 
 URL = "https://github.com/luchris429/purejaxrl"
 
@@ -45,7 +38,7 @@ def load(
         checkout: Folder of the clone.
         name: `dqn` or `ppo`.
         packages: What the file imports.
-        fill_in: Called before, to put modules in the place of those that it imports without need.
+        fill_in: Called first; it puts modules in the place of those imported without need.
     """
     path = checkout / "purejaxrl" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"purejaxrl_{name}_as_published", path)
@@ -69,7 +62,9 @@ def commit(checkout: pathlib.Path) -> str:
         return "unknown"
 
 
-def second_call(make_train: Callable, config: dict[str, Any], seed: int) -> tuple[Any, Span, float]:
+def time_second_call(
+    make_train: Callable, config: dict[str, Any], seed: int
+) -> tuple[Any, Span, float]:
     """Compile the whole loop, call it twice, and time the second call.
 
     Returns:

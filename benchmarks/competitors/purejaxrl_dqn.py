@@ -18,14 +18,16 @@ import sys
 import types
 from typing import Any
 
-from kytolly.benchmarks.competitors import Settings, make_result, one_done, versions
+from kytolly.benchmarks.competitors import make_result, versions
+from kytolly.benchmarks.competitors.packages import one_done
 from kytolly.benchmarks.competitors.purejaxrl import (
     check_hidden,
     commit,
     load,
     run_program,
-    second_call,
+    time_second_call,
 )
+from kytolly.benchmarks.competitors.settings import Settings
 
 HIDDEN = (120, 84)  # written into PureJaxRL's network
 DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flashbax", "flax", "optax")
@@ -71,7 +73,7 @@ def run(settings: Settings, checkout: pathlib.Path) -> dict[str, Any]:
         "ENV_NAME": "CartPole-v1",
         "WANDB_MODE": "disabled",
     }
-    out, span, compile_seconds = second_call(module.make_train, config, settings.seed)
+    out, span, compile_seconds = time_second_call(module.make_train, config, settings.seed)
     state = out["runner_state"][0]
     return make_result(
         name="PureJaxRL DQN",

@@ -18,14 +18,16 @@ import sys
 import types
 from typing import Any
 
-from kytolly.benchmarks.competitors import PPOSettings, make_result, one_done, versions
+from kytolly.benchmarks.competitors import make_result, versions
+from kytolly.benchmarks.competitors.packages import one_done
 from kytolly.benchmarks.competitors.purejaxrl import (
     check_hidden,
     commit,
     load,
     run_program,
-    second_call,
+    time_second_call,
 )
+from kytolly.benchmarks.competitors.settings import PPOSettings
 
 HIDDEN = (64, 64)  # written into PureJaxRL's network
 DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flax", "optax", "distrax")
@@ -39,7 +41,7 @@ UNUSED = {  # what its wrappers import for other environments, and the names the
 
 NOTE = (
     "Off: printing (DEBUG), annealing of the learning rate. Its own: the value is clipped, the "
-    "time limit counts as a termination, observations and rewards are not normalised, and the "
+    "time limit counts as a termination, observations and rewards are not normalized, and the "
     "return and length of every env step are kept and returned. Timed: the second call of the "
     "compiled loop, from its start, the drawing of weights included."
 )
@@ -90,7 +92,7 @@ def run(settings: PPOSettings, checkout: pathlib.Path) -> dict[str, Any]:
         "ANNEAL_LR": False,
         "DEBUG": False,
     }
-    out, span, compile_seconds = second_call(module.make_train, config, settings.seed)
+    out, span, compile_seconds = time_second_call(module.make_train, config, settings.seed)
     state, env_state = out["runner_state"][:2]
     return make_result(
         name="PureJaxRL PPO",

@@ -17,16 +17,15 @@ import time
 from typing import Any
 
 from kytolly.benchmarks.competitors import (
-    Settings,
     Span,
     make_parser,
     make_result,
-    one_done,
     parse,
     print_result,
-    require,
     versions,
 )
+from kytolly.benchmarks.competitors.packages import one_done, require
+from kytolly.benchmarks.competitors.settings import Settings
 
 
 def make_env(name: str) -> tuple[Any, Any]:
@@ -68,7 +67,7 @@ def make_algorithm(rejax: Any, env: Any, env_params: Any, settings: Settings, st
     )
 
 
-def two_calls(algo: Any, seed: int) -> tuple[Any, Any, Span, float]:
+def time_two_calls(algo: Any, seed: int) -> tuple[Any, Any, Span, float]:
     """Compile the whole loop, call it twice, and time the second call.
 
     Returns:
@@ -98,7 +97,7 @@ def run(settings: Settings) -> dict[str, Any]:
     steps = max(settings.env_steps, settings.warmup_env_steps + 10 * num_envs)
     steps += -steps % num_envs
     algo = make_algorithm(rejax, env, env_params, settings, steps)
-    before, after, span, compile_seconds = two_calls(algo, settings.seed)
+    before, after, span, compile_seconds = time_two_calls(algo, settings.seed)
     return make_result(
         name="rejax DQN",
         versions=versions("rejax", "jax", "jaxlib", "gymnax", "flax", "optax"),
@@ -109,7 +108,7 @@ def run(settings: Settings) -> dict[str, Any]:
         settings={**dataclasses.asdict(settings), "num_envs": num_envs, "num_epochs": 1},
         note=(
             f"num_envs is {num_envs}, because rejax updates once per step of all environments and "
-            "has no other train interval. Off: evaluation, normalisation, double Q. Its own: "
+            "has no other train interval. Off: evaluation, normalization, double Q. Its own: "
             "squared loss, gradients clipped one by one, sampling without replacement. "
             "Timed: the second call of the compiled loop, which goes on from the first."
         ),

@@ -10,16 +10,10 @@ import dataclasses
 import sys
 from typing import Any
 
-from kytolly.benchmarks.competitors import (
-    PPOSettings,
-    make_parser,
-    make_result,
-    parse,
-    print_result,
-    require,
-    versions,
-)
-from kytolly.benchmarks.competitors.rejax_dqn import make_env, two_calls
+from kytolly.benchmarks.competitors import make_parser, make_result, parse, print_result, versions
+from kytolly.benchmarks.competitors.packages import require
+from kytolly.benchmarks.competitors.rejax_dqn import make_env, time_two_calls
+from kytolly.benchmarks.competitors.settings import PPOSettings
 
 
 def make_algorithm(rejax: Any, env: Any, env_params: Any, settings: PPOSettings) -> Any:
@@ -56,7 +50,7 @@ def run(settings: PPOSettings) -> dict[str, Any]:
     _, rejax = require("jax", "rejax")
     env, env_params = make_env("CartPole-v1")
     algo = make_algorithm(rejax, env, env_params, settings)
-    before, after, span, compile_seconds = two_calls(algo, settings.seed)
+    before, after, span, compile_seconds = time_two_calls(algo, settings.seed)
     return make_result(
         name="rejax PPO",
         versions=versions("rejax", "jax", "jaxlib", "gymnax", "flax", "optax"),
@@ -66,8 +60,8 @@ def run(settings: PPOSettings) -> dict[str, Any]:
         compile_seconds=compile_seconds,
         settings=dataclasses.asdict(settings),
         note=(
-            "Off: evaluation (its callback returns nothing), normalisation of observations and "
-            "rewards (as by default). Its own: policy and value have an optimiser each, gradients "
+            "Off: evaluation (its callback returns nothing), normalization of observations and "
+            "rewards (as by default). Its own: policy and value have an optimizer each, gradients "
             "are clipped one by one, the value is clipped, the time limit counts as a "
             "termination. Timed: the second call of the compiled loop, which goes on from the "
             "first."

@@ -16,15 +16,15 @@ import sys
 from typing import Any
 
 from kytolly.benchmarks.competitors import (
-    Settings,
     Span,
     make_parser,
     make_result,
     parse,
     print_result,
-    require,
     versions,
 )
+from kytolly.benchmarks.competitors.packages import require
+from kytolly.benchmarks.competitors.settings import Settings
 
 SETTLING_UPDATES = 100  # PyTorch's first calls allocate; they are not the steady state
 

@@ -11,16 +11,10 @@ import dataclasses
 import sys
 from typing import Any
 
-from kytolly.benchmarks.competitors import (
-    PPOSettings,
-    make_parser,
-    make_result,
-    parse,
-    print_result,
-    require,
-    versions,
-)
+from kytolly.benchmarks.competitors import make_parser, make_result, parse, print_result, versions
+from kytolly.benchmarks.competitors.packages import require
 from kytolly.benchmarks.competitors.sb3_dqn import make_clock
+from kytolly.benchmarks.competitors.settings import PPOSettings
 
 SETTLING_ROLLOUTS = 5  # PyTorch's first calls allocate; they are not the steady state
 
@@ -70,7 +64,7 @@ def run(settings: PPOSettings, threads: int) -> dict[str, Any]:
     """
     torch, _, _ = require("torch", "gymnasium", "stable_baselines3")
     torch.set_num_threads(threads)
-    untimed = SETTLING_ROLLOUTS * settings.rollout_env_steps
+    untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
 
     clock, model = make_clock(untimed), make_model(settings)
     model.learn(untimed + settings.whole_env_steps, callback=clock, log_interval=None)
@@ -87,7 +81,7 @@ def run(settings: PPOSettings, threads: int) -> dict[str, Any]:
         note=(
             "Gymnasium's CartPole-v1 under DummyVecEnv and Monitor, as by default. Off: printing "
             "and writing logs, evaluation, progress bar, Gymnasium's environment checker, "
-            "normalisation of observations and rewards, clipping of the value. Its own: it "
+            "normalization of observations and rewards, clipping of the value. Its own: it "
             "bootstraps at the time limit, and its value loss is the mean square without a half. "
             f"Nothing is compiled. Timed after {clock.first[0]} env steps."
         ),

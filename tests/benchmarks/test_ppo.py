@@ -3,7 +3,8 @@
 import pytest
 
 from kytolly.benchmarks import comparisons, determinism, environments, ppo, suite
-from kytolly.benchmarks.competitors import PPOSettings, make_parser, parse
+from kytolly.benchmarks.competitors import make_parser, parse
+from kytolly.benchmarks.competitors.settings import PPOSettings
 from kytolly.benchmarks.suite import Options, Report
 
 # A rollout is 2 x 8 = 16 env steps; 2 epochs of 2 minibatches are 4 updates.
@@ -12,7 +13,7 @@ TINY = {"num_envs": 2, "num_steps": 8, "epochs": 2, "minibatches": 2, "hidden": 
 
 @pytest.fixture
 def watch():
-    return suite.Watch(suite.watching())
+    return suite.Watch(suite.progress_display())
 
 
 # --- the program ---------------------------------------------------------------------------
@@ -27,7 +28,6 @@ def test_the_device_loop_counts_whole_rollouts_and_their_updates(device_run):
     assert device_run["env_steps"] == 208  # 12.5 rollouts become 13; the untimed are not among them
     assert device_run["updates"] == 52
     assert device_run["env_steps_per_second"] == pytest.approx(208 / device_run["wall_seconds"])
-    assert device_run["compile_seconds"] > device_run["wall_seconds"]
     assert "Timed after 80 env steps" in device_run["note"]  # 5 rollouts
 
 
@@ -44,7 +44,7 @@ def test_digests_are_those_of_the_seed_whatever_the_calls(device_run):
 def test_the_host_loop_runs_as_a_program_and_does_the_same_amount_of_work():
     flags = ["--loop", "host", "--env-steps", "200", "--num-envs", "2", "--num-steps", "8",
              "--epochs", "2", "--minibatches", "2", "--hidden", "8"]  # fmt: skip
-    result = suite.child("benchmarks.ppo", flags)
+    result = suite.run_module("kytolly.benchmarks.ppo", flags)
     assert (result["env_steps"], result["updates"]) == (208, 52)
     assert result["settings"]["hidden"] == [8]
     assert "digests" not in result
@@ -74,7 +74,7 @@ def test_calls_that_hold_no_rollout_are_refused(calls, capsys):
     with pytest.raises(SystemExit) as stopped:
         ppo.main(["--env-steps", "1000", "--calls", calls])  # two rollouts of 512
     assert stopped.value.code == 2
-    assert "expected 1 to 2: a call is whole rounds of 512" in capsys.readouterr().err
+    assert "expected 1 to 2: a call is whole iterations of 512 env steps" in capsys.readouterr().err
 
 
 # --- comparisons ---------------------------------------------------------------------------
@@ -95,11 +95,11 @@ def sides_of(monkeypatch, watch):
     def find(table, options=Options()):  # noqa: B008  (frozen)
         found = {}
 
-        def compared(title, unit, sides, options, watch, pinned=True):
+        def comparison(title, unit, sides, options, watch, pinned=True):
             found.update(sides={side.name: side for side in sides}, pinned=pinned)
             return Report(title, [], [[""]], [], {"rows": [{"compile_seconds": 1.0}]})
 
-        monkeypatch.setattr(comparisons, "compared", compared)
+        monkeypatch.setattr(comparisons, "comparison", comparison)
         table(options, watch)
         return found["sides"], found["pinned"]
 
@@ -146,7 +146,7 @@ def test_the_compile_ratio_is_our_time_over_theirs():
     assert report.notes[-1].endswith("Compilers: tensorflow 9, jaxlib 1.2.")
 
 
-# --- environment copies --------------------------------------------------------------------
+# --- environments -------------------------------------------------------------------------
 
 
 def test_the_largest_fall_is_counted_from_the_best_onwards():
@@ -155,41 +155,43 @@ def test_the_largest_fall_is_counted_from_the_best_onwards():
     assert environments.largest_fall([1.0, 2.0]) == (1, 0.0, None)
 
 
-def test_the_judgement_says_whether_the_fall_is_allowed_and_what_memory_grew():
+def test_the_notes_say_whether_the_fall_is_allowed_and_what_memory_grew():
     rows = [
         {"num_envs": n, "wall_microseconds": w, "cpu_microseconds": c, "peak_memory_mib": m}
         for n, w, c, m in [(1, 4.0, 4.0, 1000.0), (4, 2.0, 2.0, 1010.0), (1024, 2.1, 3.0, 1100.0)]
     ]
-    wall, cpu, memory = environments.judgement(rows)
-    assert "best speed is at 4 copies; after it the lowest is 4.8% below" in wall
+    wall, cpu, memory = environments.speed_and_memory(rows)
+    assert "best speed is at 4 environments; after it the lowest is 4.8% below" in wall
     assert wall.endswith("not more than 10%.")
-    assert "33.3% below, at 1,024 copies: more than 10%." in cpu  # 1/2 falls to 1/3
+    assert "33.3% below, at 1,024 environments: more than 10%." in cpu  # 1/2 falls to 1/3
     assert memory.endswith("4: +10, 1,024: +100.")
-    assert len(environments.judgement([{**row, "peak_memory_mib": None} for row in rows])) == 2
+    assert (
+        len(environments.speed_and_memory([{**row, "peak_memory_mib": None} for row in rows])) == 2
+    )
 
 
 @pytest.mark.parametrize("quick", [False, True])
-def test_every_number_of_copies_is_a_rollout_that_can_be_cut_into_minibatches(
+def test_every_number_of_environments_makes_a_rollout_that_can_be_cut_into_minibatches(
     monkeypatch, watch, quick
 ):
     asked = []
 
-    def child(module, arguments, core=None, environ=None):
+    def run_module(module, arguments, core=None, environ=None):
         settings = parse(make_parser("x", "A title.", kind=PPOSettings), list(arguments))[0]
         asked.append(settings)
         seconds = settings.whole_env_steps / settings.num_envs
         return {"env_steps": settings.whole_env_steps, "wall_seconds": seconds,
                 "cpu_seconds": seconds, "compile_seconds": 1.0, "peak_memory_mib": 5.0}  # fmt: skip
 
-    monkeypatch.setattr(suite, "child", child)
+    monkeypatch.setattr(suite, "run_module", run_module)
     report = environments.ppo_environments(Options(repeats=2, quick=quick), watch)
-    copies = [1, 4, 16, 64, 256, 1024, 4096, 16384]
-    assert [settings.num_envs for settings in asked] == copies * 2  # in turn
+    num_envs = [1, 4, 16, 64, 256, 1024, 4096, 16384]
+    assert [settings.num_envs for settings in asked] == num_envs * 2  # in turn
     assert all(128 <= settings.minibatch_rows <= 1024 for settings in asked)
-    assert [row["num_envs"] for row in report.data["rows"]] == copies
+    assert [row["num_envs"] for row in report.data["rows"]] == num_envs
     assert all(len(row) == len(report.columns) for row in report.rows)
-    # The fake takes 1 / copies seconds for an env step: the more copies, the faster.
-    assert "best speed is at 16,384 copies, the most measured" in report.notes[1]
+    # The fake takes 1 / num_envs seconds for an env step: the more environments, the faster.
+    assert "best speed is at 16,384 environments, the most measured" in report.notes[1]
 
 
 # --- determinism ---------------------------------------------------------------------------
@@ -198,15 +200,15 @@ def test_every_number_of_copies_is_a_rollout_that_can_be_cut_into_minibatches(
 def test_determinism_compares_the_parts_of_two_runs_in_both_loops(monkeypatch, watch):
     calls = []
 
-    def child(module, arguments, core=None, environ=None):
+    def run_module(module, arguments, core=None, environ=None):
         calls.append((module, arguments))
         seed = arguments[arguments.index("--seed") + 1]
         return {"digests": {"weights": seed, "metrics": seed + str("--calls" in arguments)}}
 
-    monkeypatch.setattr(suite, "child", child)
-    monkeypatch.setattr(determinism, "trained_twice", lambda *which: (which[0] == "ppo", False))
+    monkeypatch.setattr(suite, "run_module", run_module)
+    monkeypatch.setattr(determinism, "train_twice", lambda *which: (which[0] == "ppo", False))
     report = determinism.ppo_determinism(Options(quick=True), watch)
-    assert {module for module, _ in calls} == {"benchmarks.ppo"}
+    assert {module for module, _ in calls} == {"kytolly.benchmarks.ppo"}
     loops = [arguments[arguments.index("--loop") + 1] for _, arguments in calls]
     assert loops == ["device"] * 4 + ["host"] * 4
     equal, differs = ["equal", "equal"], ["differs", "differs"]
@@ -222,16 +224,16 @@ def test_determinism_compares_the_parts_of_two_runs_in_both_loops(monkeypatch, w
 def test_a_trial_run_of_determinism_has_seven_rollouts_to_call(monkeypatch, watch):
     asked = []
 
-    def child(module, arguments, core=None, environ=None):
+    def run_module(module, arguments, core=None, environ=None):
         parser = make_parser("x", "A title.", kind=PPOSettings)
         parser.add_argument("--loop")
         parser.add_argument("--calls", type=int, default=1)
         parser.add_argument("--digests", action="store_true")
         settings, given = parse(parser, list(arguments))
-        asked.append(settings.whole_env_steps // settings.rollout_env_steps >= given.calls)
+        asked.append(settings.whole_env_steps // settings.env_steps_per_iteration >= given.calls)
         return {"digests": {"weights": ""}}
 
-    monkeypatch.setattr(suite, "child", child)
-    monkeypatch.setattr(determinism, "trained_twice", lambda *which: (True, True))
+    monkeypatch.setattr(suite, "run_module", run_module)
+    monkeypatch.setattr(determinism, "train_twice", lambda *which: (True, True))
     determinism.ppo_determinism(Options(quick=True), watch)
     assert asked == [True] * 8

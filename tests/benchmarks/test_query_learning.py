@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kytolly.benchmarks import query_learning
-from kytolly.benchmarks.suite import Options, Watch, watching
+from kytolly.benchmarks.suite import Options, Watch, progress_display
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.trec import run_of, write_run
@@ -46,7 +46,7 @@ def test_seeds_are_trained_by_the_command_and_averaged(folder, monkeypatch):
     monkeypatch.setattr(query_learning, "child", child)
     monkeypatch.setattr(query_learning, "RM3_GRID", {"original": (0.5,), "documents": (5,)})
     monkeypatch.setattr(query_learning, "ROCCHIO_GRID", {"beta": (0.5,), "documents": (5,)})
-    with watching() as progress:
+    with progress_display() as progress:
         report = query_learning.reformulation_learning(
             Options(collection=str(folder), seeds=2), Watch(progress)
         )

@@ -77,7 +77,7 @@ def test_the_table_says_how_much_each_figure_grows(tmp_path, monkeypatch):
     monkeypatch.setattr(query_scale, "child", measured)
     picture = tmp_path / "scale.png"
     options = Options(repeats=2, quick=True, figure=str(picture))
-    report = query_scale.reformulation_scale(options, suite.Watch(suite.watching()))
+    report = query_scale.reformulation_scale(options, suite.Watch(suite.progress_display()))
     # Preparation takes 2 + 1 + 1 s and then 4 + 1 + 1 s; 4 s for 2,000 episodes are 2 s a thousand.
     assert report.rows[0] == (
         ["200", "7", "device", "2.0", "1.0", "1.0", "4.0", "9.0", "2.0", "3", "700"]
@@ -87,5 +87,7 @@ def test_the_table_says_how_much_each_figure_grows(tmp_path, monkeypatch):
         "200 to 400 documents (x 2): preparation x 1.5, training x 1.0, memory x 1.3."
     )
     assert picture.stat().st_size > 1_000
-    with pytest.raises(ValueError, match="expected the name of a picture"):
-        query_scale.reformulation_scale(Options(figure="x.doc"), suite.Watch(suite.watching()))
+    with pytest.raises(ValueError, match="expected the name of a plot"):
+        query_scale.reformulation_scale(
+            Options(figure="x.doc"), suite.Watch(suite.progress_display())
+        )

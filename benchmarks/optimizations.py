@@ -1,7 +1,7 @@
-"""Measures each optimisation of this project against the same work without it, on this machine.
+"""Measures each optimization of this project against the same work without it, on this machine.
 
-Run by `python gpu_optimize.py` and `kytolly benchmark optimisations`. Both sides of a row are
-measured in turn, in one process; a figure is the median over the turns.
+Run by `python gpu_optimize.py` and `kytolly benchmark optimizations`. Both sides of a row are
+measured in turn, in one process. Every number is the median over the turns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 
 
 class Case(NamedTuple):
-    """One optimisation: two functions that do the same kind of work.
+    """One optimization: two functions that do the same kind of work.
 
     Attributes:
         name, unit: What is switched, and what one unit of the work is.
@@ -55,12 +55,12 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times faster the optimisation makes the work."""
+        """How many times faster the optimization makes the work."""
         return self.off_ms / self.on_ms
 
     @property
     def verdict(self) -> str:
-        """Whether the optimisation pays on this machine."""
+        """Whether the optimization pays on this machine."""
         if self.ratio >= PAYS:
             return "yes"
         return "no: slower" if self.ratio <= 1 / PAYS else "no difference"
@@ -74,8 +74,8 @@ class Row(NamedTuple):
 # --- the clock -----------------------------------------------------------------------------
 
 
-def timed(function: Callable[[], Any], units: int, seconds: float) -> tuple[float, float]:
-    """Wall and CPU milliseconds for one unit, from calls that fill about `seconds`."""
+def time_per_unit(function: Callable[[], Any], units: int, seconds: float) -> tuple[float, float]:
+    """Call the function for about `seconds`; returns wall and CPU milliseconds for one unit."""
     calls, cpu, start = 0, time.process_time(), time.perf_counter()
     while calls == 0 or time.perf_counter() - start < seconds:
         function()
@@ -84,12 +84,15 @@ def timed(function: Callable[[], Any], units: int, seconds: float) -> tuple[floa
     return 1000 * wall / (calls * units), 1000 * cpu / (calls * units)
 
 
-def measured(case: Case, repeats: int, seconds: float) -> Row:
-    """The case's medians over `repeats` turns, each side `seconds` in each turn."""
+def measure_case(case: Case, repeats: int, seconds: float) -> Row:
+    """Let both sides take `repeats` turns of `seconds` each; returns their medians."""
     for function in (case.on, case.on, case.off, case.off):  # compile, and warm up
         function()
     turns = [
-        (*timed(case.on, case.on_units, seconds), *timed(case.off, case.off_units, seconds))
+        (
+            *time_per_unit(case.on, case.on_units, seconds),
+            *time_per_unit(case.off, case.off_units, seconds),
+        )
         for _ in range(repeats)
     ]
     on, on_cpu, off, off_cpu = (statistics.median(column) for column in zip(*turns, strict=True))
@@ -97,18 +100,15 @@ def measured(case: Case, repeats: int, seconds: float) -> Row:
     return Row(*labels, on, off, on_cpu, off_cpu)
 
 
-# --- the work ------------------------------------------------------------------------------
+# --- the cases -----------------------------------------------------------------------------
 
 
 def make_learner(
     precision: str = "float32", hidden_units: tuple[int, ...] = (120, 84), batch_size: int = 128
 ) -> Any:
     """A CartPole agent, past its warm-up, its buffer of 10,000 rows filled with random rows."""
-    import numpy as np
-
-    from kytolly.agent.factory import make_agent
+    from kytolly.benchmarks import core
     from kytolly.config.dqn import DQNConfig
-    from kytolly.environment.tensor.cartpole import CartPole
 
     cfg = DQNConfig(
         num_envs=1,
@@ -120,90 +120,7 @@ def make_learner(
         train_interval_env_steps=10,
         updates_per_interval=1,
     )
-    agent = make_agent(cfg, CartPole.spec)
-    rng = np.random.default_rng(0)
-    for name, column in agent.replay.columns._asdict().items():
-        numbers = rng.integers(0, 2, column.shape) if name == "action" else rng.random(column.shape)
-        column.assign(numbers.astype(column.dtype.as_numpy_dtype))
-    agent.replay.size.assign(cfg.replay_capacity)
-    agent.env_steps.assign(cfg.warmup_env_steps)
-    return agent
-
-
-def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
-    """A function of n that makes n updates from fresh batches in one program."""
-    import tensorflow as tf
-
-    def update(done: Any, _: Any) -> Any:
-        bits = agent.random_stream.bits(agent.cfg.batch_size)
-        return done + 1, agent.learn(bits)[0]  # the loss
-
-    def program(count: Any) -> Any:
-        start = (tf.constant(0), tf.constant(0.0))
-        return tf.while_loop(lambda done, _: done < count, update, start)[1]
-
-    signature = [tf.TensorSpec([], tf.int32)]
-    compiled = tf.function(program, jit_compile=jit, autograph=False, input_signature=signature)
-    compiled = compiled.get_concrete_function()
-    return lambda count: float(compiled(tf.constant(count)))
-
-
-def numpy_buffer_update(agent: Any) -> Callable[[], float]:
-    """One update from a batch that NumPy gathers on the host and that is copied to the device."""
-    import numpy as np
-    import tensorflow as tf
-
-    from kytolly.policy.batch import Transition
-
-    columns = [column.numpy() for column in agent.replay.columns]
-    rng, size = np.random.default_rng(0), agent.cfg.batch_size
-    weight = tf.ones([size])
-
-    def update() -> float:
-        slots = rng.integers(0, len(columns[0]), size)
-        batch = Transition(*(tf.convert_to_tensor(column[slots]) for column in columns))
-        return float(agent.policy.fit_step(batch, weight).loss)
-
-    return update
-
-
-def step_by_step(agent: Any, jit: bool | None) -> Callable[[], None]:
-    """Ten env steps and one update of the device loop's work, one compiled call for each part."""
-    import tensorflow as tf
-
-    from kytolly.agent.randomness import RandomStream, uniforms
-    from kytolly.environment.tensor.cartpole import CartPole
-    from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
-
-    env, stream, cfg = CartPole(), agent.random_stream, agent.cfg
-    draws = uniforms_per_step(env)
-
-    def step(state: Any, action: Any) -> Any:
-        numbers = tf.reshape(uniforms(stream.bits(draws)), [1, draws])
-        return step_and_reset(env, state, action, numbers)
-
-    def act(obs: Any) -> Any:
-        return agent.explore(obs, agent.epsilon(), tf.reshape(stream.bits(2), [1, 2]))
-
-    def remember(obs: Any, action: Any, outcome: Any, ended: Any) -> None:
-        agent.observe(agent.transition(obs, action, outcome), ended)
-
-    parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
-    act, step, remember = parts
-    learn = fused_updates(agent, jit)
-    first = uniforms(RandomStream(0, 1).bits(env.reset_uniforms))
-    standing = list(reset_all(env, tf.reshape(first, [1, env.reset_uniforms])))
-
-    def run() -> None:
-        for _ in range(cfg.train_interval_env_steps):
-            state, obs = standing
-            action = act(obs)
-            state, outcome, end = step(state, action)
-            remember(obs, action, outcome, end.ended)
-            standing[:] = state, outcome.obs
-        learn(cfg.updates_per_interval)
-
-    return run
+    return core.make_learner(cfg)
 
 
 def half_precision() -> str:
@@ -221,24 +138,20 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
         count: Updates in one fused call.
         wide: Measure mixed precision on a network of a thousand units a layer, too.
     """
-    from kytolly.environment.tensor.cartpole import CartPole
-    from kytolly.loop.device import DeviceLoop
+    from kytolly.benchmarks import core
 
     jit = gpu_optimize.xla_enabled() or None
     agent = make_learner()
-    fused = fused_updates(agent, jit)
+    fused = core.fused_updates(agent, jit)
     yield Case(
         "device buffer", "update", "device", "NumPy",
-        lambda: fused(1), numpy_buffer_update(agent),
+        lambda: fused(1), core.numpy_buffer_update(agent),
     )  # fmt: skip
-    policy = agent.policy
     yield Case(
-        "target sync", "sync", "device assigns", "get/set_weights",
-        lambda: (policy.sync(), policy.target.variables[0].numpy()),
-        lambda: policy.target.set_weights(policy.online.get_weights()),
-    )  # fmt: skip
+        "target sync", "sync", "device assigns", "get/set_weights", *core.target_syncs(agent)
+    )
     if jit:
-        plain = fused_updates(agent, None)
+        plain = core.fused_updates(agent, None)
         yield Case(
             "jit_compile", "update", "XLA", "graph executor",
             lambda: fused(count), lambda: plain(count), count, count,
@@ -247,20 +160,20 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
         "fused updates", "update", f"{count} in one call", f"{count} calls",
         lambda: fused(count), lambda: [fused(1) for _ in range(count)], count, count,
     )  # fmt: skip
-    loop, steps = DeviceLoop(make_learner(), CartPole()), 20 * count
+    loop, steps = core.make_cartpole_loop(make_learner()), 20 * count
     yield Case(
         "whole loop", "env step", "one program", "a call per part",
-        lambda: float(loop.run(steps).fit[0]), step_by_step(agent, jit), steps, 10,
+        lambda: core.fetch(loop.run(steps)), core.calls_per_part(agent, jit), steps, 10,
     )  # fmt: skip
     half = half_precision()
-    mixed = fused_updates(make_learner(half), jit)
+    mixed = core.fused_updates(make_learner(half), jit)
     yield Case(
         f"{half}, 120-84 units", "update", "mixed", "float32",
         lambda: mixed(count), lambda: fused(count), count, count,
     )  # fmt: skip
     if not wide:
         return
-    pair = [fused_updates(make_learner(p, (1024, 1024), 512), jit) for p in (half, "float32")]
+    pair = [core.fused_updates(make_learner(p, (1024, 1024), 512), jit) for p in (half, "float32")]
     yield Case(
         f"{half}, 2x1024 units", "update", "mixed", "float32",
         lambda: pair[0](2), lambda: pair[1](2), 2, 2,
@@ -271,7 +184,7 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
 
 
 def run_cases(quick: bool) -> list[Row]:
-    """All rows, with a progress display on standard error."""
+    """Measure all cases, with a progress display on standard error."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -283,18 +196,18 @@ def run_cases(quick: bool) -> list[Row]:
         task = progress.add_task("building the agent", total=None)
         for case in cases(count, wide=not quick):
             progress.update(task, description=f"{len(rows) + 1} of {total}: {case.name}")
-            rows.append(measured(case, repeats, seconds))
+            rows.append(measure_case(case, repeats, seconds))
     return rows
 
 
 def print_rows(rows: list[Row], iteration: Row) -> None:
-    """The table, and the two lines that end it."""
+    """Print the table, and the two lines that end it."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, caption="Wall milliseconds, CPU milliseconds in brackets.")
-    table.add_column("optimisation: with / without it", min_width=38)
+    table.add_column("optimization: with / without it", min_width=38)
     for title in ("with", "without", "per second", "ratio"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("pays here?")

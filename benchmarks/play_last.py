@@ -1,0 +1,67 @@
+"""Plays the last weights of a run, from its newest checkpoint.
+
+    python -m kytolly.benchmarks.play_last RUN --episodes 100
+
+`kytolly evaluate` plays the best weights instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from typing import Any
+
+from kytolly.benchmarks.competitors import print_result
+
+EPISODES = 100
+
+
+def play_last(run: str, episodes: int) -> dict[str, Any]:
+    """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
+    from kytolly.trainer import FINAL_SEED  # isort: skip  (checks the backend before Keras is imported)
+    from kytolly.agent.algorithms import make_config
+    from kytolly.agent.factory import make_agent
+    from kytolly.callback.checkpoint import restore
+    from kytolly.loop.world import choose_world
+    from kytolly.record.run_folder import RunFolder
+
+    folder = RunFolder.existing(run)
+    saved, env = folder.read_settings()
+    cfg = make_config(saved)
+    world = choose_world(cfg, env)
+    agent = make_agent(cfg, world.spec)
+    loop = world.loop(agent, None)
+    try:
+        checkpoint = restore(folder.path, {"agent": agent, **loop.trackables})
+        evaluator = world.evaluator(
+            agent.policy.network, episodes, cfg.seed + FINAL_SEED, xla=cfg.xla, device=None
+        )
+        found = dataclasses.asdict(evaluator.evaluate())
+    finally:
+        loop.close()
+    found.pop("returns")
+    return {**found, "env_steps": int(agent.env_steps.numpy()), "checkpoint": checkpoint}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Play a run's last weights and print the metrics as one line of JSON."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kytolly.benchmarks.play_last",
+        description="play the last weights of a run greedily",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="episodes to play")
+    arguments = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from kytolly.machine.configure import configure_gpu_optimization
+
+    configure_gpu_optimization(verbose=False)
+    print_result(play_last(arguments.run, arguments.episodes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Every seed trains in a process of its own, and its statistics are the ones that papers use."""
+
+import os
+
+import numpy as np
+import pytest
+
+from kytolly.benchmarks import learning, learning_curves, play_last, seed_statistics, suite
+from kytolly.benchmarks.suite import Options
+
+
+@pytest.fixture
+def watch():
+    return suite.Watch(suite.progress_display())
+
+
+def test_interquartile_mean_leaves_a_quarter_out_at_each_end():
+    # Of 8 the 2 lowest and the 2 highest go: (3 + 4 + 5 + 6) / 4; the mean would be 15.75.
+    assert seed_statistics.interquartile_mean([99, 2, 3, 4, 5, 6, 7, 0]) == 4.5
+    low, high = seed_statistics.interval([99, 2, 3, 4, 5, 6, 7, 0])
+    assert 0 <= low < 4.5 < high <= 99
+    assert seed_statistics.interval([7.0]) == (7.0, 7.0)
+    assert seed_statistics.interval([500.0] * 10) == (500.0, 500.0)
+
+
+def test_every_seed_is_a_run_of_its_own_and_a_failed_one_is_named(monkeypatch, tmp_path, watch):
+    commands = []
+
+    def run_module(module, arguments, core=None, environ=None):
+        commands.append((module, list(arguments)))
+        if module == "kytolly.benchmarks.play_last":
+            return {"return_mean": -150.0}
+        given = dict(zip(arguments[2::2], arguments[3::2], strict=False))
+        if given["--seed"] == "2":
+            raise suite.ChildFailed("out of memory")
+        os.makedirs(given["--log-dir"])
+        with open(os.path.join(given["--log-dir"], "metrics.csv"), "w") as file:
+            file.write("env_steps,evaluation_return_mean\n10,-500.0\n20,\n30,-100.0\n")
+        return {"evaluation": {"return_mean": -100.0 - int(given["--seed"])}}
+
+    monkeypatch.setattr(suite, "run_module", run_module)
+    picture = tmp_path / "new" / "curves.png"
+    options = Options(env="Acrobot-v1", seeds=3, figure=str(picture))
+    report = learning.learning_table(options, watch)
+    (task,) = report.data["rows"]
+    assert task["best"]["returns"] == [-101.0, -103.0]
+    assert task["last"]["interquartile_mean"] == -150.0
+    assert task["runs"][0]["evaluations"] == [(10, -500.0), (30, -100.0)]
+    assert "Left out: Acrobot-v1, seed 2 failed: out of memory" in report.notes
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    trained = [" ".join(arguments) for module, arguments in commands if module == suite.COMMAND]
+    assert len(trained) == 3
+    assert all("--total-env-steps 100000 --reward-threshold none" in line for line in trained)
+
+
+def test_curves_are_brought_to_one_grid_as_far_as_the_shortest_goes():
+    steps, returns = learning_curves.common_grid(
+        [[(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 0.0), (25, 6.0)]]
+    )
+    np.testing.assert_array_equal(steps, [10, 20])
+    np.testing.assert_allclose(returns, [[1.0, 3.0], [0.0, 4.0]])  # 0 + 6 * 10 / 15
+
+
+def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch):
+    monkeypatch.setitem(learning.tuned_settings.__globals__["PPO"]["Pendulum-v1"],
+                        "total_env_steps", 12_345)  # fmt: skip
+    commands = []
+
+    def run_module(module, arguments, core=None, environ=None):
+        commands.append(" ".join(arguments))
+        raise suite.ChildFailed("only its command line is looked at")
+
+    monkeypatch.setattr(suite, "run_module", run_module)
+    monkeypatch.setattr(
+        learning, "PPO_HALF_CHEETAH", learning.PPO_HALF_CHEETAH._replace(needs=None)
+    )
+    report = learning.ppo_learning_table(Options(seeds=1, env="Pendulum-v1"), watch)
+    assert report.rows == [
+        ["Pendulum-v1, ppo, 12,345 env steps", "best", "every seed failed", "", "", "",
+         "-172"],
+        ["", "last", "every seed failed", "", "", "", ""],
+    ]  # fmt: skip
+    assert report.notes[0].endswith("Goal: rl-baselines3-zoo, one run.")
+    learning.ppo_half_cheetah_table(Options(seeds=1), watch)
+    assert commands[0].startswith("train ppo --env Pendulum-v1 --loop auto --seed 1 --total-env-st")
+    assert "--total-env-steps 12345 " in commands[0]
+    assert "train ppo --env HalfCheetah-v5 --loop host" in commands[1]
+    assert "--total-env-steps 1000000 " in commands[1]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "complaint"),
+    [
+        (learning.learning_table, Options(env="Acrobt-v1"), r"Did you mean Acrobot-v1\?"),
+        (learning.learning_table, Options(env="Pendulum-v1"), "expected one of CartPole-v1"),
+        (learning.ppo_learning_table, Options(env="Pendulum"), r"Did you mean Pendulum-v1\?"),
+        (learning.ppo_learning_table, Options(figure="curves.text"), r"\.png"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_hours_are_spent(table, options, complaint, watch):
+    with pytest.raises(ValueError, match=complaint):
+        table(options, watch)
+
+
+def test_an_environment_that_is_not_installed_is_a_row(monkeypatch, watch):
+    task = learning.LUNAR_LANDER._replace(needs=("no_such_package", 'pip install "kytolly[box2d]"'))
+    monkeypatch.setattr(learning, "LUNAR_LANDER", task)
+    report = learning.lunar_lander_table(Options(seeds=1), watch)
+    assert report.rows == [['LunarLander-v3: pip install "kytolly[box2d]"']]
+
+
+def test_half_cheetah_says_which_extra_brings_it():
+    assert learning.PPO_HALF_CHEETAH.needs == ("mujoco", 'pip install "kytolly[mujoco]"')
+
+
+def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
+    from kytolly.agent.factory import make_agent
+    from kytolly.callback.checkpoint import complete_checkpoint
+    from kytolly.loop.world import choose_world
+    from kytolly.record.run_folder import RunFolder
+
+    folder = RunFolder.create(tmp_path / "run", "unused")
+    folder.write_config(small_config, "CartPole-v1", "device")
+    world = choose_world(small_config, "CartPole-v1")
+    agent = make_agent(small_config, world.spec)
+    trackables = {"agent": agent, **world.loop(agent, None).trackables}
+    (folder.path / "checkpoints").mkdir()
+    output = agent.policy.online.trainable_variables[-1]
+    assert output.shape == (2,)
+    for env_steps, bias in ((10, [0.0, 0.0]), (400, [1e6, 0.0])):  # at last, always to the left
+        output.assign(bias)
+        agent.env_steps.assign(env_steps)
+        path = folder.path / "checkpoints" / f"ckpt-{env_steps}"
+        complete_checkpoint(trackables).write(str(path))
+    found = play_last.play_last(str(folder.path), 16)
+    assert (found["env_steps"], found["episodes"]) == (400, 16)
+    assert 8.0 <= found["return_mean"] <= 10.5  # the pole falls after 8 to 10 pushes to one side

@@ -17,7 +17,7 @@ from kytolly.reformulation.options import ReformulationOptions, read_options
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns the exit status: 0, 1, 2 for bad input, 130 for Ctrl-C."""
     try:
-        return run(parsed(argv))
+        return run(parse_arguments(argv))
     except KeyboardInterrupt as stop:
         complaint(f"interrupted. {stop}")
         return 130
@@ -33,11 +33,13 @@ def make_parser() -> argparse.ArgumentParser:
         prog="train_optimized.py",
         description=__doc__,
         allow_abbrev=False,
-        epilog="Every other setting is in the YAML file: configs/ holds one for a GPU and one for "
-        "a CPU, with comments.",
+        epilog="All other options are in the YAML file: configs/ holds one for a GPU and one for a "
+        "CPU, with comments.",
     )
     add = parser.add_argument
-    add("--config", metavar="FILE", help="YAML file with settings; default: those of the code")
+    add(
+        "--config", metavar="FILE", help="YAML file with options; default: the defaults of the code"
+    )
     add(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -46,8 +48,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--epochs", type=positive, metavar="N", help="passes over the training queries")
     add("--batch-size", type=positive, metavar="N", help="rows of a minibatch [env steps]")
-    add("--no-amp", action="store_true", help="no half precision, which only a GPU uses")
-    add("--test", action="store_true", help="judge the test queries once, after training")
+    add("--no-amp", action="store_true", help="do not use half precision, which only a GPU uses")
+    add("--test", action="store_true", help="evaluate on the test queries once, after training")
+    add("--profile", action="store_true", help="time the parts of PPO's loop, after training")
     add("--collection", metavar="DIR", help="folder in the BEIR layout, or builtin")
     add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=int, metavar="N", help="seed of every random draw")
@@ -57,15 +60,15 @@ def make_parser() -> argparse.ArgumentParser:
         nargs="?",
         const=60.0,
         metavar="SECONDS",
-        help="instead of training, compare this flow with one query at a time, each for so long "
-        "[default 60]",
+        help="instead of training, compare this flow with one query at a time, each for this long "
+        "[seconds; default 60]",
     )
     add("--json", action="store_true", help="last line of output is JSON")
     return parser
 
 
 def seconds(text: str) -> float:
-    """A time above 0."""
+    """Seconds, which must be above 0."""
     try:
         given = float(text)
     except ValueError:
@@ -75,13 +78,13 @@ def seconds(text: str) -> float:
     return given
 
 
-def parsed(argv: Sequence[str]) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments; BadInput says what does not fit."""
     return make_parser().parse_args(argv)
 
 
-def options_of(args: argparse.Namespace) -> ReformulationOptions:
-    """The file's settings, or the defaults, with what the flags say."""
+def make_options(args: argparse.Namespace) -> ReformulationOptions:
+    """The options of the file, or the defaults, with the flags."""
     options = read_options(args.config) if args.config else ReformulationOptions()
     flags = {
         "epochs": args.epochs,
@@ -97,8 +100,8 @@ def options_of(args: argparse.Namespace) -> ReformulationOptions:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train as the arguments say and print what came of it."""
-    options = options_of(args)
+    """Train as the arguments say, and print the result."""
+    options = make_options(args)
     prepare_machine()
     import tensorflow as tf
 
@@ -119,13 +122,15 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.reformulation.train import train
 
     log_dir = Path(args.log_dir) if args.log_dir else None
-    summary = train(options, gpu=gpu, log_dir=log_dir, test=args.test, say=say)
+    summary = train(
+        options, gpu=gpu, log_dir=log_dir, test=args.test, profile=args.profile, say=say
+    )
     print(json.dumps(summary) if args.json else "\n".join(lines(summary)))
     return 0
 
 
 def say(line: str) -> None:
-    """A line of the progress display."""
+    """Print a line of the progress display."""
     print(line, file=sys.stderr, flush=True)
 
 

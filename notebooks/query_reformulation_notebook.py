@@ -52,9 +52,9 @@ from kytolly.retrieval.metrics import paired_bootstrap, per_query
 # %% [markdown]
 # ## 1. The collection
 #
-# Documents, queries, and judgements of which documents answer which query. The built-in collection
+# Documents, queries, and judgments of which documents answer which query. The built-in collection
 # is made of the documentation of installed packages: a document is a docstring without its first
-# sentence, that sentence is a query, and the document is the one right answer. The judgements come
+# sentence, that sentence is a query, and the document is the one right answer. The judgments come
 # in three splits: *train* teaches, *dev* decides when to stop and which weights to keep, and *test*
 # is looked at once, in section 4. In place of `BUILTIN` you can give a folder of your own: section
 # 5 says what has to be in it.
@@ -119,14 +119,14 @@ plot_learning_curve(run_dir).figure
 # %% [markdown]
 # ## 4. What it does to queries
 #
-# `Reformulator.load` takes a run and reformulates any queries; it reads no judgement. Here it gets
+# `Reformulator.load` takes a run and reformulates any queries; it reads no judgment. Here it gets
 # the test queries, which were in no part of training. Every one of them counts, also those that
 # come back unchanged.
 
 # %%
 reformulator = Reformulator.load(run_dir)
 found = reformulator.reformulate_all(test_queries, top=1000)
-judged = collection.judgements["test"]
+judged = collection.judgments["test"]
 before = per_query(judged, {one.query_id: one.before for one in found}, [metric])[metric]
 after = per_query(judged, {one.query_id: one.after for one in found}, [metric])[metric]
 gain = {query: after[query] - before[query] for query in judged}

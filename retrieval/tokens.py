@@ -1,4 +1,4 @@
-"""Text to tokens: what a search index takes for the same word."""
+"""Tokens of a text: words that a search index takes for the same have the same token."""
 
 from __future__ import annotations
 

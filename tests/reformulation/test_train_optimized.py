@@ -11,10 +11,9 @@ import yaml
 
 import train_optimized
 from kytolly.reformulation.options import ReformulationOptions, read_options
-from tests.retrieval.tiny_collection import write_collection
-from tests.test_reformulation import SETTINGS
+from tests.reformulation.tiny_collection import SETTINGS, write_collection
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +50,11 @@ def test_one_epoch_and_the_test_queries(folder, capsys):
 def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
     from kytolly.reformulation import train as reformulation_training
 
-    def trained(options, gpu, log_dir, test, say):
+    def train(options, gpu, log_dir, test, profile, say):
         say("progress")
         return {"run_dir": str(log_dir), "epochs": options.training.epochs, "gpu": gpu}
 
-    monkeypatch.setattr(reformulation_training, "train", trained)
+    monkeypatch.setattr(reformulation_training, "train", train)
     argv = ["--epochs", "1", "--json", "--device", "cpu", "--log-dir", str(folder / "json")]
     assert train_optimized.main(argv) == 0
     result = json.loads(capsys.readouterr().out)
@@ -109,10 +108,10 @@ def test_a_run_that_exists_is_left_alone(folder, capsys, tmp_path):
 def test_ctrl_c_says_where_the_run_is(folder, capsys, monkeypatch):
     from kytolly.reformulation import train as reformulation_training
 
-    def interrupted(*args, **options):
+    def interrupt(*args, **options):
         raise KeyboardInterrupt(reformulation_training.saved_where(folder))
 
-    monkeypatch.setattr(reformulation_training, "train", interrupted)
+    monkeypatch.setattr(reformulation_training, "train", interrupt)
     assert train_optimized.main(["--config", str(folder / "settings.yaml")]) == 130
     assert "nothing is saved" in capsys.readouterr().err
     (folder / "best.keras").touch()

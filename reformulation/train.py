@@ -27,6 +27,7 @@ from kytolly.reformulation.prepare import Preparation, prepare
 from kytolly.reformulation.profile import LoopKeeper, profile_loop
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import phase_rows, test_metrics, write_phases
+from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.warm_start import warm_start, warm_start_examples
 from kytolly.retrieval.corpus import available_splits
 
@@ -80,21 +81,33 @@ def train(
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(saved_where(folder.path)) from None
         raise
-    summary["total_seconds"] = time.perf_counter() - began
-    seconds = dict(preparation.side.phases.seconds)
-    if profile:
-        del seconds[COLLECTION]
-        seconds |= {**summary["loop_profile"]["seconds"], "profile": seconds.pop("profile")}
-    summary["phases"] = phase_rows(seconds, summary["total_seconds"])
-    cache = preparation.side.cache
-    summary["embedding_cache"] = {
-        "hits": cache.hits,
-        "misses": cache.misses,
-        "hit_rate": cache.hit_rate,
-    }
+    summary |= closing_summary(summary, preparation.side, time.perf_counter() - began)
     write_phases(folder.path, summary)
     folder.write_result(summary)
     return summary
+
+
+def closing_summary(
+    summary: dict[str, Any], side: SearchSide, total_seconds: float
+) -> dict[str, Any]:
+    """The part of a run's summary that is known when all is done: times, and the embedding cache.
+
+    With a profile of the loop, its rows take the place of the loop's phase.
+    """
+    seconds, profile = dict(side.phases.seconds), summary.get("loop_profile")
+    if profile is not None:
+        del seconds[COLLECTION]
+        seconds |= {**profile["seconds"], "profile": seconds.pop("profile")}
+    cache = side.cache
+    return {
+        "total_seconds": total_seconds,
+        "phases": phase_rows(seconds, total_seconds),
+        "embedding_cache": {
+            "hits": cache.hits,
+            "misses": cache.misses,
+            "hit_rate": cache.hit_rate,
+        },
+    }
 
 
 def train_network(

@@ -63,13 +63,16 @@ class DeviceQueries(tf.Module):
     Args:
         table: The queries.
         in_order: Environment e always gets query e, modulo their number, instead of a random one.
+
+    Attributes:
+        table_bytes: Size of the tables on the device.
     """
 
     step_uniforms = 0
 
     def __init__(self, table: QueryTable, in_order: bool = False):
         super().__init__(name="query_environment")
-        self.table, self.rules, self.in_order = table, table.rules, in_order
+        self.rules, self.in_order, self.table_bytes = table.rules, in_order, table.bytes
         self.num_queries, self.pool_blocks = len(table.number), int(table.blocks.max())
         self.reset_uniforms = 1
         # Variables, because constants of this size would be written into the program.
@@ -204,16 +207,13 @@ class DeviceQueries(tf.Module):
 
     def subset(self, rows: np.ndarray) -> DeviceQueries:
         """Some of the queries, in the order of `rows`."""
-        return DeviceQueries(subset(self.table, rows), self.in_order)
+        arrays = {name: part.numpy() for name, part in self.arrays.items()}
+        table = QueryTable(rules=self.rules, **arrays)
+        return DeviceQueries(subset(table, rows), self.in_order)
 
     def for_trainer(self, num_envs: int) -> DeviceQueries:
         """The environment itself; it plays as many episodes at once as it is given states."""
         return self
-
-    @property
-    def table_bytes(self) -> int:
-        """Size of the tables on the device."""
-        return self.table.bytes
 
     def search_metrics(self) -> dict[str, Any]:
         """Where episodes are searched."""

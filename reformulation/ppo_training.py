@@ -157,7 +157,9 @@ def train_with_ppo(
             keeper.release()
         gc.collect()
         smaller = cfg.num_envs // 2
-        say(f"out of memory with collect_batch_size {cfg.num_envs}: PPO begins anew with {smaller}")
+        say(
+            f"out of memory with collect_batch_size {cfg.num_envs}: PPO starts again with {smaller}"
+        )
         training = dataclasses.replace(options.training, collect_batch_size=smaller)
         options = dataclasses.replace(options, training=training)
         network.set_weights(begin)

@@ -111,7 +111,7 @@ class Reformulator:
         for query_id, text, plan, old, new in zip(
             collection.query_ids, collection.queries, plans, before, after, strict=True
         ):
-            added = [self._added(plan.query, place) for place in plan.chosen if plan.query]
+            added = [self._added_term(plan.query, place) for place in plan.chosen if plan.query]
             made.append(
                 Reformulation(
                     query_id=query_id,
@@ -187,7 +187,7 @@ class Reformulator:
             ids, texts = ("",) * len(queries), tuple(queries)
         return dataclasses.replace(self.side.collection, query_ids=ids, queries=texts, judgments={})
 
-    def _added(self, query: Query, place: int) -> AddedTerm:
+    def _added_term(self, query: Query, place: int) -> AddedTerm:
         features = zip(CANDIDATE_FEATURES, query.candidate_features[place], strict=True)
         return AddedTerm(
             term=query.candidates[place],

@@ -43,7 +43,7 @@ class BM25Index:
         documents: Number of documents.
         tokenizer: Makes tokens of documents and queries.
         parameters: (k1, b, epsilon).
-        digest: Of the documents' texts, `retrieval.collection.text_digest`.
+        digest: Digest of the documents' texts, as `text_digest` makes it.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class BM25Index:
         Args:
             weights: Term -> weight.
             top: At most this many documents.
-            include_zeros: Also documents with score 0, as a sort of rank_bm25's scores has them.
+            include_zeros: Whether documents with score 0 are found, as by a sort of all scores.
 
         Returns:
             docs: [n] int32, best first; of equal scores the smaller index first.
@@ -181,7 +181,7 @@ class BM25Index:
         Args:
             queries: [Q] weighted queries.
             top: Documents per query.
-            include_zeros: As in `search`.
+            include_zeros: Whether documents with score 0 are found, as in `search`.
             workers: Threads; default: one per processor, at most 8.
 
         Returns:
@@ -252,7 +252,7 @@ class BM25Index:
             if header[key] != value:
                 raise ValueError(
                     f"The index {path} has the {key} {header[key]!r}; expected {value!r}, or its "
-                    "scores would be those of something else: delete the file and index anew."
+                    "scores would be those of something else: delete the file and index again."
                 )
         shape = (len(starts) - 1, len(header["terms"]))
         forward = sparse.csr_matrix((counts, terms, starts), shape)
@@ -264,7 +264,7 @@ class BM25Index:
 
 def _read(path: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     if not path.is_file():
-        raise ValueError(f"No index at {path}; expected a file that `save` wrote: index anew.")
+        raise ValueError(f"No index at {path}; expected a file that `save` wrote: index again.")
     try:
         with np.load(path, allow_pickle=False) as data:
             header = json.loads(data["header"].tobytes())
@@ -274,7 +274,7 @@ def _read(path: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     except Exception as error:  # zipfile, numpy and json each have their own
         raise ValueError(
             f"{path} cannot be read as an index ({type(error).__name__}: {error}); expected a "
-            "file that `save` wrote: delete it and index anew."
+            "file that `save` wrote: delete it and index again."
         ) from None
 
 

@@ -23,7 +23,7 @@ class Collection:
         query_ids: [queries] in file order; positions here are the query indices everywhere.
         queries: [queries] texts.
         judgments: split -> query id -> document id -> grade; above 0 is relevant. It holds only
-            the splits that were asked for: those not asked for were never read.
+            the splits that were asked for; the others were never read.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Collection:
     judgments: Mapping[str, Mapping[str, Mapping[str, int]]]
 
     def split(self, name: str) -> list[int]:
-        """Indices of the queries judged in a split, in file order."""
-        judged = self._grades(name)
-        return [index for index, query in enumerate(self.query_ids) if query in judged]
+        """Indices of the queries with judgments in a split, in file order."""
+        grades = self._grades(name)
+        return [index for index, query in enumerate(self.query_ids) if query in grades]
 
     def relevant(self, query_index: int, split: str) -> list[int]:
-        """Indices of the documents with a grade above 0, ascending; none for a query unjudged."""
+        """Indices of the documents with a grade above 0, ascending."""
         grades = self._grades(split).get(self.query_ids[query_index], {})
         return sorted(self.doc_index[doc] for doc, grade in grades.items() if grade > 0)
 

@@ -36,7 +36,7 @@ def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Colle
     """
     if str(source) == BUILTIN:
         return builtin_collection(splits)
-    folder = _checked_folder(Path(source))
+    folder = _existing_folder(Path(source))
     docs = dict(_records(folder / "corpus.jsonl", "document", with_title=True))
     queries = dict(_records(folder / "queries.jsonl", "query", with_title=False))
     return Collection(
@@ -62,12 +62,12 @@ def available_splits(source: str | Path) -> list[str]:
     """Names of the splits that a source has judgments for; nothing in them is read."""
     if str(source) == BUILTIN:
         return list(SPLITS)
-    found = {path.stem for path in (_checked_folder(Path(source)) / "qrels").glob("*.tsv")}
+    found = {path.stem for path in (_existing_folder(Path(source)) / "qrels").glob("*.tsv")}
     usual = [name for name in SPLITS if name in found]
     return usual + sorted(found - set(usual))
 
 
-def _checked_folder(folder: Path) -> Path:
+def _existing_folder(folder: Path) -> Path:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise ValueError(
@@ -84,8 +84,8 @@ def _records(path: Path, kind: str, with_title: bool) -> Iterator[tuple[str, str
         key, text = _record(f"{path}:{number}", line, kind, with_title)
         if key in seen:
             raise ValueError(
-                f"{path}:{number}: the {kind} id {key!r} stands in line {seen[key]}, too; ids must "
-                "be unique: remove or rename one of the two."
+                f"{path}:{number}: the {kind} id {key!r} is also in line {seen[key]}; ids must be "
+                "unique: remove or rename one of the two."
             )
         seen[key] = number
         yield key, text
@@ -138,8 +138,8 @@ def _judgments(
     for place, query, doc, grade in _judgment_lines(path):
         if query not in queries:
             raise ValueError(
-                f"{place}: the query {query!r} is not in queries.jsonl; every judged query must be "
-                "there: add it, or remove its judgments."
+                f"{place}: the query {query!r} is not in queries.jsonl; every query with judgments "
+                "must be there: add it, or remove its judgments."
             )
         if doc not in docs:
             unknown.append(f"{doc!r} at {place}")

@@ -147,7 +147,7 @@ class EmbeddingCache:
         max_entries: Most texts that are kept.
 
     Attributes:
-        encoder: As given.
+        encoder: Computes what is missing.
         hits: Requested texts that the cache held, or that came earlier in the same batch.
         misses: Texts that had to be encoded.
         calls: Calls of the encoder.
@@ -256,7 +256,7 @@ class EmbeddingCache:
                 "with its own encoder."
             )
         if vectors.shape != (len(keys), encoder.dimension):
-            raise _damaged(path, f"vectors of shape {vectors.shape} for {len(keys)} keys")
+            raise _damage_error(path, f"vectors of shape {vectors.shape} for {len(keys)} keys")
         cache = cls(encoder, max_entries)
         for key, vector in list(zip(keys, vectors, strict=True))[-max_entries:]:
             cache._vectors[key.tobytes()] = vector.copy()
@@ -276,18 +276,18 @@ def _read(path: Path) -> tuple[str, np.ndarray, np.ndarray]:
         with np.load(path, allow_pickle=False) as data:
             identity, keys, vectors = str(data["identity"]), data["keys"], data["vectors"]
     except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+        raise _damage_error(path, f"{type(error).__name__}: {error}") from None
     if keys.ndim != 2 or keys.shape[1] != KEY_BYTES or keys.dtype != np.uint8:
-        raise _damaged(path, f"keys of shape {keys.shape} and kind {keys.dtype}")
+        raise _damage_error(path, f"keys of shape {keys.shape} and kind {keys.dtype}")
     if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise _damaged(path, "vectors that are not finite float32 numbers")
+        raise _damage_error(path, "vectors that are not finite float32 numbers")
     return identity, keys, vectors
 
 
-def _damaged(path: str | os.PathLike[str], found: str) -> ValueError:
+def _damage_error(path: str | os.PathLike[str], found: str) -> ValueError:
     return ValueError(
         f"{path} cannot be read as an embedding cache ({found}): it is damaged or something else. "
-        "Delete it; the vectors are computed anew."
+        "Delete it; the vectors are computed again."
     )
 
 

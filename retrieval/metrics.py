@@ -92,11 +92,11 @@ def ideal_dcg(depth: int) -> np.ndarray:
 def per_query(
     qrels: Qrels, run: Run, metrics: Sequence[str] = METRICS
 ) -> dict[str, dict[str, float]]:
-    """Metrics of each judged query, by ir-measures.
+    """Metrics of each query with judgments, computed by ir-measures.
 
     Args:
         qrels: Judgments of one split.
-        run: Its order alone counts. A judged query that is missing here has 0.
+        run: Only its order counts. A query with judgments that is missing here has 0.
         metrics: Names as in `metric`.
 
     Returns:
@@ -113,7 +113,7 @@ def per_query(
 
 
 def report(qrels: Qrels, run: Run, metrics: Sequence[str] = METRICS) -> dict[str, float]:
-    """Metric -> its mean over the judged queries; see `per_query`."""
+    """Metric -> its mean over the queries with judgments; see `per_query`."""
     values = per_query(qrels, run, metrics)
     return {name: float(np.mean(list(found.values()))) for name, found in values.items()}
 

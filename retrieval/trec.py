@@ -51,8 +51,8 @@ def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
             query, doc, rank, score = _row(f"{path}:{number}", line)
             if (query, doc) in seen:
                 raise ValueError(
-                    f"{path}:{number}: document {doc!r} stands twice under query {query!r}; "
-                    "expected once: remove one of the lines."
+                    f"{path}:{number}: document {doc!r} is twice in the ranking of query "
+                    f"{query!r}; expected once: remove one of the lines."
                 )
             seen.add((query, doc))
             rows.setdefault(query, []).append((-score, rank, doc))

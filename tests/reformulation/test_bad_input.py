@@ -45,8 +45,8 @@ def replace(path, old, new):
     [
         ("corpus.jsonl", '{"_id": "good0.1"', '{"_id": ', "corpus.jsonl:2: not JSON"),
         ("corpus.jsonl", '"text": "key0', '"body": "key0', 'corpus.jsonl:1: the document "good0.0'),
-        ("corpus.jsonl", "good0.2", "good0.1", "corpus.jsonl:3: the document id 'good0.1' stands"),
-        ("queries.jsonl", "q0.1", "q0.0", "queries.jsonl:2: the query id 'q0.0' stands in line 1"),
+        ("corpus.jsonl", "good0.2", "good0.1", "corpus.jsonl:3: the document id 'good0.1' is also"),
+        ("queries.jsonl", "q0.1", "q0.0", "queries.jsonl:2: the query id 'q0.0' is also in line 1"),
         ("qrels/train.tsv", "q0.0\tgood0.0\t1", "q0.0\tgood0.0", "train.tsv:2: 2 columns"),
         ("qrels/dev.tsv", "q8.0", "q99", "dev.tsv:2: the query 'q99' is not in queries.jsonl"),
     ],

@@ -98,7 +98,7 @@ def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monke
     text = (other / "corpus.jsonl").read_text()
     (other / "corpus.jsonl").write_text(text.replace("noise1 ", "noise2 "))
     assert Reformulator.load(folder, other).side.index.digest != saved.side.index.digest
-    assert made == [112]  # other documents are indexed anew
+    assert made == [112]  # other documents are indexed again
     options = (folder / "reformulation.yaml").read_text()
     (folder / "reformulation.yaml").write_text(options.replace("k1: 1.5", "k1: 1.2"))
     assert Reformulator.load(folder).side.index.parameters[0] == 1.2

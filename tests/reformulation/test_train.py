@@ -162,7 +162,7 @@ def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path
     options = make_options(collection, epochs=1, warm_start_epochs=0, collect_batch_size=16)
     summary = train(options, log_dir=tmp_path / "d", say=lines.append)
     assert num_envs == [16, 8] and summary["collect_batch_size"] == 8
-    assert "out of memory with collect_batch_size 16: PPO begins anew with 8" in lines
+    assert "out of memory with collect_batch_size 16: PPO starts again with 8" in lines
     assert not (tmp_path / "d" / "half-made").exists()
 
 
@@ -198,7 +198,7 @@ def test_queries_that_no_single_candidate_improves_are_left_out(collection):
     assert improvable_queries(queries, examples, lines.append) is queries
     examples.gain[:4] = 0.0
     kept = improvable_queries(queries, examples, lines.append)
-    np.testing.assert_array_equal(kept.table.number, queries.table.number[4:])
+    np.testing.assert_array_equal(kept.arrays["number"], queries.arrays["number"][4:])
     assert lines[1] == "PPO trains with 5 of 9 queries, which a candidate improves"
     with pytest.raises(ValueError, match="no candidate improves any of the 9 training queries"):
         improvable_queries(queries, examples._replace(gain=0 * examples.gain), lines.append)

@@ -47,7 +47,7 @@ def test_malformed_lines_are_named(tmp_path, line):
 def test_repeated_documents_missing_files_and_spaced_tags_are_refused(tmp_path):
     path = tmp_path / "run.trec"
     path.write_text("q1 Q0 b 1 3.0 tag\nq1 Q0 b 2 2.0 tag\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"run.trec:2: document 'b' stands twice"):
+    with pytest.raises(ValueError, match=r"run.trec:2: document 'b' is twice"):
         read_run(path)
     with pytest.raises(ValueError, match="No run file"):
         read_run(tmp_path / "nothing")

@@ -2,8 +2,8 @@
 
 Batch 1 through the network, candidates mined in every episode, texts embedded anew at every step, a
 BM25 search by `rank_bm25` and a sort for every reward, the buffer on the CPU, an update every 128
-episodes. Observations and rewards are those of `retrieval.query_env` (a test plays the same actions
-in both), and the network is the same.
+episodes. Observations and rewards are those of `DeviceQueries` (a test plays the same actions in
+both), and the network is the same.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from kytolly.reformulation.prepare import SearchSide  # isort: skip  (checks the backend before Keras is imported)
 import keras
+import numpy as np
 import tensorflow as tf
 
 from kytolly.config.ppo import PPOConfig
@@ -22,8 +20,10 @@ from kytolly.policy.distributions import MASKED_LOGIT, Categorical
 from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalised
 from kytolly.reformulation.candidates import mine
-from kytolly.reformulation.device_env import STATE_FIGURES
-from kytolly.reformulation.table import SHOWN_SCORES, Query
+from kytolly.reformulation.episode import STEP_FEATURES
+from kytolly.reformulation.pool import SHOWN_SCORES
+from kytolly.reformulation.query import Query
+from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.embedding import EmbeddingCache
 from kytolly.retrieval.metrics import metric
 
@@ -75,7 +75,7 @@ class OneQueryFlow:
         self._forward = tf.function(lambda obs: self.network(obs))
         # Traced once for any number of rows; no XLA, which would compile for every number.
         count, features = side.episode.max_candidates, queries[0].candidate_features.shape[1] + 1
-        figures = len(queries[0].state_features) + STATE_FIGURES
+        figures = len(queries[0].state_features) + STEP_FEATURES
         shapes = [([count, features], tf.float32), ([figures], tf.float32), ([count + 1], tf.bool)]
         shapes += [([], tf.int32), *[([], tf.float32)] * 3]
         rows = [tf.TensorSpec([None, *shape], kind) for shape, kind in shapes]
@@ -129,7 +129,7 @@ class OneQueryFlow:
     def seen(
         self, query: Query, vectors: np.ndarray, added: list[int], scores: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Candidates [N, F], state [G] and mask [N + 1]: what `QueryEnvironment.observe` shows.
+        """Candidates [N, F], state [G] and mask [N + 1]: what `DeviceQueries.observe` shows.
 
         Args:
             query: Freshly mined.

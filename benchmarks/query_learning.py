@@ -21,12 +21,12 @@ from kytolly.reformulation.baselines import (
     RM3_GRID,
     ROCCHIO_GRID,
     Rocchio,
-    Tuned,
+    TunedMethod,
     evaluate,
     tune,
 )
 from kytolly.reformulation.options import ReformulationOptions
-from kytolly.reformulation.prepare import SearchSide
+from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.corpus import BUILTIN, load_collection
 from kytolly.retrieval.metrics import paired_bootstrap, per_query
 from kytolly.retrieval.trec import read_run
@@ -57,7 +57,7 @@ def judged_runs(
 ) -> Report:
     """The table of finished runs, one for each seed, and of what they are compared with."""
     metric = chosen.retrieval.metric
-    qrels = load_collection(chosen.collection, ("test",)).judgements["test"]
+    qrels = load_collection(chosen.collection, ("test",)).judgments["test"]
 
     def values_of(path: Path) -> np.ndarray:
         values = per_query(qrels, read_run(path), (metric,))[metric]
@@ -100,7 +100,7 @@ def compared_values(values: dict[str, np.ndarray]) -> tuple[list[list[str]], lis
 
 def tuned_baselines(
     chosen: ReformulationOptions, plain: np.ndarray, queries: Sequence[str]
-) -> dict[str, tuple[np.ndarray, Tuned]]:
+) -> dict[str, tuple[np.ndarray, TunedMethod]]:
     """RM3 and Rocchio: their values of the test queries, and their best settings on dev queries.
 
     Args:
@@ -109,10 +109,10 @@ def tuned_baselines(
         queries: [Q] ids of the test queries.
     """
     metric = chosen.retrieval.metric
-    tuning = SearchSide.prepared(chosen, ("dev",))
-    dev = [query for query in tuning.queries("dev") if query.judged]
-    testing = SearchSide.prepared(chosen, ("test",))
-    test = [query for query in testing.queries("test") if query.judged]
+    tuning = SearchSide.load(chosen, ("dev",))
+    dev = [query for query in tuning.queries("dev") if query.has_relevant]
+    testing = SearchSide.load(chosen, ("test",))
+    test = [query for query in testing.queries("test") if query.has_relevant]
     places = [queries.index(testing.collection.query_ids[query.number]) for query in test]
     found = {}
     for name, kind, grid in (("RM3", RM3, RM3_GRID), ("Rocchio", Rocchio, ROCCHIO_GRID)):

@@ -76,22 +76,23 @@ def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
     from kytolly.agent.factory import make_agent
     from kytolly.loop.world import choose_world
-    from kytolly.reformulation.prepare import SearchSide, make_scorer, ppo_config
-    from kytolly.reformulation.search import environment, for_trainer, search_figures, searched
+    from kytolly.reformulation.network import make_scorer
+    from kytolly.reformulation.ppo_training import ppo_config
+    from kytolly.reformulation.prepare import make_playable
+    from kytolly.reformulation.search import SearchSide
 
     spans = {name: Span() for name in (*STAGES, "compiling", "training")}
     with spans["indexing"]:
-        side = SearchSide.prepared(options, ("train", "dev"))
+        side = SearchSide.load(options, ("train", "dev"))
     with spans["mining"]:
         queries = {split: side.queries(split) for split in ("train", "dev")}
     with spans["tables"]:
-        found = searched(side, queries["train"], queries["dev"])
+        train, dev, too_wide = make_playable(side, queries["train"], queries["dev"])
     with spans["compiling"]:
-        env = environment(found.table)
-        cfg = ppo_config(options, env.queries, found.dev.queries)
+        cfg = ppo_config(options, train.num_queries, dev.num_queries)
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
-        world = choose_world(cfg, for_trainer(env, cfg.num_envs))
-        loop = world.loop(make_agent(cfg, world.spec, make_scorer(env, options)), "/CPU:0")
+        world = choose_world(cfg, train.for_trainer(cfg.num_envs))
+        loop = world.loop(make_agent(cfg, world.spec, make_scorer(train, options)), "/CPU:0")
         steps = cfg.num_envs * cfg.rollout_steps
         loop.run(0)
         loop.run(steps)
@@ -102,9 +103,9 @@ def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
         "documents": side.index.documents,
         "terms": len(side.index.terms),
         "queries": {split: len(part) for split, part in queries.items()},
-        "too_wide": found.too_wide,
-        "search": search_figures(env),
-        "table_mib": getattr(found.table, "bytes", 0) / 2**20,
+        "too_wide": too_wide,
+        "search": train.search_metrics(),
+        "table_mib": train.table_bytes / 2**20,
         "episodes": episodes,
         "env_steps": rollouts * steps,
         "seconds": {name: span.wall_seconds for name, span in spans.items()},

@@ -38,9 +38,10 @@ from kytolly.reformulation.mining import NO_CANDIDATE
 from kytolly.reformulation.options import ReformulationOptions
 
 if TYPE_CHECKING:
-    from kytolly.reformulation.device_env import QueryEnvironment
-    from kytolly.reformulation.prepare import SearchSide
-    from kytolly.reformulation.table import Query, QueryTable
+    from kytolly.reformulation.device_env import DeviceQueries
+    from kytolly.reformulation.query import Query
+    from kytolly.reformulation.search import SearchSide
+    from kytolly.reformulation.table import QueryTable
 
 COMPILED, ONE_QUERY = "compiled", "one-query"
 TURNS = 3
@@ -85,13 +86,14 @@ class Ground(NamedTuple):
 
 def prepared(options: ReformulationOptions) -> Ground:
     """Collection, index, candidates and tables of the training queries."""
-    from kytolly.reformulation.prepare import SearchSide
-    from kytolly.reformulation.table import make_pools, make_table
+    from kytolly.reformulation.pool import make_pools
+    from kytolly.reformulation.search import SearchSide
+    from kytolly.reformulation.table import make_table
 
     began = time.perf_counter()
-    side = SearchSide.prepared(options, ("train",))
+    side = SearchSide.load(options, ("train",))
     found = side.queries("train")
-    queries = [query for query in found if query.judged]
+    queries = [query for query in found if query.has_relevant]
     if not queries:
         raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
     widest = options.training.max_pool_documents
@@ -120,7 +122,7 @@ class CompiledFlow:
 
     counts = (0, 0, 0)  # nothing is embedded or searched in the loop
 
-    def __init__(self, env: QueryEnvironment, network: Any, cfg: PPOConfig, device: str):
+    def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
         from kytolly.agent.factory import make_agent
         from kytolly.loop.world import choose_world
 
@@ -147,10 +149,11 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
     import keras
 
     from kytolly.benchmarks.query_flow import OneQueryFlow
-    from kytolly.reformulation.device_env import QueryEnvironment
-    from kytolly.reformulation.prepare import make_scorer, ppo_config
+    from kytolly.reformulation.device_env import DeviceQueries
+    from kytolly.reformulation.network import make_scorer
+    from kytolly.reformulation.ppo_training import ppo_config
 
-    options, env = ground.side.options, QueryEnvironment(ground.table)
+    options, env = ground.side.options, DeviceQueries(ground.table)
     keras.utils.set_random_seed(options.seed)
     network = make_scorer(env, options)
     # No update is left out for the policies being too far apart: both do all of their work.

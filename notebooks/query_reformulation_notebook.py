@@ -16,11 +16,11 @@
 # %% [markdown]
 # # Learn to improve search queries
 #
-# A search engine that compares words misses documents that say the same in other words. Adding the
-# right terms to a query helps; adding the wrong ones hurts. This notebook trains an agent that
-# decides which terms to add, and when to stop, and looks at what it learnt: the learning curve, the
-# terms it adds, what they do to rankings, and how many queries gain and lose. It runs from top to
-# bottom without an edit, and downloads nothing.
+# A search engine that compares words misses documents that say the same thing in other words.
+# Adding the right terms to a query helps, and adding the wrong ones hurts. This notebook trains an
+# agent that decides which terms to add and when to stop. Then it shows the results: the learning
+# curve, the terms that the agent adds, how rankings change, and how many queries gain and lose. It
+# runs from top to bottom without an edit, and downloads nothing.
 
 # %%
 # %matplotlib inline
@@ -28,8 +28,8 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own chatter stays away
-sys.path.insert(0, str(Path.cwd().parent))  # the repository's root, where it is not installed
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hide the log lines of TensorFlow's start
+sys.path.insert(0, str(Path.cwd().parent))  # the repository, if the package is not installed
 
 # %%
 from kytolly.machine.configure import configure_gpu_optimization
@@ -46,18 +46,19 @@ from kytolly.record.pictures import plot_learning_curve
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.train import train
-from kytolly.retrieval.corpus import BUILTIN, load_collection
+from kytolly.retrieval.collection import BUILTIN
+from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import paired_bootstrap, per_query
 
 # %% [markdown]
 # ## 1. The collection
 #
-# Documents, queries, and judgements of which documents answer which query. The built-in collection
-# is made of the documentation of installed packages: a document is a docstring without its first
-# sentence, that sentence is a query, and the document is the one right answer. The judgements come
-# in three splits: *train* teaches, *dev* decides when to stop and which weights to keep, and *test*
-# is looked at once, in section 4. In place of `BUILTIN` you can give a folder of your own: section
-# 5 says what has to be in it.
+# A collection has documents, queries, and judgments that say which documents answer which query.
+# The built-in collection is made from the documentation of installed packages. A document is a
+# docstring without its first sentence, this sentence is a query, and the document is its one right
+# answer. The judgments have three splits. The agent learns from *train*, *dev* decides when to stop
+# and which weights to keep, and *test* is read once, in section 4. You can give a folder of your
+# own instead of `BUILTIN`: section 5 says what it must contain.
 
 # %%
 collection = load_collection(BUILTIN, ("test",))
@@ -71,14 +72,14 @@ for text in list(test_queries.values())[:3]:
 # %% [markdown]
 # ## 2. Train
 #
-# An episode is one query. Each step adds one of its candidate terms, which come from the best
-# documents of a first search, or stops; the reward is the change of nDCG@10, which is 1 where the
-# right document is on top and 0 where it is not among the first ten. Before PPO begins, the network
-# learns to foresee what each single term would gain (*warm start*). The settings are smaller than
+# An episode is one query. Each step adds one of its candidate terms, or stops. Candidates come from
+# the best documents of a first search. The reward is the change of nDCG@10, which is 1 if the right
+# document is on top and 0 if it is not among the first ten. Before PPO begins, the network learns
+# to predict the gain of each single term (*warm start*). The options here make a smaller run than
 # the defaults, which `configs/msa_optimized_cpu.yaml` lists and explains.
 
 # %% tags=["parameters"]
-epochs = 10  # of PPO
+epochs = 10  # passes of PPO over the training queries
 warm_start_epochs = 12
 feedback_documents = 10
 candidates = 30
@@ -102,34 +103,34 @@ print(f"run folder              {run_dir}")
 print(f"stopped by              {summary['stopped_by']}")
 print(f"env steps of PPO        {summary['env_steps']:,}")
 print(f"dev gain in {metric}     {summary['dev_gain']['kept']:+.4f}")
-for name, spent in summary["profile"].items():
+for name, spent in summary["phases"].items():
     print(f"  {name:<30}{spent['seconds']:>7.1f} s {spent['share']:>6.1%}")
 
 # %% [markdown]
 # ## 3. Learning curve
 #
-# Returns are gains in nDCG@10. Training episodes of PPO try terms at random around the policy's own
-# choice; evaluations are greedy, over all dev queries. The curve begins where the warm start
-# ended. The band is wide because most queries cannot gain (their document is on top already, or out
-# of reach) and a few gain a lot.
+# Returns are gains in nDCG@10. In training episodes, PPO samples terms from its policy. Evaluations
+# are greedy, over all dev queries. The curve begins where the warm start ended. The band is wide
+# because a few queries gain a lot and most cannot gain: their document is on top already, or out of
+# reach.
 
 # %%
 plot_learning_curve(run_dir).figure
 
 # %% [markdown]
-# ## 4. What it does to queries
+# ## 4. How queries change
 #
-# `Reformulator.load` takes a run and reformulates any queries; it reads no judgement. Here it gets
-# the test queries, which were in no part of training. Every one of them counts, also those that
-# come back unchanged.
+# `Reformulator.load` loads a run, and then reformulates any query without reading a judgment. Here
+# it reformulates the test queries, which were no part of training. Every one of them counts, even
+# if it comes back unchanged.
 
 # %%
 reformulator = Reformulator.load(run_dir)
 found = reformulator.reformulate_all(test_queries, top=1000)
-judged = collection.judgements["test"]
-before = per_query(judged, {one.query_id: one.before for one in found}, [metric])[metric]
-after = per_query(judged, {one.query_id: one.after for one in found}, [metric])[metric]
-gain = {query: after[query] - before[query] for query in judged}
+judgments = collection.judgments["test"]
+before = per_query(judgments, {one.query_id: one.before for one in found}, [metric])[metric]
+after = per_query(judgments, {one.query_id: one.after for one in found}, [metric])[metric]
+gain = {query: after[query] - before[query] for query in judgments}
 
 # %%
 mean, low, high = paired_bootstrap(list(after.values()), list(before.values()))
@@ -142,16 +143,16 @@ print(f"gained, lost             {sum(g > 0 for g in gain.values()):,}, ", end="
 print(f"{sum(g < 0 for g in gain.values()):,}")
 
 # %% [markdown]
-# The queries that gained most and lost most, and some whose terms changed nothing that counts. The
-# ranks are those of the right document, before and after; a dash means that it is not among the
-# first 1,000.
+# The table shows the queries that gained most, some whose metric did not change, and the queries
+# that lost most. The ranks are those of the right document, before and after. A dash means that it
+# is not among the first 1,000.
 
 # %%
 by_gain = sorted((one for one in found if one.added), key=lambda one: -gain[one.query_id])
 unmoved = [one for one in by_gain if gain[one.query_id] == 0]
 print(f"{'query':<62} {'added terms':<48} before after")
 for one in by_gain[:6] + unmoved[:3] + by_gain[-4:]:
-    (right,) = judged[one.query_id]
+    (right,) = judgments[one.query_id]
     ranks = []
     for hits in (one.before, one.after):
         place = {hit.doc_id: rank for rank, hit in enumerate(hits, start=1)}
@@ -160,8 +161,8 @@ for one in by_gain[:6] + unmoved[:3] + by_gain[-4:]:
     print(f"{one.text[:60]:<62} {terms[:46]:<48} {ranks[0]:>6} {ranks[1]:>5}")
 
 # %% [markdown]
-# Every test query whose nDCG@10 changed is one bar, sorted by its gain. The mean above is the blue
-# area minus the red one, divided by the number of all test queries.
+# Each bar is a test query whose nDCG@10 changed, sorted by its gain. The mean above is the blue
+# area minus the red area, divided by the number of all test queries.
 
 # %%
 moved = np.array(sorted((value for value in gain.values() if value != 0), reverse=True))
@@ -172,7 +173,7 @@ ax.axhline(0, color="0.3", lw=0.8)
 ax.set_xlabel("test queries whose ranking gained or lost, sorted")
 ax.set_ylabel(f"change of {metric}")
 equal = len(gain) - len(moved)
-ax.set_title(f"{(moved > 0).sum()} gained, {(moved < 0).sum()} lost, {equal} as before")
+ax.set_title(f"{(moved > 0).sum()} gained, {(moved < 0).sum()} lost, {equal} unchanged")
 ax.spines[["top", "right"]].set_visible(False)
 ax.grid(axis="y", alpha=0.25)
 figure
@@ -180,24 +181,24 @@ figure
 # %% [markdown]
 # ## 5. Use it
 #
-# A query that you type, with the reason for each term: how it stood among the candidates, in how
-# many of the feedback documents it occurs, how rare it is (idf), how often it occurs beside a word
-# of the query (npmi), and how close their embeddings are (cosine). The line in Lucene's syntax can
-# be given to another search engine.
+# Reformulate a query that you type. The output gives the reasons for each term: its rank among the
+# candidates, the share of feedback documents that contain it, how rare it is (idf), how often it
+# occurs together with a word of the query (npmi), and how close its embedding is to that of the
+# query (cosine). Another search engine can use the line in Lucene's syntax.
 
 # %%
 print("\n".join(reformulator.reformulate("solve a linear system of equations", top=5).lines()))
 
 # %% [markdown]
-# The same in a terminal, from this folder, for one query or for a file of them (JSON lines with
-# `_id` and `text`), of which the rankings are written in TREC's format:
+# The same works in a terminal, from this folder: for one query, or for a file of queries (JSON
+# lines with `_id` and `text`), whose rankings are written in TREC's format:
 #
 #     kytolly reformulate runs/NAME "solve a linear system of equations"
 #     kytolly reformulate runs/NAME --queries queries.jsonl --run-file reformulated.run
 #
 # For documents of your own, put `corpus.jsonl`, `queries.jsonl`, `qrels/train.tsv`, `qrels/dev.tsv`
-# and `qrels/test.tsv` in a folder (the layout of BEIR) and train, in the repository's root, with
+# and `qrels/test.tsv` into a folder (the layout of BEIR). Then train in the root of the repository:
 #
 #     python train_optimized.py --config configs/msa_optimized_cpu.yaml --collection FOLDER --test
 #
-# `docs/query_reformulation.md` explains how it works, all settings, and the limits.
+# `docs/query_reformulation.md` explains how it works, all options, and the limits.

@@ -1,7 +1,7 @@
-"""What learning has to beat: classic query expansion, and the ceiling that judgements allow.
+"""Classic query expansion that learning has to beat, and the ceiling that judgments allow.
 
 Each method is a function of a query that returns weighted terms; `evaluate` searches with them. All
-share one index, so that nothing but the weights differs.
+methods share one index, so that nothing but the weights differs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kytolly.reformulation.mining import feedback_counts
-from kytolly.reformulation.table import Query, ScoredIndex
+from kytolly.reformulation.query import Query
+from kytolly.reformulation.scoring import (
+    added_scores,
+    expanded_weights,
+    metric_per_query,
+    metric_values,
+    query_ranks,
+    query_scores,
+)
 from kytolly.retrieval.bm25 import BM25Index
-from kytolly.retrieval.metrics import NOT_RANKED, metric
+from kytolly.retrieval.ranking import best_places
 
 Method = Callable[[Query], Mapping[str, float]]  # query -> term -> weight
 
@@ -50,15 +58,15 @@ class PlainBM25:
 class RM3:
     """The query mixed with the language of the documents that it finds.
 
-    `original * P(t | query) + (1 - original) * P(t | feedback)`, where the feedback's language is
-    the mean of its documents' term shares, weighted with their scores, cut to the best terms.
+    `original * P(t | query) + (1 - original) * P(t | feedback)`. The feedback's language is the
+    mean of the term shares of its documents, weighted with their scores and cut to the best terms.
 
     Args:
         index: The documents.
-        documents: Of the feedback.
-        terms: Of the feedback that are kept.
+        documents: Number of feedback documents.
+        terms: Number of feedback terms that are kept.
         original: Weight of the query.
-        common: Terms in more than this share of all documents are no feedback.
+        common: Terms in more than this share of all documents are ignored.
 
     Source: Abdul-Jaleel et al. 2004, "UMass at TREC 2004", with BM25's scores as Anserini's
     implementation has them (Lin 2019, "The Neural Hype and Comparisons Against Weak Baselines").
@@ -78,25 +86,25 @@ class RM3:
             ids, counts = rare_counts(self.index, found, self.common)
             shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-9)
             language = best_terms(self.index, ids, scores @ shares, self.terms)
-        language = scaled(language, sum(language.values()))
-        own = scaled(query.weights, sum(query.weights.values()))
-        return mixed(own, self.original, language, 1.0 - self.original)
+        language = divided_weights(language, sum(language.values()))
+        own = divided_weights(query.weights, sum(query.weights.values()))
+        return weighted_sum(own, self.original, language, 1.0 - self.original)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rocchio:
-    """The query's vector moved towards the mean of the documents that it finds.
+    """The query's vector plus the mean vector of the documents that it finds.
 
-    `alpha * query + beta * mean(documents)`, all vectors of term counts with length 1, the mean cut
-    to its best terms.
+    `alpha * query + beta * mean(documents)`. All vectors are term counts scaled to length 1, and
+    the mean is cut to its best terms.
 
     Args:
         index: The documents.
-        documents: Of the feedback.
-        terms: Of the mean that are kept.
+        documents: Number of feedback documents.
+        terms: Number of terms of the mean that are kept.
         alpha: Weight of the query.
         beta: Weight of the feedback.
-        common: Terms in more than this share of all documents are no feedback.
+        common: Terms in more than this share of all documents are ignored.
 
     Source: Rocchio 1971, "Relevance Feedback in Information Retrieval", without the documents that
     are not relevant, as Anserini implements it.
@@ -118,8 +126,8 @@ class Rocchio:
             lengths = np.linalg.norm(counts, axis=1, keepdims=True)
             vectors = counts / np.maximum(lengths, 1e-9)
             mean = best_terms(self.index, ids, vectors.mean(axis=0), self.terms)
-        own = scaled(query.weights, float(np.linalg.norm(list(query.weights.values()))))
-        return mixed(own, self.alpha, mean, self.beta)
+        own = divided_weights(query.weights, float(np.linalg.norm(list(query.weights.values()))))
+        return weighted_sum(own, self.alpha, mean, self.beta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +139,7 @@ class AppendTop:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        return extended(query, query.candidates[: self.terms], self.weight)
+        return expanded_weights(query, query.candidates[: self.terms], self.weight)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,15 +154,15 @@ class RandomTerms:
         """Term -> weight."""
         generator = np.random.default_rng((self.seed, query.number + 1))
         chosen = generator.permutation(len(query.candidates))[: self.terms]
-        return extended(query, [query.candidates[place] for place in chosen], self.weight)
+        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
 
 
 @dataclasses.dataclass(frozen=True)
 class GreedyCeiling:
-    """The candidates that raise the true metric most, one after the other, while any does.
+    """Adds the candidate that raises the true metric most, until none raises it.
 
-    It looks at the judgements of the very query: no method, but what the best choice of terms could
-    reach, or nearly (a pair of terms that only help together is not seen).
+    It looks at the judgments of the query itself. So it is no method, but (nearly) the most that a
+    choice of terms could gain: it misses pairs of terms that only help together.
     """
 
     index: BM25Index
@@ -164,28 +172,28 @@ class GreedyCeiling:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        columns = columns_of(self.index, query, self.weight)
+        columns = added_scores(self.index, query, self.weight)
         scores = query_scores(self.index, query, query.weights)
-        now = float(values(query, scores[np.newaxis], self.metric)[0])
+        now = float(metric_values(self.metric, query, scores[np.newaxis])[0])
         chosen: list[int] = []
         for _ in range(min(self.terms, len(columns))):
-            after = values(query, scores + columns, self.metric)
+            after = metric_values(self.metric, query, scores + columns)
             after[chosen] = -1.0
             best = int(np.argmax(after))
             if after[best] <= now + 1e-7:
                 break
             chosen.append(best)
             now, scores = float(after[best]), scores + columns[best]
-        return extended(query, [query.candidates[place] for place in chosen], self.weight)
+        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
 
 
-class Tuned(NamedTuple):
-    """The best of a grid.
+class TunedMethod(NamedTuple):
+    """The best method of a grid.
 
     Attributes:
-        method: With the best settings.
-        settings: Those.
-        value: Their mean metric on the queries of the tuning.
+        method: The method with the best settings.
+        settings: The best settings.
+        value: Mean metric of the method on the queries that it was tuned on.
     """
 
     method: Method
@@ -200,24 +208,24 @@ def tune(
     index: BM25Index,
     metric: str = "ndcg@10",
     workers: int | None = None,
-) -> Tuned:
-    """The settings with the best mean metric; of equals the first.
+) -> TunedMethod:
+    """The method with the best mean metric; of equal ones the first.
 
     Args:
         make: Makes a method from settings, such as `functools.partial(RM3, index)`.
         grid: Setting -> its choices; all combinations are tried.
-        queries: Judged queries, of the dev split.
-        index: To search.
-        metric: Whose mean counts.
+        queries: Queries of the dev split with relevant documents.
+        index: The index to search.
+        metric: The metric to maximize.
         workers: Threads; None: one per core.
     """
-    best: Tuned | None = None
+    best: TunedMethod | None = None
     for choice in itertools.product(*grid.values()):
         settings = dict(zip(grid, choice, strict=True))
         method = make(**settings)
         value = float(np.mean(evaluate(method, queries, index, metric, workers)))
         if best is None or value > best.value:
-            best = Tuned(method, settings, value)
+            best = TunedMethod(method, settings, value)
     if best is None:
         raise ValueError("the grid has a setting without choices: give each at least one.")
     return best
@@ -234,64 +242,27 @@ def evaluate(
 
     Args:
         method: Gives the weights.
-        queries: With their judgements.
-        index: To search.
+        queries: Queries with their judgments.
+        index: The index to search.
         metric: ndcg@k, ap, recall@k or mrr@k.
         workers: Threads; None: one per core.
 
     Raises:
-        ValueError: No query, or one without a relevant document: its metric has no meaning.
+        ValueError: There is no query, or one without a relevant document.
     """
-    unjudged = [query.number for query in queries if not len(query.relevant)]
-    if unjudged or not queries:
+    without = [query.number for query in queries if not len(query.relevant)]
+    if without or not queries:
         raise ValueError(
-            f"evaluate() got {len(queries)} queries, {len(unjudged)} without a relevant document "
-            f"{unjudged[:5]}: attach judgements, and leave out queries that have none."
+            f"evaluate() got {len(queries)} queries, {len(without)} without a relevant document "
+            f"{without[:5]}: attach judgments, and leave out queries that have none."
         )
 
     def ranks(query: Query) -> np.ndarray:
-        return ranks_of_relevant(query, query_scores(index, query, method(query))[np.newaxis])[0]
+        return query_ranks(query, query_scores(index, query, method(query))[np.newaxis])[0]
 
     with concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         found = list(pool.map(ranks, queries))
-    return metric_of(metric, found, [len(query.relevant) for query in queries])
-
-
-def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float]) -> np.ndarray:
-    """[documents] scores; -inf for a document that the query must not find."""
-    scores = index.scores(weights)
-    if query.excluded >= 0:
-        scores[query.excluded] = -np.inf
-    return scores
-
-
-def columns_of(index: BM25Index, query: Query, weight: float) -> np.ndarray:
-    """[n, documents] what each candidate adds to the scores at a weight."""
-    return np.float32(weight) * np.stack([index.column(term) for term in query.candidates])
-
-
-def values(query: Query, scores: np.ndarray, name: str) -> np.ndarray:
-    """[n] metric of a query under [n, documents] scores."""
-    ranks = ranks_of_relevant(query, scores)
-    return metric(name, ranks, np.full(len(ranks), len(query.relevant), np.int32)).numpy()
-
-
-def ranks_of_relevant(query: Query, scores: np.ndarray) -> np.ndarray:
-    """[n, R] int32 ranks from 0 of the relevant documents; of equal scores the first document."""
-    ranks = np.full((len(scores), len(query.relevant)), NOT_RANKED, np.int32)
-    for place, doc in enumerate(query.relevant):
-        if doc != query.excluded:
-            own = scores[:, doc, np.newaxis]
-            ranks[:, place] = (scores > own).sum(axis=1) + (scores[:, :doc] == own).sum(axis=1)
-    return ranks
-
-
-def metric_of(name: str, ranks: Sequence[np.ndarray], counts: Sequence[int]) -> np.ndarray:
-    """[Q] metric from each query's ranks [R], whose number differs."""
-    padded = np.full((len(ranks), max(map(len, ranks))), NOT_RANKED, np.int32)
-    for row, own in zip(padded, ranks, strict=True):
-        row[: len(own)] = own
-    return metric(name, padded, np.array(counts, np.int32)).numpy()
+    return metric_per_query(metric, found, [len(query.relevant) for query in queries])
 
 
 def feedback(index: BM25Index, query: Query, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -304,7 +275,7 @@ def feedback(index: BM25Index, query: Query, count: int) -> tuple[np.ndarray, np
 def rare_counts(
     index: BM25Index, documents: np.ndarray, common: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Terms [u] of documents and their counts [k, u], those left out that many documents have."""
+    """Terms [u] of documents and their counts [k, u], without terms that many documents contain."""
     ids, counts = feedback_counts(index, documents)
     kept = index.document_frequency[ids] <= max(common * index.documents, 1)
     return ids[kept], counts[:, kept]
@@ -313,24 +284,19 @@ def rare_counts(
 def best_terms(
     index: BM25Index, ids: np.ndarray, weights: np.ndarray, count: int
 ) -> dict[str, float]:
-    """The terms of largest weight; of equals the first in the alphabet."""
-    best = np.argsort(-weights, kind="stable")[:count]
+    """The terms with the largest weights; of equal weights, the first in the alphabet."""
+    best = best_places(weights, count)
     return {index.terms[ids[place]]: float(weights[place]) for place in best}
 
 
-def scaled(weights: Mapping[str, float], length: float) -> dict[str, float]:
-    """Weights divided by a length, unless that is 0."""
+def divided_weights(weights: Mapping[str, float], length: float) -> dict[str, float]:
+    """Weights divided by a length, unless the length is 0."""
     return {term: weight / (length or 1.0) for term, weight in weights.items()}
 
 
-def mixed(
+def weighted_sum(
     own: Mapping[str, float], share: float, other: Mapping[str, float], rest: float
 ) -> dict[str, float]:
     """`share * own + rest * other`, the query's terms first."""
     terms = {**own, **other}
     return {term: share * own.get(term, 0.0) + rest * other.get(term, 0.0) for term in terms}
-
-
-def extended(query: Query, terms: Sequence[str], weight: float) -> dict[str, float]:
-    """The query's weights with terms added."""
-    return {**query.weights, **dict.fromkeys(terms, weight)}

@@ -1,4 +1,4 @@
-"""From query texts to `Query` tuples: mined candidates, with what embeddings say about them."""
+"""From query texts to `Query` tuples: candidates with all of their features."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kytolly.reformulation.mining import QUERY_FIGURES, TERM_FIGURES, Mined, Miner, MiningSettings
+from kytolly.reformulation.mining import Miner, MiningResult
+from kytolly.reformulation.mining_features import QUERY_FEATURES, TERM_FEATURES
 from kytolly.reformulation.mining_processes import mine_texts
-from kytolly.reformulation.table import Query
+from kytolly.reformulation.query import MiningRules, Query
 from kytolly.retrieval.bm25 import BM25Index
-from kytolly.retrieval.corpus import Collection
+from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.embedding import EmbeddingCache
 
 CANDIDATE_FEATURES = (
-    *TERM_FIGURES,
+    *TERM_FEATURES,
     "cosine to query",
     "cosine to feedback",
     "cosine to best document",
@@ -26,16 +27,16 @@ CANDIDATE_FEATURES = (
     "cosine to feedback, above the mean",
 )
 STATE_FEATURES = (
-    *QUERY_FIGURES,
+    *QUERY_FEATURES,
     "query's cosine to feedback",
     "query's cosine to best document",
     "coherence of feedback",
     "mean cosine of candidates to query",
 )
-TOGETHER = 512  # queries whose texts are embedded in one batch
+BATCH = 512  # queries whose texts are embedded at once
 
 
-class Skipped(NamedTuple):
+class SkippedQuery(NamedTuple):
     """A query that cannot be reformulated.
 
     Attributes:
@@ -52,72 +53,45 @@ def mine(
     numbers: Sequence[int],
     index: BM25Index,
     cache: EmbeddingCache,
-    settings: MiningSettings | None = None,
+    rules: MiningRules | None = None,
     workers: int | None = None,
-    skipped: list[Skipped] | None = None,
+    skipped: list[SkippedQuery] | None = None,
 ) -> list[Query]:
     """Queries of a collection with their candidates, in the order of `numbers`.
 
-    No judgement is looked at: `relevant` is empty until `with_judgements`. A query that is a
+    No judgment is read: `relevant` is empty until `with_judgments`. A query that is a
     document of the collection does not find it.
 
     Args:
         collection: Texts of documents and queries.
         numbers: Places of the queries in the collection.
-        index: Of the collection's documents.
-        cache: Of embeddings; what it lacks is encoded, each text once.
-        settings: How to mine. Default: `MiningSettings()`.
+        index: Index of the collection's documents.
+        cache: Cache of embeddings; missing texts are encoded once each.
+        rules: How candidates are mined. Default: `MiningRules()`.
         workers: Processes; None: one per core where that pays. The result does not depend on it.
-        skipped: Gets the queries that are left out, and why.
+        skipped: Receives the queries that are left out, with the reason.
 
     Returns:
         At most `len(numbers)` queries.
     """
-    miner = Miner(index, collection.texts, settings or MiningSettings())
-    own = [collection.itself(number) for number in numbers]
+    miner = Miner(index, collection.texts, rules or MiningRules())
+    own = [collection.own_document(number) for number in numbers]
     excluded = [-1 if document is None else document for document in own]
     texts = [collection.queries[number] for number in numbers]
-    found = mine_texts(miner, texts, excluded, workers)
+    results = mine_texts(miner, texts, excluded, workers)
     kept = []
-    for number, text, without, mined in zip(numbers, texts, excluded, found, strict=True):
-        if isinstance(mined, Mined):
-            kept.append((number, text, without, mined))
+    for number, text, without, result in zip(numbers, texts, excluded, results, strict=True):
+        if isinstance(result, MiningResult):
+            kept.append((number, text, without, result))
         elif skipped is not None:
-            skipped.append(Skipped(number, mined))
+            skipped.append(SkippedQuery(number, result))
     queries: list[Query] = []
-    for first in range(0, len(kept), TOGETHER):
-        queries += _with_embeddings(kept[first : first + TOGETHER], collection.texts, cache)
+    for first in range(0, len(kept), BATCH):
+        queries += _make_queries(kept[first : first + BATCH], collection.texts, cache)
     return queries
 
 
-def mine_text(
-    text: str,
-    texts: Sequence[str],
-    index: BM25Index,
-    cache: EmbeddingCache,
-    settings: MiningSettings | None = None,
-) -> Query:
-    """One query that somebody typed, numbered -1.
-
-    Args:
-        text: The query.
-        texts: The documents, [documents].
-        index: Of those documents.
-        cache: Of embeddings.
-        settings: How to mine. Default: `MiningSettings()`.
-
-    Raises:
-        ValueError: The query has no word that a document contains, or no candidate.
-    """
-    mined = Miner(index, texts, settings or MiningSettings()).mine(text)
-    if not isinstance(mined, Mined):
-        raise ValueError(
-            f"The query {text!r} has {mined}, so there is nothing to add to it: use other words."
-        )
-    return _with_embeddings([(-1, text, -1, mined)], texts, cache)[0]
-
-
-def with_judgements(queries: Iterable[Query], collection: Collection, split: str) -> list[Query]:
+def with_judgments(queries: Iterable[Query], collection: Collection, split: str) -> list[Query]:
     """The queries, with the documents that a split judges relevant, rising."""
     return [
         query._replace(relevant=np.array(collection.relevant(query.number, split), np.int64))
@@ -125,28 +99,30 @@ def with_judgements(queries: Iterable[Query], collection: Collection, split: str
     ]
 
 
-def skip_report(skipped: Sequence[Skipped]) -> str:
-    """Such as "3 queries skipped: 2 no candidate term, 1 no token that any document contains"."""
+def skip_report(skipped: Sequence[SkippedQuery]) -> str:
+    """A line such as "2 queries skipped: 1 no candidate term, 1 no token ..."."""
     counts = collections.Counter(skip.reason for skip in skipped).most_common()
     parts = ", ".join(f"{count} {reason}" for reason, count in counts)
     noun = "query" if len(skipped) == 1 else "queries"
     return f"{len(skipped)} {noun} skipped" + (f": {parts}" if parts else "")
 
 
-def _with_embeddings(
-    mined: Sequence[tuple[int, str, int, Mined]], texts: Sequence[str], cache: EmbeddingCache
+def _make_queries(
+    results: Sequence[tuple[int, str, int, MiningResult]],
+    texts: Sequence[str],
+    cache: EmbeddingCache,
 ) -> list[Query]:
-    """Queries from what was mined, their texts embedded together, each once."""
+    """Queries from the results of mining; each of their texts is embedded once."""
     wanted: dict[str, int] = {}  # text -> its row
     rows = []
-    for _, text, _, found in mined:
+    for _, text, _, found in results:
         documents = [texts[doc] for doc in found.feedback]
         parts = ([text], found.words, documents, found.surfaces)
         rows.append([[wanted.setdefault(one, len(wanted)) for one in part] for part in parts])
     vectors = cache.get_batch(list(wanted))
     queries = []
     for (number, _, without, found), (query, words, documents, surfaces) in zip(
-        mined, rows, strict=True
+        results, rows, strict=True
     ):
         terms = vectors[surfaces]
         own, state = embedding_features(
@@ -157,8 +133,8 @@ def _with_embeddings(
                 number=number,
                 weights=found.weights,
                 candidates=found.candidates,
-                candidate_features=np.concatenate([found.term_figures, own], axis=1),
-                state_features=np.concatenate([found.query_figures, state]),
+                candidate_features=np.concatenate([found.term_features, own], axis=1),
+                state_features=np.concatenate([found.query_features, state]),
                 similarity=terms @ terms.T,
                 query_similarity=terms @ vectors[query[0]],
                 relevant=np.zeros(0, np.int64),
@@ -176,14 +152,14 @@ def embedding_features(
     documents: np.ndarray,
     shares: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What embeddings say about candidates, and about the query.
+    """Features that embeddings give of the candidates and of the query.
 
     Args:
-        terms: [n, d] of the candidates.
-        query: [d] of the query.
-        words: [w, d] of the query's words.
-        documents: [k, d] of the feedback documents, best first.
-        shares: [k] their weights in the feedback's centroid.
+        terms: [n, d] vectors of the candidates.
+        query: [d] vector of the query.
+        words: [w, d] vectors of the query's words.
+        documents: [k, d] vectors of the feedback documents, best first.
+        shares: [k] weights of the documents in the feedback's centroid.
 
     Returns:
         candidates: [n, 7], the last of CANDIDATE_FEATURES.

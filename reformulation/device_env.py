@@ -1,32 +1,46 @@
-"""Reformulating queries as an environment in tensor code, search included."""
+"""Queries whose episodes are tensor code on the device, search included."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
-from kytolly.reformulation.table import BLOCK, NEVER, SHOWN_SCORES, QueryTable
-from kytolly.retrieval.metrics import metric, ranks_of
+from kytolly.environment.spec import ACTION_MASK
+from kytolly.policy.distributions import Categorical
+from kytolly.policy.ppo import greedy_action
+from kytolly.reformulation.episode import (
+    NO_TERM,
+    GainExamples,
+    PlayedQueries,
+    observation,
+    query_spec,
+    similarity_after,
+)
+from kytolly.reformulation.gains import CHUNK, concatenation, next_terms
+from kytolly.reformulation.pool import BLOCK, NEVER, SHOWN_SCORES
+from kytolly.reformulation.table import QueryTable, subset
+from kytolly.retrieval.metrics import metric, relevant_ranks
 
-STATE_FIGURES = 5  # of `observation`, beside the query's own
-TOGETHER = 16  # queries ranked at once; ranks compare every relevant document with the pool
+BATCH = 16  # queries ranked at once; ranks compare every relevant document with the pool
 
 
 class QueryState(NamedTuple):
-    """`E` queries on their way.
+    """States of `E` episodes.
 
     Attributes:
         query: [E] int32 row of the table.
         added: [E] int32 terms added so far.
         allowed: [E, N] bool candidates that may still be added.
-        scores: [E, P] float32 of the pool's documents.
+        scores: [E, P] float32 scores of the pool's documents.
         value: [E] the metric now.
-        similarity: [E, N] of the candidates with the sum of query and added terms, times its norm.
-        squared_norm: [E] of that sum.
+        similarity: [E, N] cosines of the candidates with the sum of query and added terms, times
+            the norm of the sum.
+        squared_norm: [E] squared norm of the sum.
     """
 
     query: tf.Tensor
@@ -38,25 +52,28 @@ class QueryState(NamedTuple):
     squared_norm: tf.Tensor
 
 
-class QueryEnvironment(tf.Module):
-    """An episode is one query: each step adds a candidate term, or stops; the reward is the gain.
+class DeviceQueries(tf.Module):
+    """Queries as an environment in tensor code. An episode is one query.
 
-    Actions 0 to N - 1 add a candidate, N stops. An observation is a dict: `candidates` [E, N, F],
+    Each step adds a candidate term or stops, and its reward is the change of the metric. Actions 0
+    to N - 1 add a candidate, N stops. An observation is a dict: `candidates` [E, N, F],
     `state` [E, G], and the `action_mask` [E, N + 1]. The episode ends with STOP, with the last
-    allowed term, or when nothing is left to add. Rewards sum up to the gain of the metric.
+    allowed term, or when nothing is left to add. The rewards sum up to the gain of the metric.
 
     Args:
         table: The queries.
-        in_order: Copy e always gets query e, modulo their number, instead of a random one: with as
-            many copies as queries each is played once.
+        in_order: Environment e always gets query e, modulo their number, instead of a random one.
+
+    Attributes:
+        table_bytes: Size of the tables on the device.
     """
 
     step_uniforms = 0
 
     def __init__(self, table: QueryTable, in_order: bool = False):
         super().__init__(name="query_environment")
-        self.settings, self.in_order = table.settings, in_order
-        self.queries, self.pool_blocks = len(table.number), int(table.blocks.max())
+        self.rules, self.in_order, self.table_bytes = table.rules, in_order, table.bytes
+        self.num_queries, self.pool_blocks = len(table.number), int(table.blocks.max())
         self.reset_uniforms = 1
         # Variables, because constants of this size would be written into the program.
         self.arrays = {
@@ -65,31 +82,30 @@ class QueryEnvironment(tf.Module):
             if isinstance(part, np.ndarray)
         }
         self.start_value = tf.Variable(self._start_values(table), trainable=False, name="start")
-        _, count, features = table.candidate_features.shape
-        self.candidates = count
-        self.spec = query_spec(count, features, table.state_features.shape[1])
+        _, self.candidates, features = table.candidate_features.shape
+        self.spec = query_spec(self.candidates, features, table.state_features.shape[1])
 
     def _start_values(self, table: QueryTable) -> np.ndarray:
         """[Q] the metric of the queries as they were typed."""
         found = np.empty(len(table.number), np.float32)
         for blocks in np.unique(table.blocks):
             same = np.flatnonzero(table.blocks == blocks)
-            for rows in np.array_split(same, -(-len(same) // TOGETHER)):
+            for rows in np.array_split(same, -(-len(same) // BATCH)):
                 places = table.base_row[rows][:, np.newaxis] + np.arange(blocks)
                 scores = table.base[places].reshape(len(rows), -1)
-                ranks = ranks_of(scores, table.relevant[rows])
+                ranks = relevant_ranks(scores, table.relevant[rows])
                 counts = table.relevant_count[rows]
-                found[rows] = metric(self.settings.metric, ranks, counts).numpy()
+                found[rows] = metric(self.rules.metric, ranks, counts).numpy()
         return found
 
     def reset(self, uniforms: tf.Tensor) -> QueryState:
         """Queries as they were typed, picked by [E, 1] draws."""
-        copies = uniforms.shape[0]
+        count = uniforms.shape[0]
         if self.in_order:
-            query = tf.range(copies) % self.queries
+            query = tf.range(count) % self.num_queries
         else:
             query = tf.minimum(
-                tf.cast(uniforms[:, 0] * float(self.queries), tf.int32), self.queries - 1
+                tf.cast(uniforms[:, 0] * float(self.num_queries), tf.int32), self.num_queries - 1
             )
         return self.begin(query)
 
@@ -108,35 +124,39 @@ class QueryEnvironment(tf.Module):
         )
 
     def observe(self, state: QueryState) -> dict[str, tf.Tensor]:
-        """What the agent sees; nothing in it comes from a judgement."""
+        """What the agent sees. Nothing in it comes from a judgment."""
         return observation(
             tf.gather(self.arrays["candidate_features"], state.query),
             tf.gather(self.arrays["state_features"], state.query),
             state,
             best_scores(state.scores, SHOWN_SCORES),
-            self.settings.max_terms,
+            self.rules.max_terms,
         )
 
     def step(
         self, state: QueryState, action: tf.Tensor, uniforms: tf.Tensor
     ) -> tuple[QueryState, tf.Tensor, tf.Tensor]:
-        """Add a term or stop; the reward [E] is the change of the metric; [E] bool whether over."""
+        """Add a term or stop.
+
+        Returns:
+            The states after it, [E] changes of the metric, and [E] bool, whether episodes are over.
+        """
         adds = action < self.candidates
         term = tf.minimum(action, self.candidates - 1)
         within, rows = self._rows(state.query, "column_row", term)
         within = within & adds[:, tf.newaxis]
         column = tf.gather(self.arrays["columns"], tf.where(within, rows, 0))  # row 0 is zero
         scores = state.scores + self._flat(column)
-        ranks = ranks_of(scores, tf.gather(self.arrays["relevant"], state.query))
+        ranks = relevant_ranks(scores, tf.gather(self.arrays["relevant"], state.query))
         counts = tf.gather(self.arrays["relevant_count"], state.query)
-        value = tf.where(adds, metric(self.settings.metric, ranks, counts), state.value)
+        value = tf.where(adds, metric(self.rules.metric, ranks, counts), state.value)
         chosen = tf.one_hot(term, self.candidates, on_value=True, off_value=False, dtype=tf.bool)
         allowed = state.allowed & ~(chosen & adds[:, tf.newaxis])
         added = state.added + tf.cast(adds, tf.int32)
-        weight = tf.where(adds, self.settings.weight, 0.0)
+        weight = tf.where(adds, self.rules.weight, 0.0)
         with_term = tf.gather(self._similarity(state.query), term, batch_dims=1)
         own = tf.gather(state.similarity, term, batch_dims=1)
-        similarity, squared_norm = longer(state, weight, with_term, own)
+        similarity, squared_norm = similarity_after(state, weight, with_term, own)
         after = QueryState(
             query=state.query,
             added=added,
@@ -146,8 +166,97 @@ class QueryEnvironment(tf.Module):
             similarity=similarity,
             squared_norm=squared_norm,
         )
-        over = ~adds | (added >= self.settings.max_terms) | ~tf.reduce_any(allowed, axis=-1)
+        over = ~adds | (added >= self.rules.max_terms) | ~tf.reduce_any(allowed, axis=-1)
         return after, value - state.value, over
+
+    def greedy_player(self, network: keras.Model, xla: bool = True) -> Callable[[], PlayedQueries]:
+        """A function that plays every query once, always with the likeliest action.
+
+        Args:
+            network: Keras model ({candidates, state}) -> (logits [E, N + 1], value [E]).
+            xla: Compile with XLA. That takes seconds, so it pays if the function is called often.
+        """
+        program = tf.function(lambda: self._play(network), jit_compile=xla or None, autograph=False)
+        return lambda: PlayedQueries(*(part.numpy() for part in program()))
+
+    def gain_examples(self, steps: int, seed: int = 0, passes: int = 1) -> GainExamples:
+        """Examples along episodes of each query in which terms of higher gain are added sooner.
+
+        Args:
+            steps: States of each episode; the first one is the query as it was typed.
+            seed: Seed of the choice of terms.
+            passes: Episodes of each query.
+        """
+        return concatenation(self._gain_parts(steps, seed, passes))
+
+    def one_step_gains(self, state: QueryState) -> tf.Tensor:
+        """[E, N + 1] reward of every action in the given states; 0 where it is not allowed."""
+        count = state.query.shape[0]
+        nothing = tf.zeros([count, 0])
+
+        def try_action(action, gains):
+            _, reward, _ = self.step(state, tf.fill([count], action), nothing)
+            return action + 1, gains.write(action, reward)
+
+        gains = tf.TensorArray(tf.float32, self.candidates, element_shape=[count])
+        _, gains = tf.while_loop(
+            lambda action, _: action < self.candidates, try_action, (tf.constant(0), gains)
+        )
+        found = tf.where(state.allowed, tf.transpose(gains.stack()), 0.0)
+        return tf.concat([found, tf.zeros([count, 1])], axis=-1)
+
+    def subset(self, rows: np.ndarray) -> DeviceQueries:
+        """Some of the queries, in the order of `rows`."""
+        arrays = {name: part.numpy() for name, part in self.arrays.items()}
+        table = QueryTable(rules=self.rules, **arrays)
+        return DeviceQueries(subset(table, rows), self.in_order)
+
+    def for_trainer(self, num_envs: int) -> DeviceQueries:
+        """The environment itself; it plays as many episodes at once as it is given states."""
+        return self
+
+    def search_metrics(self) -> dict[str, Any]:
+        """Where episodes are searched."""
+        return {"where": "device"}
+
+    def _play(self, network: keras.Model) -> tuple[tf.Tensor, tf.Tensor]:
+        count, distribution = self.num_queries, Categorical(self.candidates + 1)
+        state = self.begin(tf.range(count))
+        first, over, actions = state.value, tf.zeros([count], tf.bool), []
+        for _ in range(self.rules.max_terms):
+            action = greedy_action(network, distribution, self.observe(state))
+            action = tf.where(over, self.candidates, action)
+            state, _, ends = self.step(state, action, tf.zeros([count, 0]))
+            actions.append(tf.where(action < self.candidates, action, NO_TERM))
+            over = over | ends
+        return tf.stack(actions, axis=-1), state.value - first
+
+    def _gain_parts(self, steps: int, seed: int, passes: int) -> Iterator[GainExamples]:
+        count = min(CHUNK, self.num_queries)
+
+        @tf.function(jit_compile=True, autograph=False)
+        def look(state: QueryState) -> tuple:
+            return self.observe(state), self.one_step_gains(state)
+
+        @tf.function(jit_compile=True, autograph=False)
+        def move(state: QueryState, action: tf.Tensor) -> tuple:
+            state, _, over = self.step(state, action, tf.zeros([count, 0]))
+            return state, over
+
+        for number, first in itertools.product(range(passes), range(0, self.num_queries, count)):
+            if not first:
+                rng = np.random.default_rng(seed + number)
+            rows = np.arange(first, first + count, dtype=np.int32)
+            fresh = rows < self.num_queries
+            state = self.begin(tf.constant(np.minimum(rows, self.num_queries - 1)))
+            for added in range(steps):
+                obs, gain = look(state)
+                gain, allowed = gain.numpy(), obs[ACTION_MASK].numpy()
+                columns = (obs["candidates"].numpy(), obs["state"].numpy(), allowed, gain, rows)
+                whole = (*columns, np.full(count, added, np.int32))
+                yield GainExamples(*(column[fresh] for column in whole))
+                state, over = move(state, tf.constant(next_terms(gain, allowed, rng)))
+                fresh = fresh & ~over.numpy()
 
     def _similarity(self, query: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.arrays["similarity"], query)
@@ -162,84 +271,6 @@ class QueryEnvironment(tf.Module):
 
     def _flat(self, rows: tf.Tensor) -> tf.Tensor:
         return tf.reshape(rows, [rows.shape[0], self.pool_blocks * BLOCK])
-
-
-class Episode(Protocol):
-    """What `observation` reads of a state, as in `QueryState`; tensors or NumPy arrays."""
-
-    @property
-    def added(self) -> Any:
-        """[E] int32 terms added so far."""
-        ...
-
-    @property
-    def allowed(self) -> Any:
-        """[E, N] bool candidates that may still be added."""
-        ...
-
-    @property
-    def similarity(self) -> Any:
-        """[E, N] of the candidates with the sum of query and added terms, times its norm."""
-        ...
-
-    @property
-    def squared_norm(self) -> Any:
-        """[E] of that sum."""
-        ...
-
-
-def query_spec(candidates: int, features: int, figures: int) -> EnvSpec:
-    """The environment's spec, from the sizes of a table's features."""
-    return EnvSpec(
-        name="query-reformulation",
-        obs={
-            "candidates": tf.TensorSpec([candidates, features + 1], tf.float32),
-            "state": tf.TensorSpec([figures + STATE_FIGURES], tf.float32),
-            ACTION_MASK: tf.TensorSpec([candidates + 1], tf.bool),
-        },
-        action=Discrete(candidates + 1),
-    )
-
-
-def observation(
-    candidate_features: Any, state_features: Any, state: Episode, best: Sequence, max_terms: int
-) -> dict[str, tf.Tensor]:
-    """What the agent sees; nothing in it comes from a judgement.
-
-    Args:
-        candidate_features: [E, N, F] of the queries' candidates.
-        state_features: [E, G] of the queries.
-        state: How far the episodes are.
-        best: The highest scores [E] of the search as it stands, best first.
-        max_terms: Most terms that an episode adds.
-    """
-    norm = tf.sqrt(tf.maximum(state.squared_norm, 1e-6))[:, tf.newaxis]
-    cosine = (state.similarity / norm)[..., tf.newaxis]
-    first, *others = best
-    top = tf.maximum(first, 1e-6)
-    gaps = [(top - tf.maximum(other, 0.0)) / top for other in others]
-    added = tf.cast(state.added, tf.float32) / max_terms
-    left = tf.reduce_mean(tf.cast(state.allowed, tf.float32), axis=-1)
-    figures = tf.stack([added, tf.math.log1p(top), *gaps, left], axis=-1)
-    stop = tf.ones([state.allowed.shape[0], 1], tf.bool)
-    return {
-        "candidates": tf.concat([candidate_features, cosine], axis=-1),
-        "state": tf.concat([state_features, figures], axis=-1),
-        ACTION_MASK: tf.concat([state.allowed, stop], axis=-1),
-    }
-
-
-def longer(state: Episode, weight: Any, with_term: Any, own: Any) -> tuple[Any, Any]:
-    """`similarity` and `squared_norm` after a term is added at a `weight` [E].
-
-    Args:
-        state: Before.
-        weight: [E], 0 where no term is added.
-        with_term: [E, N] cosines of the candidates with the term.
-        own: [E] `state.similarity` of the term itself.
-    """
-    similarity = state.similarity + weight[:, np.newaxis] * with_term
-    return similarity, state.squared_norm + 2.0 * weight * own + weight * weight
 
 
 def best_scores(scores: tf.Tensor, count: int) -> list[tf.Tensor]:

@@ -1,8 +1,8 @@
 """Mining in several processes.
 
-Threads hardly help, because mining is Python code. The processes are started as programs of their
-own rather than by `multiprocessing`: a fork of a process that runs TensorFlow may hang, and a
-spawned one would run the caller's script again.
+Threads hardly help, because mining is Python code. Each process is started as a program of its own
+rather than with `multiprocessing`: a fork of a process that runs TensorFlow may hang, and a spawned
+process would run the caller's script again.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from kytolly.reformulation.mining import Mined, Miner
+from kytolly.reformulation.mining import Miner, MiningResult
 
-MANY_QUERIES = 1_000  # per process; below, starting it takes longer than it saves
+MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
 PROGRAM = "from kytolly.reformulation.mining_processes import serve; serve()"
 
 
 def mine_texts(
     miner: Miner, texts: Sequence[str], excluded: Sequence[int], workers: int | None = None
-) -> list[Mined | str]:
-    """What `Miner.mine` returns for each text, in their order, whatever the number of workers.
+) -> list[MiningResult | str]:
+    """What `Miner.mine` returns for each text, in order. It does not depend on `workers`.
 
     Args:
-        miner: The index and how to mine.
+        miner: The index, and how candidates are mined.
         texts: [Q] queries.
-        excluded: [Q] documents that must not be found, -1 for none.
-        workers: Processes; None: one per core, but no more than pay for their start.
+        excluded: [Q] documents that must not be found; -1 for none.
+        workers: Processes; None: one per core, but only as many as save time.
 
     Raises:
         RuntimeError: A process failed.
@@ -42,9 +42,9 @@ def mine_texts(
     workers = min(workers, len(tasks))
     if workers <= 1:
         return [miner.mine(text, without) for text, without in tasks]
-    head = pickle.dumps((miner.index, miner.texts, miner.settings))
+    head = pickle.dumps((miner.index, miner.texts, miner.rules))
     parts = [tasks[first::workers] for first in range(workers)]
-    answers: list[list[Mined | str] | str] = ["not started"] * workers
+    answers: list[list[MiningResult | str] | str] = ["not started"] * workers
 
     def run(place: int) -> None:
         answers[place] = _answer_of_process(head, pickle.dumps(parts[place]))
@@ -54,7 +54,7 @@ def mine_texts(
         thread.start()
     for thread in threads:
         thread.join()
-    result: list[Mined | str] = [""] * len(tasks)
+    result: list[MiningResult | str] = [""] * len(tasks)
     for place, answer in enumerate(answers):
         if isinstance(answer, str):
             raise RuntimeError(
@@ -66,15 +66,15 @@ def mine_texts(
 
 
 def serve() -> None:
-    """What a process does: reads the miner's parts and its queries, writes what was mined."""
-    index, texts, settings = pickle.load(sys.stdin.buffer)
-    miner = Miner(index, texts, settings)
+    """Program of a process: reads the miner's parts and its queries, writes their results."""
+    index, texts, rules = pickle.load(sys.stdin.buffer)
+    miner = Miner(index, texts, rules)
     tasks = pickle.load(sys.stdin.buffer)
     pickle.dump([miner.mine(text, without) for text, without in tasks], sys.stdout.buffer)
 
 
-def _answer_of_process(head: bytes, tasks: bytes) -> list[Mined | str] | str:
-    """What a process mined, or its error."""
+def _answer_of_process(head: bytes, tasks: bytes) -> list[MiningResult | str] | str:
+    """Results of a process, or its error."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         environment[name] = "1"  # the processes are the parallelism

@@ -1,4 +1,4 @@
-"""Settings of the query-reformulation application, as its YAML files hold them."""
+"""Options of query reformulation, as its YAML files hold them."""
 
 from __future__ import annotations
 
@@ -11,80 +11,103 @@ import yaml
 
 from kytolly.config.fields import check_fields, setting
 from kytolly.config.files import from_mapping, read_yaml
-from kytolly.retrieval.metric_names import parsed
+from kytolly.retrieval.metric_names import metric_parts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RetrievalOptions:
-    """What is searched, and what an episode may do."""
+    """How a collection is searched, and what an episode may do."""
 
-    metric: str = setting("ndcg@10", "whose gain is the reward: ndcg@k, ap, recall@k or mrr@k")
-    k1: float = setting(1.5, "BM25's saturation of term frequencies", at_least=0)
-    b: float = setting(0.75, "BM25's share of length normalisation", at_least=0, at_most=1)
-    feedback_documents: int = setting(
-        10, "best documents that candidate terms are taken from", unit="documents", at_least=1
+    metric: str = setting(
+        "ndcg@10", "metric whose gain is the reward: ndcg@k, ap, recall@k or mrr@k"
     )
-    candidates: int = setting(50, "most candidate terms of a query", unit="terms", at_least=1)
-    max_terms: int = setting(5, "most terms added to a query", unit="terms", at_least=1)
-    weight: float = setting(0.3, "of an added term, where a query's own term has 1", above=0)
+    k1: float = setting(1.5, "BM25's saturation of term frequencies", at_least=0)
+    b: float = setting(0.75, "BM25's share of length normalization", at_least=0, at_most=1)
+    feedback_documents: int = setting(
+        10,
+        "number of best documents that candidate terms are taken from",
+        unit="documents",
+        at_least=1,
+    )
+    candidates: int = setting(
+        50, "maximum number of candidate terms of a query", unit="terms", at_least=1
+    )
+    max_terms: int = setting(
+        5, "maximum number of terms added to a query", unit="terms", at_least=1
+    )
+    weight: float = setting(0.3, "weight of an added term; a term of the query has 1", above=0)
     encoder: str = setting(
         "auto",
-        "of terms and queries; auto: wordllama where it is installed, else hash",
+        "encoder of terms and queries; auto: wordllama if it is installed, else hash",
         choices=("auto", "wordllama", "hash"),
     )
-    dimension: int = setting(256, "numbers of an embedding", unit="numbers", at_least=1)
-    cache_entries: int = setting(500_000, "most embeddings kept", unit="texts", at_least=1)
+    dimension: int = setting(256, "length of an embedding", unit="numbers", at_least=1)
+    cache_entries: int = setting(
+        500_000, "maximum number of embeddings kept in memory", unit="texts", at_least=1
+    )
     workers: int | None = setting(
-        None, "processes that mine candidates; none: one a core", unit="processes", at_least=1
+        None,
+        "processes that mine candidates; none: one for each core",
+        unit="processes",
+        at_least=1,
     )
 
     def __post_init__(self) -> None:
         check_fields(self)
-        parsed(self.metric)
+        metric_parts(self.metric)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingOptions:
-    """How long and how much at once."""
+    """How long to train, and with how much at once."""
 
-    epochs: int = setting(40, "passes over the training queries", unit="passes", at_least=1)
+    epochs: int = setting(40, "passes of PPO over the training queries", unit="passes", at_least=1)
     batch_size: int = setting(1_024, "rows of a minibatch", unit="env steps", at_least=2)
     collect_batch_size: int = setting(
-        256, "queries reformulated at once", unit="queries", at_least=1
+        256, "number of queries reformulated at once", unit="queries", at_least=1
     )
     buffer_size: int = setting(
-        16_384, "most env steps collected between two updates", unit="env steps", at_least=2
+        16_384, "maximum number of env steps of a rollout", unit="env steps", at_least=2
     )
     episodes_per_update: int = setting(
-        1_024, "collected between two rounds of updates", unit="episodes", at_least=1
+        1_024, "number of full-length episodes of a rollout", unit="episodes", at_least=1
     )
-    update_epochs: int = setting(4, "passes over what was collected", unit="passes", at_least=1)
-    learning_rate: float = setting(3e-4, "Adam's step size at the start", above=0)
-    use_amp: bool = setting(True, "half precision where the device is faster with it")
+    update_epochs: int = setting(4, "passes over each rollout", unit="passes", at_least=1)
+    learning_rate: float = setting(
+        3e-4, "learning rate of PPO at the start; it falls to 0", above=0
+    )
+    use_amp: bool = setting(True, "half precision, which only a GPU uses")
     warm_start_epochs: int = setting(
-        12, "passes over one-step gains before PPO begins; 0: none", unit="passes", at_least=0
+        12,
+        "passes over one-step gains before PPO begins; 0: no warm start",
+        unit="passes",
+        at_least=0,
     )
-    warm_start_learning_rate: float = setting(1e-3, "Adam's step size meanwhile", above=0)
+    warm_start_learning_rate: float = setting(1e-3, "learning rate of the warm start", above=0)
     patience: int = setting(
-        8, "evaluations on dev queries without improvement", unit="evaluations", at_least=1
+        8,
+        "evaluations on dev queries without improvement before PPO stops",
+        unit="evaluations",
+        at_least=1,
     )
     only_improvable: bool = setting(
-        False, "PPO leaves out training queries that no single candidate improves"
+        False, "leave out training queries that no single candidate improves"
     )
     max_pool_documents: int = setting(
         2_048,
-        "training leaves out queries of which more documents matter: every copy would be as large",
+        "training leaves out queries for which more documents matter; the widest query sets the "
+        "size of every environment",
         unit="documents",
         at_least=64,
     )
     search: str = setting(
         "auto",
-        "where episodes are searched: in tables on the device, or in the index on the host, which "
-        "leaves no wide query out; auto: the host where tables would be too large",
+        "where episodes search: in tables on the device, or in the index on the host, which leaves "
+        "no query out; auto: the host if tables would be too large",
         choices=("auto", "device", "host"),
     )
     max_table_mebibytes: int = setting(
-        2_048, "of the device's tables, before auto takes the host", unit="MiB", at_least=1
+        2_048, "maximum size of the device's tables with search: auto", unit="MiB", at_least=1
     )
 
     def __post_init__(self) -> None:
@@ -93,20 +116,24 @@ class TrainingOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class AgentOptions:
-    """The policy and how it learns."""
+    """The policy, and how it learns."""
 
     hidden_units: tuple[int, ...] = setting(
         (64, 64), "widths of the hidden layers", unit="units", at_least=1
     )
-    dropout: float = setting(0.2, "of hidden units in the warm start", at_least=0, at_most=0.9)
+    dropout: float = setting(
+        0.2, "share of hidden units dropped in the warm start", at_least=0, at_most=0.9
+    )
     entropy_coef: float = setting(0.01, "weight of the entropy bonus", at_least=0)
-    gamma: float = setting(1.0, "discount per added term", at_least=0, at_most=1)
-    gae_lambda: float = setting(0.95, "weight of longer sums in advantages", at_least=0, at_most=1)
+    gamma: float = setting(1.0, "discount for each added term", at_least=0, at_most=1)
+    gae_lambda: float = setting(
+        0.95, "lambda of generalized advantage estimation", at_least=0, at_most=1
+    )
     clip_range: float = setting(0.1, "how far a probability ratio may move from 1", above=0)
     value_coef: float = setting(0.5, "weight of the value loss", at_least=0)
     max_grad_norm: float = setting(0.5, "gradient clipping, over all weights together", above=0)
     target_kl: float | None = setting(
-        0.02, "end a round of updates once the KL divergence passes 1.5 times this", above=0
+        0.02, "updates from a rollout end once the KL divergence passes 1.5 times this", above=0
     )
 
     def __post_init__(self) -> None:

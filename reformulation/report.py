@@ -1,4 +1,4 @@
-"""What a run of query reformulation is worth, and where its time went."""
+"""The result of a run of query reformulation: test metrics, and where its time went."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.reformulation.reformulator import Reformulator, as_run
+from kytolly.reformulation.reformulator import Reformulator, trec_run
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import METRICS, paired_bootstrap, per_query
 from kytolly.retrieval.trec import write_run
@@ -19,28 +19,28 @@ UNCHANGED = 1e-6  # difference of a metric; less is rounding
 REST = "other"
 
 
-def judged(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
-    """Judge a trained network on the test queries, whose judgements are read here and not before.
+def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
+    """Evaluate a trained network on the test queries; their judgments are read here, not before.
 
-    Every judged query counts: one that cannot be reformulated keeps its ranking.
+    Every query with judgments counts: one that cannot be reformulated keeps its ranking.
 
     Args:
-        reformulator: With the network.
-        run_dir: Gets `test_bm25.run` and `test_reformulated.run`.
+        reformulator: The reformulator with the network.
+        run_dir: Receives `test_bm25.run` and `test_reformulated.run`.
 
     Returns:
-        Means of each metric for both systems and the difference with its 95% interval, and how many
-        queries gained and lost.
+        Means of each metric for both systems, their difference with its 95% interval, and the
+        numbers of queries that gained and lost.
     """
     options = reformulator.side.options
     collection = load_collection(options.collection, ("test",))
-    numbers, qrels = collection.split("test"), collection.judgements["test"]
+    numbers, qrels = collection.split("test"), collection.judgments["test"]
     plans = reformulator.plans(collection, numbers)
     rankings = reformulator.rankings(collection, numbers, plans, RUN_DEPTH)
     metrics = tuple(dict.fromkeys((*METRICS, options.retrieval.metric)))
     values = []
     for name, hits in zip(("bm25", "reformulated"), rankings, strict=True):
-        run = as_run(collection, numbers, hits)
+        run = trec_run(collection, numbers, hits)
         write_run(run_dir / f"test_{name}.run", run, name)
         values.append(per_query(qrels, run, metrics))
     found: dict[str, Any] = {
@@ -65,7 +65,7 @@ def judged(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
     return found
 
 
-def profile(seconds: Mapping[str, float], total: float) -> dict[str, dict[str, float]]:
+def phase_rows(seconds: Mapping[str, float], total: float) -> dict[str, dict[str, float]]:
     """Phase -> its seconds and share of the whole run; "other" is what no phase has."""
     rest = max(total - sum(seconds.values()), 0.0)
     return {
@@ -74,26 +74,26 @@ def profile(seconds: Mapping[str, float], total: float) -> dict[str, dict[str, f
     }
 
 
-def write_profile(run_dir: Path, summary: Mapping[str, Any]) -> None:
-    """The profile for TensorBoard, beside the run's figures."""
-    figures = {
-        f"profile_{figure}/{name.replace(' ', '_')}": value
-        for name, row in summary["profile"].items()
-        for figure, value in row.items()
+def write_phases(run_dir: Path, summary: Mapping[str, Any]) -> None:
+    """Write the seconds of the phases for TensorBoard, beside the run's metrics."""
+    metrics = {
+        f"phase_{kind}/{name.replace(' ', '_')}": value
+        for name, row in summary["phases"].items()
+        for kind, value in row.items()
     }
     for name, rate in rates(summary).items():
-        figures[f"profile/{name.replace(' ', '_')}"] = rate
-    writer = tf.summary.create_file_writer(str(run_dir), filename_suffix=".profile")
+        metrics[f"rates/{name.replace(' ', '_')}"] = rate
+    writer = tf.summary.create_file_writer(str(run_dir), filename_suffix=".phases")
     with writer.as_default(step=summary["env_steps"]):
-        for name, value in figures.items():
+        for name, value in metrics.items():
             tf.summary.scalar(name, value)
     writer.close()
 
 
 def rates(summary: Mapping[str, Any]) -> dict[str, float]:
-    """Device utilisation and the hit rates of caches, where there are some; all from 0 to 1."""
+    """Device utilization and hit rates of caches, if they are known; all from 0 to 1."""
     found = {
-        "device utilisation": summary["loop_profile"]["device_utilisation"],
+        "device utilization": summary["device_utilization"],
         "embedding cache hit rate": summary["embedding_cache"]["hit_rate"],
         "search cache hit rate": summary["search"].get("hit_rate"),
     }
@@ -119,9 +119,9 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if "test" in summary:
         yield from test_lines(summary["test"])
     yield "Time:"
-    for name, row in summary["profile"].items():
+    for name, row in summary["phases"].items():
         yield f"  {name:<30} {row['seconds']:>8.1f} s {row['share']:>6.1%}"
-    yield from loop_lines(summary["loop_profile"])
+    yield from loop_lines(summary)
     found = summary["search"]
     if found["where"] == "host":
         yield (
@@ -136,21 +136,24 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"Run: {summary['run_dir']}"
 
 
-def loop_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """What there is to know about the time of the loop's parts."""
-    if found["scale"] is not None:
+def loop_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Device utilization, and with a profile what its rows mean."""
+    busy, profile = summary["device_utilization"], summary.get("loop_profile")
+    yield f"Device utilization in the loop: {'unknown' if busy is None else f'{busy:.0%}'}"
+    if profile is None:
+        return
+    if profile["scale"] is not None:
         yield (
-            "  The loop is one program: its forward, search and update were timed apart, and their "
-            f"times taken {found['scale']:.2f} times, so that they add up to the loop's"
+            "  The loop is one program. Its forward, search and update were timed apart, and their "
+            f"times scaled by {profile['scale']:.2f} to add up to the time of the loop"
         )
-    busy, moved = found["device_utilisation"], found["transferred_bytes"]
-    share = "unknown" if busy is None else f"{busy:.0%}, what is left is idle"
+    moved = profile["transferred_bytes"]
     copied = f"{moved / 2**20:,.1f} MiB" if moved else "none, they are in the processor's memory"
-    yield f"Device utilisation in the loop: {share}; tables copied to the device: {copied}"
+    yield f"  Tables copied to the device: {copied}"
 
 
 def test_lines(test: Mapping[str, Any]) -> Iterator[str]:
-    """The judgement of the test queries for a reader."""
+    """Test metrics for a reader."""
     yield (
         f"Test: {test['queries']:,} queries, {test['unchanged']} left unchanged, "
         f"{test['without_relevant']} without a relevant document"

@@ -1,112 +1,116 @@
-"""Where the episodes of query reformulation are searched: in tables, or in the index itself."""
+"""A collection, its index and its embeddings: everything that is known before learning begins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
-import numpy as np
-
-from kytolly.reformulation.device_env import QueryEnvironment
-from kytolly.reformulation.host_env import HostQueries, QueryVectorEnv
-from kytolly.reformulation.prepare import SearchSide
-from kytolly.reformulation.table import (
-    Query,
-    QueryTable,
-    TableTooLarge,
-    make_pools,
-    make_table,
-    select,
-)
-
-Table = QueryTable | HostQueries
-World = QueryEnvironment | HostQueries
+from kytolly.reformulation.candidates import SkippedQuery, mine, with_judgments
+from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
+from kytolly.reformulation.phases import Phases, TimedEncoder
+from kytolly.reformulation.query import EpisodeRules, MiningRules, Query
+from kytolly.retrieval.bm25 import EPSILON, BM25Index
+from kytolly.retrieval.collection import Collection
+from kytolly.retrieval.corpus import load_collection
+from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
+from kytolly.retrieval.tokens import EnglishTokenizer
 
 
-class Searched(NamedTuple):
-    """Queries that episodes can be played with.
+@dataclasses.dataclass(frozen=True)
+class SearchSide:
+    """Everything about a collection that is known before learning begins.
 
     Attributes:
-        table: Training queries.
-        dev: Dev queries, in order.
-        too_wide: Training queries that are left out.
+        options: What was asked for.
+        collection: Documents, queries and the judgments of some splits.
+        index: The collection's documents.
+        cache: Embeddings of terms and queries.
+        phases: Seconds of the parts of the run.
+        skipped: Split -> its queries that cannot be reformulated; filled in by `queries`.
     """
 
-    table: Table
-    dev: World
-    too_wide: int
+    options: ReformulationOptions
+    collection: Collection
+    index: BM25Index
+    cache: EmbeddingCache
+    phases: Phases
+    skipped: dict[str, list[SkippedQuery]] = dataclasses.field(default_factory=dict)
 
+    @classmethod
+    def load(
+        cls,
+        options: ReformulationOptions,
+        splits: Sequence[str],
+        phases: Phases | None = None,
+        saved_index: Path | None = None,
+    ) -> SearchSide:
+        """Read and index a collection.
 
-def searched(
-    side: SearchSide,
-    train: Sequence[Query],
-    dev: Sequence[Query],
-    say: Callable[[str], None] = lambda line: None,
-) -> Searched:
-    """Queries in tables for the device, or to be searched on the host, as the options say.
+        Args:
+            options: The collection, and how it is searched.
+            splits: Splits whose judgments are read; the files of other splits are not opened.
+            phases: Receives the time.
+            saved_index: A file that `BM25Index.save` wrote. It is used if it is an index of these
+                documents with these options; else the documents are indexed again.
+        """
+        phases, retrieval = phases or Phases(), options.retrieval
+        with phases.measure("reading"):
+            collection = load_collection(options.collection, splits)
+        with phases.measure("indexing"):
+            index = load_index(saved_index, collection, retrieval)
+            if index is None:
+                index = BM25Index(collection.texts, EnglishTokenizer(), retrieval.k1, retrieval.b)
+        with phases.measure("embedding"):
+            encoder = make_encoder(retrieval.encoder, retrieval.dimension)
+            cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
+        return cls(options, collection, index, cache, phases)
 
-    With `auto` that is the host where the tables would take more than `max_table_mebibytes`, or
-    where more than half of the training queries would be left out of them.
-
-    Raises:
-        ValueError: With `device`, all training queries are too wide.
-    """
-    training = side.options.training
-    with side.phases.measured("tables"):
-        if training.search != "host":
-            try:
-                return _in_tables(side, train, dev)
-            except TableTooLarge as error:
-                if training.search == "device":
-                    raise ValueError(
-                        f"{error}: raise max_pool_documents, or set search: host."
-                    ) from None
-                say(f"episodes search on the host: {error}")
-        host = [HostQueries(queries, side.index, side.episode) for queries in (train, dev)]
-    return Searched(host[0], host[1], 0)
-
-
-def _in_tables(side: SearchSide, train: Sequence[Query], dev: Sequence[Query]) -> Searched:
-    training, settings = side.options.training, side.episode
-    auto, widest = training.search == "auto", training.max_pool_documents
-    most = training.max_table_mebibytes * 2**20 if auto else None
-    kept, pools = make_pools(train, side.index, settings, widest, most)
-    too_wide = len(train) - len(kept)
-    if not kept or (auto and too_wide > len(kept)):
-        raise TableTooLarge(
-            f"{too_wide} of {len(train)} training queries have more than {widest} documents that "
-            "matter"
+    @property
+    def episode(self) -> EpisodeRules:
+        """What an episode may do."""
+        retrieval = self.options.retrieval
+        return EpisodeRules(
+            retrieval.metric, retrieval.max_terms, retrieval.candidates, retrieval.weight
         )
-    table = make_table([train[row] for row in kept], side.index, settings, pools)
-    del pools
-    _, pools = make_pools(dev, side.index, settings, None, most and max(most - table.bytes, 1))
-    dev_table = make_table(dev, side.index, settings, pools)
-    return Searched(table, QueryEnvironment(dev_table, in_order=True), too_wide)
+
+    @property
+    def mining(self) -> MiningRules:
+        """How candidates are mined."""
+        retrieval = self.options.retrieval
+        return MiningRules(
+            retrieval.feedback_documents, retrieval.candidates, weight=retrieval.weight
+        )
+
+    def queries(self, split: str) -> list[Query]:
+        """A split's queries with their candidates and judgments."""
+        skipped = self.skipped[split] = []
+        queries = self.mine(self.collection, self.collection.split(split), skipped)
+        return with_judgments(queries, self.collection, split)
+
+    def mine(
+        self, collection: Collection, numbers: Sequence[int], skipped: list[SkippedQuery]
+    ) -> list[Query]:
+        """Queries with their candidates.
+
+        Args:
+            collection: A collection with the same documents.
+            numbers: Places of the queries in it.
+            skipped: Receives the queries that are left out, with the reason.
+        """
+        workers = self.options.retrieval.workers
+        with self.phases.measure("mining"):
+            return mine(collection, numbers, self.index, self.cache, self.mining, workers, skipped)
 
 
-def environment(table: Table) -> World:
-    """Where episodes of random queries are played."""
-    return table if isinstance(table, HostQueries) else QueryEnvironment(table)
-
-
-def some_of(table: Table, rows: np.ndarray) -> Table:
-    """Some of the queries, in the order of `rows`."""
-    return table.selected(rows) if isinstance(table, HostQueries) else select(table, rows)
-
-
-def for_trainer(
-    world: World, copies: int, in_order: bool = False
-) -> QueryEnvironment | Callable[[], QueryVectorEnv]:
-    """What `Trainer.train_ppo` takes: the device's environment, or what makes the host's."""
-    if isinstance(world, HostQueries):
-        return lambda: QueryVectorEnv(world, copies, in_order)
-    return world
-
-
-def search_figures(world: World) -> dict[str, Any]:
-    """Where episodes were searched, and on the host how many searches were remembered."""
-    if not isinstance(world, HostQueries):
-        return {"where": "device"}
-    cache = world.search
-    figures = {"hits": cache.hits, "misses": cache.misses, "hit_rate": cache.hit_rate}
-    return {"where": "host", **figures}
+def load_index(
+    path: Path | None, collection: Collection, retrieval: RetrievalOptions
+) -> BM25Index | None:
+    """The index in a file; None if there is no file, or one of other documents or options."""
+    if path is None:
+        return None
+    parameters = (retrieval.k1, retrieval.b, EPSILON)
+    try:
+        return BM25Index.load(path, collection.texts, EnglishTokenizer(), parameters)
+    except ValueError:
+        return None

@@ -1,7 +1,7 @@
-"""A supervised baseline: predict what each term would gain, add the best, stop when none would.
+"""A supervised baseline: predict the gain of each term and add the best until none would gain.
 
-It sees the features that the agent sees and learns from the same judgements, without reinforcement:
-what is left for reinforcement learning is what this model does not reach.
+It sees the features that the agent sees and learns from the same judgments, without reinforcement
+learning. What the agent gains beyond it is due to reinforcement learning.
 
 Source: Cao et al. 2008, "Selecting Good Expansion Terms for Pseudo-Relevance Feedback", with
 boosted trees for their support vector machine, and gains for their labels.
@@ -15,26 +15,32 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from kytolly.reformulation.baselines import columns_of, evaluate, extended, query_scores, values
-from kytolly.reformulation.table import Query
+from kytolly.reformulation.baselines import evaluate
+from kytolly.reformulation.query import Query
+from kytolly.reformulation.scoring import (
+    added_scores,
+    expanded_weights,
+    metric_values,
+    query_scores,
+)
 from kytolly.retrieval.bm25 import BM25Index
 
 THRESHOLDS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
 
 
 class Regressor(Protocol):
-    """What predicts gains."""
+    """A model that predicts gains."""
 
     def predict(self, features: np.ndarray, /) -> np.ndarray:
         """[rows] from [rows, features]."""
         ...
 
 
-class Examples(NamedTuple):
-    """Terms that might have been added, and what came of it.
+class TermExamples(NamedTuple):
+    """Terms that might be added, and the gain of each.
 
     Attributes:
-        features: [rows, F] of a term and the state of its query.
+        features: [rows, F] features of a term and of the state of its query.
         gain: [rows] change of the metric.
     """
 
@@ -49,8 +55,8 @@ class TermModel:
     Args:
         regressor: Predicts gains from `term_features`.
         terms: Most terms added.
-        weight: Of an added term.
-        threshold: Predicted gains up to this are not worth a term.
+        weight: Weight of an added term.
+        threshold: A term is added if its predicted gain is above this.
     """
 
     regressor: Regressor
@@ -68,7 +74,7 @@ class TermModel:
             if predicted[best] <= self.threshold:
                 break
             chosen.append(best)
-        return extended(query, [query.candidates[place] for place in chosen], self.weight)
+        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
 
 
 def fit_term_model(
@@ -81,7 +87,7 @@ def fit_term_model(
     seed: int = 0,
 ) -> TermModel:
     """A model of the gains in the train queries; its threshold is the best for the dev queries."""
-    examples = gain_examples(train, index, metric, weight, states=3, seed=seed)
+    examples = term_examples(train, index, metric, weight, states=3, seed=seed)
     model = TermModel(boosted_trees(examples, seed), terms, weight)
     return with_threshold(model, dev, index, metric)
 
@@ -89,41 +95,41 @@ def fit_term_model(
 def with_threshold(
     model: TermModel, dev: Sequence[Query], index: BM25Index, metric: str = "ndcg@10"
 ) -> TermModel:
-    """The model with the threshold that is best for the dev queries; of equals the highest."""
+    """The model with the threshold that is best for the dev queries; of equal ones the highest."""
     choices = [dataclasses.replace(model, threshold=value) for value in reversed(THRESHOLDS)]
     scores = [evaluate(choice, dev, index, metric).mean() for choice in choices]
     return choices[int(np.argmax(scores))]
 
 
-def gain_examples(
+def term_examples(
     queries: Sequence[Query],
     index: BM25Index,
     metric: str = "ndcg@10",
     weight: float = 0.3,
     states: int = 3,
     seed: int = 0,
-) -> Examples:
-    """One row per candidate in each of some states: the typed query, and after random additions.
+) -> TermExamples:
+    """A row for each candidate in several states: the typed query, and after random additions.
 
-    Half of the additions are the best term, so that states after good choices are seen, too.
+    Half of the additions are the best term, so that there are states after good choices, too.
 
     Args:
-        queries: With judgements, of the train split.
-        index: To search.
-        metric: Whose change is the gain.
-        weight: Of an added term.
-        states: Of each query.
-        seed: Of the additions.
+        queries: Queries of the train split with their judgments.
+        index: The index to search.
+        metric: The gain is the change of this metric.
+        weight: Weight of an added term.
+        states: States of each query.
+        seed: Seed of the additions.
     """
     features, gains = [], []
     for query in queries:
         generator = np.random.default_rng((seed, query.number + 1))
-        columns = columns_of(index, query, weight)
+        columns = added_scores(index, query, weight)
         scores = query_scores(index, query, query.weights)
         chosen: list[int] = []
         for _ in range(min(states, len(columns))):
-            now = values(query, scores[np.newaxis], metric)[0]
-            gain = values(query, scores + columns, metric) - now
+            now = metric_values(metric, query, scores[np.newaxis])[0]
+            gain = metric_values(metric, query, scores + columns) - now
             free = np.setdiff1d(np.arange(len(columns)), chosen)
             features.append(term_features(query, chosen, weight)[free])
             gains.append(gain[free])
@@ -132,16 +138,16 @@ def gain_examples(
                 picked = generator.choice(free)
             chosen.append(int(picked))
             scores = scores + columns[picked]
-    return Examples(np.concatenate(features), np.concatenate(gains))
+    return TermExamples(np.concatenate(features), np.concatenate(gains))
 
 
 def term_features(query: Query, chosen: Sequence[int], weight: float) -> np.ndarray:
-    """[n, F] of each candidate: its own, its cosine to the query so far, the query's, the step.
+    """[n, F] features of each candidate: its own, its cosine to the query so far, the query's.
 
     Args:
-        query: With `n` candidates.
-        chosen: Places of those that were added.
-        weight: Of an added term.
+        query: A query with `n` candidates.
+        chosen: Places of the candidates that were added.
+        weight: Weight of an added term.
     """
     count = len(query.candidates)
     added = query.similarity[list(chosen)].reshape(-1, count)
@@ -156,8 +162,10 @@ def term_features(query: Query, chosen: Sequence[int], weight: float) -> np.ndar
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def boosted_trees(examples: Examples, seed: int = 0) -> Regressor:
-    """Gradient-boosted regression trees on gains; slow and shallow, because gains are noisy.
+def boosted_trees(examples: TermExamples, seed: int = 0) -> Regressor:
+    """Gradient-boosted regression trees that predict gains.
+
+    The learning rate is low and the trees are shallow, because gains are noisy.
 
     Raises:
         ModuleNotFoundError: LightGBM is not installed.

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from kytolly.retrieval.corpus import text_digest
+from kytolly.retrieval.collection import text_digest
+from kytolly.retrieval.ranking import best_places
 from kytolly.retrieval.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
@@ -42,7 +43,7 @@ class BM25Index:
         documents: Number of documents.
         tokenizer: Makes tokens of documents and queries.
         parameters: (k1, b, epsilon).
-        digest: Of the documents' texts, `retrieval.corpus.text_digest`.
+        digest: Digest of the documents' texts, as `text_digest` makes it.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class BM25Index:
                 "The index got 0 documents, and scores need at least one: check the collection."
             )
         tokenizer = tokenizer or EnglishTokenizer()
-        terms, forward = _count_terms(texts, tokenizer)
+        terms, forward = _term_counts(texts, tokenizer)
         self._fill(terms, forward, tokenizer, (k1, b, epsilon), text_digest(texts))
 
     def _fill(
@@ -152,21 +153,16 @@ class BM25Index:
 
         Args:
             weights: Term -> weight.
-            top: At most so many documents.
-            include_zeros: Also documents with score 0, as a sort of rank_bm25's scores has them.
+            top: At most this many documents.
+            include_zeros: Whether documents with score 0 are found, as by a sort of all scores.
 
         Returns:
             docs: [n] int32, best first; of equal scores the smaller index first.
             scores: [n].
         """
         scores = self.scores(weights)
-        docs = np.arange(len(scores)) if include_zeros else np.flatnonzero(scores)
-        found = scores[docs]
-        if len(docs) > top > 0:
-            least = np.partition(found, len(found) - top)[len(found) - top]
-            docs, found = docs[found >= least], found[found >= least]
-        order = np.argsort(-found, kind="stable")[:top]
-        return docs[order].astype(np.int32), found[order]
+        docs = best_places(scores, top, None if include_zeros else np.flatnonzero(scores))
+        return docs.astype(np.int32), scores[docs]
 
     def search_batch(
         self,
@@ -185,7 +181,7 @@ class BM25Index:
         Args:
             queries: [Q] weighted queries.
             top: Documents per query.
-            include_zeros: As in `search`.
+            include_zeros: Whether documents with score 0 are found, as in `search`.
             workers: Threads; default: one per processor, at most 8.
 
         Returns:
@@ -256,7 +252,7 @@ class BM25Index:
             if header[key] != value:
                 raise ValueError(
                     f"The index {path} has the {key} {header[key]!r}; expected {value!r}, or its "
-                    "scores would be those of something else: delete the file and index anew."
+                    "scores would be those of something else: delete the file and index again."
                 )
         shape = (len(starts) - 1, len(header["terms"]))
         forward = sparse.csr_matrix((counts, terms, starts), shape)
@@ -268,7 +264,7 @@ class BM25Index:
 
 def _read(path: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     if not path.is_file():
-        raise ValueError(f"No index at {path}; expected a file that `save` wrote: index anew.")
+        raise ValueError(f"No index at {path}; expected a file that `save` wrote: index again.")
     try:
         with np.load(path, allow_pickle=False) as data:
             header = json.loads(data["header"].tobytes())
@@ -278,11 +274,11 @@ def _read(path: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
     except Exception as error:  # zipfile, numpy and json each have their own
         raise ValueError(
             f"{path} cannot be read as an index ({type(error).__name__}: {error}); expected a "
-            "file that `save` wrote: delete it and index anew."
+            "file that `save` wrote: delete it and index again."
         ) from None
 
 
-def _count_terms(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str], sparse.csr_matrix]:
+def _term_counts(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str], sparse.csr_matrix]:
     """The vocabulary, sorted, and how often each term occurs in each document."""
     first_ids: dict[str, int] = collections.defaultdict()
     first_ids.default_factory = first_ids.__len__  # a new term gets the next number

@@ -1,9 +1,9 @@
 """The built-in collection: known-item search over the documentation of installed packages.
 
-Nothing is downloaded and nothing imported: the sources of packages that this project depends on
-and of the standard library are parsed. A document is the docstring of a public function, class or
+Nothing is downloaded or imported. The sources of the standard library and of packages that this
+project depends on are parsed. A document is the docstring of a public function, class or
 method without its first sentence; that sentence is the query, and the document its only relevant
-one. So the collection is the same wherever the same versions are installed, and differs where not.
+one. So the collection is the same wherever the same versions are installed.
 
 Source: known-item search with queries from the documents themselves, Azzopardi, de Rijke & Balog
 2007, "Building Simulated Queries for Known-Item Topics".
@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from kytolly.retrieval.corpus import BUILTIN, SPLITS, Collection
+from kytolly.retrieval.collection import BUILTIN, SPLITS, Collection
 
 PACKAGES = (
     "gymnasium",
@@ -43,10 +43,10 @@ LEFT_OUT = re.compile(  # folders and files: tests, copies of other packages, an
     r"|turtledemo|ensurepip|encodings|pydoc_data|distutils|f2py|_lib|_vendor|_pyinstaller|externals"
     r"|_tf_keras|_pydecimal|_pyio|backend"
 )
-SHORTEST_QUERY = 5  # words
-SHORTEST_DOCUMENT = 15  # words
-ALIKE = 0.7  # of the words of two sentences together: above, they say the same
-PARTS = (0.6, 0.2, 0.2)  # of the modules, per split
+MIN_QUERY_WORDS = 5
+MIN_DOCUMENT_WORDS = 15
+ALIKE = 0.7  # share of common words from which two sentences say the same
+PARTS = (0.6, 0.2, 0.2)  # shares of the modules, per split
 
 ABBREVIATED = "".join(rf"(?<!{word}\.)" for word in ("e\\.g", "i\\.e", "etc", "cf", "vs"))
 SENTENCE_END = re.compile(rf"(?<=[.!?]){ABBREVIATED}\s+(?=[A-Z`\"'(*])")
@@ -70,12 +70,12 @@ class Passage(NamedTuple):
 
 
 def builtin_collection(splits: Sequence[str] = SPLITS) -> Collection:
-    """The collection, with the judgements of the splits asked for.
+    """The collection, with the judgments of the given splits.
 
     Documents whose first sentence is too short for a query, or says the same as another one, are
-    kept as documents that no query asks for. Docstrings of neighbours resemble one another: splits
-    part whole modules, deep within a package whole folders of them, and a sentence that shares most
-    of its words with one of another split is no query.
+    kept as documents without a query. Docstrings of one module resemble one another. So a module
+    is in one split as a whole (deep within a package, its whole folder is), and a sentence that
+    shares most of its words with one of another split is no query.
 
     Raises:
         ValueError: A split that is not train, dev or test, or a package that is not installed.
@@ -88,18 +88,18 @@ def builtin_collection(splits: Sequence[str] = SPLITS) -> Collection:
             )
     passages = _passages()
     asked = _queries(passages)
-    judgements: dict[str, dict[str, dict[str, int]]] = {name: {} for name in splits}
+    judgments: dict[str, dict[str, dict[str, int]]] = {name: {} for name in splits}
     for passage in asked:
-        name = _split_of(passage.module)
-        if name in judgements:
-            judgements[name][_query_id(passage)] = {passage.name: 1}
+        name = _split(passage.module)
+        if name in judgments:
+            judgments[name][_query_id(passage)] = {passage.name: 1}
     return Collection(
         name=BUILTIN,
         doc_ids=tuple(passage.name for passage in passages),
         texts=tuple(passage.rest for passage in passages),
         query_ids=tuple(_query_id(passage) for passage in asked),
         queries=tuple(passage.sentence for passage in asked),
-        judgements=judgements,
+        judgments=judgments,
     )
 
 
@@ -118,7 +118,7 @@ def _passages() -> tuple[Passage, ...]:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Syntax trees have no cycles; with TensorFlow in memory, looking for some takes most time."""
+    """Syntax trees have no cycles, and with TensorFlow in memory the search for them is slow."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -141,7 +141,7 @@ def _all_passages() -> Iterator[Passage]:
 
 
 def _package_passages(root: Path, package: str) -> Iterator[Passage]:
-    """Of every module below a folder; `package` "" for the standard library."""
+    """Passages of every module below a folder; `package` is "" for the standard library."""
     for path in _modules(root):
         parts = path.relative_to(root).with_suffix("").parts
         if parts[-1] == "__init__":
@@ -158,7 +158,7 @@ def _package_passages(root: Path, package: str) -> Iterator[Passage]:
         module = ".".join([package] * bool(package) + list(parts))
         for name, docstring in _docstrings(tree.body):
             sentence, rest = _first_sentence(docstring)
-            if len(rest.split()) >= SHORTEST_DOCUMENT:
+            if len(rest.split()) >= MIN_DOCUMENT_WORDS:
                 yield Passage(f"{module}.{name}", module, sentence, rest)
 
 
@@ -194,17 +194,17 @@ def _first_sentence(docstring: str) -> tuple[str, str]:
 
 
 def _queries(passages: Sequence[Passage]) -> list[Passage]:
-    """Those whose first sentence is long enough, and unlike all the others."""
+    """Passages whose first sentence is long enough, and unlike all others."""
     times = collections.Counter(_gist(passage.sentence) for passage in passages)
     long_and_single = [
         passage
         for passage in passages
-        if len(WORD.findall(passage.sentence)) >= SHORTEST_QUERY
+        if len(WORD.findall(passage.sentence)) >= MIN_QUERY_WORDS
         and times[_gist(passage.sentence)] == 1
     ]
     crossing = _crossing(
         [frozenset(_gist(passage.sentence).split()) for passage in long_and_single],
-        [_split_of(passage.module) for passage in long_and_single],
+        [_split(passage.module) for passage in long_and_single],
     )
     return [p for index, p in enumerate(long_and_single) if index not in crossing]
 
@@ -235,7 +235,7 @@ def _crossing(sentences: Sequence[frozenset[str]], splits: Sequence[str]) -> set
 
 
 def _gist(text: str) -> str:
-    """The words without case, figures and marks: "1D max pooling." says the same as "2D ..."."""
+    """The words without case, digits and punctuation: "1D pooling." and "2D pooling" are equal."""
     return " ".join(WORD.findall(text.lower()))
 
 
@@ -243,10 +243,10 @@ def _query_id(passage: Passage) -> str:
     return f"{passage.name}?"
 
 
-def _split_of(module: str) -> str:
-    """train, dev or test, by a digest that no process salts.
+def _split(module: str) -> str:
+    """train, dev or test: the digest of the module's name decides, the same in every process.
 
-    It is of the module's name; of the name of its folder where that lies two folders deep or more.
+    Where the module lies two folders deep or more, the name of its folder decides.
     """
     parts = module.split(".")
     family = ".".join(parts[:-1]) if len(parts) > 3 else module

@@ -1,4 +1,4 @@
-"""Collections for retrieval: documents, queries and judgements, from a folder or built in.
+"""Collections for retrieval: documents, queries and judgments, from a folder or built in.
 
 The folder is in the BEIR layout: `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`,
 `text`) and `qrels/<split>.tsv` (`query-id`, `corpus-id`, `score` with a header line).
@@ -8,99 +8,35 @@ Source: Thakur et al. 2021, "BEIR", arXiv:2104.08663.
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import functools
-import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-BUILTIN = "builtin"
-SPLITS = ("train", "dev", "test")
+from kytolly.retrieval.builtin import builtin_collection
+from kytolly.retrieval.collection import BUILTIN, SPLITS, Collection, unknown_split
+
 HEADER = ("query-id", "corpus-id", "score")
-
-
-@dataclasses.dataclass(frozen=True)
-class Collection:
-    """Documents, queries and the judgements of some splits.
-
-    Attributes:
-        name: The folder's name, or "builtin".
-        doc_ids: [documents] in file order; positions here are the document indices everywhere.
-        texts: [documents] title and text, joined.
-        query_ids: [queries] in file order; positions here are the query indices everywhere.
-        queries: [queries] texts.
-        judgements: split -> query id -> document id -> grade; above 0 is relevant. It holds only
-            the splits that were asked for: those not asked for were never read.
-    """
-
-    name: str
-    doc_ids: Sequence[str]
-    texts: Sequence[str]
-    query_ids: Sequence[str]
-    queries: Sequence[str]
-    judgements: Mapping[str, Mapping[str, Mapping[str, int]]]
-
-    def split(self, name: str) -> list[int]:
-        """Indices of the queries judged in a split, in file order."""
-        judged = self._judged(name)
-        return [index for index, query in enumerate(self.query_ids) if query in judged]
-
-    def relevant(self, query_index: int, split: str) -> list[int]:
-        """Indices of the documents with a grade above 0, ascending; none for a query unjudged."""
-        grades = self._judged(split).get(self.query_ids[query_index], {})
-        return sorted(self.doc_index[doc] for doc, grade in grades.items() if grade > 0)
-
-    def itself(self, query_index: int) -> int | None:
-        """Index of the document that is the query: the same id and the same text; None: none is.
-
-        Where queries are documents (a title asks for what it cites) every search would find the
-        query first: leave this document out of rankings and feedback. An equal id alone means
-        nothing, because many collections number queries and documents alike.
-        """
-        document = self.doc_index.get(self.query_ids[query_index])
-        if document is None or self.texts[document].strip() != self.queries[query_index].strip():
-            return None
-        return document
-
-    @functools.cached_property
-    def doc_index(self) -> dict[str, int]:
-        """Document id -> index."""
-        return {doc: index for index, doc in enumerate(self.doc_ids)}
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """Stable digest of the documents' texts, as `text_digest` makes it."""
-        return text_digest(self.texts)
-
-    def _judged(self, split: str) -> Mapping[str, Mapping[str, int]]:
-        if split not in self.judgements:
-            raise ValueError(_unknown_split(split, self.name, list(self.judgements)))
-        return self.judgements[split]
 
 
 def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Collection:
     """A collection from a folder in the BEIR layout, or the built-in one.
 
-    Judgements of documents that the corpus lacks are left out, and counted in one warning per
+    Judgments of documents that the corpus lacks are left out, and counted in one warning per
     split: public collections have a few. Everything else that is wrong with a file is an error.
 
     Args:
         source: The folder, or "builtin" (a folder of that name is "./builtin").
-        splits: The judgements to read. The files of other splits are not opened.
+        splits: The judgments to read. The files of other splits are not opened.
 
     Raises:
         ValueError: A file is missing, empty, malformed or contradicts another one; the message
             names file and line.
     """
     if str(source) == BUILTIN:
-        from kytolly.retrieval.builtin import builtin_collection  # it needs this module
-
         return builtin_collection(splits)
-    folder = _checked_folder(Path(source))
+    folder = _existing_folder(Path(source))
     docs = dict(_records(folder / "corpus.jsonl", "document", with_title=True))
     queries = dict(_records(folder / "queries.jsonl", "query", with_title=False))
     return Collection(
@@ -109,7 +45,7 @@ def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Colle
         texts=tuple(docs.values()),
         query_ids=tuple(queries),
         queries=tuple(queries.values()),
-        judgements={name: _judgements(folder, name, docs, queries) for name in splits},
+        judgments={name: _judgments(folder, name, docs, queries) for name in splits},
     )
 
 
@@ -123,25 +59,15 @@ def read_queries(path: str | Path) -> dict[str, str]:
 
 
 def available_splits(source: str | Path) -> list[str]:
-    """Names of the splits that a source has judgements for; nothing in them is read."""
+    """Names of the splits that a source has judgments for; nothing in them is read."""
     if str(source) == BUILTIN:
         return list(SPLITS)
-    found = {path.stem for path in (_checked_folder(Path(source)) / "qrels").glob("*.tsv")}
+    found = {path.stem for path in (_existing_folder(Path(source)) / "qrels").glob("*.tsv")}
     usual = [name for name in SPLITS if name in found]
     return usual + sorted(found - set(usual))
 
 
-def text_digest(texts: Iterable[str]) -> str:
-    """SHA-256 of texts in their order, the same on every machine and in every process."""
-    digest = hashlib.sha256()
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def _checked_folder(folder: Path) -> Path:
+def _existing_folder(folder: Path) -> Path:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise ValueError(
@@ -158,8 +84,8 @@ def _records(path: Path, kind: str, with_title: bool) -> Iterator[tuple[str, str
         key, text = _record(f"{path}:{number}", line, kind, with_title)
         if key in seen:
             raise ValueError(
-                f"{path}:{number}: the {kind} id {key!r} stands in line {seen[key]}, too; ids must "
-                "be unique: remove or rename one of the two."
+                f"{path}:{number}: the {kind} id {key!r} is also in line {seen[key]}; ids must be "
+                "unique: remove or rename one of the two."
             )
         seen[key] = number
         yield key, text
@@ -201,19 +127,19 @@ def _record(place: str, line: str, kind: str, with_title: bool) -> tuple[str, st
     return key, " ".join(part for part in parts if part)
 
 
-def _judgements(
+def _judgments(
     folder: Path, split: str, docs: Mapping[str, str], queries: Mapping[str, str]
 ) -> dict[str, dict[str, int]]:
     path = folder / "qrels" / f"{split}.tsv"
     if not path.is_file():
-        raise ValueError(_unknown_split(split, str(folder), available_splits(folder)))
+        raise ValueError(unknown_split(split, str(folder), available_splits(folder)))
     grades: dict[str, dict[str, int]] = {}
     unknown: list[str] = []
-    for place, query, doc, grade in _judgement_lines(path):
+    for place, query, doc, grade in _judgment_lines(path):
         if query not in queries:
             raise ValueError(
-                f"{place}: the query {query!r} is not in queries.jsonl; every judged query must be "
-                "there: add it, or remove its judgements."
+                f"{place}: the query {query!r} is not in queries.jsonl; every query with judgments "
+                "must be there: add it, or remove its judgments."
             )
         if doc not in docs:
             unknown.append(f"{doc!r} at {place}")
@@ -225,19 +151,19 @@ def _judgements(
             )
     if not grades:
         raise ValueError(
-            f"{path} judges no document of the corpus ({len(unknown)} judgements of others); "
-            "expected at least one: check that corpus and judgements belong together."
+            f"{path} judges no document of the corpus ({len(unknown)} judgments of others); "
+            "expected at least one: check that corpus and judgments belong together."
         )
     if unknown:
         warnings.warn(
-            f"{path}: left out {len(unknown)} judgements of documents that corpus.jsonl lacks "
+            f"{path}: left out {len(unknown)} judgments of documents that corpus.jsonl lacks "
             f"(the first: {unknown[0]}); metrics count the others only.",
             stacklevel=4,
         )
     return grades
 
 
-def _judgement_lines(path: Path) -> Iterator[tuple[str, str, str, int]]:
+def _judgment_lines(path: Path) -> Iterator[tuple[str, str, str, int]]:
     """(place, query id, document id, grade) of each line after the header."""
     header_seen = False
     for number, line in _lines(path):
@@ -247,7 +173,7 @@ def _judgement_lines(path: Path) -> Iterator[tuple[str, str, str, int]]:
             if tuple(field.strip().lower().replace("_", "-") for field in fields) != HEADER:
                 raise ValueError(
                     f"{place}: the first line is {_short(line)}; expected the header "
-                    f"{'<tab>'.join(HEADER)}: add it (or else the first judgement would be lost)."
+                    f"{'<tab>'.join(HEADER)}: add it (or else the first judgment would be lost)."
                 )
             continue
         if len(fields) != 3:
@@ -283,12 +209,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 ) from None
             if line.strip():
                 yield number, line.rstrip("\r\n")
-
-
-def _unknown_split(split: str, where: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(split, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "ask for one of these."
-    return f"No split {split!r} in {where}; there are: {', '.join(known) or 'none'}: {hint}"
 
 
 def _short(value: Any, length: int = 60) -> str:

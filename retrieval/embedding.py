@@ -40,9 +40,9 @@ class Encoder(Protocol):
 class WordLlamaEncoder:
     """Mean of a large language model's token embeddings, compressed; 10,000 short texts a second.
 
-    The model has 256 numbers, trained so that the leading ones are a model of their own: fewer are
-    got by truncation. More are got by a fixed random rotation into the larger space, which keeps
-    every cosine as it is.
+    The model's vectors have 256 numbers and are trained so that the leading numbers alone are a
+    model too: a smaller dimension truncates them. A larger dimension applies a fixed random
+    rotation into the larger space, which keeps every cosine.
 
     Args:
         dimension: Length of a vector.
@@ -81,8 +81,8 @@ class WordLlamaEncoder:
 class HashEncoder:
     """Words and their runs of 3 to 5 characters, hashed into signed places: no model, no package.
 
-    Two texts are alike if they share words or parts of words. For tests, and for machines without
-    wordllama.
+    Two texts are similar if they share words or parts of words. It serves tests, and machines
+    without wordllama.
 
     Args:
         dimension: Length of a vector; more means fewer collisions.
@@ -140,15 +140,15 @@ def make_encoder(name: str = "auto", dimension: int = WORDLLAMA_DIMENSION) -> En
 class EmbeddingCache:
     """Vectors of texts, each computed once; the least recently used leave first.
 
-    Safe to share between threads; while one of them encodes, the others wait.
+    Threads may share it; while one of them encodes, the others wait.
 
     Args:
         encoder: Computes what is missing.
         max_entries: Most texts that are kept.
 
     Attributes:
-        encoder: As given.
-        hits: Texts asked for that were there, or came earlier in the same batch.
+        encoder: Computes what is missing.
+        hits: Requested texts that the cache held, or that came earlier in the same batch.
         misses: Texts that had to be encoded.
         calls: Calls of the encoder.
     """
@@ -171,7 +171,7 @@ class EmbeddingCache:
 
     @property
     def hit_rate(self) -> float:
-        """Share of the texts asked for that were not encoded anew; 0 before the first."""
+        """Share of the requested texts that were not encoded again; 0 before the first request."""
         return self.hits / max(self.hits + self.misses, 1)
 
     def get(self, text: str) -> np.ndarray:
@@ -179,7 +179,7 @@ class EmbeddingCache:
         return self.get_batch([text])[0]
 
     def get_batch(self, texts: Sequence[str]) -> np.ndarray:
-        """[n, dimension] float32 of texts, in their order; what is missing is encoded together."""
+        """[n, dimension] float32 vectors of texts; missing ones are encoded in one call."""
         if isinstance(texts, str):
             raise TypeError("get_batch() got one text, expected a list: use get() for one.")
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
@@ -190,7 +190,7 @@ class EmbeddingCache:
             }
             self.misses += len(missing)
             self.hits += len(texts) - len(missing)
-            new = self._encoded(missing)
+            new = self._encode(missing)
             found = {key: new[key] if key in new else self._vectors[key] for key in keys}
             for row, key in enumerate(keys):
                 result[row] = found[key]
@@ -201,8 +201,8 @@ class EmbeddingCache:
                 self._vectors.popitem(last=False)
         return result
 
-    def _encoded(self, missing: dict[bytes, str]) -> dict[bytes, np.ndarray]:
-        """Vectors of texts, encoded in buckets of like length, so that little is padded."""
+    def _encode(self, missing: dict[bytes, str]) -> dict[bytes, np.ndarray]:
+        """Vectors of texts, encoded in buckets of similar length, so that little is padded."""
         new: dict[bytes, np.ndarray] = {}
         buckets: dict[int, list[bytes]] = {}
         for key, text in missing.items():
@@ -210,11 +210,11 @@ class EmbeddingCache:
         for _, keys in sorted(buckets.items()):
             for first in range(0, len(keys), ROWS_AT_ONCE):
                 part = keys[first : first + ROWS_AT_ONCE]
-                vectors = self._checked([missing[key] for key in part])
+                vectors = self._encode_batch([missing[key] for key in part])
                 new.update((key, vector.copy()) for key, vector in zip(part, vectors, strict=True))
         return new
 
-    def _checked(self, texts: list[str]) -> np.ndarray:
+    def _encode_batch(self, texts: list[str]) -> np.ndarray:
         vectors = np.asarray(self.encoder.encode(texts), np.float32)
         self.calls += 1
         expected = (len(texts), self.encoder.dimension)
@@ -256,7 +256,7 @@ class EmbeddingCache:
                 "with its own encoder."
             )
         if vectors.shape != (len(keys), encoder.dimension):
-            raise _damaged(path, f"vectors of shape {vectors.shape} for {len(keys)} keys")
+            raise _damage_error(path, f"vectors of shape {vectors.shape} for {len(keys)} keys")
         cache = cls(encoder, max_entries)
         for key, vector in list(zip(keys, vectors, strict=True))[-max_entries:]:
             cache._vectors[key.tobytes()] = vector.copy()
@@ -276,18 +276,18 @@ def _read(path: Path) -> tuple[str, np.ndarray, np.ndarray]:
         with np.load(path, allow_pickle=False) as data:
             identity, keys, vectors = str(data["identity"]), data["keys"], data["vectors"]
     except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+        raise _damage_error(path, f"{type(error).__name__}: {error}") from None
     if keys.ndim != 2 or keys.shape[1] != KEY_BYTES or keys.dtype != np.uint8:
-        raise _damaged(path, f"keys of shape {keys.shape} and kind {keys.dtype}")
+        raise _damage_error(path, f"keys of shape {keys.shape} and kind {keys.dtype}")
     if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise _damaged(path, "vectors that are not finite float32 numbers")
+        raise _damage_error(path, "vectors that are not finite float32 numbers")
     return identity, keys, vectors
 
 
-def _damaged(path: str | os.PathLike[str], found: str) -> ValueError:
+def _damage_error(path: str | os.PathLike[str], found: str) -> ValueError:
     return ValueError(
         f"{path} cannot be read as an embedding cache ({found}): it is damaged or something else. "
-        "Delete it; the vectors are computed anew."
+        "Delete it; the vectors are computed again."
     )
 
 

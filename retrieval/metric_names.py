@@ -9,8 +9,8 @@ OTHER_NAMES = {"map": "ap", "r": "recall", "rr": "mrr", "ndcg_cut": "ndcg", "dcg
 MEASURES = {"ndcg": "nDCG", "ap": "AP", "recall": "R", "mrr": "RR"}  # as ir-measures calls them
 
 
-def parsed(name: str) -> tuple[str, int | None]:
-    """(ndcg, ap, recall or mrr; the cutoff, None for ap) of a metric's name.
+def metric_parts(name: str) -> tuple[str, int | None]:
+    """Kind (ndcg, ap, recall or mrr) and cutoff (None for ap) of a metric's name.
 
     Raises:
         ValueError: No such metric; the message names the nearest one.
@@ -32,5 +32,5 @@ def parsed(name: str) -> tuple[str, int | None]:
 
 
 def cutoff(name: str) -> int | None:
-    """How deep a metric looks: ranks from here on do not change it; None: it looks at all."""
-    return parsed(name)[1]
+    """Number of ranks that count, such as 10 for ndcg@10; None: all ranks count."""
+    return metric_parts(name)[1]

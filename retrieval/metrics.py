@@ -15,17 +15,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from kytolly.retrieval.metric_names import MEASURES, parsed
+from kytolly.retrieval.metric_names import MEASURES, metric_parts
 
 NOT_RANKED = 2**30  # the rank of padding: below every cutoff
-METRICS = ("ndcg@10", "ap", "recall@40", "mrr@10")  # of a report; any other cutoff will do
+METRICS = ("ndcg@10", "ap", "recall@40", "mrr@10")  # what a report holds
 
 Run = Mapping[str, Sequence[tuple[str, float]]]  # query id -> (document id, score), best first
 Qrels = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
 
 
-def ranks_of(scores: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
-    """Ranks of the relevant documents: larger scores, and equal ones at a smaller index, counted.
+def relevant_ranks(scores: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
+    """Ranks of the relevant documents: a document's rank is the number of documents before it.
+
+    Documents with a larger score come first; of equal scores, the smaller index.
 
     Args:
         scores: [.., D] of all documents.
@@ -52,13 +54,13 @@ def metric(name: str, ranks: tf.Tensor, relevant_counts: tf.Tensor) -> tf.Tensor
     Args:
         name: ndcg@k, ap, recall@k or mrr@k.
         ranks: [.., R] int32 ranks from 0 in any order, NOT_RANKED for padding.
-        relevant_counts: [..] int32 relevant documents in all; those missing in `ranks` count as not
-            found.
+        relevant_counts: [..] int32 number of relevant documents; those missing in `ranks` count as
+            not found.
 
     Returns:
         [..] values from 0 to 1; 0 where nothing is relevant.
     """
-    kind, depth = parsed(name)
+    kind, depth = metric_parts(name)
     ranks = tf.convert_to_tensor(ranks, tf.int32)
     counts = tf.convert_to_tensor(relevant_counts, tf.int32)
     found = ranks < (NOT_RANKED if depth is None else depth)
@@ -90,11 +92,11 @@ def ideal_dcg(depth: int) -> np.ndarray:
 def per_query(
     qrels: Qrels, run: Run, metrics: Sequence[str] = METRICS
 ) -> dict[str, dict[str, float]]:
-    """Metrics of each judged query, by ir-measures.
+    """Metrics of each query with judgments, computed by ir-measures.
 
     Args:
-        qrels: Judgements of one split.
-        run: Its order alone counts. A judged query that is missing here has 0.
+        qrels: Judgments of one split.
+        run: Only its order counts. A query with judgments that is missing here has 0.
         metrics: Names as in `metric`.
 
     Returns:
@@ -111,7 +113,7 @@ def per_query(
 
 
 def report(qrels: Qrels, run: Run, metrics: Sequence[str] = METRICS) -> dict[str, float]:
-    """Metric -> its mean over the judged queries; see `per_query`."""
+    """Metric -> its mean over the queries with judgments; see `per_query`."""
     values = per_query(qrels, run, metrics)
     return {name: float(np.mean(list(found.values()))) for name, found in values.items()}
 
@@ -122,10 +124,10 @@ def paired_bootstrap(
     """Mean of `a - b` over queries with its 95% percentile interval.
 
     Args:
-        a: [n] a metric of each query, by one system.
-        b: [n] the same of the same queries in the same order, by the other.
+        a: [n] a metric of each query under one system.
+        b: [n] the same metric of the same queries under the other system.
         resamples: Draws of n queries with replacement.
-        seed: Of the draws.
+        seed: Seed of the draws.
 
     Returns:
         (difference, low, high).
@@ -164,7 +166,7 @@ def _measures(metrics: Sequence[str]) -> list:
             "The package ir-measures is not installed, and reports need it: "
             "pip install 'kytolly[retrieval]'."
         ) from None
-    names = [MEASURES[kind] + (f"@{k}" if k else "") for kind, k in map(parsed, metrics)]
+    names = [MEASURES[kind] + (f"@{k}" if k else "") for kind, k in map(metric_parts, metrics)]
     return [ir_measures.parse_measure(name) for name in names]
 
 

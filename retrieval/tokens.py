@@ -1,4 +1,4 @@
-"""Text to tokens: what a search index takes for the same word."""
+"""Tokens of a text: words that a search index takes for the same have the same token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tokenizer(Protocol):
         ...
 
     def surface(self, text: str) -> list[tuple[str, str]]:
-        """(token, word as it stands in the text, in lower case) in the order of `__call__`."""
+        """(token, word of the text in lower case) in the order of `__call__`."""
         ...
 
 

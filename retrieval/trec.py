@@ -3,46 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from kytolly.retrieval.corpus import Collection
 from kytolly.retrieval.metrics import Run
 
 
-def run_of(
-    collection: Collection, queries: Sequence[int], docs: np.ndarray, scores: np.ndarray
-) -> dict[str, list[tuple[str, float]]]:
-    """A run from the arrays of `BM25Index.search_batch`.
-
-    Args:
-        collection: Has the ids. A document that is the query itself (`Collection.itself`) is left
-            out, as it would be the first hit.
-        queries: [Q] query indices.
-        docs: [Q, top] int32 document indices, best first, padded with -1.
-        scores: [Q, top].
-
-    Returns:
-        Query id -> (document id, score), best first.
-    """
-    run = {}
-    for query, found, values in zip(queries, docs, scores, strict=True):
-        itself = collection.itself(query)
-        run[collection.query_ids[query]] = [
-            (collection.doc_ids[doc], float(score))
-            for doc, score in zip(found, values, strict=True)
-            if doc >= 0 and doc != itself
-        ]
-    return run
-
-
 def write_run(path: str | Path, run: Run, tag: str = "kytolly") -> None:
-    """Write a run file; its order is judged as it is here.
+    """Write a run file whose order every evaluator keeps.
 
     trec_eval ignores the rank column, sorts by score as float32 and breaks ties by document id. A
-    score that does not lie below the one before is therefore written as the next smaller float32.
+    score that is not below the previous one is therefore written as the next smaller float32.
 
     Args:
         path: The file; its folder must exist.
@@ -79,8 +51,8 @@ def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
             query, doc, rank, score = _row(f"{path}:{number}", line)
             if (query, doc) in seen:
                 raise ValueError(
-                    f"{path}:{number}: document {doc!r} stands twice under query {query!r}; "
-                    "expected once: remove one of the lines."
+                    f"{path}:{number}: document {doc!r} is twice in the ranking of query "
+                    f"{query!r}; expected once: remove one of the lines."
                 )
             seen.add((query, doc))
             rows.setdefault(query, []).append((-score, rank, doc))

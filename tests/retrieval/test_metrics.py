@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.retrieval import metric_names, metrics
-from kytolly.retrieval.metrics import NOT_RANKED, metric, ranks_of
+from kytolly.retrieval.metrics import NOT_RANKED, metric, relevant_ranks
 
 NAMES = ["ndcg@10", "ndcg@3", "ndcg@1000", "ap", "recall@5", "recall@40", "mrr@10", "mrr@2"]
 
@@ -30,7 +30,7 @@ def rankings():
 def test_ranks_count_larger_scores_and_equal_ones_before(compiled):
     scores = tf.constant([[3.0, 5.0, 3.0, 1.0, 3.0], [0.0, 0.0, 0.0, -np.inf, 0.0]])
     relevant = tf.constant([[4, 0, 1, -1], [3, 2, -1, -1]])
-    ranks = called(ranks_of, compiled)(scores, relevant)
+    ranks = called(relevant_ranks, compiled)(scores, relevant)
     # row 0: 4 has 5.0 and two equal ones before it; row 1: -inf is last, 2 has two zeros before.
     np.testing.assert_array_equal(ranks, [[3, 1, 0, NOT_RANKED], [4, 2, NOT_RANKED, NOT_RANKED]])
     assert ranks.dtype == tf.int32
@@ -38,9 +38,9 @@ def test_ranks_count_larger_scores_and_equal_ones_before(compiled):
 
 def test_ranks_take_one_ranking_and_grids_of_them(rankings):
     scores, relevant, _ = rankings
-    whole = ranks_of(scores, relevant).numpy()
-    np.testing.assert_array_equal(ranks_of(scores[7], relevant[7]), whole[7])
-    grid = ranks_of(scores.reshape(5, 10, 60), relevant.reshape(5, 10, 7))
+    whole = relevant_ranks(scores, relevant).numpy()
+    np.testing.assert_array_equal(relevant_ranks(scores[7], relevant[7]), whole[7])
+    grid = relevant_ranks(scores.reshape(5, 10, 60), relevant.reshape(5, 10, 7))
     np.testing.assert_array_equal(grid, whole.reshape(5, 10, 7))
 
 
@@ -67,7 +67,7 @@ def test_metrics_by_hand(name, value, compiled):
 @pytest.mark.parametrize("name", NAMES)
 def test_metrics_are_those_of_ir_measures(rankings, name):
     scores, relevant, counts = rankings
-    ours = metric(name, ranks_of(scores, relevant), counts).numpy()
+    ours = metric(name, relevant_ranks(scores, relevant), counts).numpy()
     run = {
         str(query): [(str(doc), float(row[doc])) for doc in np.argsort(-row, kind="stable")]
         for query, row in enumerate(scores)
@@ -109,11 +109,11 @@ def test_judged_queries_that_a_run_lacks_count_as_zero():
 )
 def test_unknown_metrics_are_refused_with_the_nearest(name, nearest):
     with pytest.raises(ValueError, match=f"did you mean .*{nearest}"):
-        metric_names.parsed(name)
+        metric_names.metric_parts(name)
 
 
 def test_names_are_read_in_any_case_and_tell_their_depth():
-    assert metric_names.parsed(" nDCG@7 ") == ("ndcg", 7)
+    assert metric_names.metric_parts(" nDCG@7 ") == ("ndcg", 7)
     assert metric_names.cutoff("AP") is None and metric_names.cutoff("recall@40") == 40
 
 

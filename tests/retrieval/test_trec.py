@@ -1,10 +1,9 @@
-"""Run files: written, read, and judged in the order that they were written in."""
+"""Run files: written, read, and evaluated in the order in which they were written."""
 
 import numpy as np
 import pytest
 
-from kytolly.retrieval.corpus import Collection
-from kytolly.retrieval.trec import read_run, run_of, write_run
+from kytolly.retrieval.trec import read_run, write_run
 
 RUN = {"q1": [("b", 2.0), ("a", 2.0), ("c", 2.0), ("d", 0.5)], "q2": [("a", -1.0)]}
 
@@ -20,7 +19,7 @@ def test_a_run_comes_back_in_its_order(tmp_path):
         np.testing.assert_allclose([s for _, s in back[query]], [s for _, s in found], rtol=1e-6)
 
 
-def test_ties_are_judged_as_written(tmp_path):
+def test_ties_are_evaluated_as_written(tmp_path):
     import ir_measures
 
     path = tmp_path / "run.trec"
@@ -32,17 +31,6 @@ def test_ties_are_judged_as_written(tmp_path):
             run = list(ir_measures.read_trec_run(str(path)))
             found = ir_measures.calc_aggregate([measure], qrels, run)[measure]
             assert found == pytest.approx(1 / place), (first, measure)
-
-
-def test_the_arrays_of_a_search_become_a_run_without_the_query_itself():
-    texts = ("one", "two", "three")
-    collection = Collection("c", ("x", "y", "z"), texts, ("y", "q"), ("two", "three"), {})
-    docs = np.array([[1, 2, -1], [2, 1, 0]], np.int32)
-    scores = np.array([[3.0, 1.0, 0.0], [2.0, 1.0, 0.5]], np.float32)
-    assert run_of(collection, [0, 1], docs, scores) == {
-        "y": [("z", 1.0)],
-        "q": [("z", 2.0), ("y", 1.0), ("x", 0.5)],
-    }
 
 
 @pytest.mark.parametrize(
@@ -59,7 +47,7 @@ def test_malformed_lines_are_named(tmp_path, line):
 def test_repeated_documents_missing_files_and_spaced_tags_are_refused(tmp_path):
     path = tmp_path / "run.trec"
     path.write_text("q1 Q0 b 1 3.0 tag\nq1 Q0 b 2 2.0 tag\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"run.trec:2: document 'b' stands twice"):
+    with pytest.raises(ValueError, match=r"run.trec:2: document 'b' is twice"):
         read_run(path)
     with pytest.raises(ValueError, match="No run file"):
         read_run(tmp_path / "nothing")

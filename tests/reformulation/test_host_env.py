@@ -6,13 +6,15 @@ from gymnasium.utils.env_checker import data_equivalence
 
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.spec import ACTION_MASK
-from kytolly.reformulation.device_env import QueryEnvironment
-from kytolly.reformulation.host_env import HostQueries, QueryVectorEnv, SearchCache
-from kytolly.reformulation.table import Settings, make_table
-from tests.retrieval.made_queries import Scores, few_queries
+from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.host_env import HostQueries
+from kytolly.reformulation.query import EpisodeRules
+from kytolly.reformulation.search_cache import SearchCache
+from kytolly.reformulation.table import make_table
+from tests.reformulation.made_queries import Scores, few_queries
 
 # A power of two, so that sums of these scores are exact in any order and ties are ties.
-SETTINGS = Settings("ndcg@10", max_terms=3, max_candidates=6, weight=0.25)
+RULES = EpisodeRules("ndcg@10", max_terms=3, max_candidates=6, weight=0.25)
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +29,9 @@ def queries(index):
 
 @pytest.mark.parametrize("metric", ["ndcg@10", "ap", "recall@40", "mrr@5"])
 def test_episodes_are_those_of_the_device(queries, index, metric):
-    settings = SETTINGS._replace(metric=metric)
-    device = QueryEnvironment(make_table(queries, index, settings))
-    host = HostQueries(queries, index, settings)
+    rules = RULES._replace(metric=metric)
+    device = DeviceQueries(make_table(queries, index, rules))
+    host = HostQueries(queries, index, rules)
     assert host.spec == device.spec
     rng, ended = np.random.default_rng(0), set()
     for _ in range(12):
@@ -54,7 +56,7 @@ def test_episodes_are_those_of_the_device(queries, index, metric):
 
 
 def test_a_search_is_made_once_for_a_set_of_terms(queries, index):
-    cache = SearchCache(queries, index, SETTINGS, entries=3)
+    cache = SearchCache(queries, index, RULES, entries=3)
     value, best = cache(
         np.array([0, 0, 3, 0]), np.array([[2, 5, -1], [5, 2, -1], [2, 5, -1], [2, -1, -1]])
     )
@@ -69,32 +71,32 @@ def test_a_search_is_made_once_for_a_set_of_terms(queries, index):
 
 
 def test_more_new_searches_at_once_than_are_remembered(queries, index):
-    cache = SearchCache(queries, index, SETTINGS, entries=1)
+    cache = SearchCache(queries, index, RULES, entries=1)
     chosen = np.array([[place, -1, -1] for place in range(6)])
     value, _ = cache(np.full(6, 3), chosen)
     alone = [
-        SearchCache(queries, index, SETTINGS)(np.array([3]), row[np.newaxis])[0] for row in chosen
+        SearchCache(queries, index, RULES)(np.array([3]), row[np.newaxis])[0] for row in chosen
     ]
     np.testing.assert_array_equal(value, np.concatenate(alone))
     assert len(cache) == 1 and len(set(value.tolist())) > 1
 
 
 def test_an_action_that_is_not_allowed_is_refused(queries, index):
-    host = HostQueries(queries, index, SETTINGS)
+    host = HostQueries(queries, index, RULES)
     state, _, _ = host.step(host.begin(np.array([0, 4])), np.array([1, 1]))
-    with pytest.raises(ValueError, match="action 1 of copy 0 is no candidate that can be added"):
+    with pytest.raises(ValueError, match="action 1 of environment 0 is no candidate"):
         host.step(state, np.array([1, 0]))
-    with pytest.raises(ValueError, match="action 5 of copy 1"):
+    with pytest.raises(ValueError, match="action 5 of environment 1"):
         host.step(state, np.array([0, 5]))
 
 
 def test_gymnasium_sees_a_vector_environment(queries, index):
-    env = QueryVectorEnv(HostQueries(queries, index, SETTINGS), copies=4)
+    env = HostQueries(queries, index, RULES).for_trainer(4)()
     obs, _ = env.reset(seed=3)
     assert obs in env.observation_space
     first = env._state.query.copy()
     assert data_equivalence(obs, env.reset(seed=3)[0])
-    stop = env.world.candidates
+    stop = env.queries.candidates
     obs, reward, over, truncated, _ = env.step(np.array([stop, 0, stop, 0]))
     assert over[[0, 2]].all() and not truncated.any() and not reward[[0, 2]].any()
     with pytest.raises(ValueError, match="expected a reset"):
@@ -108,11 +110,11 @@ def test_gymnasium_sees_a_vector_environment(queries, index):
 
 
 def test_the_host_loop_plays_it(queries, index):
-    world = HostQueries(queries, index, SETTINGS)
-    env = make_host_env(lambda: QueryVectorEnv(world, len(queries), in_order=True), masks=True)
-    assert env.spec.obs == world.spec.obs and env.spec.action == world.spec.action
+    host = HostQueries(queries, index, RULES, in_order=True)
+    env = make_host_env(host.for_trainer(len(queries)), masks=True)
+    assert env.spec.obs == host.spec.obs and env.spec.action == host.spec.action
     obs = env.reset()
-    np.testing.assert_array_equal(obs["state"], world.observe(world.begin(np.arange(5)))["state"])
+    np.testing.assert_array_equal(obs["state"], host.observe(host.begin(np.arange(5)))["state"])
     total, rng = np.zeros(5), np.random.default_rng(0)
     for _ in range(3):
         noise = np.where(obs[ACTION_MASK][:, :-1], rng.random((5, 6)), 0.0)
@@ -125,11 +127,11 @@ def test_the_host_loop_plays_it(queries, index):
 
 
 def test_playing_greedily_is_what_the_steps_say(queries, index):
-    world, device = (
-        HostQueries(queries, index, SETTINGS),
-        QueryEnvironment(make_table(queries, index, SETTINGS), in_order=True),
+    host, device = (
+        HostQueries(queries, index, RULES),
+        DeviceQueries(make_table(queries, index, RULES), in_order=True),
     )
-    actions, gains = world.play(
+    actions, gains = host.play(
         lambda obs: np.concatenate([obs["candidates"][..., 0], np.zeros((5, 1))], axis=-1)
     )
     state = device.begin(tf.range(5))

@@ -15,7 +15,7 @@ from kytolly.reformulation.baselines import (
     evaluate,
     tune,
 )
-from kytolly.reformulation.table import Query
+from kytolly.reformulation.query import Query
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
 
@@ -117,14 +117,14 @@ def test_an_excluded_document_is_neither_found_nor_in_the_way(index):
     assert found.tolist() == [1.0]
 
 
-def test_queries_without_judgements_are_refused(index):
+def test_queries_without_judgments_are_refused(index):
     with pytest.raises(ValueError, match=r"2 queries, 1 without a relevant document \[7\]"):
         evaluate(PlainBM25(index), [query([1]), query(number=7)], index)
     with pytest.raises(ValueError, match="0 queries"):
         evaluate(PlainBM25(index), [], index)
 
 
-def test_the_ceiling_adds_what_the_judgements_like_and_stops(index):
+def test_the_ceiling_adds_what_the_judgments_like_and_stops(index):
     judged = query([2], candidates=("b", "c", "a"))  # document 2 is "a d": "a" brings it nearer
     method = GreedyCeiling(index, weight=3.0)
     weights = method(judged)

@@ -3,7 +3,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.model.candidate_scorer import CandidateScorer
-from kytolly.reformulation.gain_policy import GainPolicy
+from kytolly.reformulation.warm_start import GainPolicy
 
 
 def task(count=64, seed=0):

@@ -1,4 +1,4 @@
-"""What the profile says about the loop: arithmetic, parts timed apart, and how busy a device is."""
+"""The profile of the loop: its arithmetic, and parts timed apart."""
 
 import time
 
@@ -12,21 +12,22 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.loop.rollout_device import RolloutDeviceLoop
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.reformulation import profile as reformulation_profile
-from kytolly.reformulation.device_env import QueryEnvironment
+from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.profile import (
-    LoopClock,
+    LoopKeeper,
     PartSeconds,
     Transfers,
     WithoutNetwork,
-    loop_profile,
+    fastest_call,
+    measure_transfers,
     part_seconds,
-    split,
-    timed,
-    transfers,
+    profile_loop,
+    shared_seconds,
 )
+from kytolly.reformulation.query import EpisodeRules
 from kytolly.reformulation.report import loop_lines
-from kytolly.reformulation.table import Settings, make_table
-from tests.retrieval.made_queries import Scores, make_query
+from kytolly.reformulation.table import make_table
+from tests.reformulation.made_queries import Scores, make_query
 
 PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}
 
@@ -35,7 +36,7 @@ PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}
 def loop():
     index = Scores(documents=120, terms=12)
     queries = [make_query(n, index, candidates=5) for n in range(4)]
-    env = QueryEnvironment(make_table(queries, index, Settings("ndcg@10", 2, 6, 0.3)))
+    env = DeviceQueries(make_table(queries, index, EpisodeRules("ndcg@10", 2, 6, 0.3)))
     cfg = PPOConfig(num_envs=4, rollout_steps=4, num_minibatches=2, epochs=3, xla=False)
     network = scorer(env)
     return RolloutDeviceLoop(make_agent(cfg, env.spec, network), env)
@@ -51,9 +52,9 @@ def scorer(env):
 def test_parts_add_up_to_the_busy_time_of_the_loop():
     # Of 20 s in the program 4 s move metrics; a quarter of the 16 s left is idle, 12 s remain for
     # parts that took 8 s apart: each counts 1.5 times.
-    found = split(20.0, 0.75, Transfers(1_000, 3.0, 4.0), PARTS)
-    assert found.scale == 1.5 and found.transferred_bytes == 1_000
-    assert found.seconds == {
+    seconds, scale = shared_seconds(20.0, 0.75, Transfers(1_000, 3.0, 4.0), PARTS)
+    assert scale == 1.5
+    assert seconds == {
         "forward": 1.5,
         "search and reward": 3.0,
         "update": 7.5,
@@ -63,24 +64,22 @@ def test_parts_add_up_to_the_busy_time_of_the_loop():
 
 
 def test_what_nobody_measured_is_not_made_up():
-    found = split(20.0, None, Transfers(), None)
-    assert found.scale is None and found.device_utilisation is None
-    assert found.seconds == {"collection and update": 20.0, "transfers": 0.0, "idle": 0.0}
-    (line,) = loop_lines(found._asdict())
+    seconds, scale = shared_seconds(20.0, None, Transfers(), None)
+    assert scale is None
+    assert seconds == {"collection and update": 20.0, "transfers": 0.0, "idle": 0.0}
+    (line,) = loop_lines({"device_utilization": None})
     assert "unknown" in line
 
 
 def test_the_whole_of_ppo_is_in_the_profile(loop, monkeypatch):
     monkeypatch.setattr(reformulation_profile, "part_seconds", lambda _: PartSeconds(1.0, 2.0, 0.5))
-    clock = LoopClock()
-    clock.loop, clock.samples = loop, [0.5]
     result = {
         "env_steps": 32,
         "updates": 8,
         "env_steps_per_second": 2.0,
         "compile_seconds": 3.0,
     }
-    found = loop_profile(clock, result, 30.0)
+    found = profile_loop(loop, result, 30.0, 0.5)
     # 16 s in the program, half of them idle; 2 rollouts of 16 env steps and 8 updates took
     # 2 + 4 + 4 = 10 s apart; 30 - 3 - 16 = 11 s are left for evaluations and saving.
     assert found.scale == pytest.approx(0.8)
@@ -102,23 +101,21 @@ def test_a_device_without_memory_to_spare_leaves_the_loop_in_one_piece(loop, mon
         raise tf.errors.ResourceExhaustedError(None, None, "full")
 
     monkeypatch.setattr(reformulation_profile, "part_seconds", full)
-    clock = LoopClock()
-    clock.loop = loop
     result = {"env_steps": 8, "updates": 1, "env_steps_per_second": 2.0, "compile_seconds": 0.0}
-    assert loop_profile(clock, result, 5.0).seconds["collection and update"] == 4.0
+    assert profile_loop(loop, result, 5.0, None).seconds["collection and update"] == 4.0
 
 
 def test_parts_are_differences_of_what_is_timed(loop, monkeypatch):
-    seconds = iter([3.0, 1.0, 9.0])  # a rollout, one without the network, a round
+    seconds = iter([3.0, 1.0, 9.0])  # a rollout, one without the network, an iteration
 
-    def timed(run):
+    def call(run):
         return next(seconds), run()
 
-    monkeypatch.setattr(reformulation_profile, "timed", timed)
+    monkeypatch.setattr(reformulation_profile, "fastest_call", call)
     before = [w.copy() for w in loop.agent.policy.network.get_weights()]
     # 3 epochs of 2 updates in 9 - 3 seconds
     assert part_seconds(loop) == PartSeconds(2.0, 1.0, 1.0)
-    assert loop.agent.policy.updates.numpy() == 6  # it learnt, and has its weights back
+    assert loop.agent.policy.updates.numpy() == 6  # it learned, and has its weights back
     for old, new in zip(before, loop.agent.policy.network.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
 
@@ -131,8 +128,8 @@ def test_the_fastest_call_counts():
         time.sleep(wait)
         return wait
 
-    seconds, which = timed(run)
-    assert which == 0.0 and seconds < 0.02
+    _, which = fastest_call(run)
+    assert which == 0.0
 
 
 def test_without_the_network_only_allowed_actions_are_taken(loop):
@@ -145,45 +142,14 @@ def test_without_the_network_only_allowed_actions_are_taken(loop):
 
 
 def test_on_a_cpu_nothing_is_transferred(loop):
-    assert transfers(loop, 100) == Transfers(0, 0.0, 0.0)
+    assert measure_transfers(loop, 100) == Transfers(0, 0.0, 0.0)
 
 
-def state(tmp_path, device):
-    return TrainState(tmp_path, None, "", "device", device, trackables={"loop": "the loop"})
-
-
-def test_utilisation_counts_the_loop_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(reformulation_profile, "usable_cores", lambda: 1)
-    clock, now = LoopClock(), state(tmp_path, "/device:CPU:0")
-    clock.on_train_begin(now)
-    assert clock.loop == "the loop"
-    time.sleep(0.2)
-    clock.on_log(now)
-    busy_until = time.process_time() + 0.2
-    while time.process_time() < busy_until:  # an evaluation, which does not count
-        pass
-    clock.on_evaluation(now)
-    time.sleep(0.2)
-    clock.on_train_end(now)
-    assert clock.wall_seconds >= 0.4 and clock.utilisation == pytest.approx(0.0, abs=0.2)
-    clock.forget()
-    assert clock.loop is None
-
-
-def test_utilisation_of_a_gpu_is_sampled(tmp_path, monkeypatch):
-    class Half:
-        def metrics(self):
-            return {"memory_mb": 1.0, "utilization": 50.0}
-
-    monkeypatch.setattr(reformulation_profile.Gpu, "of", lambda device: Half())
-    monkeypatch.setattr(reformulation_profile, "SAMPLE_SECONDS", 0.01)
-    clock, now = LoopClock(), state(tmp_path, "/device:GPU:0")
-    clock.on_train_begin(now)
-    time.sleep(0.3)
-    clock.on_train_end(now)
-    assert clock.samples and clock.utilisation == 0.5
-    monkeypatch.setattr(reformulation_profile.Gpu, "of", lambda device: None)
-    clock.on_train_begin(now)
-    time.sleep(0.05)
-    clock.on_train_end(now)
-    assert clock.utilisation is None  # a processor's time says nothing about a GPU
+def test_the_loop_is_kept_until_it_is_released(tmp_path):
+    keeper = LoopKeeper()
+    keeper.on_train_begin(
+        TrainState(tmp_path, None, "", "device", "/CPU:0", trackables={"loop": "the loop"})
+    )
+    assert keeper.loop == "the loop"
+    keeper.release()
+    assert keeper.loop is None

@@ -10,14 +10,16 @@ from kytolly.reformulation.candidates import (
     STATE_FEATURES,
     embedding_features,
     mine,
-    mine_text,
     skip_report,
-    with_judgements,
+    with_judgments,
 )
-from kytolly.reformulation.mining import NO_CANDIDATE, NO_TOKEN, Miner, MiningSettings, association
+from kytolly.reformulation.mining import NO_CANDIDATE, NO_TOKEN, Miner
+from kytolly.reformulation.mining_features import association
 from kytolly.reformulation.mining_processes import mine_texts
+from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
-from kytolly.retrieval.corpus import Collection, load_collection
+from kytolly.retrieval.collection import Collection
+from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, HashEncoder
 
 TEXTS = (
@@ -39,7 +41,7 @@ def collection():
         texts=TEXTS,
         query_ids=("q0", "q1", "q2", "q3", "q4", "d3"),  # the last one is a document
         queries=QUERIES,
-        judgements={"train": {"q0": {"d1": 1, "d5": 0}, "q4": {"d3": 2, "d2": 1}}},
+        judgments={"train": {"q0": {"d1": 1, "d5": 0}, "q4": {"d3": 2, "d2": 1}}},
     )
 
 
@@ -58,7 +60,7 @@ def feature(query, name):
 
 
 def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index):
-    (query,) = mine(collection, [0], index, cache(), MiningSettings(feedback_documents=2))
+    (query,) = mine(collection, [0], index, cache(), MiningRules(feedback_documents=2))
     # "glacier caves": documents 0 and 1 (two terms, one term); then 5 ("caves" alone) is third,
     # or second where "caves" weighs more: d0 has both, d1 "glacier", d5 "caves", both once.
     assert set(query.candidates) >= {"form", "melt", "ice"}
@@ -75,7 +77,7 @@ def test_a_term_is_shown_as_it_is_most_often_written():
         surface
         for term, surface in zip(
             *(lambda m: (m.candidates, m.surfaces))(
-                Miner(BM25Index(texts), texts, MiningSettings()).mine("ice")
+                Miner(BM25Index(texts), texts, MiningRules()).mine("ice")
             ),
             strict=True,
         )
@@ -84,17 +86,17 @@ def test_a_term_is_shown_as_it_is_most_often_written():
     assert surface == "running"  # 3 against 2
 
 
-def test_figures_by_hand():
+def test_features_by_hand():
     texts = ["a1 b1 c1", "a1 b1", "b1 d1 d1", "e1", "f1", "g1", "h1"]
-    miner = Miner(BM25Index(texts), texts, MiningSettings(feedback_documents=2))
+    miner = Miner(BM25Index(texts), texts, MiningRules(feedback_documents=2))
     mined = miner.mine("a1")
     assert mined.feedback.tolist() == [1, 0]  # the shorter one first
-    figures = {
+    features = {
         term: dict(zip(CANDIDATE_FEATURES, row, strict=False))
-        for term, row in zip(mined.candidates, mined.term_figures, strict=True)
+        for term, row in zip(mined.candidates, mined.term_features, strict=True)
     }
-    assert set(figures) == {"b1", "c1"}
-    b, c = figures["b1"], figures["c1"]
+    assert set(features) == {"b1", "c1"}
+    b, c = features["b1"], features["c1"]
     assert (b["feedback documents"], c["feedback documents"]) == (1.0, 0.5)
     assert b["clarity"] == pytest.approx(2 / 3)  # in 3 documents, 2 of them feedback
     assert (b["in best document"], c["in best document"]) == (1.0, 0.0)
@@ -111,20 +113,20 @@ def test_effects_say_what_adding_a_term_would_do():
     texts = ["q1 x1 x1", "q1 y1", "x1", "z1 z2", "z3", "z4", "z5 z6"]
     index = BM25Index(texts)
     weight = 3.0
-    mined = Miner(index, texts, MiningSettings(feedback_documents=2, weight=weight)).mine("q1")
-    row = mined.term_figures[mined.candidates.index("x1")]
-    figures = dict(zip(CANDIDATE_FEATURES, row, strict=False))
+    mined = Miner(index, texts, MiningRules(feedback_documents=2, weight=weight)).mine("q1")
+    row = mined.term_features[mined.candidates.index("x1")]
+    features = dict(zip(CANDIDATE_FEATURES, row, strict=False))
     base, column = index.scores({"q1": 1.0}), weight * index.column("x1")
     assert mined.feedback.tolist() == [1, 0]
     assert column[2] > base[0]  # document 2 enters the best two
-    assert figures["newcomers"] == 0.5
+    assert features["newcomers"] == 0.5
     after = base + column
     best_other = max(after[0], after[2])
-    assert figures["overtakes"] == pytest.approx(min(best_other / after[1] - 1, 1), rel=1e-5)
-    assert figures["lift of best document"] == 0
+    assert features["overtakes"] == pytest.approx(min(best_other / after[1] - 1, 1), rel=1e-5)
+    assert features["lift of best document"] == 0
     shares = mined.shares
     lift = min(shares[1] * column[0] / weight / base[1], 2)
-    assert figures["lift of feedback"] == pytest.approx(lift, rel=1e-5)
+    assert features["lift of feedback"] == pytest.approx(lift, rel=1e-5)
 
 
 def test_association_by_hand():
@@ -170,10 +172,10 @@ def test_a_query_that_is_a_document_does_not_find_itself(collection, index):
     assert "tax" in query.candidates  # of document 2, the only other one with "income"
 
 
-def test_judgements_come_last_and_change_nothing_that_was_mined(collection, index):
-    unjudged = dataclasses.replace(collection, judgements={})
+def test_judgments_come_last_and_change_nothing_that_was_mined(collection, index):
+    unjudged = dataclasses.replace(collection, judgments={})
     before = mine(unjudged, [0, 4], index, cache())
-    after = with_judgements(mine(collection, [0, 4], index, cache()), collection, "train")
+    after = with_judgments(mine(collection, [0, 4], index, cache()), collection, "train")
     assert [query.relevant.tolist() for query in after] == [[1], [2, 3]]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one.candidate_features, other.candidate_features)
@@ -196,15 +198,6 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index):
     assert embeddings.misses == missed
 
 
-def test_a_typed_query_is_mined_as_the_collections_are(collection, index):
-    (known,) = mine(collection, [0], index, cache())
-    typed = mine_text("glacier caves", TEXTS, index, cache())
-    assert typed.number == -1 and typed.candidates == known.candidates
-    np.testing.assert_array_equal(typed.candidate_features, known.candidate_features)
-    with pytest.raises(ValueError, match="no token that any document contains"):
-        mine_text("zzz", TEXTS, index, cache())
-
-
 def test_processes_mine_the_same_in_the_same_order(collection, index):
     one = mine(collection, range(6), index, cache(), workers=1)
     two = mine(collection, range(6), index, cache(), workers=2)
@@ -216,7 +209,7 @@ def test_processes_mine_the_same_in_the_same_order(collection, index):
 
 
 def test_a_process_that_fails_is_named(index):
-    miner = Miner(index, TEXTS, MiningSettings())
+    miner = Miner(index, TEXTS, MiningRules())
     with pytest.raises(RuntimeError, match="process 2 of 2 that mine candidates failed: Attribute"):
         mine_texts(miner, ["income", None], [-1, -1], workers=2)
     with pytest.raises(ValueError, match="workers is 0"):
@@ -225,7 +218,7 @@ def test_a_process_that_fails_is_named(index):
 
 def test_texts_of_another_index_are_refused(index):
     with pytest.raises(ValueError, match="holds 6 documents, but there are 5 texts"):
-        Miner(index, TEXTS[1:], MiningSettings())
+        Miner(index, TEXTS[1:], MiningRules())
 
 
 def test_a_real_collection_is_mined_whole():

@@ -7,9 +7,8 @@ import tensorflow as tf
 import yaml
 
 import train_optimized
-from kytolly.reformulation.train import prepare
-from tests.retrieval.tiny_collection import write_collection
-from tests.test_reformulation import SETTINGS, make_options
+from kytolly.reformulation.prepare import prepare
+from tests.reformulation.tiny_collection import SETTINGS, make_options, write_collection
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 
@@ -34,8 +33,8 @@ def complaint(collection, capsys, *flags, **retrieval):
     return last
 
 
-def replaced(path, old, new):
-    """A file with one text replaced, which must be in it."""
+def replace(path, old, new):
+    """Replace one text of a file, which must be in it."""
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
@@ -46,14 +45,14 @@ def replaced(path, old, new):
     [
         ("corpus.jsonl", '{"_id": "good0.1"', '{"_id": ', "corpus.jsonl:2: not JSON"),
         ("corpus.jsonl", '"text": "key0', '"body": "key0', 'corpus.jsonl:1: the document "good0.0'),
-        ("corpus.jsonl", "good0.2", "good0.1", "corpus.jsonl:3: the document id 'good0.1' stands"),
-        ("queries.jsonl", "q0.1", "q0.0", "queries.jsonl:2: the query id 'q0.0' stands in line 1"),
+        ("corpus.jsonl", "good0.2", "good0.1", "corpus.jsonl:3: the document id 'good0.1' is also"),
+        ("queries.jsonl", "q0.1", "q0.0", "queries.jsonl:2: the query id 'q0.0' is also in line 1"),
         ("qrels/train.tsv", "q0.0\tgood0.0\t1", "q0.0\tgood0.0", "train.tsv:2: 2 columns"),
         ("qrels/dev.tsv", "q8.0", "q99", "dev.tsv:2: the query 'q99' is not in queries.jsonl"),
     ],
 )
 def test_a_malformed_line_is_named_with_its_file(collection, capsys, file, old, new, words):
-    replaced(collection / file, old, new)
+    replace(collection / file, old, new)
     assert words.replace('"', "'") in complaint(collection, capsys).replace('"', "'")
 
 
@@ -119,15 +118,15 @@ def test_what_cannot_train_is_left_out_counted_and_said(collection):
     with (collection / "qrels" / "train.tsv").open("a") as file:
         file.write("q-alone\talone\t1\nq-vain\tgood1.0\t0\nq0.0\tlost\t1\n")
     lines = []
-    with pytest.warns(UserWarning, match=r"left out 1 judgements of documents .*'lost' at"):
-        prepared = prepare(make_options(collection), lines.append)
-    counts = prepared.counts
+    with pytest.warns(UserWarning, match=r"left out 1 judgments of documents .*'lost' at"):
+        preparation = prepare(make_options(collection), lines.append)
+    counts = preparation.counts
     assert (counts["train"], counts["train_skipped"], counts["train_without_relevant"]) == (
         27,
         2,
         1,
     )
-    assert len(prepared.table.number) == 24
+    assert preparation.train.num_queries == 24
     said = next(line for line in lines if line.startswith("training queries"))
     assert "24 of 27" in said and "2 queries skipped" in said
     assert "1 no candidate term" in said and "1 no token that any document contains" in said

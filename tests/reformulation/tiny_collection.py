@@ -1,9 +1,23 @@
-"""A collection made by rule, on which one kind of candidate helps."""
+"""A collection made by rule, on which one kind of candidate helps, and options to train on it."""
 
 import json
 
 import numpy as np
 
+from kytolly.reformulation.options import options_from
+
+SETTINGS = {
+    "retrieval": {"encoder": "hash", "dimension": 16, "candidates": 8, "max_terms": 2},
+    "training": {
+        "epochs": 4,
+        "collect_batch_size": 8,
+        "episodes_per_update": 16,
+        "batch_size": 16,
+        "warm_start_epochs": 6,
+        "use_amp": False,
+    },
+    "rl_agent": {"hidden_units": [8]},
+}
 SPLITS = {"train": range(8), "dev": range(8, 11), "test": range(11, 14)}
 
 
@@ -36,3 +50,8 @@ def write_collection(folder, seed=0):
         lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{doc}\t1" for q, doc in pairs)]
         (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def make_options(collection, **training):
+    settings = {**SETTINGS, "training": {**SETTINGS["training"], **training}}
+    return options_from({**settings, "collection": str(collection)})

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.environment.check import check_environment
 from kytolly.environment.spec import ACTION_MASK
-from kytolly.reformulation.baselines import metric_of
-from kytolly.reformulation.device_env import QueryEnvironment, best_scores
-from kytolly.reformulation.table import Settings, make_table
-from tests.retrieval.made_queries import Scores, few_queries, make_query
+from kytolly.environment.tensor.stepping import check_environment
+from kytolly.reformulation.device_env import DeviceQueries, best_scores
+from kytolly.reformulation.query import EpisodeRules
+from kytolly.reformulation.scoring import metric_per_query
+from kytolly.reformulation.table import make_table
+from tests.reformulation.made_queries import Scores, few_queries, make_query
 
 NOTHING = tf.zeros([1, 0])
 
@@ -24,9 +25,9 @@ def queries(index):
     return few_queries(index)
 
 
-def environment(queries, index, metric="ndcg@10", **settings):
-    settings = Settings(metric, 3, 6, 0.3)._replace(**settings)
-    return QueryEnvironment(make_table(queries, index, settings), in_order=True)
+def environment(queries, index, metric="ndcg@10", **changes):
+    rules = EpisodeRules(metric, 3, 6, 0.3)._replace(**changes)
+    return DeviceQueries(make_table(queries, index, rules), in_order=True)
 
 
 def brute_force(query, index, weights, metric):
@@ -39,7 +40,7 @@ def brute_force(query, index, weights, metric):
     relevant = [doc for doc in query.relevant if doc != query.excluded]
     if not len(query.relevant):
         return 0.0, scores
-    return float(metric_of(metric, [place[relevant]], [len(query.relevant)])[0]), scores
+    return float(metric_per_query(metric, [place[relevant]], [len(query.relevant)])[0]), scores
 
 
 @pytest.mark.parametrize("metric", ["ndcg@10", "ap", "recall@40", "mrr@5"])
@@ -102,7 +103,7 @@ def test_the_last_allowed_term_ends_the_episode(queries, index):
     assert bool(env.step(state, tf.constant([1]), NOTHING)[2][0])
 
 
-def test_observations_do_not_depend_on_judgements(index):
+def test_observations_do_not_depend_on_judgments(index):
     queries = [make_query(n, index, relevant=n) for n in range(5)]
     judged = environment(queries, index)
     blind = environment([q._replace(relevant=np.zeros(0, np.int64)) for q in queries], index)
@@ -147,10 +148,10 @@ def test_padding_changes_nothing(queries, index):
 
 
 def test_random_queries_and_queries_in_order(queries, index):
-    table = make_table(queries, index, Settings("ndcg@10", 3, 6, 0.3))
-    drawn = QueryEnvironment(table).reset(tf.constant([[0.0], [0.5], [0.999], [1.0]]))
+    table = make_table(queries, index, EpisodeRules("ndcg@10", 3, 6, 0.3))
+    drawn = DeviceQueries(table).reset(tf.constant([[0.0], [0.5], [0.999], [1.0]]))
     assert drawn.query.numpy().tolist() == [0, 2, 4, 4]
-    in_order = QueryEnvironment(table, in_order=True).reset(tf.zeros([7, 1]))
+    in_order = DeviceQueries(table, in_order=True).reset(tf.zeros([7, 1]))
     assert in_order.query.numpy().tolist() == [0, 1, 2, 3, 4, 0, 1]
 
 

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from kytolly.reformulation.baselines import evaluate
-from kytolly.reformulation.table import Query
+from kytolly.reformulation.query import Query
 from kytolly.reformulation.term_model import (
-    Examples,
+    TermExamples,
     TermModel,
     boosted_trees,
     fit_term_model,
-    gain_examples,
+    term_examples,
     term_features,
     with_threshold,
 )
 from kytolly.retrieval.bm25 import BM25Index
-from tests.retrieval.test_baselines import TEXTS, Words
+from tests.reformulation.test_baselines import TEXTS, Words
 
 COSINE = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 1.0]], np.float32)
 
@@ -67,7 +67,7 @@ def test_it_adds_the_best_until_none_is_worth_it():
 
 
 def test_examples_are_the_changes_of_the_metric(index):
-    examples = gain_examples([query((1, 2, 3))], index, "mrr@10", weight=3.0, states=2)
+    examples = term_examples([query((1, 2, 3))], index, "mrr@10", weight=3.0, states=2)
     # Typed: documents 1, 0, 2. "a" at weight 3 puts document 0 or 2 first.
     rows = {row[0]: gain for row, gain in zip(examples.features[:3], examples.gain, strict=False)}
 
@@ -94,7 +94,7 @@ def test_trees_find_which_feature_matters():
     generator = np.random.default_rng(0)
     features = generator.uniform(-1, 1, (3000, 4)).astype(np.float32)
     gain = 0.1 * (features[:, 2] > 0.2) - 0.05
-    predicted = boosted_trees(Examples(features, gain)).predict(features)
+    predicted = boosted_trees(TermExamples(features, gain)).predict(features)
     assert np.corrcoef(predicted, gain)[0, 1] > 0.95
 
 
@@ -111,4 +111,4 @@ def test_a_model_fitted_on_small_data_runs_whole(index):
 def test_a_missing_lightgbm_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(ModuleNotFoundError, match=r"kytolly\[benchmark\]"):
-        boosted_trees(Examples(np.zeros((1, 1)), np.zeros(1)))
+        boosted_trees(TermExamples(np.zeros((1, 1)), np.zeros(1)))

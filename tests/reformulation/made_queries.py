@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kytolly.reformulation.table import Query
+from kytolly.reformulation.query import Query
 
 
 class Scores:

@@ -11,11 +11,10 @@ import yaml
 import train_optimized
 from kytolly.command import entry as cli
 from kytolly.reformulation.options import SECTIONS, ReformulationOptions
-from tests.retrieval.tiny_collection import write_collection
+from tests.reformulation.tiny_collection import SETTINGS, write_collection
 from tests.test_examples import PYTHON_BLOCK
-from tests.test_reformulation import SETTINGS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "query_reformulation.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(
     r"^(?:python train_optimized\.py|kytolly reformulate) .*$", PAGE, re.MULTILINE
@@ -47,7 +46,7 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
 
 def test_commands_for_the_built_in_collection_are_understood():
     train, use = (command for command in COMMANDS if "runs/builtin" in command)
-    assert train_optimized.parsed(shlex.split(train)[2:]).log_dir == "runs/builtin"
+    assert train_optimized.parse_arguments(shlex.split(train)[2:]).log_dir == "runs/builtin"
     assert cli.parsed(shlex.split(use)[1:]).run_dir == "runs/builtin"
 
 

@@ -1,0 +1,187 @@
+"""PPO on queries: its config, what watches it, and what happens if memory does not suffice."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.checkpoint import save_network
+from kytolly.config.ppo import PPOConfig
+from kytolly.reformulation.loop_clock import LoopClock
+from kytolly.reformulation.network import HALF
+from kytolly.reformulation.options import ReformulationOptions, write_options
+from kytolly.reformulation.prepare import Preparation
+from kytolly.reformulation.profile import LoopKeeper
+from kytolly.reformulation.reformulator import INDEX_FILE, OPTIONS_FILE
+from kytolly.reformulation.search import SearchSide
+from kytolly.retrieval.collection import BUILTIN
+from kytolly.trainer import Trainer, TrainResult
+
+Say = Callable[[str], None]
+COLLECTION = "batched collection and update"
+
+
+class SaveBeforePPO(Callback):
+    """Makes a run usable before PPO's first evaluation: options, index, network of the warm start.
+
+    Args:
+        side: Search side of the run.
+    """
+
+    def __init__(self, side: SearchSide):
+        self.side = side
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Write all three."""
+        write_options(state.run_dir / OPTIONS_FILE, resolved_options(self.side))
+        self.side.index.save(state.run_dir / INDEX_FILE)
+        save_network(state.network, state.run_dir)
+
+
+class DevLines(Callback):
+    """A line for each evaluation on dev queries.
+
+    Args:
+        say: Receives the lines.
+        metric: The metric whose gain evaluations measure.
+    """
+
+    def __init__(self, say: Say, metric: str):
+        self.say, self.metric = say, metric
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Say how far the run is."""
+        if state.evaluation is None:
+            return
+        total, speed = state.config.total_env_steps, state.metrics.get("env_steps_per_second", 0.0)
+        remaining = max(total - state.env_steps, 0)  # the last rollout may pass the total
+        left = remaining * state.wall_seconds / max(state.env_steps, 1)
+        self.say(
+            f"{COLLECTION}: {state.env_steps:,} of {total:,} env steps, dev {self.metric} "
+            f"{state.evaluation.return_mean:+.4f} (best {state.best_return:+.4f}), "
+            f"{speed:,.0f} env steps/s, at most {left:.0f} s left"
+        )
+
+
+def ppo_config(options: ReformulationOptions, num_queries: int, num_dev_queries: int) -> PPOConfig:
+    """PPO's config; an epoch is one episode of full length for each training query."""
+    training, agent = options.training, options.rl_agent
+    steps = options.retrieval.max_terms
+    num_envs = min(training.collect_batch_size, max(1, num_queries))
+    rollout = min(
+        -(-training.episodes_per_update * steps // num_envs), training.buffer_size // num_envs
+    )
+    rollout = max(1, rollout)
+    rows = num_envs * rollout
+    minibatches = max(1, rows // training.batch_size)
+    while rows % minibatches:
+        minibatches -= 1
+    return PPOConfig(
+        total_env_steps=max(1, training.epochs * num_queries * steps),
+        num_envs=num_envs,
+        rollout_steps=rollout,
+        epochs=training.update_epochs,
+        num_minibatches=minibatches,
+        learning_rate=training.learning_rate,
+        learning_rate_final=0.0,
+        gamma=agent.gamma,
+        gae_lambda=agent.gae_lambda,
+        clip_range=agent.clip_range,
+        entropy_coef=agent.entropy_coef,
+        value_coef=agent.value_coef,
+        max_grad_norm=agent.max_grad_norm,
+        target_kl=agent.target_kl,
+        seed=options.seed,
+        evaluation_episodes=num_dev_queries,
+        final_evaluation_episodes=num_dev_queries,
+        early_stop_patience=training.patience,
+        log_interval_env_steps=rows,
+        evaluation_interval_env_steps=rows,
+    )
+
+
+def train_with_ppo(
+    preparation: Preparation,
+    network: keras.Model,
+    folder: Path,
+    gpu: bool,
+    say: Say,
+    clock: LoopClock,
+    keeper: LoopKeeper | None = None,
+) -> TrainResult:
+    """Train a network with PPO; if memory does not suffice, with half as many queries at once.
+
+    Args:
+        preparation: The queries.
+        network: Keras model ({candidates, state}) -> (logits [E, N + 1], value [E]).
+        folder: The run's folder, which is empty.
+        gpu: Train on the first GPU instead of the CPU.
+        say: Receives the lines of the progress display.
+        clock: Measures how busy the device is.
+        keeper: Keeps the loop for a profile; None: nothing is kept.
+
+    Raises:
+        ValueError: Memory does not suffice for one query at a time.
+    """
+    side, train, dev = preparation.side, preparation.train, preparation.dev
+    options, begin = side.options, network.get_weights()
+    half = gpu and options.training.use_amp
+    while True:
+        cfg = dataclasses.replace(
+            ppo_config(options, train.num_queries, dev.num_queries),
+            device="gpu" if gpu else "cpu",
+            precision=HALF if half else "float32",
+        )
+        callbacks = [SaveBeforePPO(side), DevLines(say, options.retrieval.metric), clock]
+        callbacks += [keeper] if keeper else []
+        env, evaluation_env = train.for_trainer(cfg.num_envs), dev.for_trainer(dev.num_queries)
+        try:
+            return Trainer(folder, progress=False).train_ppo(
+                cfg, env, callbacks, model=network, evaluation_env=evaluation_env
+            )
+        except tf.errors.ResourceExhaustedError:
+            if cfg.num_envs == 1:
+                raise ValueError(
+                    "memory does not suffice for one query at a time: lower max_pool_documents, "
+                    "or buffer_size and batch_size."
+                ) from None
+        # The error is gone here, and with it what it held of the failed program.
+        if keeper:
+            keeper.release()
+        gc.collect()
+        smaller = cfg.num_envs // 2
+        say(
+            f"out of memory with collect_batch_size {cfg.num_envs}: PPO starts again with {smaller}"
+        )
+        training = dataclasses.replace(options.training, collect_batch_size=smaller)
+        options = dataclasses.replace(options, training=training)
+        network.set_weights(begin)
+        clear_folder(folder)
+
+
+def resolved_options(side: SearchSide) -> ReformulationOptions:
+    """The options with the collection's full path and the encoder that was chosen."""
+    options, encoder = side.options, side.cache.encoder
+    if options.collection != BUILTIN:
+        options = dataclasses.replace(options, collection=str(Path(options.collection).resolve()))
+    if options.retrieval.encoder == "auto":
+        name = "hash" if encoder.identity.startswith("hash") else "wordllama"
+        retrieval = dataclasses.replace(options.retrieval, encoder=name)
+        options = dataclasses.replace(options, retrieval=retrieval)
+    return options
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove everything in the run's folder: what a failed attempt left."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,100 @@
+"""A query and its reformulation, for programs and for readers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kytolly.reformulation.lucene import weight_text
+
+
+class Hit(NamedTuple):
+    """A document that was found.
+
+    Attributes:
+        doc_id: Its id in the collection.
+        score: BM25's score.
+    """
+
+    doc_id: str
+    score: float
+
+
+class AddedTerm(NamedTuple):
+    """A term that the agent added.
+
+    Attributes:
+        term: The term as the index has it.
+        surface: Its most frequent spelling in the documents that it was taken from.
+        weight: Its weight; a term of the query has 1.
+        rank: Place among the candidates, from 1, in the order of mining.
+        features: What the agent saw of it, by name.
+    """
+
+    term: str
+    surface: str
+    weight: float
+    rank: int
+    features: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reformulation:
+    """A query and its reformulation.
+
+    Attributes:
+        query_id: Its id, or "" for one that was typed.
+        text: The query as it was typed.
+        added: Terms in the order in which they were added.
+        weights: Term -> weight, the query's own terms first.
+        lucene: The new query in Lucene's syntax, in words; Lucene's analyzer makes terms of them.
+        before: The best documents for the query as it was typed.
+        after: The best documents for the new query.
+        reason: Why nothing was added; None if something was.
+    """
+
+    query_id: str
+    text: str
+    added: tuple[AddedTerm, ...]
+    weights: dict[str, float]
+    lucene: str
+    before: tuple[Hit, ...]
+    after: tuple[Hit, ...]
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `kytolly reformulate --json` prints."""
+        found = {name: value for name, value in vars(self).items() if name != "query_id"}
+        found["query"] = found.pop("text")
+        for name in ("added", "before", "after"):
+            found[name] = [part._asdict() for part in found[name]]
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """Lines for a reader."""
+        yield f"Query: {self.text}"
+        if self.reason is not None:
+            yield f"Unchanged: {self.reason}."
+        for term in self.added:
+            yield f"  + {term.surface} ^{weight_text(term.weight)}  ({term_reasons(term)})"
+        terms = " ".join(f"{term}:{weight_text(weight)}" for term, weight in self.weights.items())
+        yield f"Weighted terms: {terms}"
+        yield f"Lucene: {self.lucene}"
+        places = {hit.doc_id: place for place, hit in enumerate(self.before, start=1)}
+        yield f"Ranking after{'' if self.added else ' (as before)'}:"
+        for place, hit in enumerate(self.after, start=1):
+            was = f"was {places[hit.doc_id]}" if hit.doc_id in places else "new"
+            yield f"{place:>4}. {hit.doc_id}  {hit.score:.3f}  ({was})"
+        if not self.after:
+            yield "      no document"
+
+
+def term_reasons(term: AddedTerm) -> str:
+    """The main features that made a term a candidate, for a reader."""
+    known = term.features
+    return (
+        f"candidate {term.rank}, in {known['feedback documents']:.0%} of the feedback documents, "
+        f"idf {known['idf']:.2f}, npmi {known['npmi, best']:.2f}, "
+        f"cosine to query {known['cosine to query']:.2f}"
+    )

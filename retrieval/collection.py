@@ -1,0 +1,88 @@
+"""A collection: documents, queries, and the judgments of some splits."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+
+BUILTIN = "builtin"
+SPLITS = ("train", "dev", "test")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """Documents, queries and the judgments of some splits.
+
+    Attributes:
+        name: The folder's name, or "builtin".
+        doc_ids: [documents] in file order; positions here are the document indices everywhere.
+        texts: [documents] title and text, joined.
+        query_ids: [queries] in file order; positions here are the query indices everywhere.
+        queries: [queries] texts.
+        judgments: split -> query id -> document id -> grade; above 0 is relevant. It holds only
+            the splits that were asked for; the others were never read.
+    """
+
+    name: str
+    doc_ids: Sequence[str]
+    texts: Sequence[str]
+    query_ids: Sequence[str]
+    queries: Sequence[str]
+    judgments: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+    def split(self, name: str) -> list[int]:
+        """Indices of the queries with judgments in a split, in file order."""
+        grades = self._grades(name)
+        return [index for index, query in enumerate(self.query_ids) if query in grades]
+
+    def relevant(self, query_index: int, split: str) -> list[int]:
+        """Indices of the documents with a grade above 0, ascending."""
+        grades = self._grades(split).get(self.query_ids[query_index], {})
+        return sorted(self.doc_index[doc] for doc, grade in grades.items() if grade > 0)
+
+    def own_document(self, query_index: int) -> int | None:
+        """Index of the document that is the query: the same id and the same text; None: none is.
+
+        Where queries are documents (a title asks for what it cites) every search would find the
+        query first: leave this document out of rankings and feedback. An equal id alone means
+        nothing, because many collections number queries and documents alike.
+        """
+        document = self.doc_index.get(self.query_ids[query_index])
+        if document is None or self.texts[document].strip() != self.queries[query_index].strip():
+            return None
+        return document
+
+    @functools.cached_property
+    def doc_index(self) -> dict[str, int]:
+        """Document id -> index."""
+        return {doc: index for index, doc in enumerate(self.doc_ids)}
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Stable digest of the documents' texts, as `text_digest` makes it."""
+        return text_digest(self.texts)
+
+    def _grades(self, split: str) -> Mapping[str, Mapping[str, int]]:
+        if split not in self.judgments:
+            raise ValueError(unknown_split(split, self.name, list(self.judgments)))
+        return self.judgments[split]
+
+
+def text_digest(texts: Iterable[str]) -> str:
+    """SHA-256 of texts in their order, the same on every machine and in every process."""
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def unknown_split(split: str, where: str, known: Sequence[str]) -> str:
+    """The message for a split that is not there, with the nearest name that is."""
+    near = difflib.get_close_matches(split, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "ask for one of these."
+    return f"No split {split!r} in {where}; there are: {', '.join(known) or 'none'}: {hint}"

@@ -1,0 +1,23 @@
+import pytest
+
+from kytolly.reformulation.reformulator import Reformulator
+from kytolly.reformulation.train import train
+from tests.reformulation.tiny_collection import make_options, write_collection
+
+
+@pytest.fixture(scope="session")
+def collection(tmp_path_factory):
+    return write_collection(tmp_path_factory.mktemp("data") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def run(collection, tmp_path_factory):
+    """A run with its summary and the lines of its progress display."""
+    folder, lines = tmp_path_factory.mktemp("runs") / "a", []
+    summary = train(make_options(collection), log_dir=folder, test=True, say=lines.append)
+    return folder, summary, lines
+
+
+@pytest.fixture(scope="session")
+def reformulator(run):
+    return Reformulator.load(run[0])

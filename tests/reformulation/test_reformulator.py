@@ -1,0 +1,149 @@
+"""A trained run reformulates queries, from Python and from the command line."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from kytolly.command import main as cli
+from kytolly.reformulation import search
+from kytolly.reformulation.lucene import lucene_query, lucene_word, weight_text
+from kytolly.reformulation.options import read_options
+from kytolly.reformulation.reformulator import Reformulator
+from kytolly.retrieval.trec import read_run
+from tests.reformulation.tiny_collection import write_collection
+
+
+def test_a_query_is_reformulated_with_reasons(reformulator):
+    found = reformulator.reformulate("key12 noise1", top=4)
+    assert found.reason is None and len(found.before) == len(found.after) == 4
+    assert 1 <= len(found.added) <= 2
+    term = found.added[0]
+    assert found.weights == {"key12": 1.0, "noise1": 1.0, **{t.term: 0.3 for t in found.added}}
+    assert found.lucene == " ".join(["key12", "noise1", *(f"{t.surface}^0.3" for t in found.added)])
+    assert {"idf", "cosine to query"} <= set(term.features) and term.rank >= 1
+    scores = reformulator.side.index.scores(found.weights)
+    docs = reformulator.side.collection.doc_index
+    for hit in found.after:
+        assert hit.score == pytest.approx(float(scores[docs[hit.doc_id]]))
+    assert json.loads(json.dumps(found.as_dict()))["query"] == "key12 noise1"
+    text = "\n".join(found.lines())
+    assert "of the feedback documents" in text and f"Lucene: {found.lucene}" in text
+
+
+@pytest.mark.parametrize("text", ["", "the of and", "zzz"])
+def test_a_query_without_a_token_comes_back_unchanged(reformulator, text):
+    found = reformulator.reformulate(text)
+    assert found.added == () and found.reason == "no token that any document contains"
+    assert found.before == found.after == ()
+    assert "no document" in "\n".join(found.lines())
+
+
+def test_many_queries_are_what_each_alone_is(reformulator, monkeypatch):
+    texts = {"x": "key12 noise1", "y": "of", "z": "key13", "bad0.0": "key0 key1"}
+    alone = [reformulator.reformulate(text) for text in texts.values()]
+    monkeypatch.setattr("kytolly.reformulation.reformulator.BATCH", 2)
+    together = reformulator.reformulate_all(texts)
+    assert [one.query_id for one in together] == list(texts)
+    for one, other in zip(alone, together, strict=True):
+        assert dataclasses.replace(other, query_id="") == one
+
+
+def test_a_query_that_is_a_document_does_not_find_it(reformulator):
+    side = reformulator.side
+    text = side.collection.texts[0]
+    name = side.collection.doc_ids[0]
+    ids = [
+        {hit.doc_id for hit in reformulator.reformulate_all({key: text})[0].after}
+        for key in (name, "other")
+    ]
+    assert name not in ids[0] and name in ids[1]
+
+
+def test_reformulating_needs_no_judgment_and_no_test(run, collection, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(collection, bare)
+    shutil.rmtree(bare / "qrels")
+    found = Reformulator.load(run[0], bare).reformulate("key12 noise1")
+    assert found == Reformulator.load(run[0]).reformulate("key12 noise1")
+
+
+def test_lucene_syntax():
+    assert lucene_query({"glacier": 1.0, "cave": 2.0, "ice": 0.3}) == "glacier cave^2 ice^0.3"
+    assert lucene_word('a+b:(c)"d"\\e/f') == 'a\\+b\\:\\(c\\)\\"d\\"\\\\e\\/f'
+    assert lucene_word("OR") == "\\OR" and lucene_word("order") == "order"
+    assert lucene_word("two words") == "two\\ words"
+    assert (
+        weight_text(0.30000001) == "0.3"
+        and weight_text(1e-5) == "0.00001"
+        and weight_text(12.0) == "12"
+    )
+
+
+def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(run[0], folder)
+    made, real = [], search.BM25Index.__init__
+
+    def index(self, *args):
+        made.append(len(args[0]))
+        real(self, *args)
+
+    monkeypatch.setattr(search.BM25Index, "__init__", index)
+    saved = Reformulator.load(folder)
+    before = saved.reformulate("key12 noise1")
+    assert made == [] and before.added
+    other = write_collection(tmp_path / "other")
+    text = (other / "corpus.jsonl").read_text()
+    (other / "corpus.jsonl").write_text(text.replace("noise1 ", "noise2 "))
+    assert Reformulator.load(folder, other).side.index.digest != saved.side.index.digest
+    assert made == [112]  # other documents are indexed again
+    options = (folder / "reformulation.yaml").read_text()
+    (folder / "reformulation.yaml").write_text(options.replace("k1: 1.5", "k1: 1.2"))
+    assert Reformulator.load(folder).side.index.parameters[0] == 1.2
+    (folder / "reformulation.yaml").write_text(options)
+    (folder / "index.npz").write_bytes(b"damaged")
+    assert Reformulator.load(folder).reformulate("key12 noise1") == before
+    (folder / "index.npz").unlink()
+    assert Reformulator.load(folder).reformulate("key12 noise1") == before
+    assert made == [112] * 4
+
+
+def complaint(argv, capsys):
+    assert cli.main([str(part) for part in argv]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.strip().splitlines()) == 1
+    return captured.err
+
+
+def test_the_command_prints_json_last(run, capsys):
+    folder, _, _ = run
+    assert cli.main(["reformulate", str(folder), "key12 noise1", "--top", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["before"]) == 3 and found["run_dir"] == str(folder) and found["lucene"]
+
+
+def test_the_command_writes_a_run_for_a_file_of_queries(run, capsys, tmp_path):
+    folder, _, _ = run
+    source = read_options(folder / "reformulation.yaml").collection
+    out = tmp_path / "out.run"
+    argv = ["reformulate", folder, "--queries", f"{source}/queries.jsonl", "--run-file", out]
+    assert cli.main([str(part) for part in argv]) == 0
+    assert "no token that any document contains" in capsys.readouterr().out
+    tested, every = read_run(folder / "test_reformulated.run"), read_run(out)
+    assert {query: every[query] for query in tested} == tested
+
+
+def test_bad_input_of_the_command(run, capsys, tmp_path):
+    folder, _, _ = run
+    assert "nowhere is no run" in complaint(["reformulate", "nowhere", "x"], capsys)
+    assert "either the text" in complaint(["reformulate", folder], capsys)
+    assert "belong together" in complaint(["reformulate", folder, "--queries", "f"], capsys)
+    assert "does not exist" in complaint(
+        ["reformulate", folder, "x", "--collection", tmp_path / "no"], capsys
+    )
+    (tmp_path / "config.yaml").write_text("a: 1")
+    assert "expected a run of train_optimized.py" in complaint(
+        ["reformulate", tmp_path, "x"], capsys
+    )

@@ -1,14 +1,12 @@
-"""Train a Q-network of one's own: `python examples/own_keras_model.py`."""
+"""Train a Q-network of your own: `python examples/own_keras_model.py`."""
 
 import keras
 
-from kytolly import DQNConfig
-from kytolly.machine.configure import configure_gpu_optimization
-from kytolly.trainer import Trainer
+from kytolly import DQNConfig, Trainer, configure_gpu_optimization
 
 
 def q_network(env_spec):
-    """Any Keras model from a batch of observations to one value for each action."""
+    """Return a Keras model from a batch of observations to one value for each action."""
     obs = keras.Input(env_spec.obs.shape)
     features = keras.layers.Dense(64, activation="silu")(obs)
     features = keras.layers.LayerNormalization()(features)

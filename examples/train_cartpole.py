@@ -1,9 +1,7 @@
 """Train DQN on CartPole: `python examples/train_cartpole.py`."""
 
-from kytolly import DQNConfig
+from kytolly import DQNConfig, Trainer, configure_gpu_optimization
 from kytolly.config.tuned import tuned_settings
-from kytolly.machine.configure import configure_gpu_optimization
-from kytolly.trainer import Trainer
 
 configure_gpu_optimization()
 settings = {"total_env_steps": 50_000, **tuned_settings("dqn", "CartPole-v1"), "seed": 1}

@@ -1,9 +1,7 @@
-"""Train PPO on Pendulum, whose action is a real number: `python examples/train_pendulum.py`."""
+"""Train PPO on Pendulum, a task with continuous actions: `python examples/train_pendulum.py`."""
 
-from kytolly import PPOConfig
+from kytolly import PPOConfig, Trainer, configure_gpu_optimization
 from kytolly.config.tuned import tuned_settings
-from kytolly.machine.configure import configure_gpu_optimization
-from kytolly.trainer import Trainer
 
 configure_gpu_optimization()
 settings = {**tuned_settings("ppo", "Pendulum-v1"), "seed": 1}

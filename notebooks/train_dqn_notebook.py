@@ -16,9 +16,9 @@
 # %% [markdown]
 # # Train DQN on CartPole
 #
-# This notebook sets up TensorFlow, trains a Q-network until the pole stays up, and looks at what
-# was learnt: the learning curve, the action values over the state space, 100 evaluation episodes,
-# and one episode step by step. It runs from top to bottom without an edit.
+# This notebook trains a Q-network until the pole stays up. Then it shows what the network has
+# learned: the learning curve, the action values over the state space, 100 evaluation episodes, and
+# one episode step by step. It runs from top to bottom without changes.
 
 # %%
 # %matplotlib inline
@@ -26,17 +26,17 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own chatter stays away
-sys.path.insert(0, str(Path.cwd().parent))  # the repository's root, where it is not installed
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides TensorFlow's own messages
+sys.path.insert(0, str(Path.cwd().parent))  # makes kytolly importable without an install
 
 # %% [markdown]
 # ## 1. Set up TensorFlow
 #
-# Call this before anything else touches TensorFlow. It prints what it did, and why not where it
-# could not. It never fails because of the machine; without a GPU, training runs on the CPU.
+# Call this before anything else uses TensorFlow. It prints what it did, and the reason for anything
+# that it could not do. It never fails because of the machine: without a GPU, training uses the CPU.
 
 # %%
-from kytolly.machine.configure import configure_gpu_optimization
+from kytolly import configure_gpu_optimization
 
 report = configure_gpu_optimization(
     enable_xla=True, enable_mixed_precision=False, memory_growth=True, verbose=True
@@ -47,25 +47,25 @@ import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import DQNConfig
+from kytolly import DQNConfig, Trainer
 from kytolly.config.tuned import tuned_settings
 from kytolly.record.pictures import plot_learning_curve, plot_q_values
-from kytolly.trainer import Trainer
 
 # %% [markdown]
 # ## 2. Train
 #
-# An *env step* is one step of one copy of the environment. CartPole exists as tensor code, so the
-# environment, exploration, the replay buffer and learning are one XLA program. The first call
-# compiles it, which takes some seconds, and less the next time: the compiled program is kept on
-# disk.
+# CartPole exists as tensor code. The environment, exploration, replay buffer and learning are
+# therefore one XLA program. The first call compiles it, which takes some seconds. The compiled
+# program is kept on disk, so the next start is faster.
+#
+# An *env step* is one step of one environment.
 
 # %% tags=["parameters"]
 total_env_steps = 50_000
 seed = 1
 
 # %%
-settings = tuned_settings("dqn", "CartPole-v1")  # where they differ from the defaults
+settings = tuned_settings("dqn", "CartPole-v1")  # only what differs from the defaults
 settings |= {"total_env_steps": total_env_steps, "seed": seed}
 result = Trainer(progress=False).train_dqn(DQNConfig(**settings), env="CartPole-v1")
 
@@ -75,30 +75,34 @@ print(f"stopped by     {result.stopped_by}")
 print(f"env steps      {result.summary['env_steps']:,}")
 print(f"updates        {result.summary['updates']:,}")
 print(f"wall time      {result.summary['wall_seconds']:.1f} s")
-print(f"of it to begin {result.summary['compile_seconds']:.1f} s")
+print(f"compile time   {result.summary['compile_seconds']:.1f} s")
 print(f"speed          {result.summary['env_steps_per_second']:,.0f} env steps/s")
 
 # %% [markdown]
 # ## 3. Learning curve
 #
-# Training episodes contain random actions; evaluations do not. The best evaluation's weights are
-# kept. DQN's greedy policy may get worse again while its values are still being learnt, which is
-# why the last weights need not be the best ones.
+# Training episodes contain random actions; evaluations do not. The weights of the best evaluation
+# are kept. The greedy policy of DQN can get worse again while the values are still changing, so
+# the last weights may not be the best.
 
 # %%
 plot_learning_curve(result.run_dir).figure
 
 # %% [markdown]
-# ## 4. What the network believes
+# ## 4. Action values
 #
-# Both pictures vary the pole's angle and angular velocity; the cart stands still in the middle of
-# the track. Left: the value of the better action. It is a discounted sum of rewards, so no true
-# value exceeds `1 / (1 - gamma)`; DQN takes the maximum of estimates that are not exact, and tends
-# to believe in more. Right: by how much a push to the right is better than one to the left; the
-# black line is where the policy changes its mind. In most states the choice hardly matters, because
-# the next push can make up for it. In the strongly coloured bands the pole is about to be lost, and
-# only a push to the side that it falls to can save it. Beyond the bands nothing can, and the
-# network has seen few such states.
+# Both plots show the pole's angle and angular velocity. The cart is at rest in the middle of the
+# track.
+#
+# - **Left:** the value of the better action. A value is a discounted sum of rewards, so no true
+#   value is above `1 / (1 - gamma)`. DQN takes the maximum of inexact estimates, so it tends to
+#   overestimate.
+# - **Right:** the value of a push to the right minus the value of a push to the left. The black
+#   line is where the policy switches sides.
+#
+# In most states, the choice hardly matters, because the next push can correct it. In the strongly
+# colored bands, the pole is about to fall, and only a push toward that side can save it. Beyond the
+# bands, nothing can, and the network has seen few such states.
 
 # %%
 plot_q_values(
@@ -114,8 +118,8 @@ plot_q_values(
 # %% [markdown]
 # ## 5. Evaluate
 #
-# 100 greedy episodes in fresh environments, with a seed that training did not use. 500 is the most
-# that an episode can return; a mean of 475 or more counts as solved.
+# This plays 100 greedy episodes in fresh environments, with a seed that training did not use. The
+# highest possible return is 500. A mean of 475 or more counts as solved.
 
 # %%
 evaluation = Trainer().evaluate(result.run_dir, episodes=100, seed=seed + 1)
@@ -125,8 +129,8 @@ print(f"worst  {min(evaluation.returns):.0f}")
 # %% [markdown]
 # ## 6. Act
 #
-# `result.agent.act` takes one observation and returns an action, or a batch and returns one for
-# each. Here it balances Gymnasium's own CartPole, which it was not trained in.
+# `result.agent.act` takes one observation and returns one action, or takes a batch and returns one
+# action each. Here it balances Gymnasium's own CartPole, in which it was not trained.
 
 # %%
 env = gymnasium.make("CartPole-v1")
@@ -154,16 +158,16 @@ figure
 # %% [markdown]
 # ## 7. Look closer
 #
-# Everything that was measured is in the run's folder: `metrics.csv`, `result.json`, `config.yaml`,
-# `checkpoints/`, `best.keras`, and the files that TensorBoard reads. In a terminal, from this
-# folder:
+# The run folder holds everything: `metrics.csv`, `result.json`, `config.yaml`, `checkpoints/`,
+# `best.keras`, and the files for TensorBoard. To start TensorBoard, run this in a terminal, in the
+# folder of this notebook:
 #
 #     tensorboard --logdir runs
 #
-# and open the address that it prints. To see it in the notebook instead, run these two lines in a
-# cell of their own, where a browser can reach this machine:
+# Then open the address that it prints. To see it in the notebook instead, run these two lines in a
+# new cell. Your browser must be able to reach this machine:
 #
 #     %load_ext tensorboard
 #     %tensorboard --logdir runs
 #
-# To play the run's best weights again later: `kytolly evaluate runs/NAME`.
+# To play the best weights again later, run `kytolly evaluate runs/NAME`.

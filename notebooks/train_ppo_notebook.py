@@ -16,10 +16,11 @@
 # %% [markdown]
 # # Train PPO on Pendulum
 #
-# A motor too weak to lift a pendulum at once has to swing it up and then hold it upright. The
-# action is a torque, a real number. This notebook trains a policy for it and looks at what was
-# learnt: the learning curve, the policy and the value function over all states, 100 evaluation
-# episodes, and one episode step by step. It runs from top to bottom without an edit.
+# A motor must swing up a pendulum and hold it upright, but is too weak to lift it directly. The
+# action is a torque, which is continuous. This notebook trains a policy with PPO. Then it shows
+# what the policy has learned: the learning curve, the policy and the value function over all
+# states, 100 evaluation episodes, and one episode step by step. It runs from top to bottom without
+# changes.
 
 # %%
 # %matplotlib inline
@@ -27,17 +28,17 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's own chatter stays away
-sys.path.insert(0, str(Path.cwd().parent))  # the repository's root, where it is not installed
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides TensorFlow's own messages
+sys.path.insert(0, str(Path.cwd().parent))  # makes kytolly importable without an install
 
 # %% [markdown]
 # ## 1. Set up TensorFlow
 #
-# Call this before anything else touches TensorFlow. It prints what it did, and why not where it
-# could not. It never fails because of the machine; without a GPU, training runs on the CPU.
+# Call this before anything else uses TensorFlow. It prints what it did, and the reason for anything
+# that it could not do. It never fails because of the machine: without a GPU, training uses the CPU.
 
 # %%
-from kytolly.machine.configure import configure_gpu_optimization
+from kytolly import configure_gpu_optimization
 
 report = configure_gpu_optimization(
     enable_xla=True, enable_mixed_precision=False, memory_growth=True, verbose=True
@@ -48,25 +49,26 @@ import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import PPOConfig
+from kytolly import PPOConfig, Trainer
 from kytolly.config.tuned import tuned_settings
 from kytolly.record.pictures import plot_learning_curve, plot_over_states
-from kytolly.trainer import Trainer
 
 # %% [markdown]
 # ## 2. Train
 #
-# PPO collects a *rollout*, `rollout_steps` env steps of each of `num_envs` copies of the pendulum,
-# learns from it in several passes, forgets it and collects the next. Pendulum exists as tensor
-# code, so all of this, the pendulums included, is one XLA program. The first call compiles it,
-# which takes some seconds, and less the next time: the compiled program is kept on disk.
+# PPO repeats three steps. It collects a *rollout*: `rollout_steps` steps in each of `num_envs`
+# environments. It learns from the rollout in several passes. Then it forgets the rollout.
+#
+# Pendulum exists as tensor code, so all of this is one XLA program, environments included. The
+# first call compiles it, which takes some seconds. The compiled program is kept on disk, so the
+# next start is faster.
 
 # %% tags=["parameters"]
 total_env_steps = 100_000
 seed = 1
 
 # %%
-settings = tuned_settings("ppo", "Pendulum-v1")  # where they differ from the defaults
+settings = tuned_settings("ppo", "Pendulum-v1")  # only what differs from the defaults
 settings |= {"total_env_steps": total_env_steps, "seed": seed}
 result = Trainer(progress=False).train_ppo(PPOConfig(**settings), env="Pendulum-v1")
 
@@ -76,35 +78,37 @@ print(f"stopped by     {result.stopped_by}")
 print(f"env steps      {result.summary['env_steps']:,}")
 print(f"updates        {result.summary['updates']:,}")
 print(f"wall time      {result.summary['wall_seconds']:.1f} s")
-print(f"of it to begin {result.summary['compile_seconds']:.1f} s")
+print(f"compile time   {result.summary['compile_seconds']:.1f} s")
 print(f"speed          {result.summary['env_steps_per_second']:,.0f} env steps/s")
 
 # %% [markdown]
 # ## 3. Learning curve
 #
-# Every step costs the squared angle from upright and a little for speed and torque, so returns are
-# negative, and 0 would be a pendulum that stands from the start. Training episodes are played with
-# random torques around the policy's own; evaluations take the policy's own. How much an episode
-# returns depends on where it begins: the band is wide even for a perfect policy.
+# Each step costs the squared angle from upright, and a little for speed and torque. Returns are
+# therefore negative, and 0 means that the pendulum is upright from start to end. Training episodes
+# add noise to the torque; evaluations do not. The return of an episode depends on its initial
+# state, so the band is wide even for a perfect policy.
 
 # %%
 plot_learning_curve(result.run_dir).figure
 
 # %% [markdown]
-# ## 4. What was learnt
+# ## 4. Policy and value function
 #
-# Both pictures show all states: across, the angle (0 is upright, the two edges are both straight
-# down), and upwards, how fast it turns. Left, the torque that the policy applies: dark colours are
-# all that the motor has, and on the black line it changes direction. Right, the value: the
-# discounted sum of the rewards still to come, as the network has learnt to predict it (with
-# `normalize_rewards`, of the scaled rewards that it learns from). The bright ridge is the states
-# from which the pendulum arrives upright without another swing.
+# Both plots show all states. The horizontal axis is the angle: 0 is upright, and both edges are
+# straight down. The vertical axis is the angular velocity.
+#
+# - **Left:** the torque that the policy applies. Dark colors are the full torque of the motor. On
+#   the black line, the torque changes direction.
+# - **Right:** the value, which predicts the discounted sum of future rewards. With
+#   `normalize_rewards`, these are the scaled rewards. From the states on the bright ridge, the
+#   pendulum reaches the top without another swing.
 
 # %%
 torque = ("Policy", "torque (N m)", lambda obs: result.agent.act(obs)[:, 0])
 value = (
     "Value function",
-    "discounted return still to come",
+    "discounted future return",
     lambda obs: result.agent.policy.outputs(obs)[1],
 )
 state_space = {
@@ -116,7 +120,8 @@ plot_over_states([torque, value], **state_space)
 # %% [markdown]
 # ## 5. Evaluate
 #
-# 100 episodes without random torques in fresh environments, with a seed that training did not use.
+# This plays 100 episodes without noise in fresh environments, with a seed that training did not
+# use.
 
 # %%
 evaluation = Trainer().evaluate(result.run_dir, episodes=100, seed=seed + 1)
@@ -126,8 +131,9 @@ print(f"worst  {min(evaluation.returns):.0f}")
 # %% [markdown]
 # ## 6. Act
 #
-# `result.agent.act` takes one observation and returns an action, or a batch and returns one for
-# each. Here it drives Gymnasium's own Pendulum, which it was not trained in, from hanging at rest.
+# `result.agent.act` takes one observation and returns one action, or takes a batch and returns one
+# action each. Here it controls Gymnasium's own Pendulum, in which it was not trained. The pendulum
+# starts at rest, straight down.
 
 # %%
 env = gymnasium.make("Pendulum-v1")
@@ -163,8 +169,8 @@ for ax in (angle_ax, torque_ax):
 figure
 
 # %% [markdown]
-# The same episode as a path through the pictures from above, beginning at the dot: it gathers
-# speed to and fro until the ridge is in reach, then follows it to the top.
+# The same episode is a path through the plots above, which starts at the dot. The pendulum swings
+# back and forth until it reaches the ridge, and then follows the ridge to the top.
 
 # %%
 plot_over_states([torque, value], **state_space, path=np.stack([angle, velocity], axis=-1))
@@ -172,27 +178,31 @@ plot_over_states([torque, value], **state_space, path=np.stack([angle, velocity]
 # %% [markdown]
 # ## 7. Look closer
 #
-# Everything that was measured is in the run's folder: `metrics.csv`, `result.json`, `config.yaml`,
-# `checkpoints/`, `best.keras`, and the files that TensorBoard reads. In a terminal, from this
-# folder:
+# The run folder holds everything: `metrics.csv`, `result.json`, `config.yaml`, `checkpoints/`,
+# `best.keras`, and the files for TensorBoard. To start TensorBoard, run this in a terminal, in the
+# folder of this notebook:
 #
 #     tensorboard --logdir runs
 #
-# and open the address that it prints. For PPO look at `train/approximate_kl` and
-# `train/clip_fraction`, which say how far a rollout's updates moved the policy, at
-# `train/explained_variance`, which says how much of the returns the value function foresees, and
-# at `train/entropy`, which falls as the torques become certain. To see it in the notebook
-# instead, run these two lines in a cell of their own, where a browser can reach this machine:
+# Then open the address that it prints. For PPO, look at these metrics:
+#
+# - `train/approximate_kl` and `train/clip_fraction`: how far an iteration moved the policy
+# - `train/explained_variance`: how well the value function predicts returns
+# - `train/entropy`: how random the policy is; it falls during training
+#
+# To see TensorBoard in the notebook instead, run these two lines in a new cell. Your browser must
+# be able to reach this machine:
 #
 #     %load_ext tensorboard
 #     %tensorboard --logdir runs
 #
 # ## 8. Use it later
 #
-# To play the run's best weights again: `kytolly evaluate runs/NAME`, or
-# `Trainer().evaluate("runs/NAME")`. To train it further: `kytolly train ppo --resume runs/NAME
-# --total-env-steps 200000`. `best.keras` is a Keras model from observations to the mean and the
-# log standard deviation of the torque, and the value.
+# - To play the best weights again, run `kytolly evaluate runs/NAME`, or
+#   `Trainer().evaluate("runs/NAME")` in Python.
+# - To train further, run `kytolly train ppo --resume runs/NAME --total-env-steps 200000`.
+# - `best.keras` is a Keras model. It maps observations to the mean and log standard deviation of
+#   the torque, and to the value.
 
 # %%
 import keras

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.factory import make_agent
+from kytolly.agent.build import make_agent
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+from kytolly.loop.choose import choose_side
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.metrics import averages
-from kytolly.loop.world import choose_world
-from kytolly.policy.batch import Transition
+from kytolly.policy.batch import Rollout, Transition
 
 TERMINATED = 0.05  # share of the made rows that end an episode
 
@@ -36,9 +36,9 @@ def make_loop(cfg: Any, env: str, kind: str) -> Any:
         kind: "device" or "host".
     """
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
-    world = choose_world(dataclasses.replace(cfg, loop=kind), env)
+    side = choose_side(dataclasses.replace(cfg, loop=kind), env)
     with tf.device(device):
-        return world.loop(make_agent(cfg, world.spec), device)
+        return side.loop(make_agent(cfg, side.spec), device)
 
 
 def make_cartpole_loop(agent: Any) -> Any:
@@ -58,12 +58,12 @@ def metric_averages(metrics: Any, agent: Any) -> dict[str, float]:
 
 def state_by_part(agent: Any) -> dict[str, list[Any]]:
     """What two runs of one seed must share: lists of variables, by part."""
-    policy = agent.policy
-    parts = {"weights": policy.network.variables}
-    if hasattr(policy, "target"):
-        replay = agent.replay
-        parts["target"] = policy.target.variables
-        parts["buffer"] = [*replay.columns, replay.last, replay.cursor, replay.size]
+    policy, memory = agent.policy, agent.memory
+    policy.publish()
+    parts = {"weights": [*policy.network.variables, policy.weights.vector]}
+    if hasattr(policy, "target_vector"):
+        parts["target"] = [policy.target_vector]
+        parts["buffer"] = [*memory.columns[:5], memory.last, memory.added]
     counters = [agent.random_stream.counter, agent.env_steps, agent.episodes]
     return {**parts, "optimizer": policy.optimizer.variables, "counters": counters}
 
@@ -89,7 +89,8 @@ def fill_buffer(agent: Any) -> None:
         discount=np.where(alive, agent.cfg.gamma, 0.0).astype(np.float32),
         next_obs=rng.normal(size=(rows, 4)).astype(np.float32),
     )
-    agent.observe(made, ~alive)
+    agent.memory.add(made, ~alive)
+    agent.env_steps.assign_add(rows)
 
 
 def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
@@ -97,7 +98,7 @@ def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
 
     def update(done: Any, _: Any) -> Any:
         bits = agent.random_stream.bits(agent.cfg.batch_size)
-        return done + 1, agent.learn(bits)[0]  # the loss
+        return done + 1, agent.policy.update(agent.memory.sample(bits)).loss
 
     def program(count: Any) -> Any:
         start = (tf.constant(0), tf.constant(0.0))
@@ -111,7 +112,7 @@ def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
 
 def numpy_buffer_update(agent: Any) -> Callable[[], float]:
     """One update from a batch that NumPy gathers on the host and that is copied to the device."""
-    columns = [column.numpy() for column in agent.replay.columns]
+    columns = [column.numpy() for column in agent.memory.columns[:5]]
     rng, size = np.random.default_rng(0), agent.cfg.batch_size
     weight = tf.ones([size])
 
@@ -127,8 +128,8 @@ def target_syncs(agent: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Two functions that copy the weights to the target network: on the device, by the host."""
     policy = agent.policy
     return (
-        lambda: (policy.sync(), policy.target.variables[0].numpy()),
-        lambda: policy.target.set_weights(policy.online.get_weights()),
+        lambda: (policy.sync(), policy.target_vector.numpy()),
+        lambda: policy.target_vector.assign(policy.weights.vector.numpy()),
     )
 
 
@@ -142,10 +143,15 @@ def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
         return step_and_reset(env, state, action, numbers)
 
     def act(obs: Any) -> Any:
-        return agent.explore(obs, agent.epsilon(), tf.reshape(stream.bits(2), [1, 2]))
+        bits = tf.reshape(stream.bits(agent.exploration.draws), [1, 1, agent.exploration.draws])
+        noise = [part[0] for part in agent.exploration.noise(bits, agent.env_steps)]
+        params, _ = agent.policy.outputs(obs, agent.policy.current_weights())
+        return agent.exploration.action(params, noise)[0]
 
     def remember(obs: Any, action: Any, outcome: Any, ended: Any) -> None:
-        agent.observe(agent.transition(obs, action, outcome), ended)
+        discount = agent.discount(outcome.terminated)
+        rows = Rollout(obs, action, outcome.reward, discount, outcome.next_obs, ended)
+        agent.observe(tf.nest.map_structure(lambda part: part[tf.newaxis], rows))
 
     parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
     act, step, remember = parts

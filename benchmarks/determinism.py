@@ -75,7 +75,7 @@ def compare_runs(
 
 def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
     """Run `kytolly train` twice; returns whether the last checkpoints and the metrics are equal."""
-    from kytolly.callback.csv_log import NAME, read_rows
+    from kytolly.record.metrics_file import NAME, read_rows
 
     found = []
     with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from kytolly.machine import configure as gpu_optimize
-from kytolly.machine import facts as doctor
+from kytolly.machine import facts
 
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 
@@ -127,7 +127,7 @@ def half_precision() -> str:
     """The half-precision policy that suits the device: bfloat16, or float16 on older GPUs."""
     import tensorflow as tf
 
-    capability = doctor.gpu_capability(tf)
+    capability = facts.gpu_capability(tf)
     return "mixed_float16" if (0, 0) < capability < (8, 0) else "mixed_bfloat16"
 
 
@@ -240,8 +240,8 @@ def run(quick: bool) -> dict[str, Any]:
     return {
         "ms_per_iteration": iteration.on_ms,
         "iterations_per_second": 1000 / iteration.on_ms,
-        "cores": doctor.usable_cores(),
-        "cpu": doctor.cpu_description()[0],
+        "cores": facts.usable_cores(),
+        "cpu": facts.cpu_description()[0],
         "configuration": report.as_dict(),
         "rows": [row.as_dict() for row in rows],
     }

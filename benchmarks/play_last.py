@@ -22,20 +22,21 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
     from kytolly.trainer import FINAL_SEED  # isort: skip  (checks the backend before Keras is imported)
     from kytolly.agent.algorithms import make_config
-    from kytolly.agent.factory import make_agent
-    from kytolly.callback.checkpoint import restore
-    from kytolly.loop.world import choose_world
+    from kytolly.agent.build import make_agent
+    from kytolly.loop.choose import choose_side
+    from kytolly.record.checkpoint import restore
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.existing(run)
     saved, env = folder.read_settings()
     cfg = make_config(saved)
-    world = choose_world(cfg, env)
-    agent = make_agent(cfg, world.spec)
-    loop = world.loop(agent, None)
+    side = choose_side(cfg, env)
+    agent = make_agent(cfg, side.spec)
+    loop = side.loop(agent, None)
     try:
         checkpoint = restore(folder.path, {"agent": agent, **loop.trackables})
-        evaluator = world.evaluator(
+        agent.policy.publish()
+        evaluator = side.evaluator(
             agent.policy.network, episodes, cfg.seed + FINAL_SEED, xla=cfg.xla, device=None
         )
         found = dataclasses.asdict(evaluator.evaluate())

@@ -74,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
-    from kytolly.agent.factory import make_agent
-    from kytolly.loop.world import choose_world
+    from kytolly.agent.build import make_agent
+    from kytolly.loop.choose import choose_side
     from kytolly.reformulation.network import make_scorer
     from kytolly.reformulation.ppo_training import ppo_config
     from kytolly.reformulation.prepare import make_playable
@@ -91,8 +91,8 @@ def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     with spans["compiling"]:
         cfg = ppo_config(options, train.num_queries, dev.num_queries)
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
-        world = choose_world(cfg, train.for_trainer(cfg.num_envs))
-        loop = world.loop(make_agent(cfg, world.spec, make_scorer(train, options)), "/CPU:0")
+        playing = choose_side(cfg, train.for_trainer(cfg.num_envs))
+        loop = playing.loop(make_agent(cfg, playing.spec, make_scorer(train, options)), "/CPU:0")
         steps = cfg.num_envs * cfg.rollout_steps
         loop.run(0)
         loop.run(steps)

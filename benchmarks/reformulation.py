@@ -123,11 +123,11 @@ class CompiledFlow:
     counts = (0, 0, 0)  # nothing is embedded or searched in the loop
 
     def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
-        from kytolly.agent.factory import make_agent
-        from kytolly.loop.world import choose_world
+        from kytolly.agent.build import make_agent
+        from kytolly.loop.choose import choose_side
 
-        world = choose_world(cfg, env)
-        self.loop = world.loop(make_agent(cfg, world.spec, network), device)
+        playing = choose_side(cfg, env)
+        self.loop = playing.loop(make_agent(cfg, playing.spec, network), device)
         self.rollout = cfg.num_envs * cfg.rollout_steps
 
     def ready(self) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
-COMMAND = "kytolly.command.main"  # the module behind the command `kytolly`
+COMMAND = "kytolly.command.entry"  # the module behind the command `kytolly`
 INSTALL = 'pip install "kytolly[benchmark]"'
 CPU_ONLY = {"CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
 PINNED_START = (

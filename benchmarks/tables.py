@@ -95,11 +95,11 @@ def run(
 
 def machine_facts() -> dict[str, Any]:
     """What the numbers depend on besides the programs."""
-    from kytolly.machine import doctor
+    from kytolly.machine import facts
 
     return {
-        "cpu": doctor.cpu_description()[0],
-        "cores": doctor.usable_cores(),
+        "cpu": facts.cpu_description()[0],
+        "cores": facts.usable_cores(),
         "os": platform.platform(),
         "python": platform.python_version(),
         "load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,

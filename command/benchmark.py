@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print."""
-    from kytolly.benchmarks.suite import run
+    from kytolly.benchmarks.tables import run
 
     return run(
         args.name,

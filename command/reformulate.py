@@ -29,14 +29,14 @@ def run(args: argparse.Namespace) -> int:
     if (args.run_file is None) != (args.queries is None):
         raise BadInput("--queries and --run-file belong together: give both or none.")
     prepare_machine()
-    from kytolly.reformulation.reformulator import Reformulator, write_reformulated
+    from kytolly.reformulation.reformulator import Reformulator, reformulate_file
 
     reformulator = Reformulator.load(args.run_dir, args.collection)
     if args.queries is None:
         found = reformulator.reformulate(args.query, args.top or 10)
         result, lines = found.as_dict(), found.lines()
     else:
-        result = write_reformulated(reformulator, args.queries, args.run_file, args.top or 1000)
+        result = reformulate_file(reformulator, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
     result["run_dir"] = args.run_dir
     print(json.dumps(result) if args.json else "\n".join(lines))

@@ -41,6 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--batch-size", type=positive, metavar="N", help="rows of a minibatch [env steps]")
     add("--no-amp", action="store_true", help="train without half precision, which only a GPU uses")
     add("--test", action="store_true", help="evaluate the test queries once, after training")
+    add("--profile", action="store_true", help="time the parts of PPO's loop, after training")
     add("--collection", metavar="DIR", help="folder in the BEIR layout, or builtin")
     add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=int, metavar="N", help="seed of every random draw")
@@ -96,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.reformulation.train import train
 
     log_dir = Path(args.log_dir) if args.log_dir else None
-    summary = train(options, gpu=gpu, log_dir=log_dir, test=args.test, say=say)
+    summary = train(
+        options, gpu=gpu, log_dir=log_dir, test=args.test, profile=args.profile, say=say
+    )
     print(json.dumps(summary) if args.json else "\n".join(lines(summary)))
     return 0
 

@@ -76,8 +76,9 @@ class DeviceLoop(tf.Module):
             The state afterwards, the rollout, and the sums with the episodes that ended.
         """
         agent, exploration = self.agent, self.agent.exploration
-        noise = exploration.noise(bits[..., : exploration.draws], agent.env_steps)
-        draws = uniforms(bits[..., exploration.draws :])
+        own = exploration.draws
+        noise_bits, env_bits = tf.split(bits, [own, self.draws_per_env_step - own], axis=-1)
+        noise, draws = exploration.noise(noise_bits, agent.env_steps), uniforms(env_bits)
         weights = agent.policy.current_weights()  # split once for all steps
         spec = rollout_spec(self.env.spec, self.num_envs, exploration.gives_log_prob)
         empty = tf.nest.map_structure(

@@ -65,7 +65,7 @@ def gradient(policy: Policy, batch: Any) -> tuple[tf.Tensor, Update]:
     return vector, Update(loss.loss, loss.td_error, metrics)
 
 
-def _parts(policy: Policy, batch: Any) -> tuple[list[tf.Tensor], Loss]:
+def _parts(policy: Policy, batch: Any) -> tuple[Any, Loss]:
     """The gradient of each weight."""
     weights = policy.current_weights()
     with tf.GradientTape(watch_accessed_variables=False) as tape:

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import ACTION_MASK
+from kytolly.policy.base import greedy_action
 from kytolly.policy.distributions import Categorical
-from kytolly.policy.ppo import greedy_action
 from kytolly.reformulation.episode import (
     NO_TERM,
     GainExamples,

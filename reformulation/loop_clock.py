@@ -8,7 +8,7 @@ import time
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.tensorboard import Gpu
-from kytolly.machine.doctor import usable_cores
+from kytolly.machine.facts import usable_cores
 
 SAMPLE_SECONDS = 0.1
 
@@ -72,6 +72,6 @@ class LoopClock(Callback):
 
     def _sample(self, over: threading.Event) -> None:
         while not over.wait(SAMPLE_SECONDS):
-            metrics = self._gpu.figures() if self._gpu is not None and self._since else {}
-            if "utilisation" in metrics:
-                self.samples.append(metrics["utilisation"] / 100.0)
+            metrics = self._gpu.metrics() if self._gpu is not None and self._since else {}
+            if "utilization" in metrics:
+                self.samples.append(metrics["utilization"] / 100.0)

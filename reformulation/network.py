@@ -10,9 +10,9 @@ gpu_optimize.require_tensorflow_backend()
 import keras
 import tensorflow as tf
 
+from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import ACTION_MASK
 from kytolly.model.candidate_scorer import CandidateScorer
-from kytolly.policy.ppo import without_mask
 from kytolly.reformulation.episode import Queries
 from kytolly.reformulation.options import ReformulationOptions
 

@@ -12,8 +12,8 @@ import keras
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.callback.checkpoint import save_network
 from kytolly.config.ppo import PPOConfig
+from kytolly.record.checkpoint import save_network
 from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import HALF
 from kytolly.reformulation.options import ReformulationOptions, write_options

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.environment.spec import ACTION_MASK
+from kytolly.loop.device import DeviceLoop
 from kytolly.loop.metrics import LoopMetrics
-from kytolly.loop.rollout_device import RolloutDeviceLoop
 
 FORWARD, SEARCH, UPDATE = "forward", "search and reward", "update"
 COMPILATION, REST, TRANSFERS, IDLE = "compilation", "evaluation and saving", "transfers", "idle"
@@ -44,25 +44,27 @@ class LoopKeeper(Callback):
 
 
 class WithoutNetwork:
-    """An agent that acts at random; everything else is the agent's.
+    """An agent that acts at random, with its own policy; everything else is the agent's.
 
     Args:
         agent: The agent of the loop.
     """
 
     def __init__(self, agent: Any):
-        self.agent = agent
+        self.agent, self.policy = agent, self
+        self.distribution = agent.policy.distribution
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.agent, name)
 
-    def explore(self, obs: Any, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """[E] random actions from [E, 1] noise; STOP in place of actions that are not allowed."""
+    def current_weights(self) -> list[tf.Tensor]:
+        """No weights."""
+        return []
+
+    def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
+        """Params [E, P] under which all actions that are allowed are as likely."""
         mask = obs[ACTION_MASK]
-        last = mask.shape[-1] - 1
-        action = tf.minimum(tf.cast(noise[:, 0] * float(last + 1), tf.int32), last)
-        allowed = tf.gather(mask, action, batch_dims=1)
-        return tf.where(allowed, action, last), tf.zeros_like(noise[:, 0])
+        return self.distribution.mask(tf.zeros(mask.shape), mask), None
 
 
 class LoopProfile(NamedTuple):
@@ -119,8 +121,8 @@ def profile_loop(
     speed = result["env_steps_per_second"]
     program = min(result["env_steps"] / speed, wall_seconds - compiling) if speed else 0.0
     moved, parts = Transfers(), None
-    if isinstance(loop, RolloutDeviceLoop):
-        iterations = result["env_steps"] / loop.env_steps_per_round
+    if isinstance(loop, DeviceLoop):
+        iterations = result["env_steps"] / loop.env_steps_per_iteration
         try:
             moved, each = measure_transfers(loop, round(iterations)), part_seconds(loop)
         except tf.errors.ResourceExhaustedError:
@@ -162,7 +164,7 @@ def shared_seconds(
     return {**rows, TRANSFERS: moved.table_seconds + back, IDLE: idle}, scale
 
 
-def part_seconds(loop: RolloutDeviceLoop) -> PartSeconds:
+def part_seconds(loop: DeviceLoop) -> PartSeconds:
     """Time the parts of a loop. Its agent goes on learning, but its network keeps its weights.
 
     Raises:
@@ -174,25 +176,23 @@ def part_seconds(loop: RolloutDeviceLoop) -> PartSeconds:
     try:
         collecting, _ = fastest_call(rollout_program(loop, agent))
         searching, _ = fastest_call(rollout_program(loop, WithoutNetwork(agent)))
-        whole, updates = fastest_call(lambda: int(loop.run(loop.env_steps_per_round).updates))
+        whole, updates = fastest_call(lambda: int(loop.run(loop.env_steps_per_iteration).updates))
     finally:
-        network.set_weights(weights)
+        agent.policy.set_weights(weights)
     each = max(whole - collecting, 0.0) / max(updates, 1)
     return PartSeconds(max(collecting - searching, 0.0), min(searching, collecting), each)
 
 
-def rollout_program(loop: RolloutDeviceLoop, agent: Any) -> Callable[[], None]:
+def rollout_program(loop: DeviceLoop, agent: Any) -> Callable[[], None]:
     """One rollout of a loop with an agent, compiled as the loop is, and ready to run."""
     other = copy.copy(loop)
     other.agent = agent
-    per_env = agent.policy.distribution.num_uniforms + loop.env.step_uniforms
-    shape = [loop.vector_steps, loop.num_envs, per_env + loop.env.reset_uniforms]
+    shape = [loop.rollout_steps, loop.num_envs, loop.draws_per_env_step]
     bits = tf.constant(np.random.default_rng(0).integers(0, 2**32, shape, np.uint32))
 
     def collect(bits: tf.Tensor) -> Any:
-        env_state = tf.nest.map_structure(lambda variable: variable.read_value(), loop.standing)
-        _, rollout, _ = other._collect(env_state, bits, LoopMetrics.zeros(loop.agent))
-        return rollout
+        env_state = tf.nest.map_structure(lambda variable: variable.read_value(), loop.env_state)
+        return other.collect(env_state, bits, LoopMetrics.zeros(loop.agent))[1]
 
     program = tf.function(collect, jit_compile=loop.xla or None, autograph=False)
 
@@ -216,7 +216,7 @@ def fastest_call(run: Callable[[], Any]) -> tuple[float, Any]:
     return min(calls, key=lambda call: call[0])
 
 
-def measure_transfers(loop: RolloutDeviceLoop, calls: int) -> Transfers:
+def measure_transfers(loop: DeviceLoop, calls: int) -> Transfers:
     """Time copies of a part of the tables to the device, and of the metrics of a call back."""
     columns = loop.env.arrays["columns"]
     if "GPU" not in columns.device:

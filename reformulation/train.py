@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.callback.checkpoint import BEST, save_network
+from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.episode import NO_TERM, GainExamples, Queries
 from kytolly.reformulation.loop_clock import LoopClock

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.policy import losses
-from kytolly.policy.clipping import clipped_by_global_norm
 from kytolly.policy.distributions import MASKED_LOGIT
+from kytolly.policy.gradient import clip_by_global_norm
 from kytolly.reformulation.episode import GainExamples, Queries
 from kytolly.reformulation.options import ReformulationOptions
 
@@ -70,7 +70,7 @@ class GainPolicy(tf.Module):
             best = tf.reduce_max(tf.where(mask, gain, 0.0), axis=-1)
             value_loss = tf.reduce_mean(tf.square(tf.reshape(value, [-1]) - best))
             loss = cross_entropy + self.value_coef * value_loss
-        grads, _ = clipped_by_global_norm(tape.gradient(loss, weights), self.max_grad_norm)
+        grads, _ = clip_by_global_norm(tape.gradient(loss, weights), self.max_grad_norm)
         self.optimizer.apply(grads, weights)
         expected = tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(logits) * gain, axis=-1))
         return tf.stack([loss, cross_entropy, expected])

@@ -115,8 +115,8 @@ def test_half_cheetah_says_which_extra_brings_it():
 
 def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
     from kytolly.agent.factory import make_agent
-    from kytolly.callback.checkpoint import complete_checkpoint
     from kytolly.loop.world import choose_world
+    from kytolly.record.checkpoint import complete_checkpoint
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.create(tmp_path / "run", "unused")

@@ -10,12 +10,8 @@ import pytest
 import tensorflow as tf
 import yaml
 
-<<<<<<<< HEAD:tests/command/test_train_optimized.py
-from kytolly.command import train_optimized
-========
-import train_optimized
 from kytolly.benchmarks.reformulation import gain_lines
->>>>>>>> h-reform:tests/reformulation/test_train_optimized.py
+from kytolly.command import train_optimized
 from kytolly.reformulation.options import ReformulationOptions, read_options
 from tests.reformulation.tiny_collection import SETTINGS, write_collection
 

@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from kytolly.benchmarks import optimisations
+from kytolly.benchmarks import optimizations
 
 
 def test_the_benchmark_ends_with_its_figures_and_json(capsys):
-    assert optimisations.main(["--quick", "--json"]) == 0
+    assert optimizations.main(["--quick", "--json"]) == 0
     captured = capsys.readouterr()
     result = json.loads(captured.out)  # standard output holds nothing else
     names = {row["name"] for row in result["rows"]}
@@ -21,6 +21,6 @@ def test_the_benchmark_ends_with_its_figures_and_json(capsys):
 
 def test_a_wrong_flag_of_the_benchmark_is_one_line_and_status_2(capsys):
     with pytest.raises(SystemExit, match="2"):
-        optimisations.main(["--jsn"])
+        optimizations.main(["--jsn"])
     (line,) = capsys.readouterr().err.splitlines()
     assert "--jsn; expected --json" in line

@@ -28,8 +28,8 @@ def test_utilization_counts_the_loop_alone(tmp_path, monkeypatch):
 
 def test_utilization_of_a_gpu_is_sampled(tmp_path, monkeypatch):
     class Half:
-        def figures(self):
-            return {"memory_mb": 1.0, "utilisation": 50.0}
+        def metrics(self):
+            return {"memory_mb": 1.0, "utilization": 50.0}
 
     monkeypatch.setattr(loop_clock.Gpu, "of", lambda device: Half())
     monkeypatch.setattr(loop_clock, "SAMPLE_SECONDS", 0.01)

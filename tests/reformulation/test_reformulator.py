@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from kytolly.command import main as cli
+from kytolly.command import entry as cli
 from kytolly.reformulation import search
 from kytolly.reformulation.lucene import lucene_query, lucene_word, weight_text
 from kytolly.reformulation.options import read_options

@@ -108,8 +108,8 @@ class Collector:
 
     def _count_episodes(self, steps: Any, ended: np.ndarray) -> None:
         if ended.any():
-            returns = np.stack([step.episode_return for step in steps])[ended]
-            lengths = np.stack([step.episode_length for step in steps])[ended]
+            returns = stack_time([step.episode_return for step in steps])[ended]
+            lengths = stack_time([step.episode_length for step in steps])[ended]
             self._episodes += (len(returns), returns.sum(dtype=float), lengths.sum())
 
     def _without_dummies(self, columns: Rollout, valid: np.ndarray) -> Rollout:

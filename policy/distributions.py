@@ -248,5 +248,8 @@ def host_choice(weight: np.ndarray, sums: np.ndarray, uniform: np.ndarray) -> np
     """`choice` in NumPy."""
     positive = weight > 0.0
     above = positive & (sums > uniform * sums[:, -1:])
+    found = above.any(axis=-1)
+    if found.all():
+        return above.argmax(axis=-1)
     last = weight.shape[-1] - 1 - positive[:, ::-1].argmax(axis=-1)
-    return np.where(above.any(axis=-1), above.argmax(axis=-1), last)
+    return np.where(found, above.argmax(axis=-1), last)

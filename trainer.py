@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.machine import configure, facts
+from kytolly.machine import configure
 
 configure.require_tensorflow_backend()
 
@@ -22,16 +21,13 @@ from kytolly.agent.build import make_agent
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.networks import ModelOrFactory, check_network
 from kytolly.callback.base import Callback, Evaluation, TrainState
-from kytolly.callback.checkpoint import CheckpointSaver
-from kytolly.callback.csv_log import CSVLog
-from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
+from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
-from kytolly.callback.progress import ProgressBar
-from kytolly.callback.tensorboard import TensorBoardLog
 from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side, evaluation_side
 from kytolly.loop.session import Evaluator, Loop, TrainingSession
-from kytolly.record.checkpoint import BEST, restore
+from kytolly.machine.devices import available_bytes, device_name
+from kytolly.record.checkpoint import BEST, load_network, restore
 from kytolly.record.metrics_file import best_return_in
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
@@ -45,7 +41,7 @@ class TrainResult:
 
     Attributes:
         agent: The trained agent with the run's best weights: `agent.act(observation)`.
-        history: One row of figures for each log interval.
+        history: One row of metrics for each log interval.
         evaluation: Greedy episodes with the best weights, at the end.
         run_dir: The run's folder.
         stopped_by: total_env_steps, reward_threshold, early_stop, time or non_finite.
@@ -119,7 +115,7 @@ class Trainer:
 
             state = begin_state(folder, agent, loop, side, device, resume)
             session = TrainingSession(
-                agent, loop, make_evaluator, [*self._own_callbacks(cfg), *callbacks], state
+                agent, loop, make_evaluator, [*run_callbacks(cfg, self.progress), *callbacks], state
             )
             if resume and (folder.path / BEST).is_file():
                 session.best_weights = load_network(folder.path / BEST).get_weights()
@@ -170,21 +166,6 @@ class Trainer:
         if self.log_dir is None:
             raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
         return RunFolder.resumable(self.log_dir)
-
-    def _own_callbacks(self, cfg: RunConfig) -> list[Callback]:
-        callbacks: list[Callback] = [
-            StopOnNonFinite(),
-            CheckpointSaver(cfg.interval("checkpoint_interval_env_steps", 5)),
-            CSVLog(),
-            TensorBoardLog(),
-        ]
-        if cfg.reward_threshold is not None:
-            callbacks.append(RewardThreshold(cfg.reward_threshold))
-        if cfg.early_stop_patience is not None:
-            callbacks.append(EarlyStop(cfg.early_stop_patience, cfg.early_stop_min_improvement))
-        if cfg.max_wall_seconds is not None:
-            callbacks.append(TimeBudget(cfg.max_wall_seconds))
-        return [*callbacks, ProgressBar()] if self.progress else callbacks
 
 
 def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
@@ -255,47 +236,3 @@ def run_session(session: TrainingSession, folder: RunFolder, began: float) -> Tr
     folder.write_result(summary)
     save_learning_curve(folder.path)
     return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
-
-
-def device_name(device: str) -> str | None:
-    """TensorFlow's name for `auto`, `cpu`, `gpu` or `gpu:N`; None leaves the choice to it.
-
-    `cuda` is another word for `gpu`.
-    """
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    if device == "auto":
-        return "/GPU:0" if gpus else None
-    if device == "cpu":
-        return "/CPU:0"
-    kind, _, number = device.partition(":")
-    if kind not in ("gpu", "cuda") or not (number or "0").isdigit():
-        raise ValueError(f"device is {device!r}, expected auto, cpu, gpu or gpu:N.")
-    if int(number or 0) >= gpus:
-        raise ValueError(
-            f"device is {device!r}, and TensorFlow sees {gpus} GPU(s) on this machine. Choose "
-            "device='auto', or run `kytolly doctor` to learn why there is none."
-        )
-    return f"/GPU:{number or 0}"
-
-
-def available_bytes(device: str | None) -> int | None:
-    """Memory that the buffer may take; None where nobody knows."""
-    return None if device and "GPU" in device else facts.available_memory_bytes()
-
-
-def load_network(path: Path) -> keras.Model:
-    """The network in a `.keras` file."""
-    if not path.is_file():
-        raise ValueError(
-            f"{path} does not exist, expected the best weights of a run: it was stopped before "
-            "its first evaluation. Continue it with --resume."
-        )
-    try:
-        return typing.cast(keras.Model, keras.models.load_model(path))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
-            "with keras.saving.register_keras_serializable and imported first; a damaged file "
-            "must be trained again."
-        ) from error

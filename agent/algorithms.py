@@ -32,8 +32,8 @@ _DQN = Algorithm(
     config="kytolly.config.dqn:DQNConfig",
     policy="kytolly.policy.dqn:DQNPolicy",
     memory="kytolly.agent.replay_buffer:ReplayBuffer",
-    exploration="kytolly.agent.exploration:EpsilonGreedy",
-    network="kytolly.model.dqn_mlp:make_q_network",
+    exploration="kytolly.agent.epsilon_greedy:EpsilonGreedy",
+    network="kytolly.model.q_networks:make_q_network",
 )
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _DQN,
@@ -42,7 +42,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         config="kytolly.config.ppo:PPOConfig",
         policy="kytolly.policy.ppo:PPOPolicy",
         memory="kytolly.agent.rollout_buffer:RolloutBuffer",
-        exploration="kytolly.agent.exploration:Sampling",
+        exploration="kytolly.agent.sampling:Sampling",
         network="kytolly.model.actor_critic_mlp:make_actor_critic",
     ),
 }

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor
-from kytolly.agent.exploration import linear_schedule
 from kytolly.agent.randomness import RandomStream
+from kytolly.agent.schedule import linear_schedule
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
@@ -39,7 +38,7 @@ class KytollyAgent(tf.Module):
         self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
         self.latest_names: tuple[str, ...] = (*exploration.metric_names, *memory.metric_names)
-        self._actor = HostActor(policy.network, policy.distribution, env_spec.obs)
+        self._host_actor: Any = None
         # A schedule over updates is the optimizer's own.
         self._sets_learning_rate = (
             cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is None
@@ -84,7 +83,7 @@ class KytollyAgent(tf.Module):
             For one observation what an environment's `step` takes: an int, or an array [D]. For a
             batch an array with `B` rows.
         """
-        obs = self._typed(observation)
+        obs = self._as_arrays(observation)
         parts, specs = tf.nest.flatten(obs), tf.nest.flatten(self.env_spec.obs)
         shapes = list(zip([p.shape for p in parts], [tuple(s.shape) for s in specs], strict=True))
         if all(found == expected for found, expected in shapes):
@@ -104,7 +103,16 @@ class KytollyAgent(tf.Module):
 
         Of other policies these are the params of the action distribution.
         """
-        return self._actor.network_outputs(self._typed(observation))
+        return self._actor.network_outputs(self._as_arrays(observation))
+
+    @property
+    def _actor(self) -> Any:
+        if self._host_actor is None:
+            from kytolly.agent.acting import HostActor
+
+            policy = self.policy
+            self._host_actor = HostActor(policy.network, policy.distribution, self.env_spec.obs)
+        return self._host_actor
 
     def _learning_rate(self) -> tf.Tensor:
         cfg = self.cfg
@@ -112,7 +120,7 @@ class KytollyAgent(tf.Module):
             cfg.learning_rate, cfg.learning_rate_final, cfg.total_env_steps, self.env_steps
         )
 
-    def _typed(self, observation: Any) -> Any:
+    def _as_arrays(self, observation: Any) -> Any:
         """The observation as arrays of the spec's dtypes, in the order of its names."""
         spec = self.env_spec.obs
         if not isinstance(spec, dict):

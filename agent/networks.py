@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,9 @@ import tensorflow as tf
 from kytolly.agent.algorithms import part
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.distributions import Distribution
+
+if TYPE_CHECKING:
+    from kytolly.policy.distributions import Distribution
 
 ModelOrFactory = keras.Model | Callable[[EnvSpec], keras.Model] | None
 

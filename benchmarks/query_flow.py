@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from kytolly.config.ppo import PPOConfig
 from kytolly.policy.distributions import MASKED_LOGIT, Categorical
-from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalised
+from kytolly.policy.ppo_losses import clipped_surrogate, value_loss
 from kytolly.reformulation.candidates import mine
 from kytolly.reformulation.episode import STEP_FEATURES
 from kytolly.reformulation.pool import SHOWN_SCORES

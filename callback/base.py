@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -24,6 +26,18 @@ class Evaluation:
     return_std: float
     length_mean: float
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
+
+    @classmethod
+    def of_episodes(cls, returns: Any, lengths: Any) -> Evaluation:
+        """The evaluation of [N] episodes with these returns and lengths."""
+        values = [float(value) for value in returns]
+        return cls(
+            episodes=len(values),
+            return_mean=float(np.mean(returns)),
+            return_std=float(np.std(returns)),
+            length_mean=float(np.mean(lengths)),
+            returns=tuple(values),
+        )
 
     def summary(self) -> dict[str, float]:
         """The metrics that a result file holds."""

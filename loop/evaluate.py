@@ -1,11 +1,8 @@
-"""Greedy episodes in fresh environments."""
+"""Greedy episodes in fresh environments in tensor code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import keras
-import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream, uniforms
@@ -51,7 +48,7 @@ class DeviceEvaluator(tf.Module):
     def evaluate(self) -> Evaluation:
         """The returns and lengths of `episodes` new episodes."""
         returns, lengths = self.program()
-        return summarize(returns.numpy(), lengths.numpy())
+        return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
 
     def _draws(self, count: int) -> tf.Tensor:
         bits = self.random_stream.bits(self.episodes * count)
@@ -71,11 +68,11 @@ class DeviceEvaluator(tf.Module):
             lengths = tf.where(first, end.episode_length, lengths)
             return time + 1, state, outcome.obs, ended | end.ended, returns, lengths
 
-        def unfinished(time, state, obs, ended, returns, lengths):
+        def goes_on(time, state, obs, ended, returns, lengths):
             return (time < limit) & tf.logical_not(tf.reduce_all(ended))
 
         *_, state, _, ended, returns, lengths = tf.while_loop(
-            unfinished,
+            goes_on,
             step,
             (tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)),
         )
@@ -83,50 +80,3 @@ class DeviceEvaluator(tf.Module):
             tf.where(ended, returns, state.episode_return),
             tf.where(ended, lengths, state.elapsed),
         )
-
-
-class HostEvaluator:
-    """Plays episodes in Gymnasium environments, each environment its share of them.
-
-    Args:
-        act: Function from observations [E, *obs] to actions [E].
-        make_env: Function that makes the adapter from a seed.
-        episodes: Episodes in all.
-        seed: Seed of the first call; every later call takes the next.
-    """
-
-    def __init__(self, act: Callable, make_env: Callable[[int], object], episodes: int, seed: int):
-        self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
-
-    def evaluate(self) -> Evaluation:
-        """The returns and lengths of `episodes` new episodes."""
-        self.seed += 1
-        env = self.make_env(self.seed)
-        try:
-            return self._play(env)
-        finally:
-            env.close()
-
-    def _play(self, env) -> Evaluation:
-        rest = np.arange(env.num_envs) < self.episodes % env.num_envs
-        quota = self.episodes // env.num_envs + rest
-        obs, returns, lengths = env.reset(), [], []
-        while quota.any():
-            step = env.step(self.act(obs))
-            obs = step.obs
-            for index in np.flatnonzero(step.ended & (quota > 0)):
-                quota[index] -= 1
-                returns.append(float(step.episode_return[index]))
-                lengths.append(int(step.episode_length[index]))
-        return summarize(np.array(returns), np.array(lengths))
-
-
-def summarize(returns: np.ndarray, lengths: np.ndarray) -> Evaluation:
-    """Mean and spread of [N] returns and lengths."""
-    return Evaluation(
-        episodes=len(returns),
-        return_mean=float(np.mean(returns)),
-        return_std=float(np.std(returns)),
-        length_mean=float(np.mean(lengths)),
-        returns=tuple(float(value) for value in returns),
-    )

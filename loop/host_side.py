@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import keras
+import numpy as np
 
 from kytolly.agent.acting import HostActor
 from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
-from kytolly.loop.evaluate import HostEvaluator
 from kytolly.loop.host import HostLoop
 from kytolly.loop.session import Evaluator, Loop
 
@@ -63,6 +65,42 @@ class HostSide:
         """Close the environments that were made here."""
         for group in self.groups:
             group.close()
+
+
+class HostEvaluator:
+    """Plays episodes in Gymnasium environments, each environment its share of them.
+
+    Args:
+        act: Function from observations [E, *obs] to actions [E].
+        make_env: Function that makes the adapter from a seed.
+        episodes: Episodes in all.
+        seed: Seed of the first call; every later call takes the next.
+    """
+
+    def __init__(self, act: Callable, make_env: Callable[[int], object], episodes: int, seed: int):
+        self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
+
+    def evaluate(self) -> Evaluation:
+        """The returns and lengths of `episodes` new episodes."""
+        self.seed += 1
+        env = self.make_env(self.seed)
+        try:
+            return self._play(env)
+        finally:
+            env.close()
+
+    def _play(self, env) -> Evaluation:
+        rest = np.arange(env.num_envs) < self.episodes % env.num_envs
+        quota = self.episodes // env.num_envs + rest
+        obs, returns, lengths = env.reset(), [], []
+        while quota.any():
+            step = env.step(self.act(obs))
+            obs = step.obs
+            for index in np.flatnonzero(step.ended & (quota > 0)):
+                quota[index] -= 1
+                returns.append(float(step.episode_return[index]))
+                lengths.append(int(step.episode_length[index]))
+        return Evaluation.of_episodes(np.array(returns), np.array(lengths))
 
 
 def makes_any_number(env: Any) -> bool:

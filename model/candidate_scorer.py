@@ -67,7 +67,7 @@ class CandidateScorer(keras.Model):
     def call(self, inputs, training=False):
         given = ops.cast(inputs["candidates"], "float32")
         present = ops.cast(ops.any(given != 0.0, axis=-1), "float32")[..., None]
-        candidates = self._normalized(given)
+        candidates = self._normalize(given)
         state = self.normalize_state(inputs["state"])
         mean = ops.sum(self.embed(candidates) * present, axis=1) / ops.maximum(
             ops.sum(present, axis=1), 1.0
@@ -83,7 +83,7 @@ class CandidateScorer(keras.Model):
         value = self.value_head(whole)[:, 0]
         return ops.cast(logits, "float32"), ops.cast(value, "float32")
 
-    def _normalized(self, candidates):
+    def _normalize(self, candidates):
         features = candidates.shape[-1]
         flat = ops.reshape(candidates, (-1, features))
         return ops.reshape(self.normalize_candidates(flat), (-1, *candidates.shape[1:]))

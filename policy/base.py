@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.distributions import Distribution
 from kytolly.policy.gradient import Loss, Update, gradient
 from kytolly.policy.weights import FlatWeights
+
+if TYPE_CHECKING:
+    from kytolly.policy.distributions import Distribution
 
 
 class Policy(tf.Module):

@@ -55,26 +55,6 @@ class Transition(NamedTuple):
     weight: Any = ()
 
 
-class PPOBatch(NamedTuple):
-    """Rows of a rollout with what the acting policy thought of them.
-
-    Attributes:
-        obs: [B, *obs] or a dict.
-        action: [B, ...] raw action.
-        log_prob: [B] of the action, under the policy that took it.
-        advantage: [B] in reward units.
-        target: [B] value target, in reward units.
-        value: [B] estimate before learning, in reward units.
-    """
-
-    obs: Any
-    action: Any
-    log_prob: Any
-    advantage: Any
-    target: Any
-    value: Any
-
-
 def rollout_spec(env_spec: EnvSpec, num_envs: int, keeps_log_prob: bool) -> Rollout:
     """TensorSpecs of one env step of `num_envs` environments: a rollout without its time axis."""
     obs = tf.nest.map_structure(

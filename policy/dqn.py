@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy import losses, targets
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Transition
-from kytolly.policy.distributions import Categorical
 from kytolly.policy.gradient import Loss, Update
+
+
+class ActionValues(NamedTuple):
+    """Reads `num_params` action values [B, A]; the most likely action is the best one."""
+
+    num_params: int
+
+    def mode(self, params: tf.Tensor) -> tf.Tensor:
+        """[B] int32 best actions."""
+        return tf.argmax(params, axis=-1, output_type=tf.int32)
+
+    def to_env(self, action: Any) -> Any:
+        """The action itself."""
+        return action
+
+    def host_mode(self, params: np.ndarray) -> np.ndarray:
+        """`mode` in NumPy."""
+        return np.argmax(params, axis=-1)
+
+    def host_to_env(self, action: np.ndarray) -> np.ndarray:
+        """The action itself."""
+        return action
 
 
 class DQNPolicy(Policy):
@@ -25,15 +47,15 @@ class DQNPolicy(Policy):
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
 
-    def __init__(self, network: Any, distribution: Categorical, optimizer: Any, cfg: Any):
+    def __init__(self, network: Any, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(network, distribution, optimizer, cfg)
         self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
         self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
         self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
 
     @classmethod
-    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Categorical:
-        """The action values, read as preferences; only Discrete actions have them."""
+    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> ActionValues:
+        """Action values, which only Discrete actions have."""
         name, algorithm = env_spec.name, cfg.algorithm
         if not isinstance(env_spec.action, Discrete):
             kind = type(env_spec.action).__name__
@@ -48,7 +70,7 @@ class DQNPolicy(Policy):
                 f"{algorithm} needs one array. Train it with ppo, or wrap the environment in "
                 "gymnasium.wrappers.FlattenObservation."
             )
-        return Categorical(env_spec.action.count)
+        return ActionValues(env_spec.action.count)
 
     def q_values(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tf.Tensor:
         """[B, A] action values of the network with the given weights."""

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy import losses, targets
+from kytolly.policy import ppo_losses as losses
+from kytolly.policy.advantages import generalized_advantage
 from kytolly.policy.base import Policy
-from kytolly.policy.batch import PPOBatch, Rollout, merge_time
+from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.continuous import make_distribution
 from kytolly.policy.distributions import Distribution
 from kytolly.policy.gradient import Loss, Update
 
 KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Baselines3
+
+
+class PPOBatch(NamedTuple):
+    """Rows of a rollout with what the acting policy thought of them.
+
+    Attributes:
+        obs: [B, *obs] or a dict.
+        action: [B, ...] raw action.
+        log_prob: [B] of the action, under the policy that took it.
+        advantage: [B] in reward units.
+        target: [B] value target, in reward units.
+        value: [B] estimate before learning, in reward units.
+    """
+
+    obs: Any
+    action: Any
+    log_prob: Any
+    advantage: Any
+    target: Any
+    value: Any
 
 
 class PPOPolicy(Policy):
@@ -61,7 +82,7 @@ class PPOPolicy(Policy):
             next_values: [T, E] estimates at `next_obs`, in reward units.
         """
         td_error = rollout.reward + rollout.discount * next_values - values
-        advantage = targets.generalized_advantage(
+        advantage = generalized_advantage(
             td_error, rollout.discount, rollout.last, self.cfg.gae_lambda
         )
         advantage, value = merge_time(advantage), merge_time(values)

@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -198,3 +198,21 @@ def one_line(error: BaseException, length: int) -> str:
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
     words = " ".join(text.split()).rstrip(".") or type(error).__name__
     return words if len(words) <= length else words[: length - 1] + "…"
+
+
+def load_network(path: Path) -> keras.Model:
+    """The network in a `.keras` file."""
+    if not path.is_file():
+        raise ValueError(
+            f"{path} does not exist, expected the best weights of a run: it was stopped before "
+            "its first evaluation. Continue it with --resume."
+        )
+    try:
+        return cast(keras.Model, keras.models.load_model(path))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
+            "with keras.saving.register_keras_serializable and imported first; a damaged file "
+            "must be trained again."
+        ) from error

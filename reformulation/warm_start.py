@@ -9,9 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.policy import losses
 from kytolly.policy.distributions import MASKED_LOGIT
-from kytolly.policy.gradient import clip_by_global_norm
+from kytolly.policy.gradient import clip_factor, squared_norm
 from kytolly.reformulation.episode import GainExamples, Queries
 from kytolly.reformulation.options import ReformulationOptions
 
@@ -64,13 +63,16 @@ class GainPolicy(tf.Module):
         with tf.GradientTape() as tape:
             logits, value = self.network(obs, training=True)
             logits = tf.where(mask, logits, MASKED_LOGIT)
-            cross_entropy = losses.soft_cross_entropy(
+            cross_entropy = soft_cross_entropy(
                 logits, tf.where(mask, gain / self.temperature, MASKED_LOGIT)
             )
             best = tf.reduce_max(tf.where(mask, gain, 0.0), axis=-1)
             value_loss = tf.reduce_mean(tf.square(tf.reshape(value, [-1]) - best))
             loss = cross_entropy + self.value_coef * value_loss
-        grads, _ = clip_by_global_norm(tape.gradient(loss, weights), self.max_grad_norm)
+        grads = tape.gradient(loss, weights)
+        norm = tf.sqrt(tf.add_n([squared_norm(grad) for grad in grads]))
+        factor = clip_factor(norm, self.max_grad_norm)
+        grads = [grad * tf.cast(factor, grad.dtype) for grad in grads]
         self.optimizer.apply(grads, weights)
         expected = tf.reduce_mean(tf.reduce_sum(tf.nn.softmax(logits) * gain, axis=-1))
         return tf.stack([loss, cross_entropy, expected])
@@ -125,3 +127,12 @@ def warm_start(
             break
     network.set_weights(best_weights)
     return rows
+
+
+def soft_cross_entropy(logits: tf.Tensor, target_logits: tf.Tensor) -> tf.Tensor:
+    """[] mean cross-entropy of a softmax with the softmax of the target logits, both [B, A].
+
+    Source: Bishop 2006, "Pattern Recognition and Machine Learning", equation 4.108.
+    """
+    target = tf.stop_gradient(tf.nn.softmax(target_logits))
+    return -tf.reduce_mean(tf.reduce_sum(target * tf.nn.log_softmax(logits), axis=-1))

@@ -1,0 +1,67 @@
+"""Epsilon-greedy exploration, with its twin in NumPy for acting on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kytolly.agent.randomness import uniforms, whole_numbers
+from kytolly.agent.schedule import linear_schedule
+
+
+class EpsilonGreedy:
+    """The best action, or with probability epsilon any one: epsilon is 1 until warm-up is over.
+
+    Args:
+        cfg: Configuration.
+        distribution: Says how many actions there are; its params are action values.
+    """
+
+    draws = 2  # uint32 words for an action: whether to explore, and which action
+    gives_log_prob = False
+    metric_names = ("epsilon",)
+
+    def __init__(self, cfg: Any, distribution: Any):
+        self.cfg, self.num_actions = cfg, distribution.num_params
+
+    def state(self, env_steps: tf.Tensor) -> tf.Tensor:
+        """[1] epsilon after so many env steps; the values of `metric_names`."""
+        cfg, since_warmup = self.cfg, env_steps - self.cfg.warmup_env_steps
+        scheduled = linear_schedule(
+            cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, since_warmup
+        )
+        return tf.where(since_warmup < 0, 1.0, scheduled)[tf.newaxis]
+
+    def noise(self, bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""
+        explores = uniforms(bits[..., 0]) < self.state(env_steps)
+        return explores, whole_numbers(bits[..., 1], tf.constant(self.num_actions))
+
+    def action(
+        self, params: tf.Tensor, noise: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, Any]:
+        """[E] int32 actions from action values [E, A] and [E] noise; no log-probabilities."""
+        explores, random_action = noise
+        return tf.where(
+            explores, random_action, tf.argmax(params, axis=-1, output_type=tf.int32)
+        ), ()
+
+    def host_noise(
+        self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """What `host_action` needs for each of `T` steps of `E` environments."""
+        explores = rng.random(shape) < state[0]
+        return list(zip(explores, rng.integers(self.num_actions, size=shape), strict=True))
+
+    def host_action(
+        self, values: Callable[[Any], np.ndarray], obs: Any, noise: tuple[np.ndarray, np.ndarray]
+    ) -> np.ndarray:
+        """[E] actions for [E, *obs]; `values` gives [E, A] action values where they are needed."""
+        explores, action = noise
+        if explores.all():
+            return action
+        best = values(obs).argmax(axis=-1)
+        return np.where(explores, action, best) if explores.any() else best

@@ -1,0 +1,57 @@
+"""Losses of proximal policy optimization: pure functions, one equation each."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def clipped_surrogate(ratio: tf.Tensor, advantage: tf.Tensor, clip_range: float) -> tf.Tensor:
+    """Policy loss that gains nothing from moving a probability ratio beyond the clip range.
+
+    Args:
+        ratio: [B] probability of the action now over that when it was taken.
+        advantage: [B] how much better than expected it was; usually normalised.
+        clip_range: Distance from 1 beyond which the ratio brings nothing more.
+
+    Returns:
+        [] loss, to be minimised.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
+    """
+    clipped = tf.clip_by_value(ratio, 1.0 - clip_range, 1.0 + clip_range)
+    return -tf.reduce_mean(tf.minimum(ratio * advantage, clipped * advantage))
+
+
+def value_loss(
+    value: tf.Tensor, old_value: tf.Tensor, target: tf.Tensor, clip_range: float | None
+) -> tf.Tensor:
+    """Mean squared error of values, optionally with their change clipped.
+
+    Args:
+        value: [B] estimates, in reward units.
+        old_value: [B] estimates before learning.
+        target: [B] value targets.
+        clip_range: Largest change that counts; None for no clipping.
+
+    Returns:
+        [] loss, in squared reward units.
+
+    Source: for clipping, the published code of Schulman et al. 2017 (not in the paper):
+    https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details, detail 9.
+    """
+    error = tf.square(value - target)
+    if clip_range is not None:
+        moved = old_value + tf.clip_by_value(value - old_value, -clip_range, clip_range)
+        error = tf.maximum(error, tf.square(moved - target))
+    return tf.reduce_mean(error)
+
+
+def approximate_kl(log_ratio: tf.Tensor) -> tf.Tensor:
+    """[] estimate of the KL divergence from the old to the new policy, in nats; never negative.
+
+    Args:
+        log_ratio: [B] log-probability of the action now minus that when it was taken.
+
+    Source: Schulman 2020, "Approximating KL Divergence", estimator k3.
+    """
+    return tf.reduce_mean(tf.exp(log_ratio) - 1.0 - log_ratio)

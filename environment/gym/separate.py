@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
 from kytolly.environment.gym.step import HostStep
@@ -202,11 +202,7 @@ class SeparateEnvs:
     def _report(self, index: int, error: Exception, method: str) -> NoReturn:
         steps = self._time - self._starts[index]
         where = f"(environment {index} of {self.num_envs}, after {steps} steps of an episode)"
-        if isinstance(error, EnvironmentFault):
-            raise EnvironmentFault(f"{error} It happened in {method} {where}.") from error.__cause__
-        raise EnvironmentFault(
-            f"{self.spec.name} raised {type(error).__name__} in {method} {where}: {error}"
-        ) from error
+        raise_fault(self.spec.name, error, method, where)
 
     def _refuse_step(self, actions: int) -> NoReturn:
         if not self._steppers:

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.spaces import host_spec, observation_form
 from kytolly.environment.gym.step import HostStep
@@ -208,11 +208,7 @@ class HostVector:
 
     def _report(self, error: Exception, method: str) -> NoReturn:
         where = f"(a vector of {self.num_envs} environments, after {self._steps} steps)"
-        if isinstance(error, EnvironmentFault):
-            raise EnvironmentFault(f"{error} It happened in {method} {where}.") from error.__cause__
-        raise EnvironmentFault(
-            f"{self.spec.name} raised {type(error).__name__} in {method} {where}: {error}"
-        ) from error
+        raise_fault(self.spec.name, error, method, where)
 
 
 def autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:

@@ -57,11 +57,12 @@ class Overlap:
                 self._learn_blocks, autograph=False, input_signature=[tf.TensorSpec([], tf.int32)]
             ).get_concrete_function()
         learner: Future = self._thread.submit(lambda: self._graph(tf.constant(blocks)))
-        learner.add_done_callback(lambda _: self._weights.put(None))  # wakes us if it failed
+        received = self._weights  # this run's own: the callback may come after the run has ended
+        learner.add_done_callback(lambda _: received.put(None))  # wakes us if it failed
         try:
             for _ in range(blocks):
                 rows = collect()
-                weights = self._weights.get()
+                weights = received.get()
                 if weights is None:
                     raise learner.exception() or RuntimeError("the learner ended early")
                 take(weights)
@@ -69,11 +70,11 @@ class Overlap:
                 # The learner needs Python's lock to take the rows, and would get it only once the
                 # next block is collected: without this pause the two take turns.
                 time.sleep(1e-5)
-            metrics, weights = learner.result()
-            return metrics
+            return learner.result()[0]
         except BaseException:
             self._rows.put(None)
             learner.exception()
+            self._rows = queue.SimpleQueue()  # the learner may not have taken the end of this one
             raise
         finally:
             self._weights = queue.SimpleQueue()

@@ -25,7 +25,8 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side, evaluation_side
-from kytolly.loop.session import Evaluator, Loop, TrainingSession
+from kytolly.loop.protocols import Evaluator, Loop
+from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
 from kytolly.record.checkpoint import BEST, load_network, restore
 from kytolly.record.metrics_file import best_return_in

@@ -13,7 +13,7 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.run import RunConfig
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
-from kytolly.loop.session import Evaluator, Loop
+from kytolly.loop.protocols import Evaluator, Loop
 
 
 class DeviceSide:

@@ -18,7 +18,7 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.host import HostLoop
-from kytolly.loop.session import Evaluator, Loop
+from kytolly.loop.protocols import Evaluator, Loop
 
 EVALUATION_ENVS = 8
 

@@ -5,45 +5,18 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.callback.base import Callback, Evaluation, TrainState
+from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.metrics import LoopMetrics, averages
 
+if TYPE_CHECKING:
+    from kytolly.loop.protocols import Evaluator, Loop
+
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
-
-
-class Loop(Protocol):
-    """What a session drives: `loop.device.DeviceLoop` or `loop.host.HostLoop`."""
-
-    @property
-    def trackables(self) -> dict[str, Any]:
-        """TensorFlow objects that a checkpoint holds beside the agent."""
-        ...
-
-    @property
-    def xla(self) -> bool:
-        """Whether it is compiled with XLA; known after the first call."""
-        ...
-
-    def run(self, env_steps: int) -> LoopMetrics:
-        """Train for at least this many env steps; 0 only compiles."""
-        ...
-
-    def close(self) -> None:
-        """Release environments and threads."""
-        ...
-
-
-class Evaluator(Protocol):
-    """Plays greedy episodes with the network as it is now."""
-
-    def evaluate(self) -> Evaluation:
-        """New episodes at every call."""
-        ...
 
 
 @dataclasses.dataclass

@@ -123,8 +123,9 @@ class Categorical(NamedTuple):
 
     def host_sample(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """[E] actions."""
-        weight = np.exp(params - params.max(axis=-1, keepdims=True))
-        return host_choice(weight, np.cumsum(weight, axis=-1), noise)
+        # The ufuncs' own methods take half the time of `max` and `cumsum`.
+        weight = np.exp(params - np.maximum.reduce(params, axis=-1, keepdims=True))
+        return host_choice(weight, np.add.accumulate(weight, axis=-1), noise)
 
     def host_mode(self, params: np.ndarray) -> np.ndarray:
         """[E] actions."""
@@ -248,8 +249,8 @@ def host_choice(weight: np.ndarray, sums: np.ndarray, uniform: np.ndarray) -> np
     """`choice` in NumPy."""
     positive = weight > 0.0
     above = positive & (sums > uniform * sums[:, -1:])
-    found = above.any(axis=-1)
-    if found.all():
+    if np.logical_and.reduce(above[:, -1]):  # as always where the last action has a weight
         return above.argmax(axis=-1)
+    found = above.any(axis=-1)
     last = weight.shape[-1] - 1 - positive[:, ::-1].argmax(axis=-1)
     return np.where(found, above.argmax(axis=-1), last)

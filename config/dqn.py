@@ -46,8 +46,8 @@ class DQNConfig(RunConfig):
     )
     acting_interval_env_steps: int | None = setting(
         None,
-        "host loop: collected before newer weights act, in whole train intervals; none: the train "
-        "interval, but at least 32",
+        "host loop: env steps collected before newer weights act, in whole train intervals; none: "
+        "one train interval, or several where one is shorter than 32 env steps",
         unit="env steps",
         at_least=1,
     )

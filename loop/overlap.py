@@ -56,12 +56,13 @@ class Overlap:
             self._graph = tf.function(
                 self._learn_blocks, autograph=False, input_signature=[tf.TensorSpec([], tf.int32)]
             ).get_concrete_function()
+        offered = self._weights  # a late callback must not reach the queue of the next call
         learner: Future = self._thread.submit(lambda: self._graph(tf.constant(blocks)))
-        learner.add_done_callback(lambda _: self._weights.put(None))  # wakes us if it failed
+        learner.add_done_callback(lambda _: offered.put(None))  # wakes us if it failed
         try:
             for _ in range(blocks):
                 rows = collect()
-                weights = self._weights.get()
+                weights = offered.get()
                 if weights is None:
                     raise learner.exception() or RuntimeError("the learner ended early")
                 take(weights)
@@ -76,7 +77,7 @@ class Overlap:
             learner.exception()
             raise
         finally:
-            self._weights = queue.SimpleQueue()
+            self._rows, self._weights = queue.SimpleQueue(), queue.SimpleQueue()
 
     def close(self) -> None:
         """End the learning thread."""

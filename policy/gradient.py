@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from kytolly.policy.weights import concatenate
-
-if TYPE_CHECKING:
-    from kytolly.policy.base import Policy
 
 FEW_PARTS = 6  # gradients of so many weights are summed apart: that fuses with what made them
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
@@ -44,7 +41,7 @@ class Update(NamedTuple):
     metrics: Any
 
 
-def gradient(policy: Policy, batch: Any) -> tuple[tf.Tensor, Update]:
+def gradient(policy: Any, batch: Any) -> tuple[tf.Tensor, Update]:
     """The clipped gradient [W] of a policy's loss, and what the update will report.
 
     With `gradient_accumulation` K the rows are taken in K parts, one after the other, which needs
@@ -65,7 +62,7 @@ def gradient(policy: Policy, batch: Any) -> tuple[tf.Tensor, Update]:
     return vector, Update(loss.loss, loss.td_error, metrics)
 
 
-def _parts(policy: Policy, batch: Any) -> tuple[Any, Loss]:
+def _parts(policy: Any, batch: Any) -> tuple[Any, Loss]:
     """The gradient of each weight."""
     weights = policy.current_weights()
     with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -76,7 +73,7 @@ def _parts(policy: Policy, batch: Any) -> tuple[Any, Loss]:
     return tape.gradient(scaled, weights, unconnected_gradients=zero), result
 
 
-def _accumulate(policy: Policy, batch: Any, count: int) -> tuple[tf.Tensor, Loss]:
+def _accumulate(policy: Any, batch: Any, count: int) -> tuple[tf.Tensor, Loss]:
     def split(column):
         return tf.reshape(column, [count, column.shape[0] // count, *column.shape[1:]])
 

@@ -101,7 +101,8 @@ class Overlap:
             )
             for column, spec in zip(columns, self.specs, strict=True):
                 column.set_shape(spec.shape)
-            sums, weights = self.program.in_graph(tf.constant(1), *columns)
+            with tf.control_dependencies(columns):  # else counters count rows that never came
+                sums, weights = self.program.in_graph(tf.constant(1), *columns)
             return done + 1, metrics.plus(sums), weights
 
         return tf.while_loop(

@@ -103,11 +103,12 @@ class Trainer:
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
         side = choose_side(cfg, env)
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
-        playing = side if evaluation_env is None else evaluation_side(cfg, evaluation_env, side)
-        with tf.device(device):
-            agent = make_agent(cfg, side.spec, model, available_bytes(device))
-            loop = side.loop(agent, device)
+        opened: Any = side  # what must be closed, whatever happens
         try:
+            playing = side if evaluation_env is None else evaluation_side(cfg, evaluation_env, side)
+            with tf.device(device):
+                agent = make_agent(cfg, side.spec, model, available_bytes(device))
+                loop = opened = side.loop(agent, device)
             folder = self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume)
 
             def make_evaluator(episodes: int, seed: int) -> Evaluator:
@@ -122,7 +123,7 @@ class Trainer:
                 session.best_weights = load_network(folder.path / BEST).get_weights()
             return run_session(session, folder, began)
         finally:
-            loop.close()
+            opened.close()
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""

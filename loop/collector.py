@@ -72,11 +72,11 @@ class Collector:
             noise = self.exploration.host_noise(self.rng, shape, self._state)[0]
         self._action = self.exploration.host_action(self.actor.params, self._obs, noise)
         self.env.begin_step(self.distribution.host_to_env(self._action))
-        self._time += 1
 
     def finish_step(self) -> None:
         """Wait for the environments and remember what happened."""
         step = self.env.finish_step()
+        self._time += 1
         self._rows.append((self._obs, self._action, step))
         self._obs = step.obs
         if self.env.has_dummy_steps:

@@ -56,13 +56,13 @@ class Overlap:
             self._graph = tf.function(
                 self._learn_blocks, autograph=False, input_signature=[tf.TensorSpec([], tf.int32)]
             ).get_concrete_function()
+        offered = self._weights  # a late callback must not reach the queue of the next call
         learner: Future = self._thread.submit(lambda: self._graph(tf.constant(blocks)))
-        received = self._weights  # this run's own: the callback may come after the run has ended
-        learner.add_done_callback(lambda _: received.put(None))  # wakes us if it failed
+        learner.add_done_callback(lambda _: offered.put(None))  # wakes us if it failed
         try:
             for _ in range(blocks):
                 rows = collect()
-                weights = received.get()
+                weights = offered.get()
                 if weights is None:
                     raise learner.exception() or RuntimeError("the learner ended early")
                 take(weights)
@@ -70,14 +70,14 @@ class Overlap:
                 # The learner needs Python's lock to take the rows, and would get it only once the
                 # next block is collected: without this pause the two take turns.
                 time.sleep(1e-5)
-            return learner.result()[0]
+            metrics, weights = learner.result()
+            return metrics
         except BaseException:
             self._rows.put(None)
             learner.exception()
-            self._rows = queue.SimpleQueue()  # the learner may not have taken the end of this one
             raise
         finally:
-            self._weights = queue.SimpleQueue()
+            self._rows, self._weights = queue.SimpleQueue(), queue.SimpleQueue()
 
     def close(self) -> None:
         """End the learning thread."""
@@ -101,7 +101,8 @@ class Overlap:
             )
             for column, spec in zip(columns, self.specs, strict=True):
                 column.set_shape(spec.shape)
-            sums, weights = self.program.in_graph(tf.constant(1), *columns)
+            with tf.control_dependencies(columns):  # else counters count rows that never came
+                sums, weights = self.program.in_graph(tf.constant(1), *columns)
             return done + 1, metrics.plus(sums), weights
 
         return tf.while_loop(

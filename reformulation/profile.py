@@ -121,7 +121,7 @@ def profile_loop(
     speed = result["env_steps_per_second"]
     program = min(result["env_steps"] / speed, wall_seconds - compiling) if speed else 0.0
     moved, parts = Transfers(), None
-    if isinstance(loop, DeviceLoop):
+    if hasattr(loop, "env_state"):  # a device loop: its parts can be timed alone
         iterations = result["env_steps"] / loop.env_steps_per_iteration
         try:
             moved, each = measure_transfers(loop, round(iterations)), part_seconds(loop)

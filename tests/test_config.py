@@ -72,9 +72,12 @@ def test_ppo_refuses_what_does_not_fit(settings, words):
 def test_rows_and_updates_of_ppo():
     cfg = PPOConfig(num_envs=6, rollout_steps=8, num_minibatches=12, gradient_accumulation=3)
     # 48 rows in 12 parts of 4; three of them, 12 rows, make one of 4 updates a pass
-    assert (cfg.env_steps_per_rollout, cfg.rows_per_update, cfg.updates_per_epoch) == (48, 12, 4)
+    assert (cfg.env_steps_per_iteration, cfg.rows_per_update, cfg.updates_per_epoch) == (48, 12, 4)
     one = PPOConfig(num_envs=1, rollout_steps=4, normalize_advantage=False)
     assert one.rows_per_update == 1
+    assert (cfg.rollout_steps, cfg.updates_per_iteration) == (8, 4 * 4)
+    playing = cfg.for_playing()
+    assert (playing.num_envs, playing.async_envs) == (1, False)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -96,11 +99,11 @@ def test_whole_floats_and_lists_become_what_the_field_says():
 
 
 @pytest.mark.parametrize(
-    "num_envs, vector_steps, updates",
+    "num_envs, rollout_steps, updates",
     [(1, 10, 2), (5, 2, 2), (8, 1, 2), (4096, 1, 819)],
 )
-def test_updates_per_env_step_stay_as_configured_for_any_number_of_copies(
-    num_envs, vector_steps, updates
+def test_updates_per_env_step_stay_as_configured_for_any_number_of_environments(
+    num_envs, rollout_steps, updates
 ):
     cfg = DQNConfig(
         num_envs=num_envs,
@@ -108,8 +111,8 @@ def test_updates_per_env_step_stay_as_configured_for_any_number_of_copies(
         updates_per_interval=2,
         replay_capacity=100_000,
     )
-    # 4096 env steps a round at 2 updates per 10: 819.2, rounded
-    assert (cfg.vector_steps_per_interval, cfg.updates_per_round) == (vector_steps, updates)
+    # 4096 env steps an iteration at 2 updates per 10: 819.2, rounded
+    assert (cfg.rollout_steps, cfg.updates_per_iteration) == (rollout_steps, updates)
 
 
 @pytest.mark.parametrize("kind", [DQNConfig, PPOConfig])

@@ -1,6 +1,7 @@
 """The import table of the architecture, enforced: data flows one way, imports the other."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,58 @@ def test_the_rule_itself_can_fail():
     assert not allowed("agent", "environment.tensor.stepping")
     assert allowed("agent", "environment.spec")
     assert not allowed("loop", "callback.progress")
+
+
+def classes_asked_for(tree):
+    """Names of the classes that a file's isinstance and issubclass calls ask for."""
+    for node in ast.walk(tree):
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if is_call and node.func.id in ("isinstance", "issubclass"):
+            for part in ast.walk(node.args[1]):
+                if isinstance(part, (ast.Name, ast.Attribute)):
+                    yield part.id if isinstance(part, ast.Name) else part.attr
+
+
+def compares_the_algorithm(node):
+    """Whether a comparison of an algorithm with a name in the code decides something."""
+    parts = list(ast.walk(node)) if isinstance(node, ast.Compare) else []
+    asks = any(isinstance(part, ast.Attribute) and part.attr == "algorithm" for part in parts)
+    return asks and any(isinstance(getattr(part, "value", None), str) for part in parts)
+
+
+KINDS = re.compile(
+    r"(.*(Config|Agent|Policy|Loop|Buffer)|(Multi)?Categorical|(Squashed)?Gaussian"
+    r"|(Host|Device)Queries)$"
+)
+NO_KINDS = [
+    module
+    for module in FILES
+    if module.split(".")[0] in "agent loop policy model trainer reformulation command".split()
+]
+
+
+@pytest.mark.parametrize("module", NO_KINDS)
+def test_nobody_asks_which_kind_of_config_agent_policy_distribution_or_loop_it_got(module):
+    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
+    wrong = [name for name in classes_asked_for(tree) if KINDS.match(name)]
+    assert not wrong, f"{module} asks isinstance of {wrong}: let the object answer for itself"
+
+
+@pytest.mark.parametrize("module", [name for name in NO_KINDS if name != "agent.algorithms"])
+def test_only_the_table_knows_which_algorithm_runs(module):
+    tree = ast.parse(FILES[module].read_text(encoding="utf-8"))
+    lines = [node.lineno for node in ast.walk(tree) if compares_the_algorithm(node)]
+    assert not lines, f"{module} compares the algorithm with a name, lines {lines}"
+
+
+def test_these_rules_can_fail_too():
+    bad = (
+        "isinstance(x, (int, dqn.DQNPolicy)) or issubclass(y, RunConfig) or isinstance(z, Gaussian)"
+    )
+    found = [name for name in classes_asked_for(ast.parse(bad)) if KINDS.match(name)]
+    assert found == ["DQNPolicy", "RunConfig", "Gaussian"]
+    for bad in ("cfg.algorithm == 'ppo'", "'dqn' != self.cfg.algorithm", "a.algorithm in ('dqn',)"):
+        assert any(map(compares_the_algorithm, ast.walk(ast.parse(bad)))), bad
 
 
 @pytest.mark.parametrize("module", FILES)

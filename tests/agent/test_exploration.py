@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.exploration import correlated, epsilon_greedy, linear_schedule
+from kytolly.agent.exploration import EpsilonGreedy, correlate, linear_schedule
 from kytolly.agent.randomness import RandomStream
+from kytolly.config.dqn import DQNConfig
+from kytolly.policy.distributions import Categorical
 
 
 def test_linear_schedule_falls_and_stays():
@@ -11,13 +13,40 @@ def test_linear_schedule_falls_and_stays():
     np.testing.assert_allclose(values, [1.0, 1.0, 0.8, 0.2, 0.2], rtol=1e-6)
 
 
-def test_epsilon_greedy_acts_best_or_anyhow():
-    q = tf.tile([[0.0, 5.0, 1.0]], [30_000, 1])
-    bits = tf.reshape(RandomStream(0).bits(60_000), [30_000, 2])
-    assert set(epsilon_greedy(q, tf.constant(0.0), bits).numpy()) == {1}
-    shares = np.bincount(epsilon_greedy(q, tf.constant(0.3), bits).numpy()) / 30_000
-    # the best action also comes up among the random ones: 0.7 + 0.3/3
-    np.testing.assert_allclose(shares, [0.1, 0.8, 0.1], atol=0.01)
+def make_epsilon_greedy(**settings):
+    epsilons = {"epsilon_start": 0.5, "epsilon_final": 0.3, "exploration_env_steps": 100}
+    return EpsilonGreedy(DQNConfig(warmup_env_steps=200, **epsilons, **settings), Categorical(3))
+
+
+def test_epsilon_is_one_until_warm_up_is_over_and_falls_from_then_on():
+    exploration = make_epsilon_greedy()
+    found = [exploration.state(tf.constant(n, tf.int64))[0] for n in (0, 199, 200, 250, 900)]
+    np.testing.assert_allclose(found, [1.0, 1.0, 0.5, 0.4, 0.3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("env_steps, shares", [(0, [1 / 3] * 3), (400, [0.1, 0.8, 0.1])])
+def test_epsilon_greedy_acts_best_or_at_random_on_the_device_and_on_the_host(env_steps, shares):
+    """The best action also comes up among the random ones: 0.7 + 0.3/3."""
+    exploration, values = make_epsilon_greedy(), np.tile([[0.0, 5.0, 1.0]], [30_000, 1])
+    bits = tf.reshape(RandomStream(0).bits(60_000), [1, 30_000, 2])
+    noise = exploration.noise(bits, tf.constant(env_steps, tf.int64))
+    action, log_prob = exploration.action(tf.constant(values), tf.nest.map_structure(first, noise))
+    assert log_prob == ()
+    rng, state = np.random.default_rng(0), exploration.state(tf.constant(env_steps)).numpy()
+    (noise,) = exploration.host_noise(rng, (1, 30_000), state)
+    on_host = exploration.host_action(lambda obs: values, None, noise)
+    for found in (action.numpy(), on_host):
+        np.testing.assert_allclose(np.bincount(found) / 30_000, shares, atol=0.01)
+
+
+def test_the_network_is_not_asked_where_every_environment_explores():
+    exploration, rng = make_epsilon_greedy(), np.random.default_rng(0)
+    (noise,) = exploration.host_noise(rng, (1, 4), np.ones(1))
+    np.testing.assert_array_equal(exploration.host_action(None, None, noise), noise[1])
+
+
+def first(column):
+    return column[0]
 
 
 @pytest.mark.parametrize("kind", ["array", "tensor"])
@@ -27,13 +56,13 @@ def test_correlated_noise_leans_on_the_number_before(kind):
     # 1.32 - 0.8 = 0.52; 0.312 + 0.4 = 0.712; 0.4272 + 2.4 = 2.8272
     expected = [[1.0], [2.2], [0.52], [0.712], [2.8272]]
     given = tf.constant(noise) if kind == "tensor" else noise
-    np.testing.assert_allclose(correlated(given, 0.6), expected, rtol=1e-6)
-    np.testing.assert_array_equal(correlated(given, 0.0), noise)
+    np.testing.assert_allclose(correlate(given, 0.6), expected, rtol=1e-6)
+    np.testing.assert_array_equal(correlate(given, 0.0), noise)
 
 
 def test_correlated_noise_stays_standard_normal_at_every_time():
     noise = np.random.default_rng(0).standard_normal((32, 20_000, 1)).astype(np.float32)
-    found = correlated(noise, 0.9)[:, :, 0]
+    found = correlate(noise, 0.9)[:, :, 0]
     np.testing.assert_allclose(found.std(axis=1), 1.0, atol=0.03)
     np.testing.assert_allclose(found.mean(axis=1), 0.0, atol=0.03)
     for time in (1, 2, 30):

@@ -4,7 +4,7 @@ import scipy.stats
 import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream
-from kytolly.agent.shuffle import keys_per_order, shuffled
+from kytolly.agent.shuffle import keys_per_order, random_order
 
 
 def keys(number):
@@ -12,7 +12,7 @@ def keys(number):
 
 
 def order(count, number=0):
-    return shuffled(tf.range(count), count, keys(number)).numpy()
+    return random_order(tf.range(count), count, keys(number)).numpy()
 
 
 COUNTS = [*range(1, 71), 97, 512, 1021, 2 * 97, 6144, 10_007, 32_768]
@@ -28,15 +28,19 @@ def test_every_index_is_sent_to_a_place_of_its_own(counts):
 def test_compiled_orders_are_the_eager_ones():
     for count in (12, 13, 512):
         compiled = tf.function(
-            lambda keys, n=count: shuffled(tf.range(n), n, keys), jit_compile=True, autograph=False
+            lambda keys, n=count: random_order(tf.range(n), n, keys),
+            jit_compile=True,
+            autograph=False,
         )
         np.testing.assert_array_equal(compiled(keys(1)), order(count, 1))
 
 
 def test_a_part_of_the_indices_is_sent_where_all_of_them_are():
     whole = order(100, 5)  # 100 is a square; 101 needs a larger grid
-    np.testing.assert_array_equal(shuffled(tf.range(40, 60), 100, keys(5)), whole[40:60])
-    np.testing.assert_array_equal(shuffled(tf.range(40, 60), 101, keys(5)), order(101, 5)[40:60])
+    np.testing.assert_array_equal(random_order(tf.range(40, 60), 100, keys(5)), whole[40:60])
+    np.testing.assert_array_equal(
+        random_order(tf.range(40, 60), 101, keys(5)), order(101, 5)[40:60]
+    )
 
 
 def test_other_keys_give_other_orders():
@@ -46,7 +50,9 @@ def test_other_keys_give_other_orders():
     for place in range(keys_per_order()):  # every word counts
         changed = word.copy()
         changed[place] ^= 1
-        assert not np.array_equal(shuffled(tf.range(512), 512, tf.constant(changed)), order(512))
+        assert not np.array_equal(
+            random_order(tf.range(512), 512, tf.constant(changed)), order(512)
+        )
 
 
 @pytest.mark.parametrize("count", [6, 7, 16, 60, 64])
@@ -57,7 +63,7 @@ def test_every_index_is_sent_everywhere_equally_often(count):
     def send(bits):
         one = tf.TensorSpec([count], tf.int32)
         return tf.map_fn(
-            lambda keys: shuffled(tf.range(count), count, keys), bits, fn_output_signature=one
+            lambda keys: random_order(tf.range(count), count, keys), bits, fn_output_signature=one
         )
 
     sent = send(bits).numpy()

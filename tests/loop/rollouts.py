@@ -3,24 +3,22 @@
 import numpy as np
 import tensorflow as tf
 
-from kytolly.policy.batch import Rollout
+from kytolly.policy.batch import Rollout, merge_time
 
 
-def watched(agent):
+def watch(agent):
     """The list that every rollout is appended to, with the log-probabilities of its actions.
 
     The agent's program must not be compiled with XLA. The probabilities are those under the weights
     that the agent has when it is given the rollout.
     """
-    seen, prepare = [], agent.prepare
+    seen, observe = [], agent.observe
 
-    def remember(rollout, *args, **kwargs):
-        rows = tf.nest.map_structure(
-            lambda column: tf.reshape(column, [-1, *column.shape[2:]]),
-            (rollout.obs, rollout.action),
-        )
+    def remember(rollout):
+        obs, action = merge_time(rollout.obs), merge_time(rollout.action)
         policy = agent.policy
-        log_prob = policy.distribution.log_prob(policy.outputs(rows[0])[0], rows[1])
+        params = policy.outputs(obs, policy.current_weights())[0]
+        log_prob = policy.distribution.log_prob(params, action)
         shown = (rollout, tf.reshape(log_prob, rollout.reward.shape))
 
         def keep(*leaves):
@@ -31,21 +29,36 @@ def watched(agent):
         done = tf.numpy_function(keep, tf.nest.flatten(shown), tf.int64)
         with tf.control_dependencies([done]):
             rollout = tf.nest.map_structure(tf.identity, rollout)
-        return prepare(rollout, *args, **kwargs)
+        return observe(rollout)
 
-    agent.prepare = remember
+    agent.observe = remember
     return seen
 
 
-def joined(seen):
+def join(seen):
     """All rollouts one after the other, [T * count, E, ...], and the log-probabilities."""
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *seen)
 
 
 def assert_consecutive(rollout: Rollout):
-    """Each copy's next row begins where the last one led to, unless its episode ended."""
+    """The next row of an environment begins where the last one led to, unless its episode ended."""
     goes_on = ~rollout.last[:-1]
     for before, after in zip(
         tf.nest.flatten(rollout.next_obs), tf.nest.flatten(rollout.obs), strict=True
     ):
         np.testing.assert_array_equal(before[:-1][goes_on], after[1:][goes_on])
+
+
+def assert_predictable(rollout: Rollout, gamma: float):
+    """Rows are steps of `Predictable`: one more each, paid for the action, ended as foretold."""
+    env, episode, step = np.moveaxis(rollout.obs, -1, 0)
+    np.testing.assert_array_equal(rollout.next_obs, rollout.obs + [0, 0, 1])  # never after a reset
+    np.testing.assert_array_equal(rollout.reward, 100 * episode + 10 * step + rollout.action)
+    np.testing.assert_array_equal(rollout.last, step + 1 == 2 + (env + episode) % 3)
+    terminated = rollout.last & (episode % 2 == 0)
+    np.testing.assert_allclose(rollout.discount, np.where(terminated, 0.0, gamma), rtol=1e-6)
+    assert terminated.any() and (rollout.last & ~terminated).any()
+    # Each column is one environment; after an end comes the first step of its next episode.
+    assert (env == env[0]).all() and len(set(env[0])) == env.shape[1]
+    ended = rollout.last[:-1]
+    assert (step[1:][ended] == 0).all() and (np.diff(episode, axis=0)[ended] == 1).all()

@@ -1,130 +1,219 @@
+"""The device loop, with an algorithm that replays and one that learns from each rollout."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.factory import make_agent
-from kytolly.config.dqn import DQNConfig
+from kytolly.agent.build import make_agent
+from kytolly.environment.probe.on_policy import (
+    FORBIDDEN_REWARD,
+    ContinuousAction,
+    DictObservation,
+    MaskedAction,
+    MaskedKinds,
+)
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
+from kytolly.loop.metrics import averages
+from tests.loop.configs import assert_same_state, small_config
+from tests.loop.rollouts import assert_consecutive, join, watch
 
-SETTINGS = {
-    "batch_size": 8,
-    "hidden_units": (8,),
-    "replay_capacity": 400,
-    "warmup_env_steps": 40,
-    "train_interval_env_steps": 4,
-    "updates_per_interval": 2,
-    "target_sync_updates": 5,
-}
+both = pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
 
 
-def make_loop(env=None, **settings):
-    cfg = DQNConfig(**{**SETTINGS, **settings})
+def make_loop(algorithm="dqn", env=None, **settings):
     env = env or CartPole()
-    return DeviceLoop(make_agent(cfg, env.spec), env)
+    return DeviceLoop(make_agent(small_config(algorithm, **settings), env.spec), env)
 
 
-def state_of(loop):
-    variables = [*loop.agent.variables, *loop.agent.policy.online.weights, *loop.variables]
-    return [np.asarray(variable) for variable in variables]
+def make_trained_loop(algorithm):
+    return make_loop(algorithm, learning_rate=0.01, learning_rate_final=None)
 
 
-@pytest.fixture(scope="module")
-def trained():
-    loop = make_loop(num_envs=2)
-    return loop, [loop.run(0), loop.run(100), loop.run(101)]
+def watched_run(algorithm, env, env_steps, **settings):
+    loop = make_loop(algorithm, env, xla=False, **settings)
+    seen = watch(loop.agent)
+    loop.run(env_steps)
+    return loop, *join(seen)
 
 
-def test_a_call_runs_whole_rounds_and_counts_them(trained):
-    loop, (nothing, first, second) = trained
+@pytest.fixture(scope="module", params=["dqn", "ppo"])
+def trained(request):
+    """One compiled loop of each algorithm, called three times."""
+    loop = make_trained_loop(request.param)
+    return request.param, loop, [loop.run(0), loop.run(160), loop.run(161)]
+
+
+def test_a_call_runs_whole_iterations_and_counts_them(trained):
+    algorithm, loop, (nothing, first, second) = trained
     assert int(nothing.updates) == 0 and int(nothing.episodes) == 0
-    assert int(loop.agent.env_steps) == 100 + 104
-    # 2 updates for every 4 env steps once 40 are collected: rounds 10 to 25, then 26 more
-    assert (int(first.updates), int(second.updates)) == (32, 52)
-    assert int(loop.agent.policy.updates) == 84
-    assert int(loop.agent.replay.size) == 204
+    # DQN: iterations of 8 env steps, of which the first 4 end below the warm-up of 40, with 2
+    # updates each. PPO: of 16, with 2 epochs of 2 minibatches.
+    env_steps, updates = {"dqn": (168, (32, 42)), "ppo": (176, (40, 44))}[algorithm]
+    assert loop.env_steps_per_iteration == {"dqn": 8, "ppo": 16}[algorithm]
+    assert int(loop.agent.env_steps) == 160 + env_steps
+    assert (int(first.updates), int(second.updates)) == updates
+    assert int(loop.agent.policy.updates) == sum(updates)
+    assert loop.xla and loop.program._ready is not None
 
 
 def test_episodes_are_counted_with_their_returns(trained):
-    loop, calls = trained
+    _, loop, calls = trained
     episodes = sum(int(call.episodes) for call in calls)
     assert episodes == int(loop.agent.episodes) > 0
     total = sum(float(call.episode_return) for call in calls)
     assert total == sum(int(call.episode_length) for call in calls)  # reward 1 a step
-    assert total < 204
+    assert total < int(loop.agent.env_steps)
 
 
-def test_every_row_is_a_true_transition_of_the_environment(trained):
-    loop, _ = trained
-    size, env = int(loop.agent.replay.size), CartPole()
-    obs, action, reward, discount, next_obs = (
-        column[:size] for column in loop.agent.replay.columns
-    )
+def test_metrics_of_a_call_have_names_and_are_finite(trained):
+    algorithm, loop, (nothing, first, _) = trained
+    row, names = averages(first, loop.agent), "loss grad_norm episode_return episode_length"
+    own = {
+        "dqn": "td_error q_mean epsilon",
+        "ppo": "policy_loss value_loss entropy approximate_kl clip_fraction explained_variance",
+    }
+    assert set(row) == {*names.split(), *own[algorithm].split()}
+    assert all(np.isfinite(value) for value in row.values())
+    assert np.isnan(averages(nothing, loop.agent)["loss"])
+    if algorithm == "ppo":
+        assert 0.0 < row["entropy"] <= np.log(2) + 1e-6 and row["explained_variance"] <= 1.0
+
+
+def test_the_memory_of_dqn_holds_the_rows_in_the_order_of_time(trained):
+    algorithm, loop, _ = trained
+    if algorithm != "dqn":
+        pytest.skip("a rollout is not kept")
+    size, env = int(loop.agent.memory.size), CartPole()
+    assert size == 328
+    columns = [column.numpy()[:size] for column in loop.agent.memory.columns[:5]]
+    obs, action, reward, discount, next_obs = columns
     expected, expected_reward, terminated = env.step(obs, action, tf.zeros([size, 0]))
     np.testing.assert_allclose(next_obs, expected, atol=1e-6)
     np.testing.assert_allclose(reward, expected_reward)
-    np.testing.assert_allclose(discount, np.where(terminated, 0.0, 0.99), rtol=1e-6)
-    assert np.any(terminated)
-
-
-def test_the_next_row_of_a_copy_begins_where_the_last_one_ended(trained):
-    loop, _ = trained
-    size = int(loop.agent.replay.size)
-    obs, *_, discount, next_obs = (column.numpy()[:size] for column in loop.agent.replay.columns)
+    np.testing.assert_allclose(discount, np.where(terminated, 0.0, 0.9), rtol=1e-6)
     goes_on = discount[:-2] > 0
+    assert np.any(terminated)
     np.testing.assert_array_equal(next_obs[:-2][goes_on], obs[2:][goes_on])
     assert np.abs(obs[2:][~goes_on]).max() < 0.05  # a reset
 
 
-def test_one_seed_gives_one_run_bit_for_bit_and_another_seed_another():
-    loops = [make_loop(seed=1), make_loop(seed=1), make_loop(seed=2)]
-    for loop in loops:
-        loop.run(120)
-    one, same, other = (state_of(loop) for loop in loops)
-    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
-    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_the_size_of_the_calls_changes_nothing():
-    whole, pieces = make_loop(), make_loop()
-    whole.run(120)
-    for env_steps in (4, 36, 80):
-        pieces.run(env_steps)
-    for a, b in zip(state_of(whole), state_of(pieces), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-def test_a_time_limit_keeps_its_discount_and_the_observation_before_the_reset():
-    loop = make_loop(Ring(), gamma=0.9)
-    loop.run(60)
-    replay, size = loop.agent.replay, int(loop.agent.replay.size)
-    np.testing.assert_allclose(replay.columns.discount[:size], 0.9, rtol=1e-6)
-    place = np.argmax(replay.columns.obs.numpy()[:size], axis=1)
-    after = np.argmax(replay.columns.next_obs.numpy()[:size], axis=1)
-    np.testing.assert_array_equal(after, (place + 1) % replay.columns.obs.shape[1])
-
-
-@pytest.mark.parametrize("num_envs", [1, 64, 4096])
-def test_any_number_of_copies_runs(num_envs):
-    loop = make_loop(
-        num_envs=num_envs,
-        replay_capacity=20_000,
-        train_interval_env_steps=max(4, num_envs),
-        updates_per_interval=1,
+@both
+def test_rollouts_are_true_transitions_acted_by_the_weights_that_learn_from_them(algorithm):
+    env = CartPole()
+    _, rollout, log_prob = watched_run(algorithm, env, 160, learning_rate=0.01)
+    assert rollout.obs.shape == (80, 2, 4)
+    rows = 160
+    obs, action = rollout.obs.reshape(rows, 4), rollout.action.reshape(rows)
+    expected, reward, terminated = env.step(
+        tf.constant(obs), tf.constant(action), tf.zeros([rows, 0])
     )
+    np.testing.assert_allclose(rollout.next_obs.reshape(rows, 4), expected, atol=1e-6)
+    np.testing.assert_allclose(rollout.reward.reshape(rows), reward)
+    np.testing.assert_array_equal(rollout.last.reshape(rows), terminated)
+    np.testing.assert_allclose(
+        rollout.discount.reshape(rows), np.where(terminated, 0.0, 0.9), rtol=1e-6
+    )
+    assert rollout.last.any()
+    assert_consecutive(rollout)
+    if algorithm == "ppo":
+        np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-5)
+    else:
+        assert rollout.log_prob == ()
+
+
+@pytest.mark.parametrize(
+    "algorithm, rollout_steps", [("dqn", 4), ("ppo", 3), ("ppo", 4), ("ppo", 7)]
+)
+def test_a_time_limit_keeps_its_discount_and_the_observation_before_the_reset(
+    algorithm, rollout_steps
+):
+    """Episodes of 4 steps, cut once in a rollout, or twice."""
+    own = {"rollout_steps": rollout_steps, "num_minibatches": 1} if algorithm == "ppo" else {}
+    _, rollout, _ = watched_run(algorithm, Ring(), 84, **own)
+    np.testing.assert_allclose(rollout.discount, 0.9, rtol=1e-6)
+    np.testing.assert_array_equal(np.flatnonzero(rollout.last[:, 0])[:4], [3, 7, 11, 15])
+    place, after = rollout.obs.argmax(axis=-1), rollout.next_obs.argmax(axis=-1)
+    np.testing.assert_array_equal(after, (place + 1) % 3)
+    assert_consecutive(rollout)
+
+
+@pytest.mark.parametrize("make_env", [MaskedAction, MaskedKinds])
+def test_no_forbidden_action_is_ever_taken(make_env):
+    _, rollout, log_prob = watched_run("ppo", make_env(), 640, num_envs=16, learning_rate=0.05)
+    assert rollout.reward.min() > FORBIDDEN_REWARD
+    action = rollout.action.reshape(640, -1) + np.array([0, 2])[: rollout.action.ndim - 1]
+    mask = rollout.obs["action_mask"].reshape(640, -1)
+    assert np.take_along_axis(mask, action, axis=1).all()
+    assert np.isfinite(log_prob).all()
+    np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-5)
+
+
+def test_continuous_actions_are_remembered_as_drawn_and_act_within_their_bounds():
+    env = ContinuousAction()
+    _, rollout, log_prob = watched_run("ppo", env, 320, num_envs=4, log_std_init=1.0)
+    low, high = np.array(env.spec.action.low), np.array(env.spec.action.high)
+    assert (rollout.action < low).any() and (rollout.action > high).any()  # not yet clipped
+    np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-4)
+    taken = np.clip(rollout.action, low, high).reshape(-1, 2).astype(np.float32)
+    _, reward, _ = env.step(tf.constant(rollout.obs.reshape(-1, 1)), tf.constant(taken), None)
+    np.testing.assert_allclose(rollout.reward.reshape(-1), reward, atol=1e-5)
+
+
+def test_statistics_are_those_of_all_rollouts_and_change_only_between_them():
+    loop, rollout, log_prob = watched_run(
+        "ppo", CartPole(), 160, normalize_observations=True, learning_rate=0.01
+    )
+    mean, variance, count = loop.agent.policy.network.non_trainable_weights
+    rows = rollout.obs.reshape(-1, 4)
+    np.testing.assert_allclose(mean, rows.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-4)
+    assert float(count) == 160
+    np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-5)  # still those of the acting
+
+
+def test_one_seed_gives_one_run_bit_for_bit_however_it_is_cut_into_calls(trained):
+    """Another seed begins with other weights and other observations."""
+    algorithm, whole, _ = trained
+    pieces, other = make_trained_loop(algorithm), make_loop(algorithm, seed=1)
+    start = pieces.agent.policy.weights.vector.numpy()
+    assert not np.array_equal(start, other.agent.policy.weights.vector)
+    assert not np.array_equal(pieces.env_state[1], other.env_state[1])  # observations
+    for env_steps in (16, 144, 8, 160):
+        pieces.run(env_steps)
+    assert_same_state(whole, pieces)
+    assert not np.array_equal(start, pieces.agent.policy.weights.vector)
+
+
+def test_accumulated_minibatches_make_the_run_of_larger_ones():
+    larger = make_loop("ppo", num_minibatches=2, xla=False)
+    parts = make_loop("ppo", num_minibatches=8, gradient_accumulation=4, xla=False)
+    for loop in (larger, parts):
+        assert int(loop.run(48).updates) == 12
+    found, expected = (loop.agent.policy.weights.vector for loop in (parts, larger))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_target_kl_ends_the_epochs_of_a_rollout_with_the_update_that_went_too_far():
+    settings = {"learning_rate": 0.1, "epochs": 4, "xla": False}
+    assert int(make_loop("ppo", target_kl=100.0, **settings).run(48).updates) == 3 * 8
+    # The first update finds the weights that acted; the second finds those after a large step.
+    held = make_loop("ppo", target_kl=1e-3, **settings)
+    assert int(held.run(48).updates) == 3 * 2 == int(held.agent.policy.updates)
+
+
+def test_dicts_of_observations_train():
+    loop = make_loop("ppo", DictObservation(), normalize_observations=True, xla=False)
+    assert int(loop.run(48).updates) == 12
+    assert np.isfinite(loop.agent.policy.weights.vector).all()
+
+
+@both
+@pytest.mark.parametrize("num_envs", [1, 1024])
+def test_any_number_of_environments_runs(algorithm, num_envs):
+    own = {"dqn": {"replay_capacity": 10_000, "updates_per_interval": 1}, "ppo": {}}[algorithm]
+    loop = make_loop(algorithm, num_envs=num_envs, xla=False, **own)
     loop.run(2 * num_envs)
     assert int(loop.agent.env_steps) >= 2 * num_envs
-
-
-def test_what_xla_cannot_compile_trains_without_it_and_says_so_once():
-    class Chatty(CartPole):
-        def observe(self, state):
-            return tf.numpy_function(lambda x: x, [state], tf.float32) + tf.zeros_like(state)
-
-    loop = make_loop(Chatty())
-    with pytest.warns(UserWarning, match="XLA cannot compile") as caught:
-        loop.run(48)
-    loop.run(8)
-    assert len([w for w in caught if "XLA" in str(w.message)]) == 1
-    assert int(loop.agent.env_steps) == 56
+    assert np.isfinite(loop.agent.policy.weights.vector).all()

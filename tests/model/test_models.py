@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -80,6 +83,25 @@ def test_numpy_twin_of_a_users_sequential_model():
     model = keras.Sequential([keras.layers.Input((3,)), *layers])
     obs = observations((3,))
     np.testing.assert_allclose(numpy_forward(model, spec((3,)))(obs), model(obs), atol=1e-5)
+
+
+READ = """
+import sys, keras
+from kytolly.agent.algorithms import part
+part("dqn", "network")
+print(type(keras.models.load_model(sys.argv[1])).__name__)
+"""
+
+
+def test_another_process_reads_every_network_of_the_table(tmp_path):
+    """Keras finds a class in a file only where the class has been imported."""
+    make, shape = MODELS["small cnn"]
+    model = make()
+    model(observations(shape))
+    model.save(tmp_path / "best.keras")
+    command = [sys.executable, "-c", READ, str(tmp_path / "best.keras")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "DuelingMLP", done.stderr
 
 
 def test_no_numpy_twin_of_what_we_do_not_know():

@@ -1,14 +1,16 @@
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.factory import make_agent
+from kytolly.agent.build import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Transition
+from kytolly.policy.gradient import gradient
 
 
-def make_policy(**settings):
+def make_policy(model=None, **settings):
     defaults = {
         "batch_size": 4,
         "hidden_units": (8,),
@@ -18,7 +20,7 @@ def make_policy(**settings):
         "target_sync_updates": 3,
         "learning_rate": 0.01,
     }
-    return make_agent(DQNConfig(**{**defaults, **settings}), CartPole().spec).policy
+    return make_agent(DQNConfig(**{**defaults, **settings}), CartPole().spec, model).policy
 
 
 @pytest.fixture(scope="module")
@@ -48,59 +50,63 @@ def test_fit_step_traces_once_and_learns_a_constant_reward(policy, batch):
 
 def test_one_compiled_update_equals_one_eager_update(batch):
     eager, compiled = make_policy(), make_policy()
-    compiled.online.set_weights(eager.online.get_weights())
-    eager.update(batch, tf.ones(4))
+    compiled.set_weights(eager.network.get_weights())
+    eager.update(batch)
     compiled.fit_step(batch, tf.ones(4))
-    for one, other in zip(eager.online.weights, compiled.online.weights, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(eager.weights.vector, compiled.weights.vector, atol=1e-6)
+    np.testing.assert_array_equal(compiled.weights.read_network(), compiled.weights.vector)
 
 
 def test_only_the_action_taken_is_taught(batch):
     policy = make_policy()
     rows = batch._replace(action=tf.constant([1, 1, 1, 1]))
-    grads, _ = policy.gradients(rows, tf.ones(4))
-    output_bias = grads[-1].numpy()
+    output_bias = gradient(policy, rows)[0][-2:]
     assert output_bias[0] == 0 and output_bias[1] != 0
 
 
 def test_gradients_are_clipped_over_all_weights_together(batch):
     policy = make_policy(max_grad_norm=0.01)
-    grads, result = policy.gradients(batch, tf.ones(4))
-    assert float(result.grad_norm) > 0.01
-    np.testing.assert_allclose(tf.linalg.global_norm(grads), 0.01, rtol=1e-4)
+    clipped, result = gradient(policy, batch)
+    policy.max_grad_norm = 1e9
+    whole, unclipped = gradient(policy, batch)
+    norm = np.linalg.norm(whole)
+    assert norm > 0.01
+    np.testing.assert_allclose([result.metrics[-1], unclipped.metrics[-1]], norm, rtol=1e-4)
+    np.testing.assert_allclose(clipped, whole * 0.01 / norm, rtol=1e-4, atol=1e-8)
 
 
 def test_target_network_follows_only_when_due(batch):
     policy = make_policy(target_sync_updates=3)
-    before = policy.target.get_weights()
+    before = policy.target_vector.numpy()
     for _ in range(2):
         policy.fit_step(batch, tf.ones(4))
-    for old, now in zip(before, policy.target.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, now)
+    np.testing.assert_array_equal(policy.target_vector, before)
+    assert not np.array_equal(policy.weights.vector, before)
     policy.fit_step(batch, tf.ones(4))
-    for online, now in zip(policy.online.get_weights(), policy.target.get_weights(), strict=True):
-        np.testing.assert_array_equal(online, now)
+    np.testing.assert_array_equal(policy.target_vector, policy.weights.vector)
 
 
 def test_polyak_sync_moves_by_its_share(batch):
     policy = make_policy(target_sync_updates=1, target_mix=0.25)
-    before = policy.target.get_weights()[0]
+    before = policy.target_vector.numpy()
     policy.fit_step(batch, tf.ones(4))
-    online = policy.online.get_weights()[0]
-    expected = 0.75 * before + 0.25 * online
-    np.testing.assert_allclose(policy.target.get_weights()[0], expected, atol=1e-6)
+    expected = 0.75 * before + 0.25 * policy.weights.vector.numpy()
+    np.testing.assert_allclose(policy.target_vector, expected, atol=1e-6)
+    policy.sync()
+    expected = 0.75 * expected + 0.25 * policy.weights.vector.numpy()
+    np.testing.assert_allclose(policy.target_vector, expected, atol=1e-6)
 
 
 def test_double_dqn_differs_where_the_networks_disagree(batch):
     plain, double = make_policy(), make_policy(algorithm="ddqn")
     for policy in (plain, double):
-        for position, network in enumerate((policy.online, policy.target)):
-            network.set_weights([0 * weight for weight in network.get_weights()])
-            # online: q = (3, 1), target: q = (5, 9): plain takes 9, double picks 0 and takes 5
-            network.weights[-1].assign([[3.0, 1.0], [5.0, 9.0]][position])
+        # online: q = (3, 1), target: q = (5, 9): plain takes 9, double picks 0 and takes 5
+        zeros = np.zeros(policy.weights.size - 2)
+        policy.weights.vector.assign([*zeros, 3.0, 1.0])
+        policy.target_vector.assign([*zeros, 5.0, 9.0])
     rows = batch._replace(discount=tf.ones(4), reward=tf.zeros(4))
-    np.testing.assert_allclose(plain.bootstrap(rows), [9.0] * 4)
-    np.testing.assert_allclose(double.bootstrap(rows), [5.0] * 4)
+    np.testing.assert_allclose(plain.bootstrap(rows, plain.current_weights()), [9.0] * 4)
+    np.testing.assert_allclose(double.bootstrap(rows, double.current_weights()), [5.0] * 4)
 
 
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
@@ -109,6 +115,62 @@ def test_mixed_precision_learns_and_keeps_float32_weights(precision, batch):
     first = policy.fit_step(batch, tf.ones(4)).loss
     for _ in range(300):
         last = policy.fit_step(batch, tf.ones(4)).loss
-    assert policy.online.weights[0].dtype == "float32"
-    assert policy.online.hidden.compute_dtype == precision.removeprefix("mixed_")
+    assert policy.network.weights[0].dtype == "float32"
+    assert policy.network.hidden.compute_dtype == precision.removeprefix("mixed_")
     assert last < 0.1 * first
+
+
+def test_one_row_of_an_importance_weight_counts_as_often(batch):
+    policy = make_policy(max_grad_norm=1e9)
+    twice = tf.nest.map_structure(lambda column: tf.gather(column, [0, 0, 1, 2]), batch[:5])
+    weighted = batch._replace(weight=tf.constant([2.0, 1.0, 1.0, 0.0]))
+    np.testing.assert_allclose(
+        gradient(policy, Transition(*twice))[0], gradient(policy, weighted)[0], atol=1e-6
+    )
+
+
+def test_accumulated_gradients_are_those_of_all_rows_at_once(batch):
+    policy = make_policy(max_grad_norm=0.05)
+    whole, at_once = gradient(policy, batch)
+    policy.gradient_accumulation = 2
+    found, in_parts = gradient(policy, batch)
+    np.testing.assert_allclose(found, whole, atol=1e-7)
+    np.testing.assert_allclose(in_parts.metrics, at_once.metrics, rtol=1e-5)
+    np.testing.assert_allclose(in_parts.loss, at_once.loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_scaled_loss_makes_the_update_of_an_unscaled_one(batch, accumulation):
+    policy = make_policy(precision="mixed_float16", max_grad_norm=0.02)
+    policy.gradient_accumulation = accumulation
+    policy.optimizer.dynamic_scale.assign(1024.0)
+    scaled, result = gradient(policy, batch)
+    np.testing.assert_allclose(np.linalg.norm(scaled) / 1024.0, 0.02, rtol=1e-3)
+    assert 0.02 < float(result.metrics[-1]) < 100.0  # the norm is reported unscaled
+    before = policy.weights.vector.numpy()
+    policy.apply(scaled)
+    moved = before - policy.weights.vector.numpy()
+    grad = scaled.numpy() / 1024.0  # the first step of Adam, which shows the size of small ones
+    expected = 0.01 * grad / (np.abs(grad) + 1e-7 / np.sqrt(0.001))
+    np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-8)
+    policy.apply(scaled * np.inf)  # overflown: the step is left out, and the scale halved
+    np.testing.assert_array_equal(policy.weights.vector, before - moved)
+    assert float(policy.optimizer.dynamic_scale) == 512.0
+
+
+def test_a_network_with_batch_statistics_and_dropout_trains():
+    """What is no weight moves too: the statistics, and the seed of the dropout."""
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((4,)), layers.BatchNormalization(), layers.Dropout(0.1), layers.Dense(2)]
+    )
+    policy = make_policy(model, target_sync_updates=1_000, learning_rate=0.05)
+    obs = tf.random.stateless_normal([4, 4], [1, 2], 5.0, 3.0)
+    zeros = tf.zeros(4)
+    batch = Transition(obs, tf.constant([0, 1, 0, 1]), zeros + 1.0, zeros, obs)
+    first, *_ = [policy.fit_step(batch, tf.ones(4)).loss for _ in range(150)]
+    assert policy.fit_step(batch, tf.ones(4)).loss < 0.2 * first
+    norm = model.layers[0]
+    shift = 1 - norm.momentum**151
+    mean = shift * tf.reduce_mean(obs, axis=0)
+    np.testing.assert_allclose(norm.moving_mean, mean, rtol=1e-3)

@@ -1,39 +1,92 @@
-"""Weights end to end are stepped as they would be one by one."""
+"""Weights end to end are called, stepped and published as they would be one by one."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.policy.flat_weights import FlatWeights, laid_end_to_end
+from kytolly.policy.weights import FlatWeights, concatenate
+
+OBS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 
 
-def make_layer():
+def make_network(*layers):
     keras.utils.set_random_seed(3)
-    layer = keras.layers.Dense(3)
-    layer.build((None, 5))
-    return layer
+    network = keras.Sequential([keras.Input((5,)), *layers, keras.layers.Dense(3)])
+    return network
+
+
+def make_flat(*layers, optimizer=None):
+    network = make_network(*layers)
+    return network, FlatWeights(network, optimizer or keras.optimizers.SGD(1.0))
 
 
 @pytest.mark.parametrize(
     "make", [lambda: keras.optimizers.Adam(0.1), lambda: keras.optimizers.SGD(0.1, momentum=0.5)]
 )
-def test_steps_are_those_of_the_optimiser_weight_by_weight(make):
-    one_by_one, together = make_layer(), make_layer()
-    optimizer, flat = make(), FlatWeights(together.trainable_variables, make())
+def test_steps_are_those_of_the_optimizer_weight_by_weight(make):
+    one_by_one, optimizer = make_network(), make()
+    together, flat = make_flat(optimizer=make())
     rng = np.random.default_rng(0)
     for _ in range(3):
         grads = [tf.constant(rng.normal(size=w.shape), tf.float32) for w in one_by_one.weights]
         optimizer.apply(grads, one_by_one.trainable_variables)
-        flat.step(laid_end_to_end(grads))
+        flat.step(concatenate(grads))
+    flat.publish()
     for one, other in zip(one_by_one.weights, together.weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
+def test_a_call_is_the_networks_own_call_with_other_weights():
+    network, flat = make_flat(keras.layers.Dense(4, "tanh"))
+    flat.step(tf.range(flat.size, dtype=tf.float32) / 10.0)  # no two weights move alike
+    before, found = network(OBS), flat.call(flat.split(flat.vector), OBS)
+    flat.publish()
+    np.testing.assert_allclose(found, network(OBS), rtol=1e-5)
+    assert np.abs(found - before).max() > 0.1  # it was not the network's weights that were called
+
+
+def test_weights_are_split_in_the_order_and_the_shapes_of_the_network():
+    network, flat = make_flat()
+    kernel, bias = flat.split(tf.range(18.0))
+    np.testing.assert_array_equal(kernel, np.arange(15.0).reshape(5, 3))
+    np.testing.assert_array_equal(bias, [15.0, 16.0, 17.0])
+    np.testing.assert_array_equal(flat.read_network()[:15], np.ravel(network.weights[0]))
+
+
 def test_weights_that_somebody_else_sets_are_where_the_next_step_begins():
-    layer = make_layer()
-    flat = FlatWeights(layer.trainable_variables, keras.optimizers.SGD(1.0))
-    layer.set_weights([np.full((5, 3), 2.0), np.full(3, 4.0)])
+    network, flat = make_flat()
+    network.set_weights([np.full((5, 3), 2.0), np.full(3, 4.0)])
+    flat.take()
     flat.step(tf.ones([flat.size]))
-    np.testing.assert_array_equal(layer.kernel, np.ones((5, 3)))
-    np.testing.assert_array_equal(layer.bias, np.full(3, 3.0))
+    np.testing.assert_array_equal(network.weights[0], np.full((5, 3), 2.0))  # not yet published
+    flat.publish()
+    np.testing.assert_array_equal(network.weights[0], np.ones((5, 3)))
+    np.testing.assert_array_equal(network.weights[1], np.full(3, 3.0))
+
+
+def test_a_call_moves_batch_statistics_only_in_training():
+    network, flat = make_flat(keras.layers.BatchNormalization(momentum=0.5))
+    mean = network.layers[0].moving_mean
+    flat.call(flat.split(flat.vector), OBS, training=False)
+    np.testing.assert_array_equal(mean, np.zeros(5))
+    flat.call(flat.split(flat.vector), OBS, training=True)
+    np.testing.assert_allclose(mean, 0.5 * OBS.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+def test_dropout_takes_another_seed_at_every_call(maybe_compile, compiled):
+    _, flat = make_flat(keras.layers.Dropout(0.5))
+    call = maybe_compile(
+        lambda: flat.call(flat.split(flat.vector), tf.constant(OBS), training=True), compiled
+    )
+    assert np.abs(call() - call()).max() > 0.01
+
+
+def test_all_weights_are_packed_in_the_order_of_the_numpy_twin():
+    _, flat = make_flat(keras.layers.BatchNormalization())
+    # gamma, beta, kernel, bias; then the moving mean and variance
+    packed = flat.pack()
+    assert packed.shape == [5 + 5 + 15 + 3 + 5 + 5] and flat.size == 28
+    np.testing.assert_array_equal(packed[-10:], [0.0] * 5 + [1.0] * 5)
+    np.testing.assert_array_equal(packed[:28], flat.vector)

@@ -3,10 +3,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.factory import make_agent
+from kytolly.agent.build import make_agent
+from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.batch import PPOBatch, Rollout
+from kytolly.policy.gradient import gradient
+from kytolly.policy.ppo import normalize
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 4, "num_minibatches": 1, "hidden_units": (8,)}
@@ -51,13 +54,24 @@ def make_batch(rows=8, seed=0):
     )
 
 
+def outputs(policy, obs):
+    return policy.outputs(obs, policy.current_weights())
+
+
+def with_normal_advantages(policy, batch):
+    """What `PPOPolicy.update` makes of a batch before it takes the gradient."""
+    if not policy.cfg.normalize_advantage:
+        return batch
+    return batch._replace(advantage=normalize(batch.advantage))
+
+
 def softmax(logits):
     weight = np.exp(logits - logits.max(axis=1, keepdims=True))
     return weight / weight.sum(axis=1, keepdims=True)
 
 
 def expected_gradients(batch, cfg):
-    """The gradients of PPO's loss for the linear model in NumPy, unclipped, and the figures."""
+    """The gradients of PPO's loss for the linear model in NumPy, unclipped, and the metrics."""
     obs, action, old, advantage, target, old_value = (np.asarray(x, np.float64) for x in batch)
     action, rows = action.astype(int), np.arange(len(action))
     if cfg.normalize_advantage:
@@ -83,7 +97,7 @@ def expected_gradients(batch, cfg):
     norm = np.sqrt(sum((grad**2).sum() for grad in grads))
     loss = policy_loss + cfg.value_coef * value_loss.mean() - cfg.entropy_coef * entropy.mean()
     log_ratio = np.log(ratio)
-    figures = {
+    metrics = {
         "loss": loss,
         "policy_loss": policy_loss,
         "value_loss": value_loss.mean(),
@@ -92,7 +106,7 @@ def expected_gradients(batch, cfg):
         "clip_fraction": (np.abs(ratio - 1) > cfg.clip_range).mean(),
         "grad_norm": norm,
     }
-    return grads, norm, figures
+    return grads, norm, metrics
 
 
 @pytest.mark.parametrize(
@@ -105,16 +119,16 @@ def expected_gradients(batch, cfg):
     ],
     ids=["plain", "entropy", "clipped values", "clipped gradients"],
 )
-def test_gradients_and_figures_are_those_of_the_equations(settings):
+def test_gradients_and_metrics_are_those_of_the_equations(settings):
     policy, batch = linear_policy(**settings), make_batch(64)
-    expected, norm, figures = expected_gradients(batch, policy.cfg)
-    assert 0.05 < figures["clip_fraction"] < 0.95  # both branches are in the batch
-    gradient, found = policy.gradient(batch)
+    expected, norm, metrics = expected_gradients(batch, policy.cfg)
+    assert 0.05 < metrics["clip_fraction"] < 0.95  # both branches are in the batch
+    found, update = gradient(policy, with_normal_advantages(policy, batch))
     scale = min(1.0, policy.cfg.max_grad_norm / norm)
     expected = np.concatenate([part.ravel() for part in expected])
-    np.testing.assert_allclose(gradient, expected * scale, atol=2e-6)
-    named = dict(zip(policy.figure_names, found.numpy(), strict=True))
-    for name, value in figures.items():
+    np.testing.assert_allclose(found, expected * scale, atol=2e-6)
+    named = dict(zip(policy.metric_names, update.metrics.numpy(), strict=True))
+    for name, value in metrics.items():
         np.testing.assert_allclose(named[name], value, rtol=2e-4, atol=1e-6, err_msg=name)
 
 
@@ -122,8 +136,8 @@ def test_one_compiled_update_is_one_step_of_adam():
     policy = linear_policy(learning_rate=0.01, adam_epsilon=1e-3, max_grad_norm=0.5)
     batch = make_batch(64)
     grads, norm, _ = expected_gradients(batch, policy.cfg)
-    figures = policy.fit_step(batch)
-    np.testing.assert_allclose(figures[-1], norm, rtol=1e-4)
+    metrics = policy.fit_step(batch).metrics
+    np.testing.assert_allclose(metrics[-1], norm, rtol=1e-4)
     for weight, before, grad in zip(policy.network.weights, (PARAMS, VALUE), grads, strict=True):
         grad = grad * min(1.0, 0.5 / norm)
         # the first step: m = 0.1 g and v = 0.001 g^2, scaled by sqrt(0.001) / 0.1
@@ -139,11 +153,11 @@ def policy():
 
 def test_fit_step_traces_once_and_learns(policy):
     batch = make_batch(32)
-    first = policy.fit_step(batch)
+    first = policy.fit_step(batch).metrics
     for _ in range(150):
-        last = policy.fit_step(batch)
+        last = policy.fit_step(batch).metrics
     assert policy.fit_step.experimental_get_tracing_count() == 1
-    value_loss = policy.figure_names.index("value_loss")
+    value_loss = policy.metric_names.index("value_loss")
     assert last[value_loss] < 0.5 * first[value_loss]
 
 
@@ -151,16 +165,16 @@ def test_a_row_with_a_higher_advantage_becomes_likelier_but_not_without_limit():
     policy = make_policy(learning_rate=0.002, normalize_advantage=False, value_coef=0.0)
     obs = tf.ones([2, 3])
     action = tf.constant([1, 1])
-    params, _ = policy.outputs(obs)
+    params, _ = outputs(policy, obs)
     before = policy.distribution.log_prob(params, action)
     batch = PPOBatch(obs, action, before, tf.constant([1.0, 1.0]), tf.zeros(2), tf.zeros(2))
     for _ in range(100):
-        figures = policy.fit_step(batch)
-    after = policy.distribution.log_prob(policy.outputs(obs)[0], action)
+        metrics = policy.fit_step(batch).metrics
+    after = policy.distribution.log_prob(outputs(policy, obs)[0], action)
     ratio = np.exp(after - before)
     # at 1.2 the gradient ends, and Adam's momentum carries a little further
     assert ((ratio > 1.2) & (ratio < 1.4)).all()
-    assert float(figures[policy.figure_names.index("grad_norm")]) == 0.0
+    assert float(metrics[policy.metric_names.index("grad_norm")]) == 0.0
 
 
 @pytest.mark.parametrize("parts", [2, 4])
@@ -169,11 +183,13 @@ def test_accumulated_gradients_are_those_of_all_rows_at_once(parts, settings):
     whole = linear_policy(**settings)
     split = linear_policy(num_minibatches=parts, gradient_accumulation=parts, **settings)
     batch = make_batch(64)  # advantages are normalised over all 64, not over the parts
-    for one, other in zip(whole.gradient(batch), split.gradient(batch), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-    np.testing.assert_allclose(split.update(batch), whole.update(batch), atol=2e-5)
-    for a, b in zip(whole.network.weights, split.network.weights, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+    rows = with_normal_advantages(whole, batch)
+    (one, first), (other, second) = gradient(whole, rows), gradient(split, rows)
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    np.testing.assert_allclose(first.metrics, second.metrics, atol=1e-6)
+    found, expected = split.update(batch).metrics, whole.update(batch).metrics
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(split.weights.vector, whole.weights.vector, atol=1e-5)
 
 
 def make_rollout(policy):
@@ -196,7 +212,8 @@ def make_rollout(policy):
 def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
     policy = linear_policy(gae_lambda=0.5)
     rollout = make_rollout(policy)
-    batch = policy.batch(rollout, cut_once=cut_once)
+    memory = RolloutBuffer(8, 1, 1, cut_at_most_once=cut_once)
+    batch = memory.open(rollout, policy)
     value = np.asarray(rollout.obs) @ VALUE
     next_value = np.asarray(rollout.next_obs) @ VALUE
     assert abs(next_value[2, 1] - value[3, 1]) > 1  # bootstrapping after the reset would show
@@ -217,12 +234,13 @@ def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
 def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():
     policy = linear_policy()
     rollout = make_rollout(policy)._replace(log_prob=())
-    batch = policy.batch(rollout)
+    batch = RolloutBuffer(8, 1, 1).open(rollout, policy)
     p = softmax(batch.obs.numpy() @ PARAMS)
     np.testing.assert_allclose(np.exp(batch.log_prob), p[np.arange(8), batch.action], rtol=1e-5)
-    figures = dict(zip(policy.figure_names, policy.gradient(batch)[1].numpy(), strict=True))
-    assert abs(figures["approximate_kl"]) < 1e-6 and figures["clip_fraction"] == 0
-    assert abs(figures["policy_loss"]) < 1e-6  # minus the mean of normalised advantages
+    found = gradient(policy, with_normal_advantages(policy, batch))[1].metrics.numpy()
+    metrics = dict(zip(policy.metric_names, found, strict=True))
+    assert abs(metrics["approximate_kl"]) < 1e-6 and metrics["clip_fraction"] == 0
+    assert abs(metrics["policy_loss"]) < 1e-6  # minus the mean of normalised advantages
 
 
 ACTIONS = {
@@ -248,15 +266,15 @@ def test_every_kind_of_action_is_learnt_in_every_precision(precision, name):
     )
     obs = tf.constant([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     action = tf.constant(action)
-    params, value = policy.outputs(obs)
+    params, value = outputs(policy, obs)
     assert params.dtype == value.dtype == tf.float32
     before = policy.distribution.log_prob(params, action)
     batch = PPOBatch(obs, action, before, tf.constant([1.0, -1.0]), tf.constant([5.0, -5.0]), value)
     update = policy.fit_step if precision == "mixed_float16" else policy.update
     for _ in range(8):
-        figures = update(batch)
-    assert np.isfinite(figures).all()
-    after = policy.distribution.log_prob(policy.outputs(obs)[0], action)
+        metrics = update(batch).metrics
+    assert np.isfinite(metrics).all()
+    after = policy.distribution.log_prob(outputs(policy, obs)[0], action)
     assert after[0] > before[0] and after[1] < before[1]
     assert all(weight.dtype == "float32" for weight in policy.network.trainable_weights)
 
@@ -291,11 +309,11 @@ class Subclassed(keras.Model):
 def test_a_users_model_learns(model, precision):
     policy = make_policy(model=model, precision=precision, learning_rate=0.01)
     batch = make_batch(32)
-    first = policy.fit_step(batch)
+    first = policy.fit_step(batch).metrics
     for _ in range(60):
-        last = policy.fit_step(batch)
-    value_loss = policy.figure_names.index("value_loss")
+        last = policy.fit_step(batch).metrics
+    value_loss = policy.metric_names.index("value_loss")
     assert np.isfinite(last).all() and last[value_loss] < 0.7 * first[value_loss]
-    params, value = policy.outputs(batch.obs)
+    params, value = outputs(policy, batch.obs)
     assert params.shape == (32, 2) and value.shape == (32,)
     assert params.dtype == value.dtype == tf.float32

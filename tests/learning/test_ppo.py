@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces
 
-from kytolly.agent.factory import make_agent
+from kytolly.agent.build import make_agent
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.on_policy import (
@@ -15,9 +15,9 @@ from kytolly.environment.probe.on_policy import (
     DictObservation,
     MaskedAction,
 )
-from kytolly.environment.probe.q_learning import PROBES, EndlessReward
-from kytolly.loop.rollout_device import RolloutDeviceLoop
-from kytolly.loop.rollout_host import RolloutHostLoop
+from kytolly.environment.probe.q_learning import PROBES, EndlessReward, ObservationAction
+from kytolly.loop.device import DeviceLoop
+from kytolly.loop.host import HostLoop
 
 GAMMA = 0.9
 SETTINGS = {
@@ -38,8 +38,13 @@ SETTINGS = {
 def trained(env, **settings):
     cfg = PPOConfig(**{**SETTINGS, **settings})
     agent = make_agent(cfg, env.spec)
-    RolloutDeviceLoop(agent, env).run(cfg.total_env_steps)
+    DeviceLoop(agent, env).run(cfg.total_env_steps)
+    agent.policy.publish()
     return agent
+
+
+def values(agent, obs):
+    return agent.policy.outputs(obs, agent.policy.current_weights())[1]
 
 
 def observations(env, count=64):
@@ -54,15 +59,26 @@ def observations(env, count=64):
     return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *seen)
 
 
+def test_ppo_finds_which_action_goes_with_which_observation():
+    """A quick one that most faults fail."""
+    env = ObservationAction()
+    agent, obs = trained(env, total_env_steps=15_000), observations(env)
+    true_q = env.true_q(obs, GAMMA)
+    np.testing.assert_allclose(values(agent, obs), true_q.max(axis=1), atol=0.1)
+    np.testing.assert_array_equal(agent.act(obs), true_q.argmax(axis=1))
+
+
+@pytest.mark.learning
 @pytest.mark.parametrize("make_env", PROBES, ids=lambda make: make.__name__)
 def test_ppo_finds_the_known_values_and_the_best_action(make_env):
     env = make_env()
     agent, obs = trained(env), observations(env)
     true_q = env.true_q(obs, GAMMA)
-    np.testing.assert_allclose(agent.policy.outputs(obs)[1], true_q.max(axis=1), atol=0.1)
+    np.testing.assert_allclose(values(agent, obs), true_q.max(axis=1), atol=0.1)
     np.testing.assert_array_equal(agent.act(obs), true_q.argmax(axis=1))
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("make_env", PPO_PROBES, ids=lambda make: make.__name__)
 def test_ppo_solves_masks_kinds_numbers_and_dicts(make_env):
     env = make_env()
@@ -72,21 +88,23 @@ def test_ppo_solves_masks_kinds_numbers_and_dicts(make_env):
     settings = patient if make_env is DictObservation else {}
     agent, obs = trained(env, **settings), observations(env)
     atol = 0.15 if make_env is ContinuousAction else 0.1
-    found = agent.policy.outputs(obs)[1]
+    found = values(agent, obs)
     np.testing.assert_allclose(found, env.true_value(obs, GAMMA), atol=atol)
     np.testing.assert_allclose(agent.act(obs), env.best_action(obs), atol=atol)
 
 
+@pytest.mark.learning
 def test_squashed_numbers_are_found_too():
     env = ContinuousAction()
     agent, obs = trained(env, action_bounds="squash", state_dependent_std=True), observations(env)
     np.testing.assert_allclose(agent.act(obs), env.best_action(obs), atol=0.15)
 
 
+@pytest.mark.learning
 def test_what_follows_a_time_limit_counts_if_a_rollout_holds_one_at_most():
     env = EndlessReward()  # a limit of 5 steps
     agent = trained(env, rollout_steps=4)
-    np.testing.assert_allclose(agent.policy.outputs(tf.zeros([1, 1]))[1], [10.0], atol=0.1)
+    np.testing.assert_allclose(values(agent, tf.zeros([1, 1])), [10.0], atol=0.1)
 
 
 class Endless(gymnasium.Env):
@@ -109,17 +127,17 @@ def test_what_follows_a_time_limit_counts_on_the_host():
     groups = make_host_groups(Endless, 8, seed=0)
     cfg = PPOConfig(**{**SETTINGS, "num_envs": 8, "rollout_steps": 16, "total_env_steps": 20_000})
     agent = make_agent(cfg, groups[0].spec)
-    loop = RolloutHostLoop(agent, groups)
+    loop = HostLoop(agent, groups)
     loop.run(cfg.total_env_steps)
     loop.close()
     # Who takes the limit for an end finds at most 4.1, and who bootstraps from what comes after
     # the reset never sees the values of the last observation.
-    value = agent.policy.outputs(tf.constant([[0.0], [1.0]]))[1]
+    value = values(agent, tf.constant([[0.0], [1.0]]))
     np.testing.assert_allclose(value, [10.0, 10.0], atol=0.1)
 
 
 @pytest.mark.learning
-def test_normalisation_finds_the_same_actions():
+def test_normalization_finds_the_same_actions():
     env = MaskedAction()
     agent = trained(env, normalize_observations=True, normalize_rewards=True)
     obs = observations(env)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.factory import make_agent
-from kytolly.agent.ppo_agent import ReturnScale
+from kytolly.agent.build import make_agent
+from kytolly.agent.rollout_buffer import RewardScale
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
@@ -12,7 +12,7 @@ from kytolly.environment.probe.on_policy import (
     MaskedAction,
     MaskedKinds,
 )
-from kytolly.environment.spec import Discrete, EnvSpec, TimeStep
+from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.batch import Rollout
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
@@ -32,43 +32,40 @@ def make_rollout(reward, last, discount=0.5):
 
 
 def test_a_row_discounts_by_gamma_but_not_beyond_a_termination():
-    agent = make_agent(make_config(gamma=0.9), VECTOR)
-    obs, ends = tf.zeros([3, 3]), tf.constant([[True, False, False], [False, True, False]])
-    step = TimeStep(obs + 1, tf.ones(3), ends[0], ends[1], obs + 2)
-    row = agent.row(obs, tf.zeros(3, tf.int32), tf.zeros(3), step, ends[0] | ends[1])
-    np.testing.assert_allclose(row.discount, [0.0, 0.9, 0.9], rtol=1e-6)
-    np.testing.assert_array_equal(row.last, [True, True, False])
-    np.testing.assert_array_equal(row.next_obs, obs + 2)  # not what the reset shows
+    agent, terminated = make_agent(make_config(gamma=0.9), VECTOR), np.array([True, False])
+    for found in (agent.discount(terminated), agent.discount(tf.constant(terminated))):
+        np.testing.assert_allclose(found, [0.0, 0.9], rtol=1e-6)
+        assert found.dtype == "float32"
 
 
 def test_rewards_are_scaled_by_the_deviation_of_discounted_returns():
-    scale = ReturnScale(make_config(gamma=0.5))
+    scale = RewardScale(2, gamma=0.5, clip=10.0)
     # Returns so far, G = 0.5 G + r, from 0 after an end. Copy 0: 4, 4, 8; copy 1: 2, 1, then the
     # end, so 8 and not 8.5.
     reward, last = (
         [[4.0, 2.0], [2.0, 0.0], [6.0, 8.0]],
         [[False, False], [False, True], [False] * 2],
     )
-    found = scale.scaled(make_rollout(reward, last))
+    found = scale.divide(make_rollout(reward, last))
     deviation = np.std([4.0, 4.0, 8.0, 2.0, 1.0, 8.0])
     np.testing.assert_allclose(found, np.array(reward) / deviation, rtol=1e-3)
     # The returns go on in the next rollout: copy 0 from 8: 4 + 1 = 5; copy 1 from 8: 4 - 4 = 0
-    found = scale.scaled(make_rollout([[1.0, -4.0]], [[False, False]]))
+    found = scale.divide(make_rollout([[1.0, -4.0]], [[False, False]]))
     deviation = np.std([4.0, 4.0, 8.0, 2.0, 1.0, 8.0, 5.0, 0.0])
     np.testing.assert_allclose(found, [[1.0 / deviation, -4.0 / deviation]], rtol=1e-3)
 
 
 def test_an_end_at_the_last_step_begins_the_next_rollout_from_nothing():
-    scale = ReturnScale(make_config(gamma=0.5))
-    scale.scaled(make_rollout([[4.0, 2.0]], [[True, False]]))
+    scale = RewardScale(2, gamma=0.5, clip=10.0)
+    scale.divide(make_rollout([[4.0, 2.0]], [[True, False]]))
     np.testing.assert_allclose(scale.discounted, [0.0, 2.0])
 
 
 def test_scaled_rewards_are_clipped():
-    scale = ReturnScale(make_config(normalized_clip=2.0))
+    scale = RewardScale(2, gamma=0.99, clip=2.0)
     reward = np.zeros((100, 2))
     reward[50] = [900.0, -900.0]
-    found = scale.scaled(make_rollout(reward, np.ones((100, 2), bool)))
+    found = scale.divide(make_rollout(reward, np.ones((100, 2), bool)))
     assert found.numpy().max() == 2.0 and found.numpy().min() == -2.0
 
 
@@ -77,7 +74,7 @@ def test_the_learning_rate_falls_linearly_over_the_run():
     agent = make_agent(cfg, VECTOR)
     rollout, rates = make_rollout(np.zeros((3, 2)), np.zeros((3, 2), bool)), []
     for _ in range(6):
-        agent.prepare(rollout, cut_once=False)
+        agent.observe(rollout)
         rates.append(float(agent.policy.optimizer.learning_rate))
     # 6 env steps a rollout, of 24: from 0.01 in quarters to 0.002, and no further
     np.testing.assert_allclose(rates, [0.01, 0.008, 0.006, 0.004, 0.002, 0.002], rtol=1e-5)
@@ -91,7 +88,7 @@ def test_the_learning_rate_falls_with_loss_scaling_too():
     agent = make_agent(cfg, VECTOR)
     rollout = make_rollout(np.zeros((3, 2)), np.zeros((3, 2), bool))
     for _ in range(2):
-        agent.prepare(rollout, cut_once=False)
+        agent.observe(rollout)
     np.testing.assert_allclose(agent.policy.optimizer.learning_rate, 0.005)
 
 
@@ -100,19 +97,24 @@ def test_statistics_of_observations_count_all_rows_but_no_mask():
     place = np.random.default_rng(0).normal(2.0, 3.0, (3, 2, 3)).astype(np.float32)
     obs = {"place": tf.constant(place), "action_mask": tf.ones([3, 2, 4], tf.bool)}
     rollout = make_rollout(np.zeros((3, 2)), np.zeros((3, 2), bool))._replace(obs=obs)
-    agent.learnt(rollout)
+    agent.finish_iteration(rollout)
     mean, variance, count = (w.numpy() for w in agent.policy.network.non_trainable_weights)
     np.testing.assert_allclose(mean, place.mean(axis=(0, 1)), rtol=1e-5)
     np.testing.assert_allclose(variance, place.var(axis=(0, 1)), rtol=1e-4)
     assert count == 6
 
 
-def test_noise_of_numbers_is_correlated_if_asked_for_and_that_of_choices_never():
+def noise_of(env_spec, bits, **settings):
+    agent = make_agent(make_config(**settings), env_spec)
+    return agent.exploration.noise(bits, agent.env_steps)
+
+
+def test_noise_of_continuous_actions_is_correlated_if_asked_for_and_of_choices_never():
     bits = tf.reshape(make_agent(make_config(), VECTOR).random_stream.bits(3 * 2 * 2), [3, 2, 2])
-    plain = make_agent(make_config(), ContinuousAction.spec).noise(bits)
-    leaning = make_agent(make_config(noise_correlation=0.6), ContinuousAction.spec).noise(bits)
-    np.testing.assert_allclose(leaning[1], 0.6 * plain[0] + 0.8 * plain[1], rtol=1e-5)
-    kinds = make_agent(make_config(noise_correlation=0.6), MaskedKinds.spec).noise(bits)
+    plain = noise_of(ContinuousAction.spec, bits)
+    correlated = noise_of(ContinuousAction.spec, bits, noise_correlation=0.6)
+    np.testing.assert_allclose(correlated[1], 0.6 * plain[0] + 0.8 * plain[1], rtol=1e-5)
+    kinds = noise_of(MaskedKinds.spec, bits, noise_correlation=0.6)
     assert kinds.numpy().min() >= 0 and kinds.numpy().max() < 1
 
 

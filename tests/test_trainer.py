@@ -12,7 +12,8 @@ import yaml
 from kytolly.callback.base import Callback
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
-from kytolly.trainer import Trainer, device_name
+from kytolly.machine.devices import device_name
+from kytolly.trainer import Trainer
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.rollout_buffer import RolloutBuffer
-from kytolly.policy.batch import PPOBatch
+from kytolly.policy.ppo import PPOBatch
 
 
 def rows_of(steps, num_envs):

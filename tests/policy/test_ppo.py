@@ -7,9 +7,9 @@ from kytolly.agent.build import make_agent
 from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
-from kytolly.policy.batch import PPOBatch, Rollout
+from kytolly.policy.batch import Rollout
 from kytolly.policy.gradient import gradient
-from kytolly.policy.ppo import normalize
+from kytolly.policy.ppo import PPOBatch, normalize
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 4, "num_minibatches": 1, "hidden_units": (8,)}

@@ -17,9 +17,7 @@ def test_q_target_evaluates_the_next_state_at_its_best_action(maybe_compile, com
 
 
 @both
-def test_double_q_target_evaluates_the_online_choice_with_the_target_network(
-    maybe_compile, compiled
-):
+def test_double_q_target_evaluates_the_online_choice_by_the_target_network(maybe_compile, compiled):
     next_q_online = tf.constant([[1.0, 3.0], [5.0, 2.0]])  # picks action 1, then action 0
     next_q_target = tf.constant([[20.0, 10.0], [30.0, 40.0]])
     target = maybe_compile(targets.double_q_target, compiled)(

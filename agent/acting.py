@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, without_mask
-from kytolly.model.numpy_forward import numpy_forward
+from kytolly.model.numpy_forward import numpy_forward, ordered_weights
 
 
 class HostActor:
@@ -69,7 +69,8 @@ class HostActor:
     def refresh(self) -> None:
         """Copy the network's weights into the twin."""
         if self.twin is not None:
-            self.twin.take(np.concatenate([w.ravel() for w in self.network.get_weights()]))
+            weights = ordered_weights(self.network)
+            self.twin.take(np.concatenate([np.ravel(weight) for weight in weights]))
 
     def take(self, packed: np.ndarray) -> None:
         """Give the twin the network's weights, all end to end [W]."""

@@ -59,7 +59,7 @@ def test_one_size_is_measured(tmp_path, capsys):
 
 
 def test_the_table_says_how_much_each_figure_grows(tmp_path, monkeypatch):
-    def measured(module, arguments, core):
+    def run_module(module, arguments, core):
         size = int(arguments[1])
         seconds = {"indexing": size / 100, "mining": 1.0, "tables": 1.0, "compiling": 9.0,
                    "training": 4.0}  # fmt: skip
@@ -74,7 +74,7 @@ def test_the_table_says_how_much_each_figure_grows(tmp_path, monkeypatch):
             "peak_memory_mib": 500 + size,
         }
 
-    monkeypatch.setattr(query_scale, "child", measured)
+    monkeypatch.setattr(query_scale, "run_module", run_module)
     picture = tmp_path / "scale.png"
     options = Options(repeats=2, quick=True, figure=str(picture))
     report = query_scale.reformulation_scale(options, suite.Watch(suite.progress_display()))

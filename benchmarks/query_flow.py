@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from kytolly.config.ppo import PPOConfig
 from kytolly.policy.distributions import MASKED_LOGIT, Categorical
-from kytolly.policy.ppo import normalised
+from kytolly.policy.ppo import normalize
 from kytolly.policy.ppo_losses import clipped_surrogate, value_loss
 from kytolly.reformulation.candidates import mine
 from kytolly.reformulation.episode import STEP_FEATURES
@@ -79,7 +79,7 @@ class OneQueryFlow:
         shapes = [([count, features], tf.float32), ([figures], tf.float32), ([count + 1], tf.bool)]
         shapes += [([], tf.int32), *[([], tf.float32)] * 3]
         rows = [tf.TensorSpec([None, *shape], kind) for shape, kind in shapes]
-        self._fit = tf.function(self._fitted, input_signature=rows)
+        self._fit = tf.function(self._apply_gradient, input_signature=rows)
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -103,19 +103,19 @@ class OneQueryFlow:
     def episode(self, typed: Query) -> float:
         """One query from its first step to its last; returns the gain of the metric."""
         episode, texts = self.side.episode, self.side.collection.queries
-        query = self._mined(typed)
+        query = self._mine(typed)
         weights, added, gain = dict(query.weights), [], 0.0
-        scores, value = self.judged(weights, query)
+        scores, value = self.evaluate(weights, query)
         for _ in range(episode.max_terms):
             vectors = self.encoder.encode([texts[query.number], *query.surfaces])
             self.embedded += len(vectors)
-            candidates, state, mask = self.seen(query, vectors, added, scores)
+            candidates, state, mask = self.observation(query, vectors, added, scores)
             action, log_prob, estimate = self.act(candidates, state, mask)
             reward, over = 0.0, action >= episode.max_candidates
             if not over:
                 added.append(action)
                 weights[query.candidates[action]] = episode.weight
-                scores, now = self.judged(weights, query)
+                scores, now = self.evaluate(weights, query)
                 reward, value = now - value, now
                 over = len(added) == min(episode.max_terms, len(query.candidates))
             row = Row(candidates, state, mask, action, log_prob, estimate, reward, over)
@@ -126,7 +126,7 @@ class OneQueryFlow:
         self.episodes += 1
         return gain
 
-    def seen(
+    def observation(
         self, query: Query, vectors: np.ndarray, added: list[int], scores: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Candidates [N, F], state [G] and mask [N + 1]: what `DeviceQueries.observe` shows.
@@ -165,7 +165,7 @@ class OneQueryFlow:
         action = int(self.rng.choice(len(chances), p=chances))
         return action, float(np.log(chances[action])), float(value.numpy()[0])
 
-    def judged(self, weights: dict[str, float], query: Query) -> tuple[np.ndarray, float]:
+    def evaluate(self, weights: dict[str, float], query: Query) -> tuple[np.ndarray, float]:
         """[documents] scores of a weighted query, and the metric: a search and a sort."""
         self.searches += 1
         self.terms += len(weights)
@@ -199,13 +199,13 @@ class OneQueryFlow:
                 self._fit(*(tf.constant(column[part]) for column in columns))
         self._rows = []
 
-    def _fitted(self, candidates, state, mask, action, log_prob, advantage, target) -> None:
+    def _apply_gradient(self, candidates, state, mask, action, log_prob, advantage, target) -> None:
         kind = Categorical(self.side.episode.max_candidates + 1)
         with tf.GradientTape() as tape:
             logits, value = self.network({"candidates": candidates, "state": state})
-            logits = kind.masked(logits, mask)
+            logits = kind.mask(logits, mask)
             ratio = tf.exp(kind.log_prob(logits, action) - log_prob)
-            loss = clipped_surrogate(ratio, normalised(advantage), self.cfg.clip_range)
+            loss = clipped_surrogate(ratio, normalize(advantage), self.cfg.clip_range)
             loss += self.cfg.value_coef * value_loss(value, target, target, None)
             loss -= self.cfg.entropy_coef * tf.reduce_mean(kind.entropy(logits))
         weights = self.network.trainable_variables
@@ -222,7 +222,7 @@ class OneQueryFlow:
             advantage[row], next_value = following, value[row]
         return advantage
 
-    def _mined(self, typed: Query) -> Query:
+    def _mine(self, typed: Query) -> Query:
         """The query's candidates and features from scratch, with its judgements."""
         side, cache = self.side, EmbeddingCache(self.encoder, 10_000)
         (fresh,) = mine(side.collection, [typed.number], side.index, cache, side.mining, workers=1)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kytolly.benchmarks.suite import Options, Report, Watch, child, one_core
+from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
 from kytolly.reformulation.baselines import (
     RM3,
     RM3_GRID,
@@ -47,7 +47,9 @@ def reformulation_learning(options: Options, watch: Watch) -> Report:
                 flags = ["--collection", chosen.collection, "--seed", str(seed), "--test", "--json"]
                 flags += ["--device", "cpu", "--log-dir", str(run)]
                 trial = TRIAL if options.quick else ()
-                summaries.append(child("train_optimized", [*flags, *trial], one_core()))
+                summaries.append(
+                    run_module("kytolly.command.train_optimized", [*flags, *trial], one_core())
+                )
         with watch.turn("judging, and tuning RM3 and Rocchio on dev queries"):
             return judged_runs(chosen, runs, summaries)
 

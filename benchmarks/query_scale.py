@@ -26,7 +26,7 @@ import numpy as np
 from kytolly.benchmarks.competitors import Span, print_result
 from kytolly.benchmarks.learning_curves import check_picture
 from kytolly.benchmarks.own_loop import configure_without_cache, peak_memory_mib
-from kytolly.benchmarks.suite import Options, Report, Watch, child, one_core
+from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
 from kytolly.retrieval.tokens import STOP_WORDS
 
@@ -68,11 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             retrieval=RetrievalOptions(metric=args.metric, encoder="hash", workers=1),
             training=TrainingOptions(search=args.search),
         )
-        print_result(measured(options, args.rollouts))
+        print_result(measure(options, args.rollouts))
     return 0
 
 
-def measured(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
+def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
     from kytolly.agent.build import make_agent
     from kytolly.loop.choose import choose_side
@@ -187,7 +187,7 @@ def reformulation_scale(options: Options, watch: Watch) -> Report:
             counts = [f"--{split}={count}" for split, count in queries.items()]
             with watch.turn(f"{size:,} documents, {turn + 1} of {options.repeats}"):
                 arguments = ("--documents", str(size), *counts)
-                runs[size].append(child("benchmarks.query_scale", arguments, core))
+                runs[size].append(run_module("kytolly.benchmarks.query_scale", arguments, core))
     data = [row_of(found) for found in runs.values()]
     where = "all cores free" if core is None else f"pinned to core {core}"
     notes = [
@@ -196,7 +196,7 @@ def reformulation_scale(options: Options, watch: Watch) -> Report:
         "settings as they are by default, encoder hash. Preparation is reading, indexing, mining "
         "and tables; memory is the whole process's, TensorFlow and the compiler included.",
         *growth(data),
-        *pictured(data, options.figure),
+        *save_plot(data, options.figure),
     ]
     columns = ["documents", "terms", "search", *STAGES, "prepared", "compile", "1,000 episodes",
                "table MiB", "peak MiB"]  # fmt: skip
@@ -256,7 +256,7 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def pictured(rows: Sequence[Mapping[str, Any]], path: str | None) -> list[str]:
+def save_plot(rows: Sequence[Mapping[str, Any]], path: str | None) -> list[str]:
     """Save the picture where it was asked for; returns the line that says so."""
     if path is None:
         return []

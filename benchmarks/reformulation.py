@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kytolly.benchmarks.competitors import Span, print_result
 from kytolly.benchmarks.own_loop import configure_without_cache
-from kytolly.benchmarks.suite import Options, Report, Side, Watch, compared
+from kytolly.benchmarks.suite import Options, Report, Side, Watch, comparison
 from kytolly.config.ppo import PPOConfig
 from kytolly.reformulation.mining import NO_CANDIDATE
 from kytolly.reformulation.options import ReformulationOptions
@@ -84,7 +84,7 @@ class Ground(NamedTuple):
     counts: tuple[int, ...]
 
 
-def prepared(options: ReformulationOptions) -> Ground:
+def prepare(options: ReformulationOptions) -> Ground:
     """Collection, index, candidates and tables of the training queries."""
     from kytolly.reformulation.pool import make_pools
     from kytolly.reformulation.search import SearchSide
@@ -163,7 +163,7 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
     return OneQueryFlow(ground.side, ground.queries, network, cfg)
 
 
-def measured(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
+def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
     """One turn of a flow that is ready."""
     before = list(flow.counts)
     with Span() as span:
@@ -185,7 +185,7 @@ def measured(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str,
     }
 
 
-def flows_compared(
+def compare_flows(
     options: ReformulationOptions,
     seconds: float,
     device: str,
@@ -206,7 +206,7 @@ def flows_compared(
 
     with tf.device(device):
         say("pre-computation and parallel preparation")
-        ground, flows, compiling = prepared(options), {}, {}
+        ground, flows, compiling = prepare(options), {}, {}
         for name in (COMPILED, ONE_QUERY):
             say(f"{name}: compiling")
             began = time.perf_counter()
@@ -217,7 +217,7 @@ def flows_compared(
         for turn in range(TURNS):
             for name, flow in flows.items():
                 say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
-                row = measured(name, flow, ground, seconds / TURNS)
+                row = measure_turn(name, flow, ground, seconds / TURNS)
                 results[name].append({**row, "compile_seconds": compiling[name]})
     return gain(results[COMPILED], results[ONE_QUERY])
 
@@ -308,11 +308,11 @@ def reformulation(options: Options, watch: Watch) -> Report:
     given += ("--seconds", "1" if options.quick else str(SECONDS))
     needs = ("rank_bm25", "snowballstemmer")
     sides = [
-        Side(title, "benchmarks.reformulation", ("--flow", name, *given), needs)
+        Side(title, "kytolly.benchmarks.reformulation", ("--flow", name, *given), needs)
         for title, name in (("Kytolly, compiled", COMPILED), ("one query at a time", ONE_QUERY))
     ]
     title = "Training query reformulation, the same network, queries and rewards"
-    report = compared(title, "episodes", sides, options, watch)
+    report = comparison(title, "episodes", sides, options, watch)
     if "missing" in report.data["rows"][1]:
         return report
     found = gain(*(row["runs"] for row in report.data["rows"]))
@@ -333,12 +333,12 @@ def main(argv: list[str] | None = None) -> int:
     add("--seconds", type=float, default=SECONDS, help="how long to train at least")
     args = parser.parse_args(argv)
     configure_without_cache()
-    ground = prepared(ReformulationOptions(collection=args.collection))
+    ground = prepare(ReformulationOptions(collection=args.collection))
     began = time.perf_counter()
     flow = make_flow(args.flow, ground, "/CPU:0")
     flow.ready()
     compiling = time.perf_counter() - began
-    row = measured(args.flow, flow, ground, args.seconds)
+    row = measure_turn(args.flow, flow, ground, args.seconds)
     print_result({**row, "compile_seconds": compiling})
     return 0
 

@@ -249,6 +249,3 @@ def comparison(
     ]
     columns = ["", *cells(own, unit), "wall ratio", "CPU ratio"]
     return Report(title, columns, rows, notes, {"rows": data, "core": core})
-
-
-child, compared = run_module, comparison  # until reformulation, query_learning, query_scale follow

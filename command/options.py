@@ -9,8 +9,9 @@ from typing import Any
 
 def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
     """Add a flag for one field, with its help text, unit and default."""
-    unit, default = field.metadata["unit"], field.default
-    words = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    unit, default, choices = field.metadata["unit"], field.default, field.metadata["choices"]
+    words = {"None": "none", "True": "yes", "False": "no"}.get(str(default), default)
+    words = ",".join(map(str, default)) if isinstance(default, tuple) else words
     text = f"{field.metadata['help']} [{f'{unit}; ' if unit else ''}default {words}]"
     flag = "--" + field.name.replace("_", "-")
     if hint is bool:
@@ -20,7 +21,7 @@ def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: A
         return
     parser.add_argument(
         flag,
-        metavar=unit.split()[-1].upper() if unit else "VALUE",
+        metavar="|".join(choices) or (unit.split()[-1].upper() if unit else "VALUE"),
         type=lambda given: flag_value(given, flag),
         default=argparse.SUPPRESS,
         help=text.replace("%", "%%"),

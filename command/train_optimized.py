@@ -88,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
         )
     gpu = found and args.device != "cpu"
     if args.baseline_flow:
-        from kytolly.benchmarks.reformulation import flows_compared, gain_lines
+        from kytolly.benchmarks.reformulation import compare_flows, gain_lines
 
-        summary = flows_compared(options, args.baseline_flow, "/GPU:0" if gpu else "/CPU:0", say)
+        summary = compare_flows(options, args.baseline_flow, "/GPU:0" if gpu else "/CPU:0", say)
         print(json.dumps(summary) if args.json else "\n".join(gain_lines(summary)))
         return 0
     from kytolly.reformulation.report import lines
@@ -107,3 +107,7 @@ def run(args: argparse.Namespace) -> int:
 def say(line: str) -> None:
     """Print a line of progress."""
     print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -27,41 +27,48 @@ class DQNConfig(RunConfig):
     )
     adam_epsilon: float = setting(1e-7, "constant in Adam's denominator (epsilon-hat)", above=0)
     gamma: float = setting(0.99, "discount per env step, not per n-step row", at_least=0, at_most=1)
-    n_step: int = setting(1, "rewards summed before bootstrapping", unit="env steps", at_least=1)
-    batch_size: int = setting(128, "rows per update", unit="rows", at_least=1)
+    n_step: int = setting(
+        1, "rewards that are summed before bootstrapping", unit="env steps", at_least=1
+    )
+    batch_size: int = setting(128, "rows of the minibatch of each update", unit="rows", at_least=1)
     replay_capacity: int = setting(
         50_000, "transitions that the replay memory holds", unit="rows", at_least=1
     )
     warmup_env_steps: int = setting(
-        1_000, "random actions before the first update", unit="env steps", at_least=1
+        1_000,
+        "random actions that are collected before the first update",
+        unit="env steps",
+        at_least=1,
     )
     train_interval_env_steps: int = setting(
         64,
-        "env steps per iteration; rounded to whole steps of all environments",
+        "env steps that are collected before each learning phase, rounded to whole steps of all "
+        "environments",
         unit="env steps",
         at_least=1,
     )
     updates_per_interval: int = setting(
-        32, "updates per train interval", unit="updates", at_least=1
+        32, "updates after each train interval", unit="updates", at_least=1
     )
     acting_interval_env_steps: int | None = setting(
         None,
-        "host loop: env steps collected before newer weights act, in whole train intervals; none: "
-        "one train interval, or several where one is shorter than 32 env steps",
+        "env steps that the host loop collects with one set of weights, in whole train intervals; "
+        "none: one train interval, or several where one is shorter than 32 env steps",
         unit="env steps",
         at_least=1,
     )
     target_sync_updates: int = setting(
-        96, "interval of changes of the target network", unit="updates", at_least=1
+        96, "updates between two changes of the target network", unit="updates", at_least=1
     )
     target_mix: float = setting(
         1.0,
-        "share of the online weights in each change of the target; 1: a copy, below: Polyak",
+        "share of the online weights in each change of the target network; 1: a copy; below 1: a "
+        "Polyak average",
         above=0,
         at_most=1,
     )
     huber_delta: float = setting(
-        1.0, "error above which the loss is linear", unit="reward", above=0
+        1.0, "TD error above which the loss is linear", unit="reward", above=0
     )
     max_grad_norm: float = setting(
         10.0, "largest norm of the gradient of all weights together", above=0
@@ -74,7 +81,7 @@ class DQNConfig(RunConfig):
     )
     exploration_env_steps: int = setting(
         7_000,
-        "length of the schedule over which epsilon falls linearly",
+        "length of the schedule in which epsilon falls linearly",
         unit="env steps",
         at_least=1,
     )
@@ -85,13 +92,13 @@ class DQNConfig(RunConfig):
             raise ValueError(
                 f"warmup_env_steps ({self.warmup_env_steps}) is below batch_size "
                 f"({self.batch_size}): the first update would draw from a buffer smaller than "
-                "one batch. Raise the one or lower the other."
+                "one batch. Raise warmup_env_steps or lower batch_size."
             )
         if self.replay_capacity < self.warmup_env_steps:
             raise ValueError(
                 f"replay_capacity ({self.replay_capacity}) is below warmup_env_steps "
                 f"({self.warmup_env_steps}): warm-up would overwrite itself and never end. "
-                "Raise the one or lower the other."
+                "Raise replay_capacity or lower warmup_env_steps."
             )
         if self.epsilon_final > self.epsilon_start:
             raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 import types
 import typing
 from typing import Any
@@ -81,7 +82,13 @@ def _check_range(field: dataclasses.Field, value: Any) -> None:
             ("above", lambda a, b: a <= b, "above"),
         ):
             if limit in meta and wrong(number, meta[limit]):
+                unit = singular(unit) if meta[limit] == 1 else unit
                 raise ValueError(
                     f"{field.name} is {number}, expected {words} {meta[limit]} {unit}".rstrip()
                     + ". Change it."
                 )
+
+
+def singular(unit: str) -> str:
+    """The unit of exactly one: `env step` for `env steps`, `pass` for `passes`."""
+    return re.sub(r"(?<=ss|ch)es$|s$", "", unit)

@@ -14,7 +14,7 @@ class PPOConfig(RunConfig):
 
     algorithm: str = setting("ppo", "ppo", choices=("ppo",))
     total_env_steps: int = setting(
-        100_000, "length of training, over all environments", unit="env steps", at_least=1
+        100_000, "length of training, all environments together", unit="env steps", at_least=1
     )
     num_envs: int = setting(8, "environments stepped together", unit="environments", at_least=1)
     rollout_steps: int = setting(
@@ -22,10 +22,10 @@ class PPOConfig(RunConfig):
     )
     epochs: int = setting(4, "passes over a rollout", unit="passes", at_least=1)
     num_minibatches: int = setting(
-        4, "parts of a rollout, with one gradient each", unit="minibatches", at_least=1
+        4, "equal parts of a rollout, with one gradient each", unit="minibatches", at_least=1
     )
     gradient_accumulation: int = setting(
-        1, "minibatches per update, which adds up their gradients", unit="minibatches", at_least=1
+        1, "minibatches whose gradients are added up for one update", unit="minibatches", at_least=1
     )
     learning_rate: float = setting(3e-4, "Adam's step size at the start", above=0)
     learning_rate_final: float | None = setting(
@@ -52,7 +52,9 @@ class PPOConfig(RunConfig):
         True, "scale advantages to mean 0, deviation 1 in each update"
     )
     target_kl: float | None = setting(
-        None, "end a rollout's epochs once the KL divergence passes 1.5 times this", above=0
+        None,
+        "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end",
+        above=0,
     )
     network: str = setting(
         "auto",
@@ -65,15 +67,15 @@ class PPOConfig(RunConfig):
     activation: str = setting(
         "tanh", "activation of the hidden layers", choices=("tanh", "relu", "elu", "silu")
     )
-    shared_torso: bool = setting(False, "one torso for policy and value, not one each")
+    shared_torso: bool = setting(False, "share one torso between policy and value")
     action_bounds: str = setting(
         "clip",
-        "how continuous actions stay in their bounds; squash: a tanh, in the log-probability too",
+        "how continuous actions stay in their bounds; squash: a tanh, also in the log-probability",
         choices=("clip", "squash"),
     )
     log_std_init: float = setting(0.0, "log standard deviation of continuous actions at the start")
     state_dependent_std: bool = setting(
-        False, "standard deviation of continuous actions depends on the observation"
+        False, "compute the standard deviation of continuous actions from the observation"
     )
     noise_correlation: float = setting(
         0.0,
@@ -87,7 +89,9 @@ class PPOConfig(RunConfig):
     normalize_rewards: bool = setting(
         False, "divide rewards by the running deviation of discounted returns"
     )
-    normalized_clip: float = setting(10.0, "largest normalized observation or reward", above=0)
+    normalized_clip: float = setting(
+        10.0, "largest size of a normalized observation or reward, which is clipped to it", above=0
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -106,14 +110,14 @@ class PPOConfig(RunConfig):
             )
         if self.normalize_advantage and self.rows_per_update < 2:
             raise ValueError(
-                f"num_minibatches ({self.num_minibatches}) leaves 1 row per update, which has no "
-                "deviation to normalize advantages by. Lower num_minibatches, or set "
+                f"num_minibatches ({self.num_minibatches}) leaves 1 row per update, and the "
+                "advantage of a single row cannot be normalized. Lower num_minibatches, or set "
                 "normalize_advantage to false."
             )
 
     @property
     def updates_per_epoch(self) -> int:
-        """Optimiser steps in one pass over a rollout."""
+        """Optimizer steps in one pass over a rollout."""
         return self.num_minibatches // self.gradient_accumulation
 
     @property

@@ -13,18 +13,18 @@ class RunConfig:
     """Settings that every algorithm shares: length, environments, device, intervals, stopping."""
 
     total_env_steps: int = setting(
-        50_000, "length of training, over all environments", unit="env steps", at_least=1
+        50_000, "length of training, all environments together", unit="env steps", at_least=1
     )
     num_envs: int = setting(1, "environments stepped together", unit="environments", at_least=1)
     seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**31 - 1)
     loop: str = setting(
         "auto",
-        "device: the environment is tensor code inside the program; host: Gymnasium steps it",
+        "where the environment runs; auto: device where it exists as tensor code, else host",
         choices=("auto", "device", "host"),
     )
     device: str = setting(
         "auto",
-        "device for networks, memory and loop: auto, cpu, gpu or gpu:N; cuda and cuda:N mean gpu",
+        "device of networks, memory and loop: auto (the first GPU, if any), cpu, gpu or gpu:N",
     )
     precision: str = setting(
         "auto",
@@ -35,12 +35,15 @@ class RunConfig:
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     log_interval_env_steps: int | None = setting(
         None,
-        "interval of rows of metrics; none: a fiftieth of the run",
+        "interval between two rows of metrics; none: a fiftieth of the run",
         unit="env steps",
         at_least=1,
     )
     evaluation_interval_env_steps: int | None = setting(
-        None, "interval of evaluations; none: a twentieth of the run", unit="env steps", at_least=1
+        None,
+        "interval between two evaluations; none: a twentieth of the run",
+        unit="env steps",
+        at_least=1,
     )
     evaluation_episodes: int = setting(
         20, "greedy episodes in each evaluation during training", unit="episodes", at_least=1
@@ -52,19 +55,25 @@ class RunConfig:
         at_least=1,
     )
     checkpoint_interval_env_steps: int | None = setting(
-        None, "interval of checkpoints; none: a fifth of the run", unit="env steps", at_least=1
+        None,
+        "interval between two checkpoints; none: a fifth of the run",
+        unit="env steps",
+        at_least=1,
     )
     reward_threshold: float | None = setting(
-        None, "stop once an evaluation's mean return reaches this", unit="reward"
+        None, "mean return of an evaluation that ends training; none: no such end", unit="reward"
     )
     early_stop_patience: int | None = setting(
-        None, "stop after this many evaluations without improvement", unit="evaluations", at_least=1
+        None,
+        "evaluations without improvement that end training; none: no such end",
+        unit="evaluations",
+        at_least=1,
     )
     early_stop_min_improvement: float = setting(
         0.0, "smallest improvement that counts for early stopping", unit="reward", at_least=0
     )
     max_wall_seconds: float | None = setting(
-        None, "stop after this wall-clock time", unit="seconds", above=0
+        None, "wall-clock time that ends training; none: no such end", unit="seconds", above=0
     )
 
     def __post_init__(self) -> None:

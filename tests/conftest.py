@@ -1,3 +1,4 @@
+import gc
 import os
 import tempfile
 
@@ -9,10 +10,22 @@ os.environ.setdefault(
     f"--tf_xla_persistent_cache_directory={cache.name} --tf_xla_persistent_cache_device_types=CPU",
 )
 
+import keras
 import pytest
 import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
+
+
+@pytest.fixture(scope="module", autouse=True)
+def release_memory(request):
+    """Forget what a file compiled: a program stays in memory as long as anything refers to it."""
+    yield
+    for value in vars(request.module).values():
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
+    keras.backend.clear_session(free_memory=True)
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -114,21 +114,21 @@ def test_half_cheetah_says_which_extra_brings_it():
 
 
 def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
-    from kytolly.agent.factory import make_agent
-    from kytolly.loop.world import choose_world
+    from kytolly.agent.build import make_agent
+    from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import complete_checkpoint
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.create(tmp_path / "run", "unused")
     folder.write_config(small_config, "CartPole-v1", "device")
-    world = choose_world(small_config, "CartPole-v1")
-    agent = make_agent(small_config, world.spec)
-    trackables = {"agent": agent, **world.loop(agent, None).trackables}
+    side = choose_side(small_config, "CartPole-v1")
+    agent = make_agent(small_config, side.spec)
+    trackables = {"agent": agent, **side.loop(agent, None).trackables}
     (folder.path / "checkpoints").mkdir()
-    output = agent.policy.online.trainable_variables[-1]
-    assert output.shape == (2,)
+    weights = agent.policy.network.get_weights()
+    assert weights[-1].shape == (2,)
     for env_steps, bias in ((10, [0.0, 0.0]), (400, [1e6, 0.0])):  # at last, always to the left
-        output.assign(bias)
+        agent.policy.set_weights([*weights[:-1], np.array(bias)])
         agent.env_steps.assign(env_steps)
         path = folder.path / "checkpoints" / f"ckpt-{env_steps}"
         complete_checkpoint(trackables).write(str(path))

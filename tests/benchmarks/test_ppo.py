@@ -57,7 +57,7 @@ def test_the_configuration_is_what_the_competitors_are_asked_for():
         entropy_coef=0.02, value_coef=0.4, max_grad_norm=0.6, seed=11,
     )  # fmt: skip
     cfg = ppo.make_config(given)
-    assert (cfg.total_env_steps, cfg.env_steps_per_rollout) == (120, 30)
+    assert (cfg.total_env_steps, cfg.env_steps_per_iteration) == (120, 30)
     assert cfg.epochs * cfg.updates_per_epoch == 35
     assert cfg.rows_per_update == given.minibatch_rows == 6
     assert (cfg.hidden_units, cfg.activation, cfg.seed) == ((9, 8), "relu", 11)

@@ -44,19 +44,19 @@ def write_runs(folder, run_dir, perfect):
 def test_seeds_are_trained_by_the_command_and_averaged(folder, monkeypatch):
     commands = []
 
-    def child(module, arguments, core):
+    def run_module(module, arguments, core):
         commands.append((module, arguments))
         write_runs(folder, Path(arguments[arguments.index("--log-dir") + 1]), len(commands) == 1)
         return {"total_seconds": 3.0}
 
-    monkeypatch.setattr(query_learning, "child", child)
+    monkeypatch.setattr(query_learning, "run_module", run_module)
     monkeypatch.setattr(query_learning, "RM3_GRID", {"original": (0.5,), "documents": (5,)})
     monkeypatch.setattr(query_learning, "ROCCHIO_GRID", {"beta": (0.5,), "documents": (5,)})
     with progress_display() as progress:
         report = query_learning.reformulation_learning(
             Options(collection=str(folder), seeds=2), Watch(progress)
         )
-    assert [module for module, _ in commands] == ["train_optimized"] * 2
+    assert [module for module, _ in commands] == ["kytolly.command.train_optimized"] * 2
     for seed, (_, arguments) in enumerate(commands):
         assert "--test" in arguments and arguments[arguments.index("--seed") + 1] == str(seed)
         assert arguments[arguments.index("--collection") + 1] == str(folder)

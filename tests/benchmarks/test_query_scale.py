@@ -1,5 +1,6 @@
 """Collections made by rule have the figures that they claim, and every size is measured."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from kytolly.benchmarks import query_scale, suite
 from kytolly.benchmarks.suite import Options
+from kytolly.reformulation import ppo_training
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import metric
@@ -49,7 +51,10 @@ def test_words_are_distinct_and_stop_words_come_first():
     assert len(query_scale.vocabulary(50)) == 50
 
 
-def test_one_size_is_measured(tmp_path, capsys):
+def test_one_size_is_measured(capsys, monkeypatch):
+    made = ppo_training.ppo_config
+    uncompiled = lambda *args: dataclasses.replace(made(*args), xla=False)  # noqa: E731
+    monkeypatch.setattr(ppo_training, "ppo_config", uncompiled)
     argv = "--documents 200 --train 20 --dev 5 --rollouts 1 --search host"
     assert query_scale.main(argv.split()) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -59,7 +64,7 @@ def test_one_size_is_measured(tmp_path, capsys):
 
 
 def test_the_table_says_how_much_each_figure_grows(tmp_path, monkeypatch):
-    def measured(module, arguments, core):
+    def run_module(module, arguments, core):
         size = int(arguments[1])
         seconds = {"indexing": size / 100, "mining": 1.0, "tables": 1.0, "compiling": 9.0,
                    "training": 4.0}  # fmt: skip
@@ -74,7 +79,7 @@ def test_the_table_says_how_much_each_figure_grows(tmp_path, monkeypatch):
             "peak_memory_mib": 500 + size,
         }
 
-    monkeypatch.setattr(query_scale, "child", measured)
+    monkeypatch.setattr(query_scale, "run_module", run_module)
     picture = tmp_path / "scale.png"
     options = Options(repeats=2, quick=True, figure=str(picture))
     report = query_scale.reformulation_scale(options, suite.Watch(suite.progress_display()))

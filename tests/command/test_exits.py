@@ -8,6 +8,17 @@ from kytolly.command.exits import BadInput, exit_status
 from kytolly.environment.faults import EnvironmentFault
 
 
+@pytest.fixture(autouse=True)
+def usual_handlers():
+    """The handlers of a command in a terminal: whoever starts the tests may ignore signals."""
+    usual = {signal.SIGINT: signal.default_int_handler}
+    usual |= dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
+    previous = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
 def fail_with(error):
     def command():
         raise error

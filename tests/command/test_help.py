@@ -19,7 +19,7 @@ def test_every_field_is_a_flag_with_help_and_unit(capsys):
     assert (
         "--learning-rate" in text and "--total-env-steps" in text and "--reward-threshold" in text
     )
-    assert "length of training, over all environments [env steps; default 50000]" in text
+    assert "length of training, all environments together [env steps; default 50000]" in text
 
 
 def help_of(argv, capsys):

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("command")
     write_collection(folder / "tiny")
-    settings = {**SETTINGS, "collection": str(folder / "tiny")}
+    training = {**SETTINGS["training"], "warm_start_epochs": 1}
+    settings = {**SETTINGS, "training": training, "collection": str(folder / "tiny")}
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
     return folder
 
@@ -64,7 +65,7 @@ def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
 
 
 def test_the_baseline_flow_is_run_and_compared(folder, capsys):
-    argv = ["--config", str(folder / "settings.yaml"), "--device", "cpu", "--baseline-flow", "0.3"]
+    argv = ["--config", str(folder / "settings.yaml"), "--device", "cpu", "--baseline-flow", "0.03"]
     assert train_optimized.main([*argv, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ratio"] > 0 and list(gain_lines(found))[3].startswith("  ratio ")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.environment.check import check_environment
 from kytolly.environment.spec import ACTION_MASK
-from kytolly.environment.tensor.stepping import check_environment
 from kytolly.reformulation.device_env import DeviceQueries, best_scores
 from kytolly.reformulation.query import EpisodeRules
 from kytolly.reformulation.scoring import metric_per_query

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import train_optimized
 from kytolly.command import entry as cli
+from kytolly.command import train_optimized
 from kytolly.reformulation.options import SECTIONS, ReformulationOptions
 from tests.reformulation.tiny_collection import SETTINGS, write_collection
 from tests.test_examples import PYTHON_BLOCK
@@ -46,8 +46,10 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
 
 def test_commands_for_the_built_in_collection_are_understood():
     train, use = (command for command in COMMANDS if "runs/builtin" in command)
-    assert train_optimized.parse_arguments(shlex.split(train)[2:]).log_dir == "runs/builtin"
-    assert cli.parsed(shlex.split(use)[1:]).run_dir == "runs/builtin"
+    assert (
+        train_optimized.make_parser().parse_args(shlex.split(train)[2:]).log_dir == "runs/builtin"
+    )
+    assert cli.parse(shlex.split(use)[1:]).run_dir == "runs/builtin"
 
 
 @pytest.mark.parametrize("kind", [ReformulationOptions, *SECTIONS.values()])

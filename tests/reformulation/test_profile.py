@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.factory import make_agent
+from kytolly.agent.build import make_agent
 from kytolly.callback.base import TrainState
 from kytolly.config.ppo import PPOConfig
-from kytolly.loop.rollout_device import RolloutDeviceLoop
+from kytolly.loop.device import DeviceLoop
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.reformulation import profile as reformulation_profile
 from kytolly.reformulation.device_env import DeviceQueries
@@ -39,7 +39,7 @@ def loop():
     env = DeviceQueries(make_table(queries, index, EpisodeRules("ndcg@10", 2, 6, 0.3)))
     cfg = PPOConfig(num_envs=4, rollout_steps=4, num_minibatches=2, epochs=3, xla=False)
     network = scorer(env)
-    return RolloutDeviceLoop(make_agent(cfg, env.spec, network), env)
+    return DeviceLoop(make_agent(cfg, env.spec, network), env)
 
 
 def scorer(env):
@@ -134,11 +134,11 @@ def test_the_fastest_call_counts():
 
 def test_without_the_network_only_allowed_actions_are_taken(loop):
     mask = tf.constant([[True, False, True]] * 4)
-    action, _ = WithoutNetwork(loop.agent).explore(
-        {"action_mask": mask}, tf.constant([[0.0], [0.34], [0.67], [0.999]])
-    )
-    np.testing.assert_array_equal(action, [0, 2, 2, 2])
-    assert WithoutNetwork(loop.agent).cfg is loop.agent.cfg
+    without = WithoutNetwork(loop.agent)
+    params, _ = without.policy.outputs({"action_mask": mask}, without.policy.current_weights())
+    log_prob = [without.distribution.log_prob(params, tf.fill([4], kind)) for kind in range(3)]
+    np.testing.assert_allclose(np.exp(log_prob)[:, 0], [0.5, 0.0, 0.5])
+    assert without.cfg is loop.agent.cfg and without.memory is loop.agent.memory
 
 
 def test_on_a_cpu_nothing_is_transferred(loop):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from kytolly.reformulation import ppo_training
+from kytolly.reformulation import ppo_training, profile
 from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.network import make_scorer
 from kytolly.reformulation.phases import Phases
@@ -101,7 +101,8 @@ def test_the_best_network_is_the_one_that_is_kept(run, collection):
     assert play().gains.mean() == pytest.approx(summary["dev_gain"]["kept"], abs=1e-5)
 
 
-def test_neither_test_judgments_nor_a_profile_change_training(run, tmp_path):
+def test_neither_test_judgments_nor_a_profile_change_training(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(profile, "TURNS", 2)
     folder, summary, _ = run
     other = write_collection(tmp_path / "tiny")
     (other / "qrels" / "test.tsv").unlink()

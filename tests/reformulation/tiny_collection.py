@@ -7,7 +7,13 @@ import numpy as np
 from kytolly.reformulation.options import options_from
 
 SETTINGS = {
-    "retrieval": {"encoder": "hash", "dimension": 16, "candidates": 8, "max_terms": 2},
+    "retrieval": {
+        "encoder": "hash",
+        "dimension": 16,
+        "candidates": 8,
+        "max_terms": 2,
+        "workers": 1,
+    },
     "training": {
         "epochs": 4,
         "collect_batch_size": 8,

@@ -246,7 +246,10 @@ def test_devices_are_named_or_refused(monkeypatch, tmp_path):
         Trainer(tmp_path / "j").train_dqn({"device": "cuda"}, "CartPole-v1")
     assert not (tmp_path / "j").exists()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
-    assert device_name("gpu:1") == device_name("cuda:1") == "/GPU:1" and device_name("auto") == "/GPU:0"
+    assert (
+        device_name("gpu:1") == device_name("cuda:1") == "/GPU:1"
+        and device_name("auto") == "/GPU:0"
+    )
 
 
 SHORT = {"total_env_steps": 60, "xla": False, "evaluation_episodes": 2, "hidden_units": [4]}
@@ -283,7 +286,9 @@ def test_the_functions_of_the_module_make_a_folder_of_their_own(tmp_path, monkey
     assert result.run_dir.name.startswith("CartPole-v1_dqn_0_")
     short = {key: SHORT[key] for key in SHORT if key not in ("warmup_env_steps", "batch_size")}
     result = train_ppo({**short, "num_envs": 2, "rollout_steps": 16}, "CartPole-v1")
-    assert result.summary["algorithm"] == "ppo" and result.run_dir.name.startswith("CartPole-v1_ppo_0")
+    assert result.summary["algorithm"] == "ppo" and result.run_dir.name.startswith(
+        "CartPole-v1_ppo_0"
+    )
 
 
 def test_environments_are_closed_when_the_model_does_not_fit(cfg, tmp_path, monkeypatch):

@@ -254,7 +254,10 @@ def outputs_of(*units):
         (outputs_of(3, 1), "for 2 observations, expected a pair"),
         (outputs_of(2, 2), "for 2 observations"),
         (outputs_of(2, 1, 1), "expected a pair"),
-        (keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)]), "of shape (4,), dtype float32: "),
+        (
+            keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)]),
+            "of shape (4,), dtype float32: ",
+        ),
         ("mlp", "model is str, expected a Keras model or a function"),
     ],
     ids="one params value three observation text".split(),

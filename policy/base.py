@@ -40,7 +40,7 @@ class Policy(tf.Module):
         optimizer: keras.optimizers.Optimizer,
         cfg: Any,
     ):
-        super().__init__(name=cfg.algorithm)
+        super().__init__(name="policy")  # an algorithm may be called qr-dqn
         self.network, self.distribution, self.optimizer = network, distribution, optimizer
         self.cfg, self.max_grad_norm = cfg, cfg.max_grad_norm
         self.gradient_accumulation: int = getattr(cfg, "gradient_accumulation", 1)

@@ -38,9 +38,10 @@ def trained_values(env, **settings):
     return agent.q_values(obs), env.true_q(obs, GAMMA)
 
 
-def test_dqn_finds_the_sum_up_to_a_time_limit_and_beyond():
+@pytest.mark.parametrize("settings", [{}, {"algorithm": "ddqn"}], ids=["dqn", "ddqn"])
+def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(settings):
     """Three places in a circle, cut every 4 steps: a quick one that most faults fail."""
-    found, true = trained_values(Ring())
+    found, true = trained_values(Ring(), **settings)
     np.testing.assert_allclose(found, true, atol=0.1)
 
 

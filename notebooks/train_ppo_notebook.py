@@ -109,7 +109,7 @@ torque = ("Policy", "torque (N m)", lambda obs: result.agent.act(obs)[:, 0])
 value = (
     "Value function",
     "discounted future return",
-    lambda obs: result.agent.policy.outputs(obs)[1],
+    lambda obs: result.agent.policy.network(obs)[1],
 )
 state_space = {
     "axes": [("angle from upright (rad)", -np.pi, np.pi), ("angular velocity (rad/s)", -8.0, 8.0)],

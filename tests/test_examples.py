@@ -1,4 +1,4 @@
-"""Every example and every Python block of the guides runs, shortened to a few hundred env steps."""
+"""Every example and every Python block of the guides runs, shortened to 200 env steps."""
 
 import dataclasses
 import re
@@ -20,13 +20,14 @@ GUIDES = [
     "algorithms/ppo.md",
 ]
 SHORT = {
-    "total_env_steps": 300,
+    "total_env_steps": 200,
     "evaluation_episodes": 1,
-    "final_evaluation_episodes": 2,
-    "evaluation_interval_env_steps": 300,
+    "final_evaluation_episodes": 1,
+    "evaluation_interval_env_steps": 200,
+    "hidden_units": (4,),
 }
 SHORT_OF = {
-    "train_dqn": {"warmup_env_steps": 128, "batch_size": 16},
+    "train_dqn": {"warmup_env_steps": 64, "batch_size": 8},
     "train_ppo": {"rollout_steps": 16, "epochs": 1, "num_minibatches": 2},
 }
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,7 +35,7 @@ PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture
 def short_runs(monkeypatch, tmp_path):
-    """Trainings last 300 env steps, and `runs/` lies in a temporary folder."""
+    """Trainings last 200 env steps, and `runs/` lies in a temporary folder."""
     seen = []
 
     def shortened(name):
@@ -57,7 +58,7 @@ def short_runs(monkeypatch, tmp_path):
 def test_example_runs(path, short_runs, capsys):
     runpy.run_path(str(path), run_name="__main__")
     (result,) = short_runs
-    assert result.summary["env_steps"] >= 300
+    assert result.summary["env_steps"] >= 200
     assert str(result.run_dir) in capsys.readouterr().out
 
 

@@ -58,6 +58,10 @@ class Policy(tf.Module):
         """The distribution over an environment's actions; ValueError where there is none."""
         raise NotImplementedError
 
+    def prepare(self, batch: Any) -> Any:
+        """The batch as `loss` takes it, before it is split into parts."""
+        return batch
+
     def loss(self, batch: Any, weights: list[tf.Tensor]) -> Loss:
         """The loss of a batch with the given weights, of which the gradient is taken."""
         raise NotImplementedError

@@ -48,6 +48,7 @@ def gradient(policy: Any, batch: Any) -> tuple[tf.Tensor, Update]:
     the memory of one part and gives the gradient of all rows together; such a policy has no
     `td_error`. Loss scaling, which float16 needs, is the optimizer's.
     """
+    batch = policy.prepare(batch)
     if policy.gradient_accumulation == 1:
         parts, loss = _parts(policy, batch)
         vector = concatenate(parts)

@@ -91,11 +91,11 @@ class PPOPolicy(Policy):
         )
         return PPOBatch(obs, action, log_prob, advantage, advantage + value, value)
 
-    def update(self, batch: PPOBatch) -> Update:
-        """One update; advantages are normalized over all of its rows."""
-        if self.cfg.normalize_advantage:
-            batch = batch._replace(advantage=normalize(batch.advantage))
-        return super().update(batch)
+    def prepare(self, batch: PPOBatch) -> PPOBatch:
+        """The batch with advantages normalized over all of its rows."""
+        if not self.cfg.normalize_advantage:
+            return batch
+        return batch._replace(advantage=normalize(batch.advantage))
 
     def loss(self, batch: PPOBatch, weights: list[tf.Tensor]) -> Loss:
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""

@@ -16,7 +16,7 @@ from kytolly.config.tuned import TUNED, tuned_settings
         ("gamma", 1.2, "gamma is 1.2, expected at most 1"),
         ("learning_rate", 0, "learning_rate is 0.0, expected above 0"),
         ("learning_rate", float("nan"), "learning_rate is nan, expected a finite number"),
-        ("num_envs", 0, "num_envs is 0, expected at least 1 environments"),
+        ("num_envs", 0, "num_envs is 0, expected at least 1 environment"),
         ("num_envs", 2.5, "num_envs is 2.5, expected a whole number"),
         ("seed", "one", "seed is 'one', expected a whole number"),
         ("xla", 1, "xla is 1, expected true or false"),

@@ -50,7 +50,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 
 def part(algorithm: str, name: str) -> Any:
     """The part `name` of an algorithm, imported now if nobody has needed it before."""
-    if algorithm not in ALGORITHMS:
+    if str(algorithm) not in ALGORITHMS:
         near = difflib.get_close_matches(str(algorithm), ALGORITHMS, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")

@@ -18,8 +18,10 @@ def watch(agent):
         obs, action = merge_time(rollout.obs), merge_time(rollout.action)
         policy = agent.policy
         params = policy.outputs(obs, policy.current_weights())[0]
-        log_prob = policy.distribution.log_prob(params, action)
-        shown = (rollout, tf.reshape(log_prob, rollout.reward.shape))
+        shown = rollout, ()
+        if hasattr(policy.distribution, "log_prob"):  # action values have none
+            log_prob = policy.distribution.log_prob(params, action)
+            shown = rollout, tf.reshape(log_prob, rollout.reward.shape)
 
         def keep(*leaves):
             copies = [np.array(leaf) for leaf in leaves]

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.mask import ACTION_MASK, without_mask
+from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.model.numpy_forward import numpy_forward, ordered_weights
 
 
@@ -81,11 +81,8 @@ class HostActor:
         return self.distribution.host_to_env(self.distribution.host_mode(params))
 
 
-MASKED_LOGIT = np.float32(-1e9)  # its exponential is exactly 0 in float32
-
-
 def mask_params(params: np.ndarray, obs: Any) -> np.ndarray:
     """Params [E, P] with those of forbidden actions as low as a `Distribution` masks them."""
     if isinstance(obs, dict) and ACTION_MASK in obs:
-        return np.where(obs[ACTION_MASK], params, MASKED_LOGIT)
+        return np.where(obs[ACTION_MASK], params, np.float32(MASKED_LOGIT))
     return params

@@ -25,7 +25,8 @@ class EpsilonGreedy:
     metric_names = ("epsilon",)
 
     def __init__(self, cfg: Any, distribution: Any):
-        self.cfg, self.num_actions = cfg, distribution.num_params
+        self.cfg, self.distribution = cfg, distribution
+        self.num_actions = distribution.num_params
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[1] epsilon after so many env steps; the values of `metric_names`."""
@@ -45,9 +46,7 @@ class EpsilonGreedy:
     ) -> tuple[tf.Tensor, Any]:
         """[E] int32 actions from action values [E, A] and [E] noise; no log-probabilities."""
         explores, random_action = noise
-        return tf.where(
-            explores, random_action, tf.argmax(params, axis=-1, output_type=tf.int32)
-        ), ()
+        return tf.where(explores, random_action, self.distribution.mode(params)), ()
 
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
@@ -63,5 +62,5 @@ class EpsilonGreedy:
         explores, action = noise
         if explores.all():
             return action
-        best = values(obs).argmax(axis=-1)
+        best = self.distribution.host_mode(values(obs))
         return np.where(explores, action, best) if explores.any() else best

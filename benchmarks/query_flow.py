@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.ppo import PPOConfig
-from kytolly.policy.distributions import MASKED_LOGIT, Categorical
+from kytolly.environment.mask import MASKED_LOGIT
+from kytolly.policy.distributions import Categorical
 from kytolly.policy.ppo import normalize
 from kytolly.policy.ppo_losses import clipped_surrogate, value_loss
 from kytolly.reformulation.candidates import mine

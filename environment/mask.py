@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 ACTION_MASK = "action_mask"  # the entry's name; environments may use it as a key of their info, too
+MASKED_LOGIT = -1e9  # of a forbidden action; its exponential is exactly 0 in float32
 
 
 def without_mask(obs: Any) -> Any:

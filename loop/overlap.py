@@ -70,8 +70,7 @@ class Overlap:
                 # The learner needs Python's lock to take the rows, and would get it only once the
                 # next block is collected: without this pause the two take turns.
                 time.sleep(1e-5)
-            metrics, weights = learner.result()
-            return metrics
+            return learner.result()[0]
         except BaseException:
             self._rows.put(None)
             learner.exception()

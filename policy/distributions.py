@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-MASKED_LOGIT = -1e9  # its exponential is exactly 0 in float32
+from kytolly.environment.mask import MASKED_LOGIT
+
 UNROLLED_CHOICES = 8  # up to here adding column by column fuses and is faster than a product
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.policy.distributions import MASKED_LOGIT
+from kytolly.environment.mask import MASKED_LOGIT
 from kytolly.policy.gradient import clip_factor, squared_norm
 from kytolly.reformulation.episode import GainExamples, Queries
 from kytolly.reformulation.options import ReformulationOptions

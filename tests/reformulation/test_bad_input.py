@@ -93,7 +93,7 @@ def test_an_unknown_metric_is_refused_before_anything_is_read(capsys, tmp_path):
         ("retrieval: {weigth: 0.2}", "'weigth' is not a setting of RetrievalOptions. Did you mean"),
         ("retrievel: {weight: 0.2}", "'retrievel' is no section or setting"),
         ("", "holds nothing"),
-        ("retrieval: {weight: much}", "weight is 'much', expected a finite number"),
+        ("retrieval: {weight: much}", "weight is 'much', expected a number, above 0"),
     ],
 )
 def test_a_bad_configuration_is_refused(capsys, tmp_path, text, words):

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from kytolly.config.words import shown, unit_and_choices
+from kytolly.config.words import unit_and_choices, value_text
 
 MOST = 10**9  # repetitions, episodes or seconds
 
@@ -54,7 +54,7 @@ def as_number(text: str) -> Any:
 def path(text: str) -> str:
     """A path that an operating system may have: neither empty nor with a null byte."""
     if not text.strip() or "\0" in text:
-        raise argparse.ArgumentTypeError(f"{shown(text)} was found, expected a path")
+        raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected a path")
     return text
 
 
@@ -63,7 +63,7 @@ def positive(text: str) -> int:
     given = as_number(text)
     if not isinstance(given, int) or not 0 < given <= MOST:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} was found, expected a whole number above 0 and at most {MOST:,}"
+            f"{value_text(text)} was found, expected a whole number above 0 and at most {MOST:,}"
         )
     return given
 
@@ -73,6 +73,6 @@ def seconds(text: str) -> float:
     given = as_number(text)
     if isinstance(given, str) or not 0 < given <= MOST:
         raise argparse.ArgumentTypeError(
-            f"{shown(text)} was found, expected seconds above 0 and at most {MOST:,}"
+            f"{value_text(text)} was found, expected seconds above 0 and at most {MOST:,}"
         )
     return float(given)

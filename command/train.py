@@ -13,7 +13,7 @@ from kytolly.command.exits import BadInput
 from kytolly.command.options import add_field, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
-from kytolly.config.words import shown, shown_path
+from kytolly.config.words import path_text, value_text
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -80,8 +80,8 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
         found = from_file.get("algorithm", args.algorithm)
         if found != args.algorithm:
             raise BadInput(
-                f"ALGO is {args.algorithm}, and {shown_path(args.config)} has algorithm "
-                f"{shown(found)}. Change one of them."
+                f"ALGO is {args.algorithm}, and {path_text(args.config)} has algorithm "
+                f"{value_text(found)}. Change one of them."
             )
         settings |= from_file
     settings = {**settings, **flags, "algorithm": args.algorithm}

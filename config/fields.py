@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from kytolly.config.words import expected, nearest, shown, unit_and_choices
+from kytolly.config.words import expectation, nearest, unit_and_choices, value_text
 
 # A text in an annotation is the unit.
 EnvSteps = Annotated[int, Meta(ge=1, le=10**11), "env steps"]
@@ -37,7 +37,7 @@ def from_mapping(kind: type, values: Mapping[str, Any]) -> Any:
     for name in values:
         if name not in known:
             raise ValueError(
-                f"{shown(name)} is not a setting of {kind.__name__}.{nearest(name, known)} "
+                f"{value_text(name)} is not a setting of {kind.__name__}.{nearest(name, known)} "
                 "`kytolly train --help` lists them."
             )
     return kind(**values)
@@ -55,5 +55,5 @@ def check_fields(config: Any) -> None:
         except (ValueError, OverflowError):
             advice = nearest(given, unit_and_choices(hint)[1]) or " Change it."
             raise ValueError(
-                f"{name} is {shown(given)}, expected {expected(hint)}.{advice}"
+                f"{name} is {value_text(given)}, expected {expectation(hint)}.{advice}"
             ) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from kytolly.config.words import nearest, shown, shown_path
+from kytolly.config.words import nearest, path_text, value_text
 
 MOST_BYTES = 2**16
 MOST_DEPTH = 16
@@ -43,13 +43,13 @@ class SettingsLoader(yaml.SafeLoader):
         )
         for name, times in names.items():
             if times > 1:
-                raise yaml.MarkedYAMLError(problem=f"{shown(name)} is given {times} times")
+                raise yaml.MarkedYAMLError(problem=f"{value_text(name)} is given {times} times")
         return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file; ValueError where there is none to be read."""
-    name = shown_path(path)
+    name = path_text(path)
     try:
         with open(path, "rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -81,13 +81,13 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     settings = values.pop("settings")
     if not isinstance(settings, dict):
         raise ValueError(
-            f"settings in {shown_path(path)} is {shown(settings)}, expected settings below it, one "
-            "a line."
+            f"settings in {path_text(path)} is {value_text(settings)}, expected settings below it, "
+            "one a line."
         )
     for name in values:
         if name not in BESIDE_SETTINGS:
             raise ValueError(
-                f"{shown(name)} is beside settings in {shown_path(path)}, expected only "
+                f"{value_text(name)} is beside settings in {path_text(path)}, expected only "
                 f"{', '.join(BESIDE_SETTINGS)}.{nearest(name, BESIDE_SETTINGS)} Move it below "
                 "settings."
             )

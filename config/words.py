@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value in a message."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 300
@@ -20,9 +20,9 @@ def shown(value: Any) -> str:
         return "a number of thousands of digits"
 
 
-def shown_path(path: Any) -> str:
+def path_text(path: Any) -> str:
     """A path in a message, without quotes."""
-    return shown(str(path))[1:-1]
+    return value_text(str(path))[1:-1]
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
@@ -39,7 +39,7 @@ def unit_and_choices(hint: Any) -> tuple[str, tuple[str, ...]]:
     return next((note for note in typing.get_args(hint) if isinstance(note, str)), ""), ()
 
 
-def expected(hint: Any) -> str:
+def expectation(hint: Any) -> str:
     """What an annotation allows: `a whole number, at least 1 and at most 1,048,576 rows`."""
     unit, choices = unit_and_choices(hint)
     hint = _without_none(hint)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.config.files import read_settings, write_yaml
-from kytolly.config.words import shown_path
+from kytolly.config.words import path_text
 from kytolly.record.version import __version__
 
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
@@ -48,7 +48,7 @@ class RunFolder:
                 probe.unlink()
         except (OSError, ValueError) as error:  # ValueError: a null byte
             raise ValueError(
-                f"{shown_path(path)} cannot be written "
+                f"{path_text(path)} cannot be written "
                 f"({getattr(error, 'strerror', None) or error}), expected a folder for the run. "
                 "Choose another --log-dir."
             ) from None
@@ -66,7 +66,7 @@ class RunFolder:
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
             found = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
             raise ValueError(
-                f"{shown_path(path)} is no run ({found}), expected the folder that training "
+                f"{path_text(path)} is no run ({found}), expected the folder that training "
                 "printed as run_dir. Give that one."
             )
         return cls(path)

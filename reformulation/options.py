@@ -20,7 +20,7 @@ from kytolly.config.fields import (
     setting,
 )
 from kytolly.config.files import read_yaml
-from kytolly.config.words import nearest, shown
+from kytolly.config.words import nearest, value_text
 from kytolly.retrieval.metric_names import metric_parts
 
 TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="text")
@@ -161,13 +161,13 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
     for name, value in values.items():
         if name not in known:
             raise ValueError(
-                f"{shown(name)} is no section or setting, expected {', '.join(known)}."
+                f"{value_text(name)} is no section or setting, expected {', '.join(known)}."
                 + nearest(name, known)
             )
         if name in SECTIONS:
             if not isinstance(value, dict):
                 raise ValueError(
-                    f"{name} is {shown(value)}, expected settings below it, one a line."
+                    f"{name} is {value_text(value)}, expected settings below it, one a line."
                 )
             value = from_mapping(SECTIONS[name], value)
         found[name] = value

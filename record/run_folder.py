@@ -68,8 +68,10 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def resumable(cls, path: str | Path) -> RunFolder:
+    def resumable(cls, path: str | Path | None) -> RunFolder:
         """The folder of a run that training can continue; one of an early version is refused."""
+        if path is None:
+            raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
         folder = cls.existing(path)
         found = str((read_yaml(folder.path / "config.yaml").get("versions") or {}).get("kytolly"))
         numbers = re.match(r"(\d+)\.(\d+)", found)

@@ -38,14 +38,14 @@ class EpisodeEnd(NamedTuple):
 
 
 def uniforms_per_step(env: TensorEnvironment) -> int:
-    """Uniform draws that one environment consumes in one `step_and_reset`."""
+    """Draws of one environment in one `step_and_reset`."""
     return env.step_uniforms + env.reset_uniforms
 
 
 def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState, Any]:
     """State and first observations [E, *obs] of new episodes, from [E, reset_uniforms] draws."""
     env_state = env.reset(uniforms)
-    num_envs = tf.shape(uniforms)[0] if uniforms.shape[0] is None else uniforms.shape[0]
+    num_envs = uniforms.shape[0]
     state = DeviceState(env_state, tf.zeros([num_envs], tf.int32), tf.zeros([num_envs]))
     return state, env.observe(env_state)
 
@@ -55,8 +55,7 @@ def step_and_reset(
 ) -> tuple[DeviceState, TimeStep, EpisodeEnd]:
     """Step every environment and begin a new episode wherever one ended.
 
-    As in Gymnasium, a step may be terminated and truncated at once; termination then decides
-    that nothing follows.
+    As in Gymnasium, a step may be terminated and truncated at once: nothing follows it.
 
     Args:
         env: The environment.
@@ -75,7 +74,15 @@ def step_and_reset(
     truncated = tf.zeros_like(terminated) if limit is None else elapsed >= limit
     ended = terminated if limit is None else terminated | truncated
 
-    def restart(new: tf.Tensor, old: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    def observe(env_state):
+        shown = env.observe(env_state)
+        return tf.nest.map_structure(
+            lambda spec, value: tf.ensure_shape(value, [*elapsed.shape, *spec.shape]),
+            env.spec.obs,
+            shown,
+        )
+
+    def restart(new, old, before):
         rows = tf.reshape(ended, [-1] + [1] * (len(new.shape) - 1))
         # A shape that an op of the environment lost would end a while loop.
         return tf.ensure_shape(tf.where(rows, new, old), before.shape)
@@ -85,20 +92,5 @@ def step_and_reset(
     next_state = DeviceState(
         env_state, tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
     )
-    time_step = TimeStep(
-        obs=_observation(env, env_state, elapsed),
-        reward=reward,
-        terminated=terminated,
-        truncated=truncated,
-        next_obs=_observation(env, after, elapsed),
-    )
+    time_step = TimeStep(observe(env_state), reward, terminated, truncated, observe(after))
     return next_state, time_step, EpisodeEnd(ended, episode_return, elapsed)
-
-
-def _observation(env: TensorEnvironment, env_state: Any, elapsed: tf.Tensor) -> Any:
-    """Observations of a state, with the shapes that the spec promises."""
-    return tf.nest.map_structure(
-        lambda spec, value: tf.ensure_shape(value, [*elapsed.shape, *spec.shape]),
-        env.spec.obs,
-        env.observe(env_state),
-    )

@@ -1,4 +1,4 @@
-"""What an environment promises and what one of its steps returns."""
+"""What an environment promises."""
 
 from __future__ import annotations
 
@@ -76,24 +76,6 @@ def num_choices(action: ActionSpace) -> int:
     if isinstance(action, Box):
         raise ValueError("a Box has no discrete actions, so it cannot be masked.")
     return action.count if isinstance(action, Discrete) else sum(action.counts)
-
-
-class TimeStep(NamedTuple):
-    """The outcome of one step of `E` environments.
-
-    Attributes:
-        obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
-        reward: [E] reward of the step.
-        terminated: [E] bool, the world ended the episode: nothing follows.
-        truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
-        next_obs: [E, *obs] what the step led to, before any reset.
-    """
-
-    obs: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    next_obs: Any
 
 
 @runtime_checkable

@@ -86,15 +86,14 @@ class DeviceLoop(tf.Module):
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
             action, log_prob = exploration.action(agent.policy.outputs(obs, weights)[0], now)
             to_env = agent.policy.distribution.to_env(action)
-            state, outcome, end = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
-            discount = agent.discount(outcome.terminated)
-            next_obs = outcome.next_obs
-            row = Rollout(obs, action, outcome.reward, discount, next_obs, end.ended, log_prob)
+            state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
+            discount, next_obs = agent.discount(after.terminated), after.next_obs
+            row = Rollout(obs, action, after.reward, discount, next_obs, after.ended, log_prob)
             columns = tf.nest.map_structure(lambda c, part: c.write(time, part), columns, row)
-            length = tf.cast(end.episode_length, tf.float32)
-            numbers = tf.stack([tf.ones_like(length), end.episode_return, length])
-            episodes += tf.reduce_sum(tf.where(end.ended, numbers, 0.0), axis=-1)
-            return time + 1, state, outcome.obs, columns, episodes
+            length = tf.cast(after.episode_length, tf.float32)
+            numbers = tf.stack([tf.ones_like(length), after.episode_return, length])
+            episodes += tf.reduce_sum(tf.where(after.ended, numbers, 0.0), axis=-1)
+            return time + 1, state, after.obs, columns, episodes
 
         def steps(*carried):
             return step(*step(*carried)) if self._unrolls else step(*carried)

@@ -79,10 +79,10 @@ class DeviceEvaluator:
         def step(time, state, obs, ended, returns, lengths):
             action = greedy_action(self.network, self.distribution, obs)
             draws = self._draws(uniforms_per_step(env))
-            state, outcome, end = step_and_reset(env, state, action, draws)
-            returns = tf.where(ended, returns, end.episode_return)
-            lengths = tf.where(ended, lengths, end.episode_length)
-            return time + 1, state, outcome.obs, ended | end.ended, returns, lengths
+            state, after = step_and_reset(env, state, action, draws)
+            returns = tf.where(ended, returns, after.episode_return)
+            lengths = tf.where(ended, lengths, after.episode_length)
+            return time + 1, state, after.obs, ended | after.ended, returns, lengths
 
         return tf.while_loop(
             lambda time, _, __, ended, *___: (time < limit) & ~tf.reduce_all(ended),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from kytolly.environment.spec import TensorEnvironment, TimeStep
+from kytolly.environment.spec import TensorEnvironment
 
 
 class DeviceState(NamedTuple):
@@ -23,15 +23,25 @@ class DeviceState(NamedTuple):
     episode_return: tf.Tensor
 
 
-class EpisodeEnd(NamedTuple):
-    """The episodes that ended at a step; the numbers count only where `ended`.
+class TimeStep(NamedTuple):
+    """The outcome of one step of `E` environments.
 
     Attributes:
+        obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
+        reward: [E] reward of the step.
+        terminated: [E] bool, the world ended the episode: nothing follows.
+        truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
+        next_obs: [E, *obs] what the step led to, before any reset.
         ended: [E] bool, terminated or truncated.
-        episode_return: [E] undiscounted sum of the episode's rewards.
-        episode_length: [E] int32 env steps of the episode.
+        episode_return: [E] undiscounted sum of the episode's rewards so far.
+        episode_length: [E] int32 env steps of the episode so far.
     """
 
+    obs: Any
+    reward: tf.Tensor
+    terminated: tf.Tensor
+    truncated: tf.Tensor
+    next_obs: Any
     ended: tf.Tensor
     episode_return: tf.Tensor
     episode_length: tf.Tensor
@@ -52,7 +62,7 @@ def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState,
 
 def step_and_reset(
     env: TensorEnvironment, state: DeviceState, action: tf.Tensor, uniforms: tf.Tensor
-) -> tuple[DeviceState, TimeStep, EpisodeEnd]:
+) -> tuple[DeviceState, TimeStep]:
     """Step every environment and begin a new episode wherever one ended.
 
     As in Gymnasium, a step may be terminated and truncated at once: nothing follows it.
@@ -64,7 +74,7 @@ def step_and_reset(
         uniforms: [E, uniforms_per_step(env)] draws from [0, 1); those of the step come first.
 
     Returns:
-        The state after resets, the time step, and the episodes that ended with it.
+        The state after resets, and the time step.
     """
     split = env.step_uniforms
     after, reward, terminated = env.step(state.env, action, uniforms[:, :split])
@@ -92,5 +102,6 @@ def step_and_reset(
     next_state = DeviceState(
         env_state, tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
     )
-    time_step = TimeStep(observe(env_state), reward, terminated, truncated, observe(after))
-    return next_state, time_step, EpisodeEnd(ended, episode_return, elapsed)
+    seen, next_obs = observe(env_state), observe(after)
+    step = TimeStep(seen, reward, terminated, truncated, next_obs, ended, episode_return, elapsed)
+    return next_state, step

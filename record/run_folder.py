@@ -72,8 +72,10 @@ class RunFolder:
         return cls(path)
 
     @classmethod
-    def resumable(cls, path: str | Path) -> RunFolder:
+    def resumable(cls, path: str | Path | None) -> RunFolder:
         """The folder of a run that training can continue; one of an early version is refused."""
+        if path is None:
+            raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
         folder = cls.existing(path)
         found = read_settings(folder.path / "config.yaml")[1].get("versions")
         found = str(found.get("kytolly") if isinstance(found, dict) else None)

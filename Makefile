@@ -9,14 +9,16 @@ WORKERS ?= 2
 # TensorFlow keeps what it compiled until its process ends: each group of folders has processes of
 # its own, which stay below this limit even if one of them gets every file of its group.
 MEGABYTES ?= 2500
-LOOPS := tests/loop tests/trainer tests/command
-SEARCH := tests/benchmarks tests/reformulation
+LOOPS := tests/loop tests/trainer
+COMMANDS := tests/command tests/benchmarks
+QUERIES := tests/reformulation tests/policy tests/model
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 define run-tests
 $(PYTEST) $(1) $(LOOPS)
-$(PYTEST) $(1) $(SEARCH)
-$(PYTEST) $(1) tests $(patsubst %,--ignore=%,$(LOOPS) $(SEARCH))
+$(PYTEST) $(1) $(COMMANDS)
+$(PYTEST) $(1) $(QUERIES)
+$(PYTEST) $(1) tests $(patsubst %,--ignore=%,$(LOOPS) $(COMMANDS) $(QUERIES))
 endef
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 
 .PHONY: train test test-all lint clean
 

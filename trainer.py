@@ -19,7 +19,7 @@ import tensorflow as tf
 from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.build import make_agent
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.networks import ModelOrFactory, check_network
+from kytolly.agent.own_network import ModelOrFactory, check_network
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks

@@ -13,7 +13,7 @@ from kytolly.agent.schedule import linear_schedule
 
 
 class EpsilonGreedy:
-    """The best action, or with probability epsilon any one: epsilon is 1 until warm-up is over.
+    """The best action, or with probability epsilon any one: epsilon is 1 until learning begins.
 
     The params of `distribution` are action values, one for each action.
     """
@@ -28,11 +28,11 @@ class EpsilonGreedy:
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[1] epsilon after so many env steps; the values of `metric_names`."""
-        cfg, since_warmup = self.cfg, env_steps - self.cfg.warmup_env_steps
+        cfg, learned = self.cfg, env_steps - self.cfg.first_update_env_steps
         scheduled = linear_schedule(
-            cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, since_warmup
+            cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, learned
         )
-        return tf.where(since_warmup < 0, 1.0, scheduled)[tf.newaxis]
+        return tf.where(learned < 0, 1.0, scheduled)[tf.newaxis]
 
     def noise(self, bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""

@@ -55,7 +55,7 @@ class ReplayBuffer(tf.Module):
                 f"{available_bytes // row:,} rows would fit. Lower replay_capacity."
             )
 
-        def column(dtype: Any, *shape: int) -> tf.Variable:
+        def column(dtype: Any, *shape: Any) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
 
         # A column for each number: XLA fuses the gather of a table's rows into all that reads them.

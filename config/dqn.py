@@ -119,6 +119,11 @@ class DQNConfig(RunConfig):
         return max(1, round(self.train_interval_env_steps / self.num_envs))
 
     @property
+    def first_update_env_steps(self) -> int:
+        """Env steps before the first update: those of warm-up, and of a whole n-step window."""
+        return max(self.warmup_env_steps, (self.n_step - 1) * self.num_envs + 1)
+
+    @property
     def iterations_between_acting_weights(self) -> int:
         """Iterations that the host loop collects with one set of weights."""
         wanted = self.acting_interval_env_steps or 32
@@ -133,6 +138,6 @@ class DQNConfig(RunConfig):
     @property
     def learning_rate_decay_updates(self) -> int:
         """Updates over which the learning rate falls: those of the whole run."""
-        learns = self.total_env_steps - self.warmup_env_steps
+        learns = self.total_env_steps - self.first_update_env_steps
         updates = learns * self.updates_per_interval / self.train_interval_env_steps
         return max(1, int(updates))

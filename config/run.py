@@ -94,6 +94,11 @@ class RunConfig:
         """Env steps of all environments between two times of learning."""
         return self.num_envs * self.rollout_steps
 
+    @property
+    def first_update_env_steps(self) -> int:
+        """Env steps that are collected before the first update."""
+        return 0
+
     def for_playing(self) -> Any:
         """The same configuration for one environment that plays and does not learn."""
         return dataclasses.replace(self, num_envs=1, async_envs=False)

@@ -119,7 +119,7 @@ class DeviceLoop(tf.Module):
     def _run(self, iterations: tf.Tensor) -> LoopMetrics:
         state = tf.nest.map_structure(lambda variable: variable.read_value(), self.env_state)
         carried = (tf.constant(0), state, LoopMetrics.zeros(self.agent))
-        if self.agent.cfg.warmup_env_steps:
+        if self.agent.cfg.first_update_env_steps:
             # A loop of its own, so that no iteration has to ask: a choice copies the weights.
             warm = tf.minimum(iterations, self._warmup_iterations())
             carried = self._iterate(carried, warm, learns=False)
@@ -144,5 +144,5 @@ class DeviceLoop(tf.Module):
 
     def _warmup_iterations(self) -> tf.Tensor:
         """[] int32 iterations after which there is still too little to learn from."""
-        missing = self.agent.cfg.warmup_env_steps - 1 - self.agent.env_steps
+        missing = self.agent.cfg.first_update_env_steps - 1 - self.agent.env_steps
         return tf.cast(tf.maximum(missing, 0) // self.env_steps_per_iteration, tf.int32)

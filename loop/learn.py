@@ -31,8 +31,8 @@ def learn(
     metrics = metrics._replace(latest=latest)
     if learns is not False:
         updates: Any = agent.memory.updates
-        if learns is None and agent.cfg.warmup_env_steps:
-            updates = tf.where(agent.env_steps >= agent.cfg.warmup_env_steps, updates, 0)
+        if learns is None and agent.cfg.first_update_env_steps:
+            updates = tf.where(agent.env_steps >= agent.cfg.first_update_env_steps, updates, 0)
         metrics = make_updates(agent, opened, bits, metrics, updates)
     agent.finish_iteration(rollout)
     return metrics

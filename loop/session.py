@@ -128,7 +128,7 @@ class TrainingSession:
         sums = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
         metrics = LoopMetrics(*(np.asarray(x) for x in sums))
         seconds, now = time.perf_counter() - began, int(self.agent.env_steps.numpy())
-        if done >= self.cfg.warmup_env_steps:
+        if done >= self.cfg.first_update_env_steps:
             self.stopwatch.steady_seconds += seconds
             self.stopwatch.steady_env_steps += now - done
         return metrics, now

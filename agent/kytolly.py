@@ -61,6 +61,18 @@ class KytollyAgent(tf.Module):
         explored = self.exploration.state(self.env_steps)
         return opened, tf.concat([explored, self.memory.latest(opened)], axis=0)
 
+    def updates_due(self) -> Any:
+        """Updates after the rollout that `observe` counted: a number, or [] int32 where it varies.
+
+        After n env steps there were floor(n * ratio): no iteration's fraction is lost.
+        """
+        steps, ratio = self.cfg.env_steps_per_iteration, self.cfg.updates_per_env_step
+        if (ratio * steps).denominator == 1:
+            return self.memory.updates
+        ends = tf.stack([self.env_steps - steps, self.env_steps])
+        before, after = tf.unstack(ends * ratio.numerator // ratio.denominator)
+        return tf.cast(after - before, tf.int32)
+
     def finish_iteration(self, rollout: Rollout) -> None:
         """Count observations into the network's statistics, once nobody needs the old ones."""
         if self.policy.updates_statistics:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from fractions import Fraction
 
 from kytolly.config.fields import check_fields, setting
 from kytolly.config.run import RunConfig
@@ -131,13 +133,16 @@ class DQNConfig(RunConfig):
 
     @property
     def updates_per_iteration(self) -> int:
-        """Updates of an iteration, so that updates per env step stay as configured."""
-        share = self.env_steps_per_iteration / self.train_interval_env_steps
-        return max(1, round(self.updates_per_interval * share))
+        """Most updates of an iteration; others make one less where the ratio is not whole."""
+        return math.ceil(self.updates_per_env_step * self.env_steps_per_iteration)
+
+    @property
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps, as configured for any number of environments."""
+        return Fraction(self.updates_per_interval, self.train_interval_env_steps)
 
     @property
     def learning_rate_decay_updates(self) -> int:
         """Updates over which the learning rate falls: those of the whole run."""
         learns = self.total_env_steps - self.first_update_env_steps
-        updates = learns * self.updates_per_interval / self.train_interval_env_steps
-        return max(1, int(updates))
+        return max(1, int(learns * self.updates_per_env_step))

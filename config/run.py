@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import Any
 
 from kytolly.config.fields import check_fields, setting
@@ -93,6 +94,16 @@ class RunConfig:
     def env_steps_per_iteration(self) -> int:
         """Env steps of all environments between two times of learning."""
         return self.num_envs * self.rollout_steps
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Most updates after a rollout."""
+        raise NotImplementedError
+
+    @property
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps, once learning has begun."""
+        return Fraction(self.updates_per_iteration, self.env_steps_per_iteration)
 
     @property
     def first_update_env_steps(self) -> int:

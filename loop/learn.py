@@ -30,7 +30,7 @@ def learn(
     opened, latest = agent.observe(rollout)
     metrics = metrics._replace(latest=latest)
     if learns is not False:
-        updates: Any = agent.memory.updates
+        updates = agent.updates_due()
         if learns is None and agent.cfg.first_update_env_steps:
             updates = tf.where(agent.env_steps >= agent.cfg.first_update_env_steps, updates, 0)
         metrics = make_updates(agent, opened, bits, metrics, updates)

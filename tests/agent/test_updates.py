@@ -1,6 +1,7 @@
 """When an agent makes its first update, and how many it makes in each iteration."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from kytolly.agent.build import make_agent
@@ -41,3 +42,24 @@ def test_learning_waits_until_an_n_step_window_is_complete():
 
 def test_learning_begins_after_warm_up_where_windows_are_complete_by_then():
     assert updates_of_iterations(7, n_step=3) == [0, 0, 0, 0, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "num_envs, updates, interval",
+    [(3, 1, 4), (6, 1, 4), (10, 1, 4), (16, 3, 8), (2, 1, 8)],  # the last two are whole
+)
+def test_updates_per_env_step_are_as_configured_for_any_number_of_environments(
+    num_envs, updates, interval
+):
+    settings = {"train_interval_env_steps": interval, "updates_per_interval": updates}
+    settings |= {"warmup_env_steps": 16, "num_envs": num_envs}
+    found = updates_of_iterations(30, **settings)
+    cfg = small_config(**settings)
+    rows = cfg.env_steps_per_iteration
+    wanted = [
+        (i + 1) * rows * updates // interval - i * rows * updates // interval for i in range(30)
+    ]
+    first = -(-16 // rows) - 1  # iteration
+    assert found == [0] * first + wanted[first:]
+    assert abs(sum(found) - (30 - first) * rows * updates / interval) < 1
+    assert max(found) <= cfg.updates_per_iteration

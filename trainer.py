@@ -20,6 +20,7 @@ from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.build import make_agent
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.own_network import ModelOrFactory, check_network
+from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
@@ -32,8 +33,6 @@ from kytolly.record.checkpoint import BEST, load_network, restore
 from kytolly.record.metrics_file import best_return_in
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
-
-FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +156,7 @@ class Trainer:
         network = load_network(folder.path / BEST)
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
         check_network(network, cfg, side.spec, distribution)
-        first = cfg.seed + FINAL_SEED if seed is None else seed
+        first = final_seed(cfg) if seed is None else seed
         with tf.device(device):
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
             return evaluator.evaluate()
@@ -185,6 +184,11 @@ def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
     if isinstance(train_cfg, Mapping):
         return {"algorithm": algorithm, **train_cfg}
     return train_cfg
+
+
+def final_seed(cfg: RunConfig) -> int:
+    """Keeps the final episodes apart from those that picked the best weights."""
+    return stream_seed(cfg.seed, FINAL_EVALUATION)
 
 
 def begin_state(
@@ -219,7 +223,7 @@ def run_session(session: TrainingSession, folder: RunFolder, began: float) -> Tr
         ) from None
     if session.best_weights is not None:
         agent.policy.set_weights(session.best_weights)
-    evaluator = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
+    evaluator = session.make_evaluator(cfg.final_evaluation_episodes, final_seed(cfg))
     evaluation = evaluator.evaluate()
     summary = {
         "algorithm": cfg.algorithm,

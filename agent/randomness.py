@@ -7,8 +7,10 @@ everywhere and fuses into the program around it.
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
+EVALUATION, FINAL_EVALUATION = 5, 6  # purposes of `stream_seed`
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 
@@ -54,6 +56,14 @@ def whole_numbers(bits: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
     """
     product = tf.cast(bits, tf.uint64) * tf.cast(limit, tf.uint64)
     return tf.cast(shift_right(product, 32), tf.int32)
+
+
+def stream_seed(seed: int, purpose: int, number: int = 0) -> int:
+    """A 32-bit seed that resembles that of no other seed, purpose or number; `purpose` is not 0.
+
+    `seed + number` would be a seed of the neighboring run, too.
+    """
+    return int(np.random.SeedSequence([seed, purpose, number]).generate_state(1)[0])
 
 
 class RandomStream(tf.Module):

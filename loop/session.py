@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.metrics import LoopMetrics, averages
 
@@ -135,8 +136,8 @@ class TrainingSession:
 
     def _evaluate(self) -> None:
         if self._evaluator is None:
-            episodes, seed = self.cfg.evaluation_episodes, self.cfg.seed
-            self._evaluator = self.make_evaluator(episodes, seed)
+            seed = stream_seed(self.cfg.seed, EVALUATION)
+            self._evaluator = self.make_evaluator(self.cfg.evaluation_episodes, seed)
         evaluation = self._evaluator.evaluate()
         is_best = evaluation.return_mean >= self.state.best_return
         if is_best:

@@ -125,6 +125,11 @@ class ReplayBuffer(tf.Module):
             self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)
 
+    def end_episodes(self) -> None:
+        """Let no window reach beyond the newest rows: the environments begin new episodes."""
+        newest = (self._cursor() - 1 - tf.range(self.stride)) % self.capacity
+        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill([self.stride], True))
+
     def sample(self, bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
         incomplete = (self.n_step - 1) * self.stride  # the newest rows, whose windows are not over

@@ -91,6 +91,9 @@ class RolloutBuffer(tf.Module):
     def close(self, batch: Any, td_error: Any) -> None:
         """Nothing: every row is used as often."""
 
+    def end_episodes(self) -> None:
+        """Nothing: no row is remembered."""
+
     def latest(self, opened: Any) -> tf.Tensor:
         """[1] share of the targets' variance that the values explained before learning."""
         return explained_variance(opened.value, opened.target)[tf.newaxis]

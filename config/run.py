@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -79,6 +80,21 @@ class RunConfig:
     def env_steps_per_iteration(self) -> int:
         """Env steps of all environments between two times of learning."""
         return self.num_envs * self.rollout_steps
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Most updates after a rollout."""
+        raise NotImplementedError
+
+    @property
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps, once learning has begun."""
+        return Fraction(self.updates_per_iteration, self.env_steps_per_iteration)
+
+    @property
+    def first_update_env_steps(self) -> int:
+        """Env steps that are collected before the first update."""
+        return 0
 
     def for_playing(self) -> Any:
         """The same configuration for one environment that plays and does not learn."""

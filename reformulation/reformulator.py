@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from kytolly.record.checkpoint import BEST
+from kytolly.record.checkpoint import BEST, load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, SkippedQuery
 from kytolly.reformulation.episode import NO_TERM
@@ -25,7 +25,6 @@ from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import read_queries
 from kytolly.retrieval.metrics import Run
 from kytolly.retrieval.trec import write_run
-from kytolly.trainer import load_network
 
 OPTIONS_FILE = "reformulation.yaml"
 INDEX_FILE = "index.npz"

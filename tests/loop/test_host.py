@@ -269,8 +269,8 @@ def test_a_rollout_is_acted_by_the_newest_weights(monkeypatch):
 
     def remember():
         weights = loop.agent.policy.weights
-        newest = weights.split(weights.vector)[0].numpy()
-        used.append((loop.actor.twin.weights[0].copy(), newest))
+        newest = weights.split(weights.vector)[4].numpy()  # the head: no observation saturates it
+        used.append((loop.actor.twin.weights[4].copy(), newest))
         return collect()
 
     monkeypatch.setattr(loop, "_collect", remember)
@@ -416,3 +416,20 @@ def test_statistics_are_those_of_all_rollouts_and_the_numpy_twin_acts_with_them(
     np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-4)
     assert float(count) == 96
     np.testing.assert_allclose(loop.actor.params(rows[:7]), network(rows[:7])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("stop_after", [96, 120])
+def test_a_resumed_run_joins_no_row_to_the_episode_that_its_end_cut_off(stop_after):
+    """The environments begin new episodes; without a mark, windows of 3 steps go on in those."""
+    loop = make_loop(n_step=3, xla=False)
+    loop.run(stop_after)
+    loop.close()
+    groups = make_host_groups(Predictable, 2, 1, seed=0)
+    resumed = HostLoop(loop.agent, groups)
+    resumed.run(96)
+    resumed.close()
+    count = stop_after + 96 - 2 * 2
+    rows = loop.agent.memory.rows(tf.range(count))
+    (_, episode, step), (_, end_episode, end_step) = rows.obs.numpy().T, rows.next_obs.numpy().T
+    np.testing.assert_array_equal(episode, end_episode)
+    assert set(end_step - step) == {1, 2, 3}

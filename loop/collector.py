@@ -18,7 +18,8 @@ class Collector:
 
     Some vector environments spend a step on a reset (`HostEnv.has_dummy_steps`): such a row is no
     transition. It is left out: a rollout goes on until every environment has enough rows. What the
-    faster ones have too many is kept for the next rollout, unless it must come from one policy.
+    faster ones have too many is kept for the next rollout, unless it must come from one policy. An
+    environment that has another rollout's rows already loses whole episodes.
 
     Args:
         agent: Gives exploration and config; its variables are not touched.
@@ -132,15 +133,20 @@ class Collector:
         """The first `T` rows of every environment that are transitions."""
         places = [np.flatnonzero(valid[:, env])[: self.steps] for env in range(valid.shape[1])]
         times, envs = np.stack(places, axis=1), np.arange(valid.shape[1])
-        self._forget_until(times[-1], valid)
+        self._forget_until(times[-1], valid, columns.last)
         return tf.nest.map_structure(lambda column: column[times, envs], columns)
 
-    def _forget_until(self, taken: np.ndarray, valid: np.ndarray) -> None:
+    def _forget_until(self, taken: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> None:
         """Keep what comes after the rows taken, as steps whose earlier rows are not valid."""
-        first = int(taken.min()) + 1
-        rest = self._rows[first:]
-        later = np.arange(len(valid))[:, np.newaxis] > taken
-        left = (valid & later)[first:]
+        left = valid & (np.arange(len(valid))[:, np.newaxis] > taken)
+        for env in np.flatnonzero(left.sum(axis=0) > self.steps):
+            rows = np.flatnonzero(left[:, env])
+            ends = rows[ended[rows, env]]
+            if len(ends):  # what is left stays consecutive: an end, and the beginning of an episode
+                left[ends[0] + 1 : ends[-1] + 1, env] = False
+        kept = np.flatnonzero(left.any(axis=1))
+        first = int(kept[0]) if len(kept) else len(left)
+        rest, left = self._rows[first:], left[first:]
         self._rows = [
             (obs, action, step._replace(valid=row))
             for (obs, action, step), row in zip(rest, left, strict=True)

@@ -33,6 +33,12 @@ class RunConfig:
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
+    env_timeout_seconds: float = setting(
+        60.0,
+        "longest reset or step of an environment in a separate process; the run ends after it",
+        unit="seconds",
+        above=0,
+    )
     log_interval_env_steps: int | None = setting(
         None,
         "interval between two rows of metrics; none: a fiftieth of the run",

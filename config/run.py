@@ -35,6 +35,9 @@ class RunConfig:
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
+    env_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] = setting(
+        60.0, "longest reset or step of an environment in a separate process; the run ends after it"
+    )
     log_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two rows of metrics; none: a fiftieth of the run"
     )

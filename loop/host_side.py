@@ -37,7 +37,13 @@ class HostSide:
         # Two groups take turns where learning does not go on beside collecting.
         groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
         self.groups = make_host_groups(
-            env, num_envs, groups, seed=cfg.seed, async_envs=cfg.async_envs, masks=self.masks
+            env,
+            num_envs,
+            groups,
+            seed=cfg.seed,
+            async_envs=cfg.async_envs,
+            masks=self.masks,
+            timeout_seconds=cfg.env_timeout_seconds,
         )
         self.spec = self.groups[0].spec
         self.num_envs = sum(group.num_envs for group in self.groups)

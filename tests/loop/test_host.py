@@ -158,6 +158,27 @@ def test_rollouts_of_a_vector_environment_have_no_dummy_steps_and_lose_the_surpl
     assert (np.diff(time_of, axis=0) > 0).all()  # nothing twice
 
 
+def test_an_environment_that_runs_ahead_loses_whole_episodes_and_no_rows_pile_up():
+    lengths = (30, 2)  # the second spends every third step on a reset
+    makers = [functools.partial(Predictable, length=length) for length in lengths]
+    vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    loop = make_loop("dqn", vector, None, xla=False)
+    loop.run(0)
+    (collector,) = loop.collectors
+    before = None
+    for _ in range(60):
+        collector.begin_rollout(loop._state)
+        collector.take_steps()
+        rollout = collector.rollout()
+        assert_consecutive(rollout)
+        if before is not None:
+            follows = (rollout.obs[0] == before.next_obs[-1]).all(axis=-1)
+            np.testing.assert_array_equal(follows, ~before.last[-1])
+        before = rollout
+        assert len(collector._rows) <= collector.steps + 2 * max(lengths)
+    loop.close()
+
+
 def test_environments_in_processes_step_in_two_groups():
     loop = make_loop("ppo", num_envs=4, groups=2, async_envs=True, xla=False)
     assert [group.num_envs for group in loop.groups] == [2, 2]

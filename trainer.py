@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ configure.require_tensorflow_backend()
 
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
+import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
@@ -28,8 +30,8 @@ from kytolly.loop.choose import choose_side, evaluation_side
 from kytolly.loop.protocols import Evaluator, Loop
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
-from kytolly.record.checkpoint import BEST, load_network, restore
-from kytolly.record.metrics_file import best_return_in
+from kytolly.record.best import restored_best, weights_in
+from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, load_network, restore
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
@@ -47,6 +49,7 @@ class TrainResult:
         run_dir: The run's folder.
         stopped_by: total_env_steps, reward_threshold, early_stop, time or non_finite.
         summary: What `result.json` holds.
+        unwritten: Why files could not be written, by what they are; empty where all is well.
     """
 
     agent: KytollyAgent
@@ -55,6 +58,7 @@ class TrainResult:
     run_dir: Path
     stopped_by: str
     summary: dict[str, Any] = dataclasses.field(repr=False)
+    unwritten: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Trainer:
@@ -109,19 +113,19 @@ class Trainer:
             with tf.device(device):
                 agent = make_agent(cfg, side.spec, model, available_bytes(device))
                 loop = opened = side.loop(agent, device)
-            folder = self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume)
 
             def make_evaluator(episodes: int, seed: int) -> Evaluator:
                 network = agent.policy.network
                 return playing.evaluator(network, episodes, seed, xla=loop.xla, device=device)
 
-            state = begin_state(folder, agent, loop, side, device, resume)
-            session = TrainingSession(
-                agent, loop, make_evaluator, [*run_callbacks(cfg, self.progress), *callbacks], state
-            )
-            if resume and (folder.path / BEST).is_file():
-                session.best_weights = load_network(folder.path / BEST).get_weights()
-            return run_session(session, folder, began)
+            watching = [*run_callbacks(cfg, self.progress), *callbacks]
+            with self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume) as folder:
+                state = begin_state(folder, agent, loop, side, device)
+                saved, best_weights = restored_state(folder, state) if resume else ({}, None)
+                folder.write_config(agent.cfg, side.spec.name, side.loop_name)
+                session = TrainingSession(agent, loop, make_evaluator, watching, state, saved)
+                session.best_weights = best_weights
+                return run_session(session, folder, began)
         finally:
             opened.close()
 
@@ -149,10 +153,10 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
-        settings, env_name = folder.read_settings()
+        settings, _ = folder.read_settings()
         cfg = make_config(settings)
         device = device_name(cfg.device)
-        side = choose_side(cfg.for_playing(), env or env_name)
+        side = choose_side(cfg.for_playing(), env or folder.environment(trust=False))
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
@@ -167,7 +171,7 @@ class Trainer:
             return RunFolder.create(self.log_dir, name)
         if self.log_dir is None:
             raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
-        return RunFolder.resumable(self.log_dir)
+        return RunFolder.resumable(self.log_dir).lock_folder()
 
 
 def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
@@ -188,10 +192,10 @@ def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
 
 
 def begin_state(
-    folder: RunFolder, agent: KytollyAgent, loop: Loop, side: Any, device: str | None, resume: bool
+    folder: RunFolder, agent: KytollyAgent, loop: Loop, side: Any, device: str | None
 ) -> TrainState:
-    """The run at its beginning, or as its newest checkpoint has it; writes `config.yaml`."""
-    state = TrainState(
+    """The run at its beginning."""
+    return TrainState(
         run_dir=folder.path,
         config=agent.cfg,
         env_name=side.spec.name,
@@ -200,11 +204,23 @@ def begin_state(
         trackables={"agent": agent, **loop.trackables},
         network=agent.policy.network,
     )
-    if resume:
-        restore(folder.path, state.trackables)
-        state = dataclasses.replace(state, best_return=best_return_in(folder.path))
-    folder.write_config(agent.cfg, side.spec.name, side.loop_name)
-    return state
+
+
+def restored_state(
+    folder: RunFolder, state: TrainState
+) -> tuple[dict[str, Any], list[np.ndarray] | None]:
+    """Bring a run to its newest checkpoint; returns the host state and the best weights so far.
+
+    A run that was killed before its first checkpoint begins anew: the host state is empty.
+    """
+    changed = folder.changed_settings(state.config, state.env_name, state.loop)
+    if folder.is_before_first_checkpoint():
+        return {}, None
+    restored = restore(folder.path, state.trackables, changed)
+    best = restored_best(folder.path, restored)
+    if best is None:
+        return {**restored.host_state, "best_return": -math.inf}, None
+    return restored.host_state, weights_in(state.network, best)
 
 
 def run_session(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
@@ -212,15 +228,12 @@ def run_session(session: TrainingSession, folder: RunFolder, began: float) -> Tr
     agent, cfg, state = session.agent, session.cfg, session.state
     try:
         stopped_by = session.run()
+        if session.best_weights is not None:
+            agent.policy.set_weights(session.best_weights)
+        evaluator = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
+        evaluation = evaluator.evaluate()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"The run is saved in {folder.path}. Continue it with "
-            f"`kytolly train {cfg.algorithm} --resume {folder.path}`."
-        ) from None
-    if session.best_weights is not None:
-        agent.policy.set_weights(session.best_weights)
-    evaluator = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
-    evaluation = evaluator.evaluate()
+        raise KeyboardInterrupt(what_is_saved(folder.path, cfg.algorithm)) from None
     summary = {
         "algorithm": cfg.algorithm,
         "environment": state.env_name,
@@ -228,13 +241,29 @@ def run_session(session: TrainingSession, folder: RunFolder, began: float) -> Tr
         "seed": cfg.seed,
         "env_steps": session.state.env_steps,
         "updates": session.state.updates,
-        "wall_seconds": time.perf_counter() - began,
+        "wall_seconds": session.state.wall_seconds_before + time.perf_counter() - began,
         "compile_seconds": session.stopwatch.compile_seconds,
         "env_steps_per_second": session.stopwatch.env_steps_per_second,
         "evaluation": evaluation.summary(),
         "stopped_by": stopped_by,
         "run_dir": str(folder.path),
     }
-    folder.write_result(summary)
-    save_learning_curve(folder.path)
-    return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
+    for what, write in (
+        ("result.json", lambda: folder.write_result(summary)),
+        ("learning_curve.png", lambda: save_learning_curve(folder.path)),
+    ):
+        session.write_or_note(what, write)
+    return TrainResult(
+        agent, session.history, evaluation, folder.path, stopped_by, summary, session.unwritten
+    )
+
+
+def what_is_saved(run_dir: Path, algorithm: str) -> str:
+    """What an interrupted run has on disk, and how to continue it, in one line."""
+    saved = checkpoints(run_dir / FOLDER)
+    where = f"`kytolly train {algorithm} --resume {run_dir}`"
+    if not saved:
+        return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
+    return (
+        f"The run is saved in {run_dir} after {saved[0][0]:,} env steps. Continue it with {where}."
+    )

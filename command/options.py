@@ -58,3 +58,10 @@ def seconds(text: str) -> float:
     if not 0.0 < given < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} was found, expected seconds above 0")
     return given
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add `--trust`."""
+    parser.add_argument(
+        "--trust", action="store_true", help="import the Python module that the run's folder names"
+    )

@@ -50,6 +50,14 @@ class DeviceEvaluator(tf.Module):
         returns, lengths = self.program()
         return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
 
+    def get_state(self) -> dict[str, int]:
+        """Where the random stream is."""
+        return {"counter": int(self.random_stream.counter.numpy())}
+
+    def set_state(self, saved: dict[str, int]) -> None:
+        """Continue the random stream from there."""
+        self.random_stream.counter.assign(saved["counter"])
+
     def _draws(self, count: int) -> tf.Tensor:
         bits = self.random_stream.bits(self.episodes * count)
         return tf.reshape(uniforms(bits), [self.episodes, count])

@@ -89,6 +89,14 @@ class HostEvaluator:
         finally:
             env.close()
 
+    def get_state(self) -> dict[str, int]:
+        """The seed of the newest call."""
+        return {"seed": self.seed}
+
+    def set_state(self, saved: dict[str, int]) -> None:
+        """Continue with the next seed."""
+        self.seed = saved["seed"]
+
     def _play(self, env) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs
         quota = self.episodes // env.num_envs + rest

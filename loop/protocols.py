@@ -36,3 +36,11 @@ class Evaluator(Protocol):
     def evaluate(self) -> Evaluation:
         """New episodes at every call."""
         ...
+
+    def get_state(self) -> dict[str, Any]:
+        """Where the random stream of the episodes is, as JSON can hold it."""
+        ...
+
+    def set_state(self, saved: dict[str, Any]) -> None:
+        """Continue from what `get_state` gave."""
+        ...

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Callback, TrainState
+from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
+from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.metrics import LoopMetrics, averages
 
 if TYPE_CHECKING:
@@ -43,6 +47,13 @@ class TrainingSession:
             once the loop is compiled.
         callbacks: Called in this order at every hook.
         state: The run at its beginning (or where it is resumed).
+        saved: The host state with which it is resumed.
+
+    Attributes:
+        interval_end: Env steps at which the last log interval ended, its evaluation included. The
+            next one depends on nothing but this, so a resumed run has the same intervals.
+        sums: Metrics of the interval that has begun.
+        unwritten: Why files could not be written, by what they are.
     """
 
     def __init__(
@@ -52,51 +63,65 @@ class TrainingSession:
         make_evaluator: Callable[[int, int], Evaluator],
         callbacks: Sequence[Callback],
         state: TrainState,
+        saved: dict[str, Any] | None = None,
     ):
         self.agent, self.loop, self.callbacks = agent, loop, callbacks
         self.make_evaluator = make_evaluator
         self._evaluator: Evaluator | None = None
-        self.state, self.cfg = state, agent.cfg
+        self.cfg = agent.cfg
+        self.state = dataclasses.replace(state, host_state=lambda: host_state(self))
         self.history: list[dict[str, float]] = []
         self.best_weights: list[np.ndarray] | None = None
         self.stopwatch = Stopwatch()
+        self.unwritten: dict[str, str] = {}
+        self.interval_end, self.last_evaluation = 0, -1
+        self.sums: LoopMetrics | None = None
         self._began = time.perf_counter()
-        self._last_evaluation = -1
+        self._saved = saved
+        if saved:
+            set_host_state(self, saved)
 
     def run(self) -> str:
         """Train until something ends the run; returns what did, as in `result.json`.
 
-        On Ctrl-C the callbacks still see the end, so the run is saved, and KeyboardInterrupt
-        goes on to the caller.
+        Ctrl-C waits until nothing is half done. Then the callbacks still see the end, so the run is
+        saved, and KeyboardInterrupt goes on to the caller.
         """
         self._began = time.perf_counter()
         self._update_state()
-        try:
-            self.loop.run(0)
-            self.stopwatch.compile_seconds = time.perf_counter() - self._began
-            self._notify("on_train_begin")
-            return self._train()
-        finally:
-            self._update_state()
-            self._notify("on_train_end")
+        with hold_signals() as deliver_signals:
+            try:
+                self.loop.run(0)
+                self.stopwatch.compile_seconds += time.perf_counter() - self._began
+                deliver_signals()
+                self._notify("on_train_begin")
+                if self._saved:
+                    set_callback_states(self, self._saved)
+                return self._train(deliver_signals)
+            finally:
+                self._update_state()
+                self._notify("on_train_end")
 
-    def _train(self) -> str:
+    def _train(self, deliver_signals: Callable[[], None]) -> str:
         total = self.cfg.total_env_steps
         log_every = self.cfg.interval("log_interval_env_steps", 50)
         evaluate_every = self.cfg.interval("evaluation_interval_env_steps", 20)
-        while self.state.env_steps < total:
-            done = self.state.env_steps
+        while self.interval_end < total and not self.stop_reason:
+            done = self.interval_end
             next_evaluation = (done // evaluate_every + 1) * evaluate_every
-            self._train_until(min((done // log_every + 1) * log_every, next_evaluation, total))
-            self._notify("on_log")
+            next_log = (done // log_every + 1) * log_every
+            self._train_until(min(next_log, next_evaluation, total), deliver_signals)
             if self.stop_reason:
                 break
             if self.state.env_steps >= min(next_evaluation, total):
                 self._evaluate()
-            if self.stop_reason:
-                break
-        if self._last_evaluation != self.state.env_steps and self.stop_reason != "non_finite":
+            self.interval_end = self.state.env_steps
+            if not self.stop_reason:
+                self._notify("on_interval_end")
+            deliver_signals()
+        if self.stop_reason != "non_finite":
             self._evaluate()
+        self.interval_end = self.state.env_steps
         return self.stop_reason or "total_env_steps"
 
     @property
@@ -104,24 +129,35 @@ class TrainingSession:
         """Why a callback wants the run to end, if one does."""
         return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
 
-    def _train_until(self, env_steps: int) -> None:
-        """Call the program, in pieces that depend on nothing but the run, and make one row."""
+    def wall_seconds(self) -> float:
+        """Time spent on the run until now."""
+        return self.state.wall_seconds_before + time.perf_counter() - self._began
+
+    def evaluator_state(self) -> dict[str, Any] | None:
+        """Where the random stream of the evaluations is; None before the first."""
+        if self._evaluator is None:
+            return self._saved["evaluator"] if self._saved else None
+        return self._evaluator.get_state()
+
+    def _train_until(self, env_steps: int, deliver_signals: Callable[[], None]) -> None:
+        """Call the program, in pieces that depend on nothing but the run, and log one row."""
         began, before = time.perf_counter(), self.state
-        sums: LoopMetrics | None = None
         done = int(self.agent.env_steps.numpy())
         while done < env_steps:
             metrics, done = self._call(done, env_steps)
-            sums = metrics if sums is None else sums.plus(metrics)
+            self.sums = metrics if self.sums is None else self.sums.plus(metrics)
+            deliver_signals()
         seconds = time.perf_counter() - began
         self._update_state()
-        if sums is None:
+        if self.sums is None:  # logged before the run was resumed
             return
-        row = averages(sums, self.agent)
+        row, self.sums = averages(self.sums, self.agent), None
         row["learning_rate"] = float(np.asarray(self.agent.policy.optimizer.learning_rate))
         row["env_steps_per_second"] = (self.state.env_steps - before.env_steps) / seconds
         row["updates_per_second"] = (self.state.updates - before.updates) / seconds
         self.state = dataclasses.replace(self.state, metrics=row)
         self.history.append({"env_steps": self.state.env_steps, **row})
+        self._notify("on_log")
 
     def _call(self, done: int, env_steps: int) -> tuple[LoopMetrics, int]:
         began = time.perf_counter()
@@ -134,9 +170,13 @@ class TrainingSession:
         return metrics, now
 
     def _evaluate(self) -> None:
+        if self.last_evaluation == self.state.env_steps:
+            return
         if self._evaluator is None:
-            episodes, seed = self.cfg.evaluation_episodes, self.cfg.seed
-            self._evaluator = self.make_evaluator(episodes, seed)
+            saved, episodes = self.evaluator_state(), self.cfg.evaluation_episodes
+            self._evaluator = self.make_evaluator(episodes, self.cfg.seed)
+            if saved:
+                self._evaluator.set_state(saved)
         evaluation = self._evaluator.evaluate()
         is_best = evaluation.return_mean >= self.state.best_return
         if is_best:
@@ -147,7 +187,7 @@ class TrainingSession:
             is_best=is_best,
             best_return=max(self.state.best_return, evaluation.return_mean),
         )
-        self._last_evaluation = self.state.env_steps
+        self.last_evaluation = self.state.env_steps
         row = {f"evaluation_{k}": v for k, v in evaluation.summary().items() if k != "episodes"}
         if self.history:
             self.history[-1].update(row)
@@ -160,9 +200,28 @@ class TrainingSession:
             env_steps=int(self.agent.env_steps.numpy()),
             updates=int(self.agent.policy.updates.numpy()),
             episodes=int(self.agent.episodes.numpy()),
-            wall_seconds=time.perf_counter() - self._began,
+            wall_seconds=self.wall_seconds(),
         )
 
     def _notify(self, hook: str) -> None:
         for callback in self.callbacks:
-            getattr(callback, hook)(self.state)
+            if callback.writes is None or hook == "on_train_begin":
+                getattr(callback, hook)(self.state)
+            else:
+                self.write_or_note(
+                    callback.writes, functools.partial(getattr(callback, hook), self.state)
+                )
+
+    def write_or_note(self, what: str, write: Callable[[], Any]) -> None:
+        """Write something; where that fails, warn once for each kind and go on."""
+        try:
+            write()
+        except Exception as error:
+            if what in self.unwritten:
+                return
+            self.unwritten[what] = " ".join(str(getattr(error, "strerror", "") or error).split())
+            warnings.warn(
+                f"{self.state.run_dir}: {what} cannot be written ({self.unwritten[what]:.200}). "
+                "Training goes on; what was written before stays.",
+                stacklevel=2,
+            )

@@ -48,7 +48,7 @@ def exit_status(command: Callable[[], int]) -> int:
         try:
             return command()
         except KeyboardInterrupt as stop:
-            print_problem(f"interrupted. {stop or 'Nothing was saved.'}")
+            print_problem(f"interrupted. {str(stop) or 'Nothing was saved.'}")
             return 128 + (received[0] if received else signal.SIGINT)
         except Exception as error:
             if os.environ.get("KYTOLLY_TRACEBACK") or not is_users_problem(error):

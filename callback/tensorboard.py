@@ -93,7 +93,8 @@ class TensorBoardLog(Callback):
             keep_events(state.run_dir, saved["bytes"])
 
     def _open(self, env_steps: int) -> None:
-        self._writer = writer = tf.summary.create_file_writer(str(self._run_dir))
+        writer: Any = tf.summary.create_file_writer(str(self._run_dir))
+        self._writer = writer
         settings = {name: value for name, value in self._settings.items() if name != "device"}
         with writer.as_default(step=env_steps):  # which flushes at its end
             if settings != self._written_settings:

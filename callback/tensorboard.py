@@ -92,7 +92,7 @@ class TensorBoardLog(Callback):
             self._written_settings = saved["settings"]
             keep_events(state.run_dir, saved["bytes"])
 
-    def _open(self, env_steps: int) -> None:
+    def _open(self, env_steps: int) -> Any:
         writer: Any = tf.summary.create_file_writer(str(self._run_dir))
         self._writer = writer
         settings = {name: value for name, value in self._settings.items() if name != "device"}
@@ -102,15 +102,15 @@ class TensorBoardLog(Callback):
                 tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
                 hparams.hparams(self._settings)
         self._written_settings = settings
+        return writer
 
     def _write(self, values: list[Any], env_steps: int) -> None:
         if self._run_dir is None or not values:
             return
-        if self._writer is None:
-            self._open(env_steps)
+        writer: Any = self._writer or self._open(env_steps)
         before = sum(event_sizes(self._run_dir).values())
         record = tf.compat.v1.Summary(value=values).SerializeToString()
-        with self._writer.as_default():
+        with writer.as_default():
             tf.summary.experimental.write_raw_pb(record, step=env_steps)
         if sum(event_sizes(self._run_dir).values()) <= before:
             raise OSError("the files do not grow: the disk is full, or they were removed")

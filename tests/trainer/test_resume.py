@@ -3,12 +3,17 @@
 import dataclasses
 import errno
 import shutil
+import signal
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+import kytolly.loop.session
 import kytolly.record.files
 from kytolly.callback.base import Callback
 from kytolly.callback.csv_log import CSVLog
+from kytolly.loop.session import TrainingSession
 from kytolly.record.metrics_file import read_rows
 from kytolly.trainer import Trainer
 
@@ -90,6 +95,42 @@ def test_damage_to_one_copy_of_the_best_network_is_mended(run, cfg):
     kept.write_bytes(best[:100])
     Trainer(run, progress=False).train(cfg, "CartPole-v1", resume=True)
     assert kept.read_bytes() == best
+
+
+def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch):
+    """The signal comes in the call to 160 env steps; the row of 200 has the sums of both parts."""
+    monkeypatch.setattr(kytolly.loop.session, "CALL_ENV_STEPS", 20)
+    Trainer(tmp_path / "whole", progress=False).train(cfg, "CartPole-v1")
+    call = TrainingSession._call
+
+    def press(session, done, env_steps):
+        if done == 140:
+            signal.raise_signal(signal.SIGINT)
+        return call(session, done, env_steps)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingSession, "_call", press)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt, match=r"saved in .* after 160 env steps"):
+                Trainer(run, progress=False).train(cfg, "CartPole-v1")
+        finally:
+            signal.signal(signal.SIGINT, before)
+    Trainer(run, progress=False).train(cfg, "CartPole-v1", resume=True)
+    times = ("wall_seconds", "env_steps_per_second", "updates_per_second")
+    rows, whole = (
+        [row | dict.fromkeys(times) for row in read_rows(tmp_path / name / "metrics.csv")]
+        for name in ("run", "whole")
+    )
+    assert rows == whole and len(rows) == 4
+    found, expected = (
+        tf.train.load_checkpoint(str(tmp_path / name / "checkpoints" / "ckpt-400"))
+        for name in ("run", "whole")
+    )
+    for key in expected.get_variable_to_shape_map():
+        if key != "_CHECKPOINTABLE_OBJECT_GRAPH":
+            np.testing.assert_array_equal(found.get_tensor(key), expected.get_tensor(key), key)
 
 
 def test_a_full_disk_does_not_end_training_and_earlier_files_stay_whole(cfg, tmp_path, monkeypatch):

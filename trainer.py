@@ -29,9 +29,9 @@ from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side, evaluation_side
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
-from kytolly.record.checkpoint import BEST, load_best_weights, load_network, restore
-from kytolly.record.metrics_file import best_return_in
+from kytolly.record.checkpoint import BEST, load_network
 from kytolly.record.pictures import save_learning_curve
+from kytolly.record.resume import restored_state, what_is_saved
 from kytolly.record.run_folder import RunFolder
 
 
@@ -45,6 +45,7 @@ class TrainResult:
     run_dir: Path
     stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
     summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
+    unwritten: dict[str, str] = dataclasses.field(default_factory=dict)  # why, by file
 
 
 class Trainer:
@@ -98,35 +99,25 @@ class Trainer:
             with tf.device(device):
                 agent = make_agent(cfg, side.spec, model, available_bytes(device))
                 loop = opened = side.loop(agent, device)
-            state = self._begin(agent, loop, side, device, resume)
             evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
             callbacks = [*run_callbacks(cfg, self.progress), *own]
-            return run_session(TrainingSession(agent, loop, evaluator, callbacks, state), began)
+            with self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume) as folder:
+                state = TrainState(
+                    run_dir=folder.path,
+                    config=cfg,
+                    env_name=side.spec.name,
+                    loop=side.loop_name,
+                    device=device or "/device:CPU:0",
+                    trackables={"agent": agent, **loop.trackables},
+                    network=agent.policy.network,
+                )
+                saved, best_weights = restored_state(folder, state) if resume else ({}, None)
+                folder.write_config(cfg, side.spec.name, side.loop_name)
+                session = TrainingSession(agent, loop, evaluator, callbacks, state, saved)
+                session.best_weights = best_weights
+                return run_session(session, folder, began)
         finally:
             opened.close()
-
-    def _begin(
-        self, agent: KytollyAgent, loop: Any, side: Any, device: str | None, resume: bool
-    ) -> TrainState:
-        """The run at its beginning, or as its newest checkpoint has it; writes `config.yaml`."""
-        trackables = {"agent": agent, **loop.trackables}
-        if resume:
-            folder = RunFolder.resumable(self.log_dir)
-            restore(folder.path, trackables)
-        else:
-            name = f"{side.spec.name}_{agent.cfg.algorithm}_{agent.cfg.seed}"
-            folder = RunFolder.create(self.log_dir, name)
-        folder.write_config(agent.cfg, side.spec.name, side.loop_name)
-        return TrainState(
-            run_dir=folder.path,
-            config=agent.cfg,
-            env_name=side.spec.name,
-            loop=side.loop_name,
-            device=device or "/device:CPU:0",
-            trackables=trackables,
-            network=agent.policy.network,
-            best_return=best_return_in(folder.path),
-        )
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
@@ -148,10 +139,10 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
-        settings, env_name = folder.read_settings()
+        settings, _ = folder.read_settings()
         cfg = make_config(settings)
         device = device_name(cfg.device)
-        side = choose_side(cfg.for_playing(), env or env_name)
+        side = choose_side(cfg.for_playing(), env or folder.environment(trust=False))
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
@@ -160,6 +151,11 @@ class Trainer:
         with tf.device(device):
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
             return evaluator.evaluate()
+
+    def _folder(self, name: str, resume: bool) -> RunFolder:
+        if not resume:
+            return RunFolder.create(self.log_dir, name)
+        return RunFolder.resumable(self.log_dir).lock_folder()
 
 
 def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
@@ -182,21 +178,18 @@ def final_seed(cfg: RunConfig) -> int:
     return stream_seed(cfg.seed, FINAL_EVALUATION)
 
 
-def run_session(session: TrainingSession, began: float) -> TrainResult:
+def run_session(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
     """Run the session, evaluate its best weights, and write the result."""
-    agent, cfg, run_dir = session.agent, session.cfg, session.state.run_dir
+    agent, cfg = session.agent, session.cfg
     try:
         stopped_by = session.run()
+        if session.best_weights is not None:
+            agent.policy.set_weights(session.best_weights)
+        evaluation = session.make_evaluator(
+            cfg.final_evaluation_episodes, final_seed(cfg), xla=session.loop.xla
+        ).evaluate()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"The run is saved in {run_dir}. Continue it with "
-            f"`kytolly train {cfg.algorithm} --resume {run_dir}`."
-        ) from None
-    load_best_weights(agent.policy.network, run_dir)
-    agent.policy.set_weights(agent.policy.network.get_weights())
-    evaluation = session.make_evaluator(
-        cfg.final_evaluation_episodes, final_seed(cfg), xla=session.loop.xla
-    ).evaluate()
+        raise KeyboardInterrupt(what_is_saved(folder.path, cfg.algorithm)) from None
     summary = {
         "algorithm": cfg.algorithm,
         "environment": session.state.env_name,
@@ -204,13 +197,15 @@ def run_session(session: TrainingSession, began: float) -> TrainResult:
         "seed": cfg.seed,
         "env_steps": session.state.env_steps,
         "updates": session.state.updates,
-        "wall_seconds": time.perf_counter() - began,
+        "wall_seconds": session.state.wall_seconds_before + time.perf_counter() - began,
         "compile_seconds": session.compile_seconds,
         "env_steps_per_second": session.steady_env_steps / max(session.steady_seconds, 1e-9),
         "evaluation": evaluation.summary(),
         "stopped_by": stopped_by,
-        "run_dir": str(run_dir),
+        "run_dir": str(folder.path),
     }
-    RunFolder(run_dir).write_result(summary)
-    save_learning_curve(run_dir)
-    return TrainResult(agent, session.history, evaluation, run_dir, stopped_by, summary)
+    session.write_or_note("result.json", lambda: folder.write_result(summary))
+    session.write_or_note("learning_curve.png", lambda: save_learning_curve(folder.path))
+    return TrainResult(
+        agent, session.history, evaluation, folder.path, stopped_by, summary, session.unwritten
+    )

@@ -34,7 +34,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     agent = make_agent(cfg, side.spec)
     loop = side.loop(agent, None)
     try:
-        checkpoint = restore(folder.path, {"agent": agent, **loop.trackables})
+        checkpoint = restore(folder.path, {"agent": agent, **loop.trackables}).path
         agent.policy.publish()
         evaluator = side.evaluator(
             agent.policy.network, episodes, final_seed(cfg), xla=cfg.xla, device=None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ class TrainState:
         loop: "device" or "host".
         device: Name of the device that trains, such as "/device:CPU:0".
         env_steps, updates, episodes: Counts so far, including those before a run was resumed.
-        wall_seconds: Time since training began.
+        wall_seconds: Time spent on the run, including that before it was resumed.
+        wall_seconds_before: The part of it before the run was resumed.
         metrics: The newest row of metrics, by name (units in docs/metrics.md); NaN where there is
             no value, such as the return of a period in which no episode ended.
         evaluation: The newest evaluation.
@@ -64,6 +65,7 @@ class TrainState:
         is_best: The newest evaluation is the best one.
         trackables: Named TensorFlow objects that together hold the whole state of the run.
         network: The Keras model that acts.
+        host_state: Makes what belongs to the run beside `trackables`, as JSON can hold it.
     """
 
     run_dir: Path
@@ -75,12 +77,14 @@ class TrainState:
     updates: int = 0
     episodes: int = 0
     wall_seconds: float = 0.0
+    wall_seconds_before: float = 0.0
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     evaluation: Evaluation | None = None
     best_return: float = -float("inf")
     is_best: bool = False
     trackables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     network: Any = None
+    host_state: Callable[[], dict[str, Any]] = dict
 
 
 class Callback:
@@ -88,9 +92,14 @@ class Callback:
 
     A callback that wants to end the run sets `stop_reason` to one of the words of
     `result.json`'s `stopped_by`.
+
+    Attributes:
+        writes: What the callback writes, such as "metrics.csv". Where it is set, an error in a hook
+            other than `on_train_begin` is a warning and does not end the run.
     """
 
     stop_reason: str | None = None
+    writes: str | None = None
 
     def on_train_begin(self, state: TrainState) -> None:
         """Called before the first env step."""
@@ -101,5 +110,15 @@ class Callback:
     def on_evaluation(self, state: TrainState) -> None:
         """Called after every evaluation; `state.evaluation` is new."""
 
+    def on_interval_end(self, state: TrainState) -> None:
+        """Called after a log interval and its evaluation: nothing is half done."""
+
     def on_train_end(self, state: TrainState) -> None:
         """Called after the last env step, also when the run was interrupted."""
+
+    def get_state(self) -> dict[str, Any]:
+        """What a resumed run must know, as JSON can hold it; a checkpoint keeps it."""
+        return {}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Continue from what `get_state` gave; called after `on_train_begin` in a resumed run."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
+from kytolly.record.best import place_best
 from kytolly.record.checkpoint import (
+    FOLDER,
+    checkpoints,
     complete_checkpoint,
     is_finite,
+    prune,
     save_network,
     write_checkpoint,
 )
@@ -19,13 +24,19 @@ class CheckpointSaver(Callback):
     """Saves the run every so many env steps and at its end, and its best network.
 
     `checkpoints/ckpt-N` holds the state after N env steps: everything in `state.trackables`, in
-    the format of `tf.train.Checkpoint`. A checkpoint is complete before an older one is removed.
-    A state whose network is not finite is not saved: training could not continue from it.
+    the format of `tf.train.Checkpoint`, and `state.host_state()` with checksums in `ckpt-N.json`.
+    A checkpoint is complete before an older one is removed. A state whose network is not finite is
+    not saved: training could not continue from it.
+
+    The best network after N env steps is `checkpoints/best-N.keras`, which each checkpoint names,
+    and `best.keras` is a copy of the newest.
 
     Args:
         interval_env_steps: Env steps between two checkpoints.
         keep: Checkpoints that stay on disk.
     """
+
+    writes = "checkpoints/ and best.keras"
 
     def __init__(self, interval_env_steps: int, keep: int = 2):
         if interval_env_steps < 1 or keep < 1:
@@ -35,28 +46,46 @@ class CheckpointSaver(Callback):
             )
         self.interval_env_steps, self.keep = interval_env_steps, keep
         self._checkpoint: tf.train.Checkpoint | None = None
+        self._best: str | None = None
         self._last_saved = 0
-        self._saved_any = False
+        self._saved_any = self._evaluated = False
 
     def on_train_begin(self, state: TrainState) -> None:
         """Start to count; the state of a resumed run is on disk already."""
         self._checkpoint = complete_checkpoint(state.trackables)
         self._last_saved, self._saved_any = state.env_steps, state.env_steps > 0
+        self._best, self._evaluated = None, False
 
-    def on_log(self, state: TrainState) -> None:
+    def on_interval_end(self, state: TrainState) -> None:
         """Save, if the interval has passed."""
         if state.env_steps - self._last_saved >= self.interval_env_steps:
             self._save(state)
 
     def on_evaluation(self, state: TrainState) -> None:
         """Keep the network, if it is the best one so far."""
+        self._evaluated = True
         if state.is_best:
-            save_network(state.network, state.run_dir)
+            folder = state.run_dir / FOLDER
+            folder.mkdir(exist_ok=True)
+            self._best = save_network(state.network, folder, f"best-{state.env_steps}").name
+            place_best(state.run_dir, self._best)
 
     def on_train_end(self, state: TrainState) -> None:
         """Save what has changed since the last checkpoint."""
-        if state.env_steps != self._last_saved or not self._saved_any:
+        if state.env_steps != self._last_saved or self._evaluated or not self._saved_any:
             self._save(state)
+
+    def get_state(self) -> dict[str, Any]:
+        """Name of the file with the best network."""
+        return {"best": self._best}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Take the name, and finish what a kill may have interrupted after the last checkpoint."""
+        folder = state.run_dir / FOLDER
+        best = saved.get("best")
+        self._best = best if best and (folder / best).is_file() else None
+        if checkpoints(folder)[0][0] == state.env_steps:
+            prune(folder, state.env_steps, self.keep)
 
     def _save(self, state: TrainState) -> None:
         if self._checkpoint is None:  # training never began: there is nothing new to save
@@ -68,5 +97,13 @@ class CheckpointSaver(Callback):
                 stacklevel=2,
             )
             return
-        write_checkpoint(self._checkpoint, state.run_dir, state.env_steps, self.keep)
-        self._last_saved, self._saved_any = state.env_steps, True
+        on_disk = self._saved_any and state.env_steps == self._last_saved
+        write_checkpoint(
+            None if on_disk else self._checkpoint,
+            state.run_dir,
+            state.env_steps,
+            self.keep,
+            state.host_state(),
+            self._best,
+        )
+        self._last_saved, self._saved_any, self._evaluated = state.env_steps, True, False

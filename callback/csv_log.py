@@ -5,29 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.record.metrics_file import COUNTS, EVALUATION, MetricsFile
+from kytolly.record.files import sync
+from kytolly.record.metrics_file import COUNTS, EVALUATION, NAME, MetricsFile
 
 
 class CSVLog(Callback):
     """Writes every row of metrics at once; a resumed run continues its file.
 
-    An evaluation completes the row of its env step; where there is none, it makes one. The units
-    are in docs/metrics.md.
+    An evaluation completes the row of its env step; where there is none, it makes one. A row that
+    could not be written is written with the next one. The units are in docs/metrics.md.
     """
+
+    writes = NAME
 
     def __init__(self):
         self._file: MetricsFile | None = None
         self._row: dict[str, Any] = {}
-        self._earlier_seconds = 0.0
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Keep the rows up to here, if the run is resumed; later ones will be written again."""
+        """Begin the file; of a resumed run, keep the rows up to here."""
         self._file, self._row = MetricsFile(state.run_dir), {}
-        self._earlier_seconds = self._file.keep_rows(state.env_steps)
+        self._file.keep_rows(state.env_steps)
 
     def on_log(self, state: TrainState) -> None:
         """Write a row."""
-        self._row = self._counts(state) | dict(state.metrics)
+        self._row = counts(state) | dict(state.metrics)
         if self._file is not None:
             self._file.append(self._row)
 
@@ -41,9 +43,23 @@ class CSVLog(Callback):
             self._row |= metrics
             self._file.replace_last(self._row)
         else:
-            self._row = self._counts(state) | metrics
+            self._row = counts(state) | metrics
             self._file.append(self._row)
 
-    def _counts(self, state: TrainState) -> dict[str, Any]:
-        counts = {name: getattr(state, name) for name in COUNTS}
-        return counts | {"wall_seconds": self._earlier_seconds + state.wall_seconds}
+    def get_state(self) -> dict[str, Any]:
+        """The number of rows and the last one, which an evaluation may still complete."""
+        if self._file is None:
+            return {}
+        sync(self._file.path)
+        return {"rows": len(self._file.rows), "last": self._row}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Drop the rows after the checkpoint; the run writes them again."""
+        if self._file is not None and saved:
+            self._row = saved["last"]
+            self._file.keep_rows(state.env_steps, saved["rows"], self._row)
+
+
+def counts(state: TrainState) -> dict[str, Any]:
+    """The columns that say where the run is."""
+    return {name: getattr(state, name) for name in COUNTS}

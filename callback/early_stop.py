@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
 
@@ -12,8 +13,8 @@ class EarlyStop(Callback):
     """Stops when evaluations no longer improve.
 
     An improvement is measured against the best evaluation, so that many small ones add up. A
-    resumed run starts with the best evaluation so far and its full patience. Evaluations before
-    the first update do not count: nothing could have improved.
+    resumed run continues to count. Evaluations before the first update do not count: nothing could
+    have improved.
 
     Args:
         patience: Evaluations without improvement before the run ends.
@@ -42,6 +43,18 @@ class EarlyStop(Callback):
             self._best, self._without = state.evaluation.return_mean, 0
             return
         self._without += 1
+        self._compare()
+
+    def get_state(self) -> dict[str, Any]:
+        """The best return and the evaluations since then."""
+        return {"best": self._best, "without": self._without}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Continue to count, with the patience that is set now."""
+        self._best, self._without = saved["best"], saved["without"]
+        self._compare()
+
+    def _compare(self) -> None:
         if self._without >= self.patience:
             self.stop_reason = "early_stop"
 
@@ -59,8 +72,9 @@ class RewardThreshold(Callback):
         self.threshold = threshold
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Forget an earlier run."""
+        """Forget an earlier run; one that is resumed may have reached the threshold already."""
         self.stop_reason = None
+        self.on_evaluation(state)
 
     def on_evaluation(self, state: TrainState) -> None:
         """Compare the newest evaluation."""
@@ -79,14 +93,15 @@ class TimeBudget(Callback):
         if not seconds > 0:
             raise ValueError(f"TimeBudget got {seconds} seconds, expected above 0. Raise it.")
         self.seconds = seconds
+        self._began = 0.0
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Forget an earlier run."""
-        self.stop_reason = None
+        """Start the clock; the compilation that went before counts."""
+        self.stop_reason, self._began = None, state.wall_seconds_before
 
     def on_log(self, state: TrainState) -> None:
         """Look at the clock."""
-        if state.wall_seconds >= self.seconds:
+        if state.wall_seconds - self._began >= self.seconds:
             self.stop_reason = "time"
 
     def on_evaluation(self, state: TrainState) -> None:

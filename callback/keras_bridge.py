@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from kytolly.callback.base import Callback, TrainState
 
@@ -102,6 +104,18 @@ class KerasCallbacks(Callback):
             self._list.on_train_end()
         self._list = None
 
+    def get_state(self) -> dict[str, Any]:
+        """Where the epochs are, and the counters of each callback."""
+        names = ("_epoch", "_batch", "_updates", "_epoch_is_open", "stop_reason")
+        counts = {name: getattr(self, name) for name in names}
+        return {"counts": counts, "callbacks": [counters(callback) for callback in self._given]}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Continue to count; a callback's own settings and its copies of weights are not saved."""
+        vars(self).update(saved["counts"])
+        for callback, values in zip(self._given, saved["callbacks"], strict=False):
+            vars(callback).update({k: v for k, v in values.items() if k in vars(callback)})
+
     def _begin_epoch(self) -> None:
         self._batch, self._epoch_is_open = 0, True
         self._list.on_epoch_begin(self._epoch)
@@ -163,6 +177,16 @@ def check_callbacks(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:
                     f"cb holds {type(item).__name__}, which needs model.optimizer; here the "
                     f"network has none, since the policy owns the optimizer. {instead}."
                 )
+
+
+def counters(callback: Any) -> dict[str, Any]:
+    """The numbers and words that a Keras callback keeps, apart from its settings."""
+    settings = inspect.signature(type(callback).__init__).parameters
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in vars(callback).items()
+        if name not in settings and isinstance(value, (bool, int, float, str, np.generic))
+    }
 
 
 def planned_evaluations(state: TrainState) -> int:

@@ -6,19 +6,18 @@ import dataclasses
 import importlib
 import math
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.plugins.hparams import api as hparams
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from kytolly.callback.base import Callback, TrainState
+from kytolly.record.files import sync
 
+EVENTS = "events.*"
 TAGS = {
     "env_steps_per_second": "speed/env_steps_per_second",
     "updates_per_second": "speed/updates_per_second",
@@ -34,25 +33,26 @@ class TensorBoardLog(Callback):
 
     Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; metrics without
     another group are in `train`. A metric that is not a number has no point. All metrics of a row
-    are one record: a call for each metric would cost ten times as much. A resumed run hides the
+    are one record: a call for each metric would cost ten times as much. A resumed run cuts off the
     points after the checkpoint that it continues from.
     """
 
+    writes = "events.* of TensorBoard"
+
     def __init__(self):
+        self._run_dir: Path | None = None
         self._writer: Any = None
         self._gpu: Gpu | None = None
+        self._settings: dict[str, Any] = {}
+        self._written_settings: dict[str, Any] = {}
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Open the file and write the settings."""
-        if state.env_steps > 0:
-            hide_points_after(state.run_dir, state.env_steps)
-        self._writer = tf.summary.create_file_writer(str(state.run_dir))
-        self._gpu = Gpu.of(state.device)
-        settings = run_settings(state)
-        with self._writer.as_default(step=state.env_steps):
-            rows = [f"| {name} | {value} |" for name, value in settings.items()]
-            tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
-            hparams.hparams(settings)
+        """Write the settings of a new run; a resumed run writes nothing before its first point."""
+        self._run_dir, self._gpu = state.run_dir, Gpu.of(state.device)
+        self._settings, self._written_settings = run_settings(state), {}
+        if state.env_steps == 0:
+            keep_events(state.run_dir, {})
+            self._open(0)
 
     def on_log(self, state: TrainState) -> None:
         """Write the newest row of metrics."""
@@ -76,13 +76,44 @@ class TensorBoardLog(Callback):
         """Close the file."""
         if self._writer is not None:
             self._writer.close()
-        self._writer = None
+        self._writer = self._run_dir = None
+
+    def get_state(self) -> dict[str, Any]:
+        """The sizes of the files, and the settings that are in them."""
+        if self._run_dir is None:
+            return {}
+        for path in self._run_dir.glob(EVENTS):
+            sync(path)
+        return {"bytes": event_sizes(self._run_dir), "settings": self._written_settings}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Cut off what was written after the checkpoint."""
+        if saved:
+            self._written_settings = saved["settings"]
+            keep_events(state.run_dir, saved["bytes"])
+
+    def _open(self, env_steps: int) -> Any:
+        writer: Any = tf.summary.create_file_writer(str(self._run_dir))
+        self._writer = writer
+        settings = {name: value for name, value in self._settings.items() if name != "device"}
+        with writer.as_default(step=env_steps):  # which flushes at its end
+            if settings != self._written_settings:
+                rows = [f"| {name} | {value} |" for name, value in self._settings.items()]
+                tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
+                hparams.hparams(self._settings)
+        self._written_settings = settings
+        return writer
 
     def _write(self, values: list[Any], env_steps: int) -> None:
-        if self._writer is not None and values:
-            record = tf.compat.v1.Summary(value=values).SerializeToString()
-            with self._writer.as_default():  # which flushes at its end
-                tf.summary.experimental.write_raw_pb(record, step=env_steps)
+        if self._run_dir is None or not values:
+            return
+        writer: Any = self._writer or self._open(env_steps)
+        before = sum(event_sizes(self._run_dir).values())
+        record = tf.compat.v1.Summary(value=values).SerializeToString()
+        with writer.as_default():
+            tf.summary.experimental.write_raw_pb(record, step=env_steps)
+        if sum(event_sizes(self._run_dir).values()) <= before:
+            raise OSError("the files do not grow: the disk is full, or they were removed")
 
 
 def run_settings(state: TrainState) -> dict[str, bool | int | float | str]:
@@ -120,20 +151,21 @@ def histogram(tag: str, values: np.ndarray) -> Any:
     return tf.compat.v1.Summary.Value(tag=tag, histo=proto)
 
 
-def hide_points_after(run_dir: Path, env_steps: int) -> None:
-    """Tell TensorBoard that the run continues from here, so that it drops later points.
+def event_sizes(run_dir: Path) -> dict[str, int]:
+    """The sizes in bytes of a run's event files, by name."""
+    return {path.name: path.stat().st_size for path in sorted(run_dir.glob(EVENTS))}
 
-    TensorBoard reads the files of a folder in the order of their names.
+
+def keep_events(run_dir: Path, sizes: Mapping[str, int]) -> None:
+    """Cut a run's event files to these sizes in bytes, and remove those without one.
+
+    They only grow, record by record, so what is kept is what was written first.
     """
-    now = time.time()
-    path = run_dir / f"events.out.tfevents.{int(now):010}.0.resumed-at-{env_steps}"
-    start = SessionLog(status=SessionLog.START)
-    with path.open("wb") as file:
-        for event in (
-            Event(wall_time=now, file_version="brain.Event:2"),
-            Event(wall_time=now, step=env_steps + 1, session_log=start),
-        ):
-            RecordWriter(file).write(event.SerializeToString())
+    for name, size in event_sizes(run_dir).items():
+        if name not in sizes:
+            (run_dir / name).unlink()
+        elif size > sizes[name]:
+            os.truncate(run_dir / name, sizes[name])
 
 
 def process_memory() -> dict[str, float]:

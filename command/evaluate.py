@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from kytolly.agent.algorithms import make_config
-from kytolly.command.options import positive
+from kytolly.command.options import add_trust, positive
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 
@@ -15,6 +15,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly evaluate`."""
     parser.add_argument("run_dir", metavar="RUN", help="folder of the run")
     parser.add_argument("--episodes", type=positive, default=100, help="episodes to play")
+    parser.add_argument("--env", help="environment to play in; default: the run's own")
+    add_trust(parser)
     parser.add_argument("--seed", type=int, default=None, help="seed of the episodes")
 
 
@@ -22,10 +24,12 @@ def run(args: argparse.Namespace) -> int:
     """Play the episodes and print the result."""
     from kytolly.record.run_folder import RunFolder
 
-    settings, _ = RunFolder.existing(args.run_dir).read_settings()
+    folder = RunFolder.existing(args.run_dir)
+    settings, _ = folder.read_settings()
+    env = args.env or folder.environment(trust=args.trust)
     prepare_machine(make_config(settings))
     from kytolly.trainer import Trainer
 
-    evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed)
+    evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
     print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -15,6 +16,13 @@ from typing import NoReturn
 STOP_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]
+
+
+PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
+
+# A forked worker must not report the signals that it gets as those of its parent.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
 class BadInput(Exception):
@@ -33,19 +41,64 @@ def exit_status(command: Callable[[], int]) -> int:
     """Run a command; returns its exit status.
 
     0: done. 2: bad input. 1: anything else. 130, 143, 129: stopped by Ctrl-C, SIGTERM or SIGHUP.
-    Errors of this project are raised; KYTOLLY_TRACEBACK=1 raises those of bad input too.
+    Errors of this project are raised; KYTOLLY_TRACEBACK=1 raises those of bad input too. A second
+    signal ends the process at once.
     """
-    with stop_signals() as received:
+    with end_at_second_signal(), stop_signals() as received:
         try:
             return command()
         except KeyboardInterrupt as stop:
-            print_problem(f"interrupted. {stop}")
+            print_problem(f"interrupted. {str(stop) or 'Nothing was saved.'}")
             return 128 + (received[0] if received else signal.SIGINT)
         except Exception as error:
             if os.environ.get("KYTOLLY_TRACEBACK") or not is_users_problem(error):
                 raise
             print_problem(str(error))
             return 2
+
+
+@contextlib.contextmanager
+def end_at_second_signal() -> Iterator[None]:
+    """Watch for stop signals in a thread, which sees them while the main thread is compiling.
+
+    Python runs handlers between two of its own steps; a long call of TensorFlow is one step.
+    """
+    if threading.current_thread() is not threading.main_thread() or os.name == "nt":
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    thread = threading.Thread(target=watch_signals, args=(reader,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(writer)
+        thread.join()
+        os.close(reader)
+
+
+def watch_signals(reader: int) -> None:
+    """Read the numbers of signals until the other end is closed; the second one ends the process.
+
+    If the first has not ended the command within a second, a line says what it waits for.
+    """
+    count, patience = 0, None
+    while True:
+        if not select.select([reader], [], [], patience)[0]:
+            print_problem("stopping as soon as nothing is half done; once more ends it at once.")
+            patience = None
+            continue
+        number = os.read(reader, 1)
+        if not number:
+            return
+        if number[0] in STOP_SIGNALS:  # a signal that is ignored never arrives here
+            count, patience = count + 1, PATIENCE_SECONDS
+        if count > 1:
+            print_problem("ended at once: what came after the newest checkpoint is lost.")
+            os._exit(128 + number[0])
 
 
 @contextlib.contextmanager

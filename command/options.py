@@ -76,3 +76,10 @@ def seconds(text: str) -> float:
             f"{value_text(text)} was found, expected seconds above 0 and at most {MOST:,}"
         )
     return float(given)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add `--trust`."""
+    parser.add_argument(
+        "--trust", action="store_true", help="import the Python module that the run's folder names"
+    )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
-from kytolly.command.exits import BadInput
-from kytolly.command.options import add_field, path
+from kytolly.command.exits import BadInput, print_problem
+from kytolly.command.options import add_field, add_trust, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
+    add_trust(parser)
     algorithm = next((word for word in words if word in ALGORITHMS), None)
     for field, hint in config_fields(algorithm).values():
         add_field(parser, field, hint)
@@ -55,7 +56,13 @@ def run(args: argparse.Namespace) -> int:
     trainer = Trainer(args.resume or args.log_dir)
     result = trainer.train(cfg, env, resume=bool(args.resume))
     print_result(result.summary, args.json)
-    return 0
+    if result.unwritten:
+        reasons = ", ".join(f"{what} ({why})" for what, why in result.unwritten.items())
+        print_problem(
+            f"training ended, but not all of {result.run_dir} was written: {reasons}. Make room "
+            "or give the folder back; what was written before is whole."
+        )
+    return 1 if result.unwritten else 0
 
 
 def given_config(args: argparse.Namespace) -> tuple[Any, str]:
@@ -92,7 +99,10 @@ def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, 
     """Config and environment of a run that continues; flags may change what is no structure."""
     from kytolly.record.run_folder import RunFolder
 
-    settings, env = RunFolder.resumable(args.resume).read_settings()
+    folder = RunFolder.resumable(args.resume)
+    settings, env = folder.read_settings()
+    if not args.env:
+        folder.environment(trust=args.trust)
     previous = make_config(settings)
     if args.env and args.env != env:
         raise BadInput(f"--env is {args.env}, and the run to resume was trained on {env}.")

@@ -94,9 +94,8 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return settings, values
 
 
-def write_yaml(path: str | Path, config: Any, extra: dict[str, Any]) -> None:
-    """Write every field of a configuration, and what else identifies the run, as YAML."""
+def yaml_text(config: Any, extra: dict[str, Any]) -> str:
+    """Every field of a configuration, and what else identifies the run, as YAML."""
     values = dataclasses.asdict(config)
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-    text = yaml.safe_dump({**extra, "settings": values}, sort_keys=False)
-    Path(path).write_text(text, encoding="utf-8")
+    return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)

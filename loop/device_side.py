@@ -53,7 +53,7 @@ class DeviceSide:
 
 
 class DeviceEvaluator:
-    """Plays greedily inside one program; every call continues the random stream of its seed."""
+    """Plays greedily inside one program."""
 
     def __init__(self, side: DeviceSide, network: Any, episodes: int, seed: int, *program: Any):
         self.env, self.network, self.episodes = side.env, network, episodes
@@ -62,8 +62,9 @@ class DeviceEvaluator:
         self.random_stream = RandomStream(seed, purpose=2)
         self.program = Program(self._play, [], *program)
 
-    def evaluate(self) -> Evaluation:
-        """The returns and lengths of `episodes` new episodes."""
+    def evaluate(self, number: int = 0) -> Evaluation:
+        """The returns and lengths of `episodes` episodes, other ones for each `number`."""
+        self.random_stream.counter.assign(number << 32)
         returns, lengths = self.program()
         return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
 

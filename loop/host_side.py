@@ -81,17 +81,15 @@ class HostEvaluator:
         act: Function from observations [E, *obs] to actions [E].
         make_env: Function that makes the adapter from a seed.
         episodes: Episodes in all.
-        seed: Seed of all calls, each of which plays other episodes.
+        seed: Seed of the episodes, together with their number.
     """
 
     def __init__(self, act: Callable, make_env: Callable[[int], object], episodes: int, seed: int):
         self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
-        self.calls = 0
 
-    def evaluate(self) -> Evaluation:
-        """The returns and lengths of `episodes` new episodes."""
-        self.calls += 1
-        env = self.make_env(stream_seed(self.seed, EVALUATION, self.calls))
+    def evaluate(self, number: int = 0) -> Evaluation:
+        """The returns and lengths of `episodes` episodes, other ones for each `number`."""
+        env = self.make_env(stream_seed(self.seed, EVALUATION, number))
         try:
             return self._play(env)
         finally:

@@ -33,6 +33,6 @@ class Loop(Protocol):
 class Evaluator(Protocol):
     """Plays greedy episodes with the network as it is now."""
 
-    def evaluate(self) -> Evaluation:
-        """New episodes at every call."""
+    def evaluate(self, number: int = 0) -> Evaluation:
+        """Other episodes for each `number`, whatever was played before."""
         ...

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Callback, TrainState
+from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
+from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.metrics import LoopMetrics, averages
 
 if TYPE_CHECKING:
@@ -34,6 +37,10 @@ class TrainingSession:
     Attributes:
         history: One row of metrics for each log interval.
         steady_seconds, steady_env_steps: Time and env steps in the loop's program after warm-up.
+        interval_end: Env steps at which the last log interval ended, its evaluation included. The
+            next one depends on nothing but this, so a resumed run has the same intervals.
+        sums: Metrics of the interval that has begun.
+        unwritten: Why files could not be written, by what they are.
     """
 
     def __init__(
@@ -43,84 +50,116 @@ class TrainingSession:
         make_evaluator: Callable[..., Evaluator],
         callbacks: Sequence[Callback],
         state: TrainState,
+        saved: dict[str, Any] | None = None,
     ):
         self.agent, self.loop, self.callbacks = agent, loop, callbacks
-        self.make_evaluator, self.state, self.cfg = make_evaluator, state, agent.cfg
+        self.make_evaluator, self.cfg = make_evaluator, agent.cfg
+        self.state = dataclasses.replace(state, host_state=lambda: host_state(self))
         self.history: list[dict[str, float]] = []
+        self.best_weights: list[np.ndarray] | None = None
         self.compile_seconds, self.steady_seconds, self.steady_env_steps = 0.0, 0.0, 0
+        self.interval_end, self.last_evaluation = 0, -1
+        self.sums: LoopMetrics | None = None
+        self.unwritten: dict[str, str] = {}
         self._evaluator: Evaluator | None = None
-        self._last_evaluation = -1
+        self._began = time.perf_counter()
+        self._saved = saved
+        if saved:
+            set_host_state(self, saved)
 
     def run(self) -> str:
         """Train until something ends the run; returns what did, as in `result.json`.
 
-        On Ctrl-C the callbacks still see the end, so the run is saved, and KeyboardInterrupt
-        goes on to the caller.
+        Ctrl-C waits until nothing is half done. Then the callbacks still see the end, so the run is
+        saved, and KeyboardInterrupt goes on to the caller.
         """
         self._began = time.perf_counter()
         self._update_state()
-        try:
-            self.loop.run(0)
-            self.compile_seconds = time.perf_counter() - self._began
-            self._notify("on_train_begin")
-            return self._train()
-        finally:
-            self._update_state()
-            self._notify("on_train_end")
+        with hold_signals() as deliver_signals:
+            try:
+                self.loop.run(0)
+                self.compile_seconds += time.perf_counter() - self._began
+                deliver_signals()
+                self._notify("on_train_begin")
+                if self._saved:
+                    set_callback_states(self, self._saved)
+                return self._train(deliver_signals)
+            finally:
+                self._update_state()
+                self._notify("on_train_end")
 
-    def _train(self) -> str:
+    def _train(self, deliver_signals: Callable[[], None]) -> str:
         total = self.cfg.total_env_steps
         log_every = self.cfg.interval("log_interval_env_steps", 50)
         evaluate_every = self.cfg.interval("evaluation_interval_env_steps", 20)
-        while self.state.env_steps < total and not self._stop_reason:
-            done = self.state.env_steps
-            next_evaluation = min((done // evaluate_every + 1) * evaluate_every, total)
-            self._train_until(min((done // log_every + 1) * log_every, next_evaluation))
-            self._notify("on_log")
-            if self.state.env_steps >= next_evaluation and not self._stop_reason:
+        while self.interval_end < total and not self._stop_reason:
+            done = self.interval_end
+            next_evaluation = (done // evaluate_every + 1) * evaluate_every
+            next_log = (done // log_every + 1) * log_every
+            self._train_until(min(next_log, next_evaluation, total), deliver_signals)
+            if self._stop_reason:
+                break
+            if self.state.env_steps >= min(next_evaluation, total):
                 self._evaluate()
-        if self._last_evaluation != self.state.env_steps and self._stop_reason != "non_finite":
+            self.interval_end = self.state.env_steps
+            if not self._stop_reason:
+                self._notify("on_interval_end")
+            deliver_signals()
+        if self._stop_reason != "non_finite":
             self._evaluate()
+        self.interval_end = self.state.env_steps
         return self._stop_reason or "total_env_steps"
 
     @property
     def _stop_reason(self) -> str | None:
         return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
 
-    def _train_until(self, env_steps: int) -> None:
-        """Call the program, in pieces that depend on nothing but the run, and make one row."""
-        before, moment, calls = self.state, time.perf_counter(), []
+    def wall_seconds(self) -> float:
+        """Time spent on the run until now."""
+        return self.state.wall_seconds_before + time.perf_counter() - self._began
+
+    def _train_until(self, env_steps: int, deliver_signals: Callable[[], None]) -> None:
+        """Call the program, in pieces that depend on nothing but the run, and log one row."""
+        before, moment = self.state, time.perf_counter()
         began, done = moment, before.env_steps
         while done < env_steps:
-            sums = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
-            calls.append(LoopMetrics(*map(np.asarray, sums)))
+            metrics = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
+            metrics = LoopMetrics(*map(np.asarray, metrics))
+            self.sums = metrics if self.sums is None else self.sums.plus(metrics)
             last, moment = moment, time.perf_counter()
             previous, done = done, int(self.agent.env_steps)
             if previous >= self.cfg.first_update_env_steps:
                 self.steady_seconds += moment - last
                 self.steady_env_steps += done - previous
+            deliver_signals()
         self._update_state()
-        row = averages(functools.reduce(LoopMetrics.plus, calls), self.agent)
+        if self.sums is None:  # logged before the run was resumed
+            return
+        row, self.sums = averages(self.sums, self.agent), None
         row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
         row["env_steps_per_second"] = (done - before.env_steps) / (moment - began)
         row["updates_per_second"] = (self.state.updates - before.updates) / (moment - began)
         self.state = dataclasses.replace(self.state, metrics=row)
         self.history.append({"env_steps": done, **row})
+        self._notify("on_log")
 
     def _evaluate(self) -> None:
+        if self.last_evaluation == self.state.env_steps:
+            return
         if self._evaluator is None:
-            cfg = self.cfg
-            self._evaluator = self.make_evaluator(
-                cfg.evaluation_episodes, stream_seed(cfg.seed, EVALUATION), xla=self.loop.xla
-            )
-        evaluation, best = self._evaluator.evaluate(), self.state.best_return
+            cfg, seed = self.cfg, stream_seed(self.cfg.seed, EVALUATION)
+            self._evaluator = self.make_evaluator(cfg.evaluation_episodes, seed, xla=self.loop.xla)
+        evaluation = self._evaluator.evaluate(self.state.env_steps)
+        best = self.state.best_return
+        if evaluation.return_mean >= best:
+            self.best_weights = self.agent.policy.network.get_weights()
         self.state = dataclasses.replace(
             self.state,
             evaluation=evaluation,
             is_best=evaluation.return_mean >= best,
             best_return=max(best, evaluation.return_mean),
         )
-        self._last_evaluation = self.state.env_steps
+        self.last_evaluation = self.state.env_steps
         row = {f"evaluation_{k}": v for k, v in evaluation.summary().items() if k != "episodes"}
         if self.history:
             self.history[-1].update(row)
@@ -133,9 +172,28 @@ class TrainingSession:
             env_steps=int(self.agent.env_steps),
             updates=int(self.agent.policy.updates),
             episodes=int(self.agent.episodes),
-            wall_seconds=time.perf_counter() - self._began,
+            wall_seconds=self.wall_seconds(),
         )
 
     def _notify(self, hook: str) -> None:
         for callback in self.callbacks:
-            getattr(callback, hook)(self.state)
+            if callback.writes is None or hook == "on_train_begin":
+                getattr(callback, hook)(self.state)
+            else:
+                self.write_or_note(
+                    callback.writes, functools.partial(getattr(callback, hook), self.state)
+                )
+
+    def write_or_note(self, what: str, write: Callable[[], Any]) -> None:
+        """Write something; where that fails, warn once for each kind and go on."""
+        try:
+            write()
+        except Exception as error:
+            if what in self.unwritten:
+                return
+            self.unwritten[what] = " ".join(str(getattr(error, "strerror", "") or error).split())
+            warnings.warn(
+                f"{self.state.run_dir}: {what} cannot be written ({self.unwritten[what]:.200}). "
+                "Training goes on; what was written before stays.",
+                stacklevel=2,
+            )

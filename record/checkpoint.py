@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
-import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+from kytolly.record.files import PARTIAL, checksum, sync, write_file, write_text
 
 FOLDER = "checkpoints"
 BEST = "best.keras"
@@ -24,13 +27,54 @@ DAMAGE = (tf.errors.OpError, OSError, RuntimeError, IndexError, UnicodeDecodeErr
 MISMATCH = (tf.errors.InvalidArgumentError, AssertionError, ValueError, TypeError)
 
 
+class Restored(NamedTuple):
+    """What a run continues from.
+
+    Attributes:
+        path: The checkpoint, without the endings of its files.
+        host_state: What was saved beside the tensors.
+    """
+
+    path: str
+    host_state: dict[str, Any]
+
+
 def write_checkpoint(
-    checkpoint: tf.train.Checkpoint, run_dir: Path, env_steps: int, keep: int
+    checkpoint: tf.train.Checkpoint | None,
+    run_dir: Path,
+    env_steps: int,
+    keep: int,
+    host_state: Mapping[str, Any] | None = None,
+    best: str | None = None,
 ) -> None:
-    """Write `checkpoints/ckpt-N` after N env steps, then remove all but the newest `keep`."""
-    folder = run_dir / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoint.write(str(folder / f"ckpt-{env_steps}"))
+    """Write `checkpoints/ckpt-N` after N env steps, then remove all but the newest `keep`.
+
+    `ckpt-N.json` is written last and makes it complete: it holds the checksums and the host state.
+
+    Args:
+        checkpoint: The tensors; None where those of this env step are on disk already.
+        run_dir: The run's folder, which exists.
+        env_steps: N.
+        keep: Checkpoints that stay.
+        host_state: What belongs to this moment and is no tensor, as JSON can hold it.
+        best: Name of the file in `checkpoints/` with the best network so far.
+    """
+    folder, name = run_dir / FOLDER, f"ckpt-{env_steps}"
+    folder.mkdir(exist_ok=True)
+    json.dumps(host_state)  # fails, if it does, before anything is touched
+    if checkpoint is not None:
+        (folder / f"{name}.json").unlink(missing_ok=True)
+        try:
+            checkpoint.write(str(folder / name))
+        except BaseException:
+            remove(folder.glob(f"{name}[._]*"))
+            raise
+    files = [folder / f"{name}.index", *sorted(folder.glob(f"{name}.data-*"))]
+    for path in files:
+        sync(path)
+    files += [folder / best] if best else []
+    manifest = {"files": {path.name: checksum(path) for path in files}, "host_state": host_state}
+    write_text(folder / f"{name}.json", json.dumps(manifest, indent=1) + "\n")
     prune(folder, env_steps, keep)
 
 
@@ -70,39 +114,76 @@ def is_finite(network: Any) -> bool:
 
 def checkpoints(folder: Path) -> list[tuple[int, str]]:
     """Env steps and path of every complete checkpoint in a folder, the newest first."""
-    names = (re.fullmatch(r"(ckpt-(\d+))\.index", path.name) for path in folder.glob("*.index"))
+    names = (re.fullmatch(r"(ckpt-(\d+))\.json", path.name) for path in folder.glob("*.json"))
     return sorted(((int(n[2]), str(folder / n[1])) for n in names if n), reverse=True)
 
 
 def prune(folder: Path, newest: int, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints up to env step `newest`.
 
-    Later ones go too: the run was resumed from an earlier one. So does what killed writes left.
+    Later ones go too: the run was resumed from an earlier one. So do best networks that no
+    checkpoint names any more, and what killed writes left.
     """
     kept = [pair for pair in checkpoints(folder) if pair[0] <= newest][:keep]
-    steps = {step for step, _ in kept}
     lines = [f'model_checkpoint_path: "ckpt-{newest}"']
     lines += [f'all_model_checkpoint_paths: "{Path(path).name}"' for _, path in reversed(kept)]
     text = "\n".join(lines) + "\n"  # what tf.train.latest_checkpoint() reads
-    replace_file(folder / "checkpoint", lambda partial: partial.write_text(text, encoding="utf-8"))
-    for path in folder.iterdir():
-        name = re.match(r"ckpt-(\d+)\D", path.name)
-        if name is None or int(name[1]) in steps:
-            continue
+    listing = folder / "checkpoint"
+    if not listing.is_file() or listing.read_text(encoding="utf-8") != text:
+        write_text(listing, text)
+    steps, named = {step for step, _ in kept}, set()
+    for _, path in kept:
+        with contextlib.suppress(OSError):  # a damaged one names nothing
+            named |= set(read_manifest(path)[0])
+    for path in list(folder.iterdir()):
+        own = re.match(r"ckpt-(\d+)\D", path.name)
+        old = int(own[1]) not in steps if own else path.name.startswith("best-")
+        if path.name.startswith(PARTIAL) or (old and path.name not in named):
+            remove([path])
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Remove files and folders, where that is possible."""
+    for path in list(paths):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
-def save_network(network: Any, run_dir: Path) -> Path:
+def read_manifest(path: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """The checksums by file name, and the host state, of a checkpoint; OSError where damaged."""
+    try:
+        values = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+        return dict(values["files"]), dict(values["host_state"] or {})
+    except (ValueError, KeyError, TypeError):
+        raise OSError(f"{Path(path).name}.json is no list of checksums") from None
+
+
+def check_files(path: str) -> dict[str, Any]:
+    """The host state of a checkpoint; OSError where its files are not those that were written.
+
+    The best network is left out, since there are two copies of it.
+    """
+    sums, host_state = read_manifest(path)
+    for name in (name for name in sums if name.startswith("ckpt-")):
+        file = Path(path).with_name(name)
+        if not file.is_file():
+            raise OSError(f"{name} is missing")
+        if checksum(file) != sums[name]:
+            raise OSError(f"{name} does not have the checksum with which it was written")
+    return host_state
+
+
+def save_network(network: Any, folder: Path, name: str = "best") -> Path:
     """Write a Keras model to `best.keras`, whole or not at all; returns the path.
 
     Where Keras cannot save the model, since it has no get_config(), its weights go to
-    `best.weights.h5`, with a warning.
+    `best.weights.h5`, with a warning. `name` takes the place of "best".
     """
     try:
-        return replace_file(run_dir / BEST, network.save)
+        return write_file(folder / f"{name}.keras", network.save)
     except (NotImplementedError, TypeError) as error:
         reason = " ".join(str(error).split(". ")[0].split())
         warnings.warn(
@@ -111,37 +192,22 @@ def save_network(network: Any, run_dir: Path) -> Path:
             "with `kytolly evaluate`.",
             stacklevel=2,
         )
-        return replace_file(run_dir / BEST_WEIGHTS, network.save_weights)
+        return write_file(folder / f"{name}.weights.h5", network.save_weights)
 
 
-def load_best_weights(network: Any, run_dir: Path) -> None:
-    """Give a network what `save_network` has written of it, if it has."""
-    for path in (run_dir / BEST, run_dir / BEST_WEIGHTS):
-        if path.is_file():
-            network.load_weights(path)
-
-
-def replace_file(path: Path, write: Callable[[Path], Any]) -> Path:
-    """Write a file beside `path`, then put it in its place; returns `path`."""
-    partial = path.with_name(f".partial-{path.name}")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
-
-
-def restore(run_dir: str | Path, trackables: Mapping[str, Any]) -> str:
+def restore(
+    run_dir: str | Path, trackables: Mapping[str, Any], changed: Sequence[str] = ()
+) -> Restored:
     """Bring objects to the newest state of a run that can be read.
 
     Args:
         run_dir: The run's folder.
         trackables: The objects, under the names with which they were saved.
+        changed: The settings that differ from the saved run's, in words, for the error message.
 
     Returns:
-        Path of the checkpoint. Every value in it was used, and every variable of the objects has
-        its value from there.
+        The checkpoint. Every value in it was used, and every variable of the objects has its
+        value from there.
 
     Raises:
         ValueError: There is no checkpoint, none can be read, or another configuration wrote it.
@@ -150,13 +216,14 @@ def restore(run_dir: str | Path, trackables: Mapping[str, Any]) -> str:
     found = checkpoints(folder)
     if not found:
         raise ValueError(
-            f"{folder} holds no checkpoint, expected files such as ckpt-1000.index: resume the "
+            f"{folder} holds no checkpoint, expected files such as ckpt-1000.json: resume the "
             "folder of a run that has trained, or start a new run."
         )
     damaged: list[str] = []
     for _, path in found:
         try:
-            _read(path, trackables)
+            host_state = check_files(path)
+            _read(path, trackables, changed)
         except DAMAGE as error:
             damaged.append(f"{Path(path).name} ({one_line(error, 160)})")
             continue
@@ -166,14 +233,14 @@ def restore(run_dir: str | Path, trackables: Mapping[str, Any]) -> str:
                 f"checkpoint, {Path(path).name}.",
                 stacklevel=2,
             )
-        return path
+        return Restored(path, host_state)
     raise ValueError(
         f"No checkpoint in {folder} can be read: {', '.join(damaged)}. Copy the folder back from "
         "where it came from, or start a new run."
     )
 
 
-def _read(path: str, trackables: Mapping[str, Any]) -> None:
+def _read(path: str, trackables: Mapping[str, Any], changed: Sequence[str]) -> None:
     """Read one checkpoint; ValueError where its values and the objects do not match."""
     tf.get_logger().addFilter(no_list_of_values)
     try:
@@ -181,10 +248,10 @@ def _read(path: str, trackables: Mapping[str, Any]) -> None:
     except UnicodeDecodeError:  # a ValueError, but one that speaks of damage
         raise
     except MISMATCH as error:
+        found = "; ".join([*changed, one_line(error, 300)])
         raise ValueError(
-            f"{path} was saved by another configuration: {one_line(error, 300)}. Resume with the "
-            "settings in the run's config.yaml and the same environment and model, or start a "
-            "new run."
+            f"{path} was saved by another configuration: {found}. Resume with the settings in "
+            "the run's config.yaml and the same environment and model, or start a new run."
         ) from None
 
 

@@ -6,9 +6,11 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from kytolly.record.files import write_text
 
 NAME = "metrics.csv"
 COUNTS = ("env_steps", "updates", "episodes", "wall_seconds")
@@ -27,48 +29,79 @@ EVALUATION = ("evaluation_return_mean", "evaluation_return_std", "evaluation_len
 class MetricsFile:
     """The metrics file of one run, which grows by rows.
 
-    A metric that has no column yet gets one, before the columns of the evaluation.
+    A metric that has no column yet gets one, before the columns of the evaluation. Rows that could
+    not be written are written with the next one.
 
     Attributes:
         path: The file.
         columns: Names, in the order of the file.
+        rows: All rows.
     """
 
     def __init__(self, run_dir: Path):
         self.path = run_dir / NAME
         self.columns: tuple[str, ...] = (*COUNTS, *METRICS, *EVALUATION)
+        self.rows: list[Mapping[str, Any]] = []
         self._last_row_starts_at = 0
+        self._is_whole = False  # the file holds what `rows` says
 
-    def keep_rows(self, env_steps: int) -> float:
-        """Keep the rows up to an env step, 0 of a new run; returns their wall-clock seconds."""
-        rows = [row for row in read_rows(self.path) if float(row["env_steps"]) <= env_steps]
-        self._rewrite(rows)
-        seconds = number_in(rows[-1], "wall_seconds") if rows else 0.0
-        return seconds if math.isfinite(seconds) else 0.0
+    def keep_rows(
+        self, env_steps: int, count: int | None = None, last: Mapping[str, Any] | None = None
+    ) -> None:
+        """Keep the rows up to an env step, 0 of a new run; the file is written if that changes it.
+
+        Args:
+            env_steps: Of the checkpoint.
+            count: How many rows belong to the checkpoint; None: all up to its env step.
+            last: The last of them, as it was then.
+        """
+        found = read_rows(self.path)
+        self.rows = [row for row in found if float(row["env_steps"]) <= env_steps][:count]
+        if last and count == len(self.rows):
+            self.rows[-1] = last
+        names = dict.fromkeys([*self.columns, *(found[0] if found else ())])
+        self.columns = (*(name for name in names if name not in EVALUATION), *EVALUATION)
+        if not self.path.is_file() or self.path.read_text("utf-8", "replace") != self._text():
+            self._rewrite()
+        self._is_whole = True
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write a row; it is on disk when this returns."""
-        if any(name not in self.columns for name in row):
-            self._rewrite(read_rows(self.path), also=row)
-        with self.path.open("a", newline="", encoding="utf-8") as file:
+        """Write a row; who reads the file finds it when this returns."""
+        self.rows.append(row)
+        new = [name for name in row if name not in self.columns]
+        if new or not self._is_whole:
+            self.columns = (*self.columns[: -len(EVALUATION)], *new, *EVALUATION)
+            self._rewrite()
+            return
+        self._is_whole = False
+        with self.path.open("r+", newline="", encoding="utf-8") as file:
             self._last_row_starts_at = file.seek(0, os.SEEK_END)
-            file.write(csv_line([row.get(name, "") for name in self.columns]))
+            file.write(self._line(row))
+        self._is_whole = True
 
     def replace_last(self, row: Mapping[str, Any]) -> None:
         """Write the newest row again, with other values in the columns that there are."""
+        self.rows[-1] = row
+        if not (self._is_whole and self._last_row_starts_at):
+            self._rewrite()
+            return
+        self._is_whole = False
         with self.path.open("r+", newline="", encoding="utf-8") as file:
             file.seek(self._last_row_starts_at)
-            file.write(csv_line([row.get(name, "") for name in self.columns]))
+            file.write(self._line(row))
             file.truncate()
+        self._is_whole = True
 
-    def _rewrite(self, rows: Sequence[Mapping[str, Any]], also: Iterable[str] = ()) -> None:
-        """Replace the file by these rows, with columns for what is in them and in `also`."""
-        names = dict.fromkeys([*self.columns, *(rows[0] if rows else ()), *also])
-        self.columns = (*(name for name in names if name not in EVALUATION), *EVALUATION)
-        partial = self.path.with_name(f".partial-{NAME}")
-        lines = [csv_line([row.get(name, "") for name in self.columns]) for row in rows]
-        partial.write_text(csv_line(self.columns) + "".join(lines), encoding="utf-8", newline="")
-        os.replace(partial, self.path)
+    def _line(self, row: Mapping[str, Any]) -> str:
+        return csv_line([row.get(name, "") for name in self.columns])
+
+    def _text(self) -> str:
+        return csv_line(self.columns) + "".join(map(self._line, self.rows))
+
+    def _rewrite(self) -> None:
+        self._last_row_starts_at, self._is_whole = 0, False
+        write_text(self.path, self._text())
+        self._is_whole = True
 
 
 def csv_line(cells: Sequence[Any]) -> str:
@@ -101,9 +134,3 @@ def number_in(row: Mapping[str, str], column: str) -> float:
         return float(row.get(column, ""))
     except ValueError:
         return math.nan
-
-
-def best_return_in(run_dir: Path) -> float:
-    """Highest mean return of an evaluation in a run's metrics file; minus infinity without one."""
-    found = [number_in(row, "evaluation_return_mean") for row in read_rows(run_dir / NAME)]
-    return max((value for value in found if math.isfinite(value)), default=-math.inf)

@@ -6,7 +6,7 @@ display and do not touch the figures of a notebook or of another thread.
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 from matplotlib.ticker import FuncFormatter
 
+from kytolly.record.files import write_file
 from kytolly.record.metrics_file import NAME, number_in, read_rows
 
 TRAINING_COLOR, EVALUATION_COLOR = "0.6", "tab:blue"
@@ -70,17 +71,14 @@ def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> A
 
 
 def save_learning_curve(run_dir: str | Path) -> Path:
-    """Save `learning_curve.png` in the run's folder; returns its path."""
+    """Save `learning_curve.png` in the run's folder, if it changes; returns its path."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     plot_learning_curve(run_dir, figure.add_subplot())
     path = Path(run_dir) / "learning_curve.png"
-    partial = path.with_name(".partial-learning_curve.png")
-    try:
-        figure.savefig(partial, dpi=120, format="png")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    figure.savefig(picture := io.BytesIO(), dpi=120, format="png")
+    if path.is_file() and path.read_bytes() == picture.getvalue():
+        return path
+    return write_file(path, lambda to: to.write_bytes(picture.getvalue()))
 
 
 def curve(rows: Sequence[dict[str, str]], *columns: str) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
@@ -9,14 +10,20 @@ import json
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kytolly.config.files import read_settings, write_yaml
+import yaml
+from filelock import FileLock, Timeout
+
+from kytolly.config.files import read_settings, yaml_text
 from kytolly.config.words import path_text
+from kytolly.record.files import PARTIAL, write_text
 from kytolly.record.version import __version__
 
+LOCK = ".lock"  # the system knows which process holds it; a file left behind means nothing
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
 CHECKPOINTS_SINCE = (0, 2)  # earlier versions wrote checkpoints that nothing reads any more
 
@@ -30,6 +37,7 @@ class RunFolder:
     """
 
     path: Path
+    lock: FileLock | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
     def create(cls, path: str | Path | None, name: str) -> RunFolder:
@@ -39,25 +47,54 @@ class RunFolder:
             path = Path("runs") / f"{name.replace('/', '-')}_{moment}"
             path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
+        if "\0" in str(path):
+            raise unwritable(path, "a null byte in its name")
         try:
-            in_use = path.exists() and (not path.is_dir() or any(path.iterdir()))
-            if not in_use:
-                path.mkdir(parents=True, exist_ok=True)
-                probe = path / ".writable"
-                probe.touch()
-                probe.unlink()
-        except (OSError, ValueError) as error:  # ValueError: a null byte
+            check_empty(path)
+            path.mkdir(parents=True, exist_ok=True)
+            folder = cls(path).lock_folder()
+        except OSError as error:
+            raise unwritable(path, error.strerror) from None
+        try:
+            check_empty(path)  # once more: another run may have begun and ended here
+        except ValueError:
+            folder.release()
+            raise
+        return folder
+
+    def lock_folder(self) -> RunFolder:
+        """The folder, held by this process until `release` or its death; refused where it is held.
+
+        Raises:
+            ValueError: Another run holds the folder, or it cannot be written.
+        """
+        lock = FileLock(self.path / LOCK)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
             raise ValueError(
-                f"{path_text(path)} cannot be written "
-                f"({getattr(error, 'strerror', None) or error}), expected a folder for the run. "
-                "Choose another --log-dir."
+                f"{self.path} is in use by another process that trains in it, expected a folder "
+                "of its own for each run. Wait until that one has ended, or choose another folder."
             ) from None
-        if in_use:
-            raise ValueError(
-                f"{path} exists and is not empty, expected a new folder: two runs never write "
-                "into one. Choose another --log-dir, or continue that run with --resume."
-            )
-        return cls(path)
+        except OSError as error:
+            raise unwritable(self.path, error.strerror) from None
+        return dataclasses.replace(self, lock=lock)
+
+    def release(self) -> None:
+        """Let other processes use the folder."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def remove_if_empty(self) -> None:
+        """Remove a folder in which nothing was written."""
+        if all(path.name == LOCK for path in self.path.iterdir()):
+            shutil.rmtree(self.path)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
@@ -90,11 +127,30 @@ class RunFolder:
 
     def write_config(self, cfg: Any, environment: str, loop: str) -> None:
         """Write every setting and the versions of what trains with it."""
-        write_yaml(
-            self.path / "config.yaml",
-            cfg,
-            {"environment": environment, "loop": loop, "versions": versions()},
-        )
+        extra = {"environment": environment, "loop": loop, "versions": versions()}
+        path, text = self.path / "config.yaml", yaml_text(cfg, extra)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+
+    def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
+        """What differs from `config.yaml`, in words; ValueError where the environment does."""
+        saved, trained_on = self.read_settings()
+        beside = read_settings(self.path / "config.yaml")[1]
+        if trained_on != environment:
+            raise ValueError(
+                f"the environment is {environment}, and the run in {self.path} was trained on "
+                f"{trained_on}: give that one, or start a new run."
+            )
+        now = yaml.safe_load(yaml_text(cfg, {"loop": loop}))
+        pairs = {"chosen loop": (beside.get("loop"), loop)}
+        pairs |= {name: (saved.get(name), value) for name, value in now["settings"].items()}
+        return [f"{name} was {old}, now {new}" for name, (old, new) in pairs.items() if old != new]
+
+    def is_before_first_checkpoint(self) -> bool:
+        """Whether the run was stopped before it could save anything: it can begin anew."""
+        folder = self.path / "checkpoints"
+        listing, result = folder / "checkpoint", self.path / "result.json"
+        return not (any(folder.glob("ckpt-*.json")) or listing.exists() or result.exists())
 
     def read_settings(self) -> tuple[dict[str, Any], str]:
         """The run's settings, its algorithm's name among them, and the name of its environment."""
@@ -111,11 +167,46 @@ class RunFolder:
             "again."
         )
 
+    def environment(self, trust: bool) -> str:
+        """The id of the run's environment; one that imports a module of its own must be trusted."""
+        name = self.read_settings()[1]
+        if ":" in name and not trust:
+            raise ValueError(
+                f"{self.path / 'config.yaml'} names the environment {name!r}, which would import "
+                f"the Python module {name.partition(':')[0]}, expected an id without a module: "
+                f"give --env {name}, or --trust, if you know who wrote this folder."
+            )
+        return name
+
     def write_result(self, summary: dict[str, Any]) -> None:
-        """Write `result.json`, whole or not at all."""
-        temporary = self.path / "result.json.part"
-        temporary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, self.path / "result.json")
+        """Write `result.json`, whole or not at all; one that differs only in times stays."""
+        path, times = self.path / "result.json", ("wall_seconds", "compile_seconds")
+        if path.is_file():
+            with contextlib.suppress(ValueError):
+                old = json.loads(path.read_text(encoding="utf-8"))
+                if old == summary | {name: old.get(name) for name in times}:
+                    return
+        write_text(self.path / "result.json", json.dumps(summary, indent=2) + "\n")
+
+
+def check_empty(path: Path) -> None:
+    """Refuse a folder for a new run that holds anything but what a killed start may leave."""
+    left = path.is_dir() and all(
+        p.name == LOCK or p.name.startswith(PARTIAL) for p in path.iterdir()
+    )
+    if path.exists() and not left:
+        raise ValueError(
+            f"{path} exists and is not empty, expected a new folder: two runs never write "
+            "into one. Choose another --log-dir, or continue that run with --resume."
+        )
+
+
+def unwritable(path: Path, reason: str | None) -> ValueError:
+    """The error for a folder that cannot be written."""
+    return ValueError(
+        f"{path_text(path)} cannot be written ({reason}), expected a folder for the run. Choose "
+        "another --log-dir, or make it writable."
+    )
 
 
 def numbered_paths(path: Path) -> Iterator[Path]:

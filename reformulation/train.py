@@ -66,6 +66,7 @@ def train(
             f"{', '.join(known) or 'none'}): add qrels/test.tsv, or leave --test out."
         )
     folder = RunFolder.create(log_dir, f"query-reformulation_ppo_{options.seed}")
+    folder.release()  # the trainer holds it
     try:
         with tf.device("/GPU:0" if gpu else "/CPU:0"):
             keras.utils.set_random_seed(options.seed)
@@ -76,8 +77,7 @@ def train(
                     reformulator = Reformulator(preparation.side, network)
                     summary["test"] = test_metrics(reformulator, folder.path)
     except BaseException as error:
-        if not any(folder.path.iterdir()):
-            folder.path.rmdir()
+        folder.remove_if_empty()
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(saved_where(folder.path)) from None
         raise

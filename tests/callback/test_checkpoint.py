@@ -14,7 +14,7 @@ def test_saves_at_each_interval_and_keeps_the_newest(tmp_path):
     saver.on_train_begin(state_of(learner, tmp_path, 0))
     seen = []
     for env_steps in (60, 90, 160, 220, 260, 400):  # the log interval is not a divisor of 100
-        saver.on_log(state_of(learner, tmp_path, env_steps))
+        saver.on_interval_end(state_of(learner, tmp_path, env_steps))
         seen.append(steps_on_disk(tmp_path))
     assert seen == [[], [], [160], [160], [260, 160], [400, 260]]
     assert tf.train.latest_checkpoint(str(tmp_path / "checkpoints")).endswith("ckpt-400")
@@ -48,7 +48,7 @@ def test_a_network_that_is_not_finite_is_not_saved(tmp_path):
     saver, learner = CheckpointSaver(100), Learner()
     saver.on_train_begin(state_of(learner, tmp_path, 0))
     learner.train(100)
-    saver.on_log(state_of(learner, tmp_path, 100))
+    saver.on_interval_end(state_of(learner, tmp_path, 100))
     learner.online.variables[0].assign(np.full((4, 3), np.nan))
     with pytest.warns(UserWarning, match="not finite after 200 env steps"):
         saver.on_train_end(state_of(learner, tmp_path, 200))
@@ -65,7 +65,8 @@ def test_the_best_network_is_written_whole(tmp_path):
     saver.on_evaluation(state_of(learner, tmp_path, 60, evaluation_return=8.0, is_best=False))
     best = keras.saving.load_model(tmp_path / "best.keras")
     np.testing.assert_array_equal(best.get_weights()[0], np.full((4, 2), 50.0))
-    assert os.listdir(tmp_path) == ["best.keras"]
+    assert sorted(os.listdir(tmp_path)) == ["best.keras", "checkpoints"]
+    assert os.listdir(tmp_path / "checkpoints") == ["best-50.keras"]
 
 
 @pytest.mark.parametrize("settings", [(0, 2), (10, 0)])

@@ -114,3 +114,17 @@ def test_updates_are_counted_since_the_row_before():
 def test_settings_that_make_no_sense_are_refused(make):
     with pytest.raises(ValueError, match="expected"):
         make()
+
+
+def test_a_resumed_run_continues_to_count(tmp_path):
+    first = EarlyStop(patience=3)
+    first.on_train_begin(make_state(tmp_path))
+    for value in (10.0, 9.0, 8.0):
+        first.on_evaluation(make_state(tmp_path, 100, evaluation_return=value))
+    for patience, reason in ((3, None), (2, "early_stop")):
+        second = EarlyStop(patience)
+        second.on_train_begin(make_state(tmp_path, 100, best_return=10.0))
+        second.set_state(make_state(tmp_path, 100), first.get_state())
+        assert second.stop_reason == reason
+        second.on_evaluation(make_state(tmp_path, 200, evaluation_return=7.0))
+        assert second.stop_reason == "early_stop"

@@ -1,5 +1,6 @@
+import json
 import math
-import re
+import shutil
 import sys
 import types
 
@@ -28,9 +29,11 @@ def points(run_dir, tag):
     return [(event.step, event.value) for event in read(run_dir).Scalars(tag)]
 
 
-def log_rows(run_dir, network, steps, *, start=0, **row):
+def log_rows(run_dir, network, steps, *, start=0, saved=None, **row):
     log = TensorBoardLog()
     log.on_train_begin(make_state(run_dir, start, network=network))
+    if saved is not None:
+        log.set_state(make_state(run_dir, start), saved)
     for env_steps in steps:
         log.on_log(make_state(run_dir, env_steps, metrics=metrics_row(**row), network=network))
     log.on_evaluation(make_state(run_dir, steps[-1], evaluation_return=57.25, network=network))
@@ -106,12 +109,46 @@ def test_settings_are_text_and_hyperparameters(tmp_path, network):
     assert start["hidden_units"].string_value == str(cfg.hidden_units)
 
 
-def test_a_resumed_run_hides_what_came_after_its_checkpoint(tmp_path, network):
-    log_rows(tmp_path, network, [100, 200, 300, 400])
-    (first,) = tmp_path.iterdir()
-    first.rename(tmp_path / re.sub(r"\d{10}", "1700000000", first.name))  # some time ago
-    log_rows(tmp_path, network, [250, 350], start=200, loss=0.125)
-    assert points(tmp_path, "train/loss") == [(100, 0.5), (200, 0.5), (250, 0.125), (350, 0.125)]
+def test_a_resumed_run_has_each_point_once(tmp_path, network):
+    log = TensorBoardLog()
+    log.on_train_begin(make_state(tmp_path, network=network))
+    for env_steps in (100, 200, 300):
+        log.on_log(make_state(tmp_path, env_steps, metrics=metrics_row()))
+        if env_steps == 200:
+            saved = json.loads(json.dumps(log.get_state()))
+    log.on_train_end(make_state(tmp_path))  # killed here
+    log_rows(tmp_path, network, [250, 350], start=200, saved=saved, loss=0.125)
+    log_rows(tmp_path, network, [250, 350], start=200, saved=saved, loss=0.25)
+    written = [
+        (event.step, value.simple_value)
+        for path in sorted(tmp_path.iterdir())
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == "train/loss"
+    ]
+    assert written == [(100, 0.5), (200, 0.5), (250, 0.25), (350, 0.25)]
+    settings = [event.step for event in read(tmp_path).Tensors("settings")]
+    assert settings == [0]  # they did not change
+
+
+def test_a_run_resumed_at_its_end_writes_nothing(tmp_path, network):
+    log_rows(tmp_path, network, [100])
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    log, sizes = TensorBoardLog(), {path.name: len(data) for path, data in before.items()}
+    log.on_train_begin(make_state(tmp_path, 100, network=network))
+    log.set_state(make_state(tmp_path, 100), {"bytes": sizes, "settings": {}})
+    log.on_train_end(make_state(tmp_path, 100))
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_that_was_removed_is_an_error_of_the_writer(tmp_path, network):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    log = TensorBoardLog()
+    log.on_train_begin(make_state(folder, network=network))
+    shutil.rmtree(folder)
+    with pytest.raises(OSError, match="do not grow"):
+        log.on_log(make_state(folder, 100, metrics=metrics_row()))
 
 
 def test_the_file_can_be_read_while_the_run_goes_on(tmp_path, network):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from kytolly.callback.csv_log import CSVLog
 from kytolly.command import entry as cli
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.faults import EnvironmentFault
+from kytolly.record.run_folder import RunFolder
 from kytolly.trainer import Trainer
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable
@@ -238,3 +240,30 @@ def test_a_python_that_is_too_old_is_refused(monkeypatch, capsys):
         runpy.run_path(cli.__file__)
     assert stop.value.code == 2
     assert "Python 3.9 was found, 3.10 to 3.13 is expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["evaluate"], ["train", "dqn", "--resume"]])
+def test_a_run_folder_does_not_make_us_import_a_module(argv, capsys, tmp_path, monkeypatch):
+    (tmp_path / "evil.py").write_text("open('imported', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = tmp_path / "run"
+    with RunFolder.create(run, "x") as folder:
+        folder.write_config(DQNConfig(), "evil:Env-v0", "host")
+    assert "would import the Python module evil" in error_line([*argv, run], capsys)
+    assert not (tmp_path / "imported").exists()
+
+
+def test_files_that_were_not_written_are_one_line_and_status_1(capsys, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CSVLog, "on_log", refuse)
+    short = "--total-env-steps 60 --warmup-env-steps 16 --batch-size 8 --no-xla".split()
+    short += "--evaluation-episodes 1 --final-evaluation-episodes 1 --hidden-units 4".split()
+    monkeypatch.setenv("KYTOLLY_XLA", "off")
+    monkeypatch.setattr("warnings.showwarning", lambda *_, **__: None)
+    assert cli.main([*TRAIN, *short, "--log-dir", str(tmp_path / "run"), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert "metrics.csv (No space left on device)" in captured.err.splitlines()[-1]
+    assert '"stopped_by": "total_env_steps"' in captured.out

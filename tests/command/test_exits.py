@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -87,3 +89,43 @@ def test_a_thread_cannot_take_signals_and_needs_none():
     thread.start()
     thread.join()
     assert found == [0]
+
+
+def test_an_interrupt_that_says_nothing_has_saved_nothing(capsys):
+    assert exit_status(fail_with(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "kytolly: interrupted. Nothing was saved.\n"
+
+
+TWICE = """
+import hashlib, os, signal, threading, time
+from kytolly.command.exits import exit_status
+def command():
+    def press():
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=press, daemon=True).start()
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", 2_000_000_000)  # one call, in which no handler runs
+exit_status(command)
+"""
+
+
+def test_a_second_signal_ends_at_once_what_handlers_cannot_interrupt():
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=60)
+    first, second = done.stderr.splitlines()
+    assert done.returncode == 130
+    assert "stopping as soon as nothing is half done" in first and "ended at once" in second
+
+
+def test_the_signal_of_a_forked_worker_is_not_the_second_of_its_parent():
+    def command():
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGINT, lambda *_: None)
+            for _ in range(3):
+                signal.raise_signal(signal.SIGINT)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert exit_status(command) == 0

@@ -7,7 +7,7 @@ import yaml
 from kytolly.agent.algorithms import ALGORITHMS, make_config
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.fields import from_mapping
-from kytolly.config.files import read_settings, read_yaml, write_yaml
+from kytolly.config.files import read_settings, yaml_text
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import TUNED, tuned_settings
 
@@ -151,7 +151,7 @@ def test_updates_per_env_step_stay_as_configured_for_any_number_of_environments(
 @pytest.mark.parametrize("kind", [DQNConfig, PPOConfig])
 def test_yaml_out_and_in_is_the_same_configuration(kind, tmp_path):
     cfg = kind(hidden_units=(7, 8), reward_threshold=3.5, seed=4, learning_rate_final=1e-5)
-    write_yaml(tmp_path / "c.yaml", cfg, {"environment": "X-v0"})
+    (tmp_path / "c.yaml").write_text(yaml_text(cfg, {"environment": "X-v0"}))
     settings, beside = read_settings(tmp_path / "c.yaml")
     assert from_mapping(kind, settings) == cfg and beside == {"environment": "X-v0"}
     assert set(yaml.safe_load((tmp_path / "c.yaml").read_text())["settings"]) == {
@@ -172,10 +172,10 @@ def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, words):
     path = tmp_path / "bad.yaml"
     path.write_bytes(content)
     with pytest.raises(ValueError) as error:
-        read_yaml(path)
+        read_settings(path)
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
-        read_yaml(tmp_path / "none.yaml")
+        read_settings(tmp_path / "none.yaml")

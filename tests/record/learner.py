@@ -79,7 +79,7 @@ def train(run_dir, upto, *, start=0, interval=100, keep=2, log_every=50, learner
     saver.on_train_begin(state_of(learner, run_dir, start))
     for env_steps in range(start + log_every, upto + 1, log_every):
         learner.train(env_steps)
-        saver.on_log(state_of(learner, run_dir, env_steps))
+        saver.on_interval_end(state_of(learner, run_dir, env_steps))
     saver.on_train_end(state_of(learner, run_dir, upto))
     return learner
 

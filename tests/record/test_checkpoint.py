@@ -14,8 +14,8 @@ from tests.record.learner import Learner, Unsaveable, restored_steps, steps_on_d
 
 def test_every_value_comes_back_into_objects_that_were_made_anew(tmp_path):
     trained, fresh = train(tmp_path, 300), Learner()
-    path = restore(tmp_path, {"agent": fresh})
-    assert path == str(tmp_path / "checkpoints" / "ckpt-300")
+    restored = restore(tmp_path, {"agent": fresh})
+    assert restored.path == str(tmp_path / "checkpoints" / "ckpt-300")
     for value, expected in zip(fresh.values(), trained.values(), strict=True):
         np.testing.assert_array_equal(value, expected)
 
@@ -35,21 +35,21 @@ def flip(path):
 
 
 @pytest.mark.parametrize("damage", [cut, empty, flip, os.remove])
-@pytest.mark.parametrize("suffix", [".data-00000-of-00001", ".index"])
+@pytest.mark.parametrize("suffix", [".data-00000-of-00001", ".index", ".json"])
 def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(tmp_path, damage, suffix):
     train(tmp_path, 200)
     damage(tmp_path / "checkpoints" / f"ckpt-200{suffix}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert restored_steps(tmp_path) == 100
-    if (damage, suffix) != (os.remove, ".index"):  # without its index it was never finished
+    if (damage, suffix) != (os.remove, ".json"):  # without its list it was never finished
         assert "ckpt-200" in str(caught[0].message)
         assert "continues from the previous checkpoint, ckpt-100" in str(caught[0].message)
 
 
 def test_a_run_resumed_from_before_a_damaged_checkpoint_replaces_it(tmp_path):
     train(tmp_path, 300)
-    cut(tmp_path / "checkpoints" / "ckpt-300.index")
+    cut(tmp_path / "checkpoints" / "ckpt-300.json")
     (tmp_path / "checkpoints" / "ckpt-250_temp").mkdir()  # a write that was killed
     train(tmp_path, 250, start=200, interval=50)
     assert steps_on_disk(tmp_path) == [250, 200]

@@ -1,8 +1,9 @@
 import math
+import os
 
 import pytest
 
-from kytolly.record.metrics_file import MetricsFile, best_return_in, csv_line, number_in, read_rows
+from kytolly.record.metrics_file import MetricsFile, csv_line, number_in, read_rows
 
 
 def row(env_steps, **metrics):
@@ -30,9 +31,9 @@ def test_the_rows_of_a_resumed_run_end_at_its_checkpoint(file):
     for env_steps in (100, 200, 300):
         file.append(row(env_steps, wall_seconds=env_steps / 10))
     resumed = MetricsFile(file.path.parent)
-    assert resumed.keep_rows(200) == 20.0
+    resumed.keep_rows(200)
     assert [r["env_steps"] for r in read_rows(file.path)] == ["100", "200"]
-    assert MetricsFile(file.path.parent).keep_rows(0) == 0.0
+    MetricsFile(file.path.parent).keep_rows(0)
     assert read_rows(file.path) == []
 
 
@@ -51,11 +52,34 @@ def test_a_file_without_env_steps_is_refused_and_left_alone(tmp_path):
     assert path.read_text() == "name,value\na,1\n"
 
 
-def test_the_best_return_is_the_highest_finite_one(file):
-    assert best_return_in(file.path.parent) == -math.inf
-    for env_steps, value in ((100, 7.0), (200, math.nan), (300, 3.0)):
-        file.append(row(env_steps, evaluation_return_mean=value))
-    assert best_return_in(file.path.parent) == 7.0
+def test_a_resumed_file_has_the_rows_of_the_checkpoint_and_the_last_as_it_was_then(file):
+    for env_steps in (100, 200):
+        file.append(row(env_steps, loss=1 / 3))
+    before = file.path.read_bytes()
+    file.replace_last(row(200, loss=1 / 3, evaluation_return_mean=7.0))
+    file.append(row(200, loss=9.0))  # a second row of the same env step
+    resumed = MetricsFile(file.path.parent)
+    resumed.keep_rows(200, 2, row(200, loss=1 / 3))
+    assert file.path.read_bytes() == before
+    resumed.replace_last(row(200, evaluation_return_mean=8.0))
+    assert [r["evaluation_return_mean"] for r in read_rows(file.path)] == ["", "8"]
+
+
+def test_a_file_that_needs_no_change_is_left_alone(file):
+    file.append(row(100, loss=1 / 3, entropy=0.5))
+    os.utime(file.path, (1, 1))
+    MetricsFile(file.path.parent).keep_rows(100, 1, row(100, loss=1 / 3, entropy=0.5))
+    assert file.path.stat().st_mtime == 1
+
+
+def test_rows_that_could_not_be_written_come_with_the_next(file):
+    file.append(row(100))
+    moved = file.path.rename(file.path.with_name("moved"))
+    with pytest.raises(FileNotFoundError):
+        file.append(row(200))
+    moved.rename(file.path)
+    file.append(row(300))
+    assert [r["env_steps"] for r in read_rows(file.path)] == ["100", "200", "300"]
 
 
 def test_a_cell_has_the_digits_of_float32():

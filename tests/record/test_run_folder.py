@@ -78,3 +78,12 @@ def test_a_config_that_lacks_something_is_named(folder, text, words):
     (folder.path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=words):
         folder.read_settings()
+
+
+def test_an_environment_that_would_import_a_module_must_be_trusted(folder):
+    assert folder.environment(trust=False) == "CartPole-v1"
+    folder.write_config(DQNConfig(), "evil.module:Env-v0", "host")
+    with pytest.raises(ValueError, match="would import the Python module evil") as error:
+        folder.environment(trust=False)
+    assert "--trust" in str(error.value) and "\n" not in str(error.value)
+    assert folder.environment(trust=True) == "evil.module:Env-v0"

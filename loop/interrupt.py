@@ -1,0 +1,42 @@
+"""Stop signals that wait for a moment at which nothing is half done."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+@contextlib.contextmanager
+def hold_signals() -> Iterator[Callable[[], None]]:
+    """Hold back the first stop signal; gives the function that lets it through.
+
+    Its own handler runs when that function is called, or after the block. A second signal is not
+    held back. Signals that are ignored, or that end the process without Python, stay as they are;
+    so do all of them outside the main thread.
+    """
+    held: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
+    handlers = {n: h for n in numbers if is_main and callable(h := signal.getsignal(n))}
+
+    def hold(number: int, frame: object) -> None:
+        if held:
+            handlers[number](number, None)
+        held.append(number)
+
+    def deliver() -> None:
+        if held:
+            handlers[held[0]](held[0], None)
+
+    for number in handlers:
+        signal.signal(number, hold)
+    try:
+        yield deliver
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    deliver()

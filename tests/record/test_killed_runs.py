@@ -38,7 +38,7 @@ def train_all(folder, points):
 
 def without_times(values):
     if isinstance(values, dict):
-        drop = TIMES | {"stopwatch", "bytes", "run_dir"}
+        drop = TIMES | {"steady", "bytes", "run_dir"}
         return {name: without_times(v) for name, v in values.items() if name not in drop}
     return [without_times(v) for v in values] if isinstance(values, list) else values
 

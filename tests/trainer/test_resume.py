@@ -13,7 +13,7 @@ import kytolly.loop.session
 import kytolly.record.files
 from kytolly.callback.base import Callback
 from kytolly.callback.csv_log import CSVLog
-from kytolly.loop.session import TrainingSession
+from kytolly.loop.device import DeviceLoop
 from kytolly.record.metrics_file import read_rows
 from kytolly.trainer import Trainer
 
@@ -101,16 +101,16 @@ def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch
     """The signal comes in the call to 160 env steps; the row of 200 has the sums of both parts."""
     monkeypatch.setattr(kytolly.loop.session, "CALL_ENV_STEPS", 20)
     Trainer(tmp_path / "whole", progress=False).train(cfg, "CartPole-v1")
-    call = TrainingSession._call
+    call = DeviceLoop.run
 
-    def press(session, done, env_steps):
-        if done == 140:
+    def press(loop, env_steps):
+        if int(loop.agent.env_steps) == 140:
             signal.raise_signal(signal.SIGINT)
-        return call(session, done, env_steps)
+        return call(loop, env_steps)
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingSession, "_call", press)
+        patch.setattr(DeviceLoop, "run", press)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt, match=r"saved in .* after 160 env steps"):

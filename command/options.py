@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from typing import Any
 
 
@@ -58,3 +59,18 @@ def seconds(text: str) -> float:
     if not 0.0 < given < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} was found, expected seconds above 0")
     return given
+
+
+def path(text: str) -> str:
+    """A path that the system can look up; nothing need be there."""
+    try:
+        if text:
+            os.lstat(text)
+            return text
+        problem = "empty"
+    except (FileNotFoundError, NotADirectoryError):
+        return text
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+    shown = ascii(text[:60]) + ("..." if len(text) > 60 else "")
+    raise argparse.ArgumentTypeError(f"{shown} was found ({problem}), expected a path")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from kytolly.config.fields import check_fields, setting
 from kytolly.config.files import from_mapping, read_yaml
 from kytolly.retrieval.metric_names import metric_parts
 
+MOST = 2**20  # what memory bears is checked where it is used; this keeps products within int64
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RetrievalOptions:
@@ -21,35 +24,45 @@ class RetrievalOptions:
     metric: str = setting(
         "ndcg@10", "metric whose gain is the reward: ndcg@k, ap, recall@k or mrr@k"
     )
-    k1: float = setting(1.5, "BM25's saturation of term frequencies", at_least=0)
+    k1: float = setting(1.5, "BM25's saturation of term frequencies", at_least=0, at_most=1_000)
     b: float = setting(0.75, "BM25's share of length normalization", at_least=0, at_most=1)
     feedback_documents: int = setting(
         10,
         "number of best documents that candidate terms are taken from",
         unit="documents",
         at_least=1,
+        at_most=MOST,
     )
     candidates: int = setting(
-        50, "maximum number of candidate terms of a query", unit="terms", at_least=1
+        50, "maximum number of candidate terms of a query", unit="terms", at_least=1, at_most=MOST
     )
     max_terms: int = setting(
-        5, "maximum number of terms added to a query", unit="terms", at_least=1
+        5, "maximum number of terms added to a query", unit="terms", at_least=1, at_most=1_000
     )
-    weight: float = setting(0.3, "weight of an added term; a term of the query has 1", above=0)
+    weight: float = setting(
+        0.3, "weight of an added term; a term of the query has 1", above=0, at_most=1_000
+    )
     encoder: str = setting(
         "auto",
         "encoder of terms and queries; auto: wordllama if it is installed, else hash",
         choices=("auto", "wordllama", "hash"),
     )
-    dimension: int = setting(256, "length of an embedding", unit="numbers", at_least=1)
+    dimension: int = setting(
+        256, "length of an embedding", unit="numbers", at_least=1, at_most=8_192
+    )
     cache_entries: int = setting(
-        500_000, "maximum number of embeddings kept in memory", unit="texts", at_least=1
+        500_000,
+        "maximum number of embeddings kept in memory",
+        unit="texts",
+        at_least=1,
+        at_most=10**9,
     )
     workers: int | None = setting(
         None,
         "processes that mine candidates; none: one for each core",
         unit="processes",
         at_least=1,
+        at_most=1_024,
     )
 
     def __post_init__(self) -> None:
@@ -61,18 +74,32 @@ class RetrievalOptions:
 class TrainingOptions:
     """How long to train, and with how much at once."""
 
-    epochs: int = setting(40, "passes of PPO over the training queries", unit="passes", at_least=1)
-    batch_size: int = setting(1_024, "rows of a minibatch", unit="env steps", at_least=2)
+    epochs: int = setting(
+        40, "passes of PPO over the training queries", unit="passes", at_least=1, at_most=MOST
+    )
+    batch_size: int = setting(
+        1_024, "rows of a minibatch", unit="env steps", at_least=2, at_most=MOST
+    )
     collect_batch_size: int = setting(
-        256, "number of queries reformulated at once", unit="queries", at_least=1
+        256, "number of queries reformulated at once", unit="queries", at_least=1, at_most=MOST
     )
     buffer_size: int = setting(
-        16_384, "maximum number of env steps of a rollout", unit="env steps", at_least=2
+        16_384,
+        "maximum number of env steps of a rollout",
+        unit="env steps",
+        at_least=2,
+        at_most=2**31,
     )
     episodes_per_update: int = setting(
-        1_024, "number of full-length episodes of a rollout", unit="episodes", at_least=1
+        1_024,
+        "number of full-length episodes of a rollout",
+        unit="episodes",
+        at_least=1,
+        at_most=2**31,
     )
-    update_epochs: int = setting(4, "passes over each rollout", unit="passes", at_least=1)
+    update_epochs: int = setting(
+        4, "passes over each rollout", unit="passes", at_least=1, at_most=10_000
+    )
     learning_rate: float = setting(
         3e-4, "learning rate of PPO at the start; it falls to 0", above=0
     )
@@ -82,6 +109,7 @@ class TrainingOptions:
         "passes over one-step gains before PPO begins; 0: no warm start",
         unit="passes",
         at_least=0,
+        at_most=MOST,
     )
     warm_start_learning_rate: float = setting(1e-3, "learning rate of the warm start", above=0)
     patience: int = setting(
@@ -89,6 +117,7 @@ class TrainingOptions:
         "evaluations on dev queries without improvement before PPO stops",
         unit="evaluations",
         at_least=1,
+        at_most=MOST,
     )
     only_improvable: bool = setting(
         False, "leave out training queries that no single candidate improves"
@@ -99,6 +128,7 @@ class TrainingOptions:
         "size of every environment",
         unit="documents",
         at_least=64,
+        at_most=2**31,
     )
     search: str = setting(
         "auto",
@@ -107,7 +137,11 @@ class TrainingOptions:
         choices=("auto", "device", "host"),
     )
     max_table_mebibytes: int = setting(
-        2_048, "maximum size of the device's tables with search: auto", unit="MiB", at_least=1
+        2_048,
+        "maximum size of the device's tables with search: auto",
+        unit="MiB",
+        at_least=1,
+        at_most=2**31,
     )
 
     def __post_init__(self) -> None:
@@ -119,7 +153,7 @@ class AgentOptions:
     """The policy, and how it learns."""
 
     hidden_units: tuple[int, ...] = setting(
-        (64, 64), "widths of the hidden layers", unit="units", at_least=1
+        (64, 64), "widths of the hidden layers", unit="units", at_least=1, at_most=8_192
     )
     dropout: float = setting(
         0.2, "share of hidden units dropped in the warm start", at_least=0, at_most=0.9
@@ -170,7 +204,9 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
             )
         if name in SECTIONS:
             if not isinstance(value, dict):
-                raise ValueError(f"{name} is {value!r}, expected settings below it, one a line.")
+                raise ValueError(
+                    f"{name} is {reprlib.repr(value)}, expected settings below it, one a line."
+                )
             value = from_mapping(SECTIONS[name], value)
         found[name] = value
     return ReformulationOptions(**found)

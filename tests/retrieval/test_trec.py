@@ -49,7 +49,7 @@ def test_repeated_documents_missing_files_and_spaced_tags_are_refused(tmp_path):
     path.write_text("q1 Q0 b 1 3.0 tag\nq1 Q0 b 2 2.0 tag\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"run.trec:2: document 'b' is twice"):
         read_run(path)
-    with pytest.raises(ValueError, match="No run file"):
+    with pytest.raises(ValueError, match="does not exist"):
         read_run(tmp_path / "nothing")
     with pytest.raises(ValueError, match="without spaces"):
         write_run(path, RUN, tag="my run")

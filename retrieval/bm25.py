@@ -70,8 +70,9 @@ class BM25Index:
                 "The index got 0 documents, and scores need at least one: check the collection."
             )
         tokenizer = tokenizer or EnglishTokenizer()
+        parameters = _checked_parameters(k1, b, epsilon)
         terms, forward = _term_counts(texts, tokenizer)
-        self._fill(terms, forward, tokenizer, (k1, b, epsilon), text_digest(texts))
+        self._fill(terms, forward, tokenizer, parameters, text_digest(texts))
 
     def _fill(
         self,
@@ -82,11 +83,6 @@ class BM25Index:
         digest: str,
     ) -> None:
         k1, b, epsilon = parameters
-        if not (0 <= k1 <= LARGEST and 0 <= b <= 1 and abs(epsilon) <= LARGEST):
-            raise ValueError(
-                f"BM25 got k1 {k1}, b {b} and epsilon {epsilon}; expected k1 from 0 to "
-                f"{LARGEST:,}, b from 0 to 1 and a finite epsilon: change them."
-            )
         self.tokenizer, self.parameters, self.digest = tokenizer, parameters, digest
         self.terms = terms
         self.term_ids = {term: index for index, term in enumerate(terms)}
@@ -263,8 +259,8 @@ class BM25Index:
                 )
         if texts is not None and len(forward.indptr) - 1 != len(texts):
             raise ValueError(
-                f"The index {path} holds {len(forward.indptr) - 1} documents; expected {len(texts)}: it "
-                "was altered: delete the file and index again."
+                f"The index {path} holds {len(forward.indptr) - 1} documents; expected "
+                f"{len(texts)}: it was altered: delete the file and index again."
             )
         index = cls.__new__(cls)
         index._fill(header["terms"], forward, tokenizer, header["parameters"], header["digest"])
@@ -278,14 +274,22 @@ def _read(path: Path) -> tuple[dict, sparse.csr_matrix]:
         bound = json.loads(header.tobytes())
         if not {"format", "digest", "tokenizer", "parameters", "terms"} <= bound.keys():
             raise KeyError("header")
-        k1, b, epsilon = bound["parameters"]
-        bound["parameters"] = float(k1), float(b), float(epsilon)
+        bound["parameters"] = _checked_parameters(*bound["parameters"])
         return bound, _checked_counts(bound["terms"], *parts)
     except Exception as error:  # zipfile, numpy, scipy and json each have their own
         raise ValueError(
             f"{path} cannot be read as an index ({type(error).__name__}: {error}); expected a "
             "file that `save` wrote: delete it and index again."
         ) from None
+
+
+def _checked_parameters(k1: float, b: float, epsilon: float) -> tuple[float, float, float]:
+    if not (0 <= k1 <= LARGEST and 0 <= b <= 1 and abs(epsilon) <= LARGEST):
+        raise ValueError(
+            f"BM25 got k1 {k1}, b {b} and epsilon {epsilon}; expected k1 from 0 to {LARGEST:,}, b "
+            "from 0 to 1 and a finite epsilon: change them."
+        )
+    return float(k1), float(b), float(epsilon)
 
 
 def _checked_counts(

@@ -106,8 +106,8 @@ def _records(path: Path, kind: str, with_title: bool) -> Iterator[tuple[str, str
         key, text = _record(f"{path}:{number}", line, kind, with_title)
         if key in seen:
             raise ValueError(
-                f"{path}:{number}: the {kind} id {key!r:.80} is also in line {seen[key]}; ids must be "
-                "unique: remove or rename one of the two."
+                f"{path}:{number}: the {kind} id {key!r:.80} is also in line {seen[key]}; ids must "
+                "be unique: remove or rename one of the two."
             )
         seen[key] = number
         yield key, text
@@ -144,8 +144,8 @@ def _record(place: str, line: str, kind: str, with_title: bool) -> tuple[str, st
     for name, part in zip(("title", "text")[-len(parts) :], parts, strict=True):
         if not isinstance(part, str):
             raise ValueError(
-                f'{place}: the {kind} {key!r:.80} has the "{name}" {short(part)}; expected a text in '
-                "quotation marks: repair this line."
+                f'{place}: the {kind} {key!r:.80} has the "{name}" {short(part)}; expected a text '
+                "in quotation marks: repair this line."
             )
         if not is_unicode(part):
             raise ValueError(
@@ -166,16 +166,17 @@ def _judgments(
     for place, query, doc, grade in _judgment_lines(path):
         if query not in queries:
             raise ValueError(
-                f"{place}: the query {query!r:.80} is not in queries.jsonl; every query with judgments "
-                "must be there: add it, or remove its judgments."
+                f"{place}: the query {query!r:.80} is not in queries.jsonl; every query with "
+                "judgments must be there: add it, or remove its judgments."
             )
         if doc not in docs:
             unknown.append(f"{doc!r:.80} at {place}")
             continue
         if grades.setdefault(query, {}).setdefault(doc, grade) != grade:
             raise ValueError(
-                f"{place}: query {query!r:.80} and document {doc!r:.80} have the grade {grade} here and "
-                f"{grades[query][doc]} in an earlier line; expected one grade: remove one line."
+                f"{place}: query {query!r:.80} and document {doc!r:.80} have the grade {grade} "
+                f"here and {grades[query][doc]} in an earlier line; expected one grade: remove one "
+                "line."
             )
     if not grades:
         raise ValueError(

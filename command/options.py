@@ -64,7 +64,7 @@ def seconds(text: str) -> float:
 def path(text: str) -> str:
     """A path that the system can look up; nothing need be there."""
     try:
-        if text:
+        if text.encode():  # what is not UTF-8 fits into no file of a run
             os.lstat(text)
             return text
         problem = "empty"

@@ -143,16 +143,16 @@ def test_an_index_is_read_or_refused(tmp_path, changes):
 
 
 @pytest.mark.learning
-@budget(5_000)
+@budget(2_000)
 @given(changes=CHANGES)
-def test_5000_indexes_are_read_or_refused(tmp_path, changes):
+def test_2000_indexes_are_read_or_refused(tmp_path, changes):
     check_index(tmp_path / "index.npz", changes)
 
 
 LONG = "p" * 5_000
 WORDS = st.sampled_from(
     ["", " ", LONG, "a\0b", "nowhere", "/dev/null", "\u0661\u0662", "-1", "0", "3", "1e3", "NaN"]
-    + ["9" * 20, "9" * 5_000, "key12 noise1", "\udcff", "RUN", "QUERIES", "builtin/.."]
+    + ["9" * 20, "9" * 5_000, "key12 noise1", "RUN", "QUERIES", "builtin/.."]
 )
 FLAGS = st.sampled_from(["--top", "--collection", "--queries", "--run-file", "--json", "--epochs"])
 ARGUMENTS = st.tuples(WORDS, st.lists(WORDS | FLAGS, max_size=5)) | st.tuples(

@@ -188,8 +188,9 @@ def test_the_run_file_replaces_nothing_of_the_run_or_the_collection(run, capsys,
         (["--collection", "a\0b"], "null"),
         (["--top", "9" * 5_000], "invalid positive value"),
         (["--top", "-1"], "expected"),
+        (["--collection", "a\udcff"], "surrogates not allowed"),
     ],
-    ids=["empty", "long", "null", "digits", "negative"],
+    ids=["empty", "long", "null", "digits", "negative", "bytes"],
 )
 def test_flags_that_name_nothing_are_refused(run, capsys, flags, words):
     assert words in complaint(["reformulate", run[0], "key12", *flags], capsys)

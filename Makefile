@@ -6,16 +6,30 @@ BIN := $(VENV)/bin
 # Two workers: more would compile more programs at once than small machines have memory for.
 WORKERS ?= 2
 
+# TensorFlow keeps what it compiled until its process ends: each group of folders has processes of
+# its own, which stay below this limit even if one of them gets every file of its group.
+MEGABYTES ?= 2500
+LOOPS := tests/loop tests/trainer
+COMMANDS := tests/command tests/benchmarks
+QUERIES := tests/reformulation tests/policy tests/model
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
+define run-tests
+$(PYTEST) $(1) $(LOOPS)
+$(PYTEST) $(1) $(COMMANDS)
+$(PYTEST) $(1) $(QUERIES)
+$(PYTEST) $(1) tests $(patsubst %,--ignore=%,$(LOOPS) $(COMMANDS) $(QUERIES))
+endef
+
 .PHONY: train test test-all lint clean
 
 train: $(VENV)/.installed
 	$(BIN)/kytolly train dqn --env CartPole-v1 --reward-threshold 475 --evaluation-episodes 100
 
 test: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not learning"
+	$(call run-tests,-m "not learning")
 
 test-all: $(VENV)/.installed-dev lint
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(call run-tests,)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

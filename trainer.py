@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,10 +26,9 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side, evaluation_side
-from kytolly.loop.protocols import Evaluator, Loop
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
-from kytolly.record.checkpoint import BEST, load_network, restore
+from kytolly.record.checkpoint import BEST, load_best_weights, load_network, restore
 from kytolly.record.metrics_file import best_return_in
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
@@ -38,23 +38,14 @@ FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked 
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What a training run leaves.
+    """What a training run leaves."""
 
-    Attributes:
-        agent: The trained agent with the run's best weights: `agent.act(observation)`.
-        history: One row of metrics for each log interval.
-        evaluation: Greedy episodes with the best weights, at the end.
-        run_dir: The run's folder.
-        stopped_by: total_env_steps, reward_threshold, early_stop, time or non_finite.
-        summary: What `result.json` holds.
-    """
-
-    agent: KytollyAgent
-    history: list[dict[str, float]] = dataclasses.field(repr=False)
-    evaluation: Evaluation
+    agent: KytollyAgent  # with the run's best weights: `agent.act(observation)`
+    history: list[dict[str, float]] = dataclasses.field(repr=False)  # one row a log interval
+    evaluation: Evaluation  # greedy episodes with the best weights, at the end
     run_dir: Path
-    stopped_by: str
-    summary: dict[str, Any] = dataclasses.field(repr=False)
+    stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
+    summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
 
 
 class Trainer:
@@ -98,32 +89,45 @@ class Trainer:
         """
         began = time.perf_counter()
         cfg = make_config(train_cfg) if isinstance(train_cfg, Mapping) else train_cfg
-        device = device_name(cfg.device)
-        callbacks = as_callbacks(cb)
+        device, own = device_name(cfg.device), as_callbacks(cb)
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
         side = choose_side(cfg, env)
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
         opened: Any = side  # what must be closed, whatever happens
         try:
-            playing = side if evaluation_env is None else evaluation_side(cfg, evaluation_env, side)
+            playing = evaluation_side(cfg, evaluation_env, side)
             with tf.device(device):
                 agent = make_agent(cfg, side.spec, model, available_bytes(device))
                 loop = opened = side.loop(agent, device)
-            folder = self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume)
-
-            def make_evaluator(episodes: int, seed: int) -> Evaluator:
-                network = agent.policy.network
-                return playing.evaluator(network, episodes, seed, xla=loop.xla, device=device)
-
-            state = begin_state(folder, agent, loop, side, device, resume)
-            session = TrainingSession(
-                agent, loop, make_evaluator, [*run_callbacks(cfg, self.progress), *callbacks], state
-            )
-            if resume and (folder.path / BEST).is_file():
-                session.best_weights = load_network(folder.path / BEST).get_weights()
-            return run_session(session, folder, began)
+            state = self._begin(agent, loop, side, device, resume)
+            evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
+            callbacks = [*run_callbacks(cfg, self.progress), *own]
+            return run_session(TrainingSession(agent, loop, evaluator, callbacks, state), began)
         finally:
             opened.close()
+
+    def _begin(
+        self, agent: KytollyAgent, loop: Any, side: Any, device: str | None, resume: bool
+    ) -> TrainState:
+        """The run at its beginning, or as its newest checkpoint has it; writes `config.yaml`."""
+        trackables = {"agent": agent, **loop.trackables}
+        if resume:
+            folder = RunFolder.resumable(self.log_dir)
+            restore(folder.path, trackables)
+        else:
+            name = f"{side.spec.name}_{agent.cfg.algorithm}_{agent.cfg.seed}"
+            folder = RunFolder.create(self.log_dir, name)
+        folder.write_config(agent.cfg, side.spec.name, side.loop_name)
+        return TrainState(
+            run_dir=folder.path,
+            config=agent.cfg,
+            env_name=side.spec.name,
+            loop=side.loop_name,
+            device=device or "/device:CPU:0",
+            trackables=trackables,
+            network=agent.policy.network,
+            best_return=best_return_in(folder.path),
+        )
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
@@ -134,11 +138,7 @@ class Trainer:
         return self.train(with_default_algorithm(train_cfg, "ppo"), env, cb, **options)
 
     def evaluate(
-        self,
-        run: str | Path,
-        episodes: int = 100,
-        seed: int | None = None,
-        env: Any = None,
+        self, run: str | Path, episodes: int = 100, seed: int | None = None, env: Any = None
     ) -> Evaluation:
         """Play a run's best weights greedily in fresh environments.
 
@@ -162,13 +162,6 @@ class Trainer:
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
             return evaluator.evaluate()
 
-    def _folder(self, name: str, resume: bool) -> RunFolder:
-        if not resume:
-            return RunFolder.create(self.log_dir, name)
-        if self.log_dir is None:
-            raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
-        return RunFolder.resumable(self.log_dir)
-
 
 def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
     """`Trainer().train_dqn`, in a new folder under `runs/`."""
@@ -182,59 +175,38 @@ def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainRe
 
 def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
     """A mapping with `algorithm` in it; a configuration as it is."""
-    if isinstance(train_cfg, Mapping):
-        return {"algorithm": algorithm, **train_cfg}
-    return train_cfg
+    return {"algorithm": algorithm, **train_cfg} if isinstance(train_cfg, Mapping) else train_cfg
 
 
-def begin_state(
-    folder: RunFolder, agent: KytollyAgent, loop: Loop, side: Any, device: str | None, resume: bool
-) -> TrainState:
-    """The run at its beginning, or as its newest checkpoint has it; writes `config.yaml`."""
-    state = TrainState(
-        run_dir=folder.path,
-        config=agent.cfg,
-        env_name=side.spec.name,
-        loop=side.loop_name,
-        device=device or "/device:CPU:0",
-        trackables={"agent": agent, **loop.trackables},
-        network=agent.policy.network,
-    )
-    if resume:
-        restore(folder.path, state.trackables)
-        state = dataclasses.replace(state, best_return=best_return_in(folder.path))
-    folder.write_config(agent.cfg, side.spec.name, side.loop_name)
-    return state
-
-
-def run_session(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
+def run_session(session: TrainingSession, began: float) -> TrainResult:
     """Run the session, evaluate its best weights, and write the result."""
-    agent, cfg, state = session.agent, session.cfg, session.state
+    agent, cfg, run_dir = session.agent, session.cfg, session.state.run_dir
     try:
         stopped_by = session.run()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"The run is saved in {folder.path}. Continue it with "
-            f"`kytolly train {cfg.algorithm} --resume {folder.path}`."
+            f"The run is saved in {run_dir}. Continue it with "
+            f"`kytolly train {cfg.algorithm} --resume {run_dir}`."
         ) from None
-    if session.best_weights is not None:
-        agent.policy.set_weights(session.best_weights)
-    evaluator = session.make_evaluator(cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED)
-    evaluation = evaluator.evaluate()
+    load_best_weights(agent.policy.network, run_dir)
+    agent.policy.set_weights(agent.policy.network.get_weights())
+    evaluation = session.make_evaluator(
+        cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED, xla=session.loop.xla
+    ).evaluate()
     summary = {
         "algorithm": cfg.algorithm,
-        "environment": state.env_name,
-        "loop": state.loop,
+        "environment": session.state.env_name,
+        "loop": session.state.loop,
         "seed": cfg.seed,
         "env_steps": session.state.env_steps,
         "updates": session.state.updates,
         "wall_seconds": time.perf_counter() - began,
-        "compile_seconds": session.stopwatch.compile_seconds,
-        "env_steps_per_second": session.stopwatch.env_steps_per_second,
+        "compile_seconds": session.compile_seconds,
+        "env_steps_per_second": session.steady_env_steps / max(session.steady_seconds, 1e-9),
         "evaluation": evaluation.summary(),
         "stopped_by": stopped_by,
-        "run_dir": str(folder.path),
+        "run_dir": str(run_dir),
     }
-    folder.write_result(summary)
-    save_learning_curve(folder.path)
-    return TrainResult(agent, session.history, evaluation, folder.path, stopped_by, summary)
+    RunFolder(run_dir).write_result(summary)
+    save_learning_curve(run_dir)
+    return TrainResult(agent, session.history, evaluation, run_dir, stopped_by, summary)

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kytolly.config.files import from_mapping
+from kytolly.config.fields import from_mapping
 
 
 class Algorithm(NamedTuple):

@@ -148,9 +148,9 @@ def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
         params, _ = agent.policy.outputs(obs, agent.policy.current_weights())
         return agent.exploration.action(params, noise)[0]
 
-    def remember(obs: Any, action: Any, outcome: Any, ended: Any) -> None:
+    def remember(obs: Any, action: Any, outcome: Any) -> None:
         discount = agent.discount(outcome.terminated)
-        rows = Rollout(obs, action, outcome.reward, discount, outcome.next_obs, ended)
+        rows = Rollout(obs, action, outcome.reward, discount, outcome.next_obs, outcome.ended)
         agent.observe(tf.nest.map_structure(lambda part: part[tf.newaxis], rows))
 
     parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
@@ -163,8 +163,8 @@ def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
         for _ in range(cfg.train_interval_env_steps):
             state, obs = env_state
             action = act(obs)
-            state, outcome, end = step(state, action)
-            remember(obs, action, outcome, end.ended)
+            state, outcome = step(state, action)
+            remember(obs, action, outcome)
             env_state[:] = state, outcome.obs
         learn(cfg.updates_per_interval)
 

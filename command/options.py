@@ -7,10 +7,14 @@ import dataclasses
 import os
 from typing import Any
 
+from kytolly.config.words import unit_and_choices, value_text
+
+MOST = 10**9  # repetitions, episodes or seconds
+
 
 def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
     """Add a flag for one field, with its help text, unit and default."""
-    unit, default, choices = field.metadata["unit"], field.default, field.metadata["choices"]
+    default, (unit, choices) = field.default, unit_and_choices(hint)
     words = {"None": "none", "True": "yes", "False": "no"}.get(str(default), default)
     words = ",".join(map(str, default)) if isinstance(default, tuple) else words
     text = f"{field.metadata['help']} [{f'{unit}; ' if unit else ''}default {words}]"
@@ -35,7 +39,12 @@ def flag_value(text: str, flag: str) -> Any:
         return None
     if flag == "--hidden-units":
         return [flag_value(part, "") for part in text.split(",")]
-    for kind in (int, float):
+    return as_number(text)
+
+
+def as_number(text: str) -> Any:
+    """A number that is written in ASCII digits; any other text as it is."""
+    for kind in (int, float) if text.isascii() else ():
         try:
             return kind(text)
         except ValueError:
@@ -43,34 +52,35 @@ def flag_value(text: str, flag: str) -> Any:
     return text
 
 
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} was found, expected a whole number above 0")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """A time above 0."""
-    try:
-        given = float(text)
-    except ValueError:
-        given = 0.0
-    if not 0.0 < given < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} was found, expected seconds above 0")
-    return given
-
-
 def path(text: str) -> str:
     """A path that the system can look up; nothing need be there."""
+    problem = "empty"
     try:
-        if text.encode():  # what is not UTF-8 fits into no file of a run
+        if text.strip().encode():  # what is not UTF-8 fits into no file of a run
             os.lstat(text)
             return text
-        problem = "empty"
     except (FileNotFoundError, NotADirectoryError):
         return text
     except (OSError, ValueError) as error:
         problem = getattr(error, "strerror", None) or str(error)
-    shown = ascii(text[:60]) + ("..." if len(text) > 60 else "")
-    raise argparse.ArgumentTypeError(f"{shown} was found ({problem}), expected a path")
+    raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected a path ({problem})")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    given = as_number(text)
+    if not isinstance(given, int) or not 0 < given <= MOST:
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected a whole number above 0 and at most {MOST:,}"
+        )
+    return given
+
+
+def seconds(text: str) -> float:
+    """A time above 0."""
+    given = as_number(text)
+    if isinstance(given, str) or not 0 < given <= MOST:
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected seconds above 0 and at most {MOST:,}"
+        )
+    return float(given)

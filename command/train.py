@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import typing
 from collections.abc import Sequence
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command.exits import BadInput
-from kytolly.command.options import add_field
+from kytolly.command.options import add_field, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
+from kytolly.config.words import path_text, value_text
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -27,9 +27,9 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add = parser.add_argument
     add("algorithm", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
     add("--env", help="Gymnasium id, such as CartPole-v1")
-    add("--config", metavar="FILE", help="YAML file with settings")
-    add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
-    add("--resume", metavar="RUN", help="continue the run in this folder")
+    add("--config", metavar="FILE", type=path, help="YAML file with settings")
+    add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
+    add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     algorithm = next((word for word in words if word in ALGORITHMS), None)
     for field, hint in config_fields(algorithm).values():
         add_field(parser, field, hint)
@@ -40,7 +40,7 @@ def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, A
     fields: dict[str, tuple[dataclasses.Field, Any]] = {}
     names = [algorithm] if algorithm else list(ALGORITHMS)
     for kind in dict.fromkeys(part(name, "config") for name in names):
-        hints = typing.get_type_hints(kind)
+        hints = typing.get_type_hints(kind, include_extras=True)
         fields = {f.name: (f, hints[f.name]) for f in dataclasses.fields(kind)} | fields
     fields.pop("algorithm")
     return fields
@@ -48,17 +48,7 @@ def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, A
 
 def run(args: argparse.Namespace) -> int:
     """Train and print the result."""
-    if args.algorithm not in ALGORITHMS:
-        near = difflib.get_close_matches(args.algorithm, ALGORITHMS, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise BadInput(
-            f"{args.algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}"
-        )
-    if args.resume and args.log_dir:
-        raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
-    names = config_fields(args.algorithm)
-    flags = {name: value for name, value in vars(args).items() if name in names}
-    cfg, env = continuation(args, flags) if args.resume else new_run(args, flags)
+    cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer
 
@@ -68,17 +58,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def given_config(args: argparse.Namespace) -> tuple[Any, str]:
+    """Config and environment that the command line asks for."""
+    if args.resume and args.log_dir:
+        raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
+    names = config_fields(args.algorithm)
+    flags = {name: value for name, value in vars(args).items() if name in names}
+    return continuation(args, flags) if args.resume else new_run(args, flags)
+
+
 def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     """Config and environment of a new run."""
     if not args.env:
         raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
-    from kytolly.config.files import read_yaml
+    from kytolly.config.files import read_settings
     from kytolly.config.tuned import tuned_settings
 
     settings = tuned_settings(args.algorithm, args.env)
     if args.config:
-        from_file = read_yaml(args.config)
-        settings |= from_file.get("settings", from_file)
+        from_file = read_settings(args.config)[0]
+        found = from_file.get("algorithm", args.algorithm)
+        if found != args.algorithm:
+            raise BadInput(
+                f"ALGO is {args.algorithm}, and {path_text(args.config)} has algorithm "
+                f"{value_text(found)}. Change one of them."
+            )
+        settings |= from_file
     settings = {**settings, **flags, "algorithm": args.algorithm}
     return make_config(settings), args.env
 

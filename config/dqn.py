@@ -3,91 +3,71 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated, Literal
 
-from kytolly.config.fields import check_fields, setting
+from msgspec import Meta
+
+from kytolly.config.fields import EnvSteps, NotNegative, Positive, Rows, Share, Widths, setting
 from kytolly.config.run import RunConfig
+
+_Updates = Annotated[int, Meta(ge=1, le=10**6), "updates"]
+MOST_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class DQNConfig(RunConfig):
     """Settings of the DQN family. A field that counts something names its unit."""
 
-    algorithm: str = setting("dqn", "dqn, or ddqn for double Q-learning", choices=("dqn", "ddqn"))
-    network: str = setting(
-        "auto",
-        "architecture; auto: cnn for images, else mlp; dueling: state value plus advantages",
-        choices=("auto", "mlp", "dueling", "cnn", "dueling_cnn"),
+    algorithm: Literal["dqn", "ddqn"] = setting("dqn", "dqn, or ddqn for double Q-learning")
+    network: Literal["auto", "mlp", "dueling", "cnn", "dueling_cnn"] = setting(
+        "auto", "architecture; auto: cnn for images, else mlp; dueling: state value plus advantages"
     )
-    hidden_units: tuple[int, ...] = setting(
-        (120, 84), "widths of the hidden layers", unit="units", at_least=1
+    hidden_units: Widths = setting((120, 84), "widths of the hidden layers")
+    learning_rate: Positive = setting(2e-3, "Adam's step size at the start")
+    learning_rate_final: NotNegative | None = setting(
+        1e-4, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
-    learning_rate: float = setting(2e-3, "Adam's step size at the start", above=0)
-    learning_rate_final: float | None = setting(
-        1e-4, "Adam's step size at the end of the run, reached linearly; none: constant", at_least=0
+    adam_epsilon: Positive = setting(1e-7, "constant in Adam's denominator (epsilon-hat)")
+    gamma: Share = setting(0.99, "discount per env step, not per n-step row")
+    n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
+        1, "rewards that are summed before bootstrapping"
     )
-    adam_epsilon: float = setting(1e-7, "constant in Adam's denominator (epsilon-hat)", above=0)
-    gamma: float = setting(0.99, "discount per env step, not per n-step row", at_least=0, at_most=1)
-    n_step: int = setting(
-        1, "rewards that are summed before bootstrapping", unit="env steps", at_least=1
+    batch_size: Rows = setting(128, "rows of the minibatch of each update")
+    replay_capacity: Annotated[int, Meta(ge=1, le=2**31 - 1), "rows"] = setting(
+        50_000, "transitions that the replay memory holds"
     )
-    batch_size: int = setting(128, "rows of the minibatch of each update", unit="rows", at_least=1)
-    replay_capacity: int = setting(
-        50_000, "transitions that the replay memory holds", unit="rows", at_least=1
+    warmup_env_steps: EnvSteps = setting(
+        1_000, "random actions that are collected before the first update"
     )
-    warmup_env_steps: int = setting(
-        1_000,
-        "random actions that are collected before the first update",
-        unit="env steps",
-        at_least=1,
-    )
-    train_interval_env_steps: int = setting(
+    train_interval_env_steps: EnvSteps = setting(
         64,
         "env steps that are collected before each learning phase, rounded to whole steps of all "
         "environments",
-        unit="env steps",
-        at_least=1,
     )
-    updates_per_interval: int = setting(
-        32, "updates after each train interval", unit="updates", at_least=1
-    )
-    acting_interval_env_steps: int | None = setting(
+    updates_per_interval: _Updates = setting(32, "updates after each train interval")
+    acting_interval_env_steps: EnvSteps | None = setting(
         None,
         "env steps that the host loop collects with one set of weights, in whole train intervals; "
         "none: one train interval, or several where one is shorter than 32 env steps",
-        unit="env steps",
-        at_least=1,
     )
-    target_sync_updates: int = setting(
-        96, "updates between two changes of the target network", unit="updates", at_least=1
-    )
-    target_mix: float = setting(
+    target_sync_updates: _Updates = setting(96, "updates between two changes of the target network")
+    target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(
         1.0,
         "share of the online weights in each change of the target network; 1: a copy; below 1: a "
         "Polyak average",
-        above=0,
-        at_most=1,
     )
-    huber_delta: float = setting(
-        1.0, "TD error above which the loss is linear", unit="reward", above=0
+    huber_delta: Annotated[Positive, "reward"] = setting(
+        1.0, "TD error above which the loss is linear"
     )
-    max_grad_norm: float = setting(
-        10.0, "largest norm of the gradient of all weights together", above=0
-    )
-    epsilon_start: float = setting(
-        1.0, "share of random actions after warm-up", at_least=0, at_most=1
-    )
-    epsilon_final: float = setting(
-        0.04, "share of random actions at the end of the schedule", at_least=0, at_most=1
-    )
-    exploration_env_steps: int = setting(
-        7_000,
-        "length of the schedule in which epsilon falls linearly",
-        unit="env steps",
-        at_least=1,
+    max_grad_norm: Positive = setting(10.0, "largest norm of the gradient of all weights together")
+    epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
+    epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
+    exploration_env_steps: EnvSteps = setting(
+        7_000, "length of the schedule in which epsilon falls linearly"
     )
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        RunConfig.__post_init__(self)
         if self.warmup_env_steps < self.batch_size:
             raise ValueError(
                 f"warmup_env_steps ({self.warmup_env_steps}) is below batch_size "
@@ -111,6 +91,12 @@ class DQNConfig(RunConfig):
                 f"replay_capacity ({self.replay_capacity}) is too small for {rows} rows per train "
                 f"interval and n_step {self.n_step}: at least {rows * (1 + self.n_step)} are "
                 "needed. Raise replay_capacity or lower num_envs or train_interval_env_steps."
+            )
+        if self.updates_per_iteration * self.batch_size * self.n_step > MOST_ROWS:
+            raise ValueError(
+                f"an iteration draws {self.updates_per_iteration} batches of {self.batch_size} "
+                f"rows of n_step {self.n_step}, expected at most {MOST_ROWS:,} in all. Lower "
+                "updates_per_interval, batch_size or n_step."
             )
 
     @property

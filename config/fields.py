@@ -1,94 +1,59 @@
-"""Fields of a configuration that know their help text, unit and range, and refuse early."""
+"""Kinds of settings. A kind is one annotation: type, range, choices and unit; msgspec checks it."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
-import re
-import types
+import numbers
 import typing
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from kytolly.config.words import expectation, nearest, unit_and_choices, value_text
+
+# A text in an annotation is the unit.
+EnvSteps = Annotated[int, Meta(ge=1, le=10**11), "env steps"]
+Environments = Annotated[int, Meta(ge=1, le=2**17), "environments"]
+Episodes = Annotated[int, Meta(ge=1, le=10**5), "episodes"]
+Rows = Annotated[int, Meta(ge=1, le=2**20), "rows"]
+Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(gt=0, le=1e30)]  # 1e30: float32 holds it
+NotNegative = Annotated[float, Meta(ge=0, le=1e30)]
+_WIDTHS = Meta(min_length=1, max_length=16, description="1 to 16 whole numbers from 1 to 8,192")
+Widths = Annotated[tuple[Annotated[int, Meta(ge=1, le=8_192)], ...], _WIDTHS, "units"]
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    unit: str = "",
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-) -> Any:
-    """A dataclass field that knows its help text, its unit and its range."""
-    metadata = {"help": help, "unit": unit, "choices": choices}
-    limits = {"at_least": at_least, "at_most": at_most, "above": above}
-    metadata |= {name: limit for name, limit in limits.items() if limit is not None}
-    return dataclasses.field(default=default, metadata=metadata)
+def setting(default: Any, help: str) -> Any:
+    """A dataclass field with a help text; its annotation says what it may be."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
+def from_mapping(kind: type, values: Mapping[str, Any]) -> Any:
+    """A configuration from field names and values; an unknown name is an error."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for name in values:
+        if name not in known:
+            raise ValueError(
+                f"{value_text(name)} is not a setting of {kind.__name__}.{nearest(name, known)} "
+                "`kytolly train --help` lists them."
+            )
+    return kind(**values)
 
 
 def check_fields(config: Any) -> None:
-    """Refuse a value of the wrong type or out of range; ValueError names the field."""
-    hints = typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        object.__setattr__(config, field.name, typed_value(field.name, value, hints[field.name]))
-        _check_range(field, getattr(config, field.name))
-
-
-def typed_value(name: str, value: Any, hint: Any) -> Any:
-    """`value` as the annotated type, where that loses nothing; else a ValueError."""
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        hint = next(kind for kind in typing.get_args(hint) if kind is not types.NoneType)
-    if typing.get_origin(hint) is tuple:
-        if isinstance(value, (list, tuple)) and value:
-            return tuple(typed_value(name, item, typing.get_args(hint)[0]) for item in value)
-    elif hint is bool:
-        if isinstance(value, bool):
-            return value
-    elif hint is int:
-        whole = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if whole and float(value).is_integer():
-            return int(value)
-    elif hint is float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and math.isfinite(value):
-            return float(value)
-    elif isinstance(value, hint):
-        return value
-    expected = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text"}
-    raise ValueError(
-        f"{name} is {value!r}, expected {expected.get(hint, 'a non-empty list of whole numbers')}."
-    )
-
-
-def _check_range(field: dataclasses.Field, value: Any) -> None:
-    if value is None:
-        return
-    meta, unit = field.metadata, field.metadata.get("unit", "")
-    if meta.get("choices") and value not in meta["choices"]:
-        near = difflib.get_close_matches(str(value), meta["choices"], 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"{field.name} is {value!r}, expected one of {', '.join(meta['choices'])}.{hint}"
-        )
-    for number in value if isinstance(value, tuple) else (value,):
-        for limit, wrong, words in (
-            ("at_least", lambda a, b: a < b, "at least"),
-            ("at_most", lambda a, b: a > b, "at most"),
-            ("above", lambda a, b: a <= b, "above"),
-        ):
-            if limit in meta and wrong(number, meta[limit]):
-                unit = singular(unit) if meta[limit] == 1 else unit
-                raise ValueError(
-                    f"{field.name} is {number}, expected {words} {meta[limit]} {unit}".rstrip()
-                    + ". Change it."
-                )
-
-
-def singular(unit: str) -> str:
-    """The unit of exactly one: `env step` for `env steps`, `pass` for `passes`."""
-    return re.sub(r"(?<=ss|ch)es$|s$", "", unit)
+    """Refuse a value that its annotation does not allow; ValueError names the field."""
+    for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
+        value = given = getattr(config, name)
+        try:
+            if isinstance(given, numbers.Real) and not isinstance(given, int):  # NumPy's as well
+                value = float(given)
+                value = int(value) if value.is_integer() else value
+            object.__setattr__(config, name, msgspec.convert(value, hint))
+        except (ValueError, OverflowError):
+            advice = nearest(given, unit_and_choices(hint)[1]) or " Change it."
+            raise ValueError(
+                f"{name} is {value_text(given)}, expected {expectation(hint)}.{advice}"
+            ) from None

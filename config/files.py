@@ -1,50 +1,97 @@
-"""Configurations in YAML files and mappings."""
+"""Settings in YAML files: read with care, and written."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-import difflib
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kytolly.config.words import nearest, path_text, value_text
 
-def from_mapping(kind: type, values: dict[str, Any]) -> Any:
-    """A configuration from field names and values; an unknown name is an error."""
-    known = [field.name for field in dataclasses.fields(kind)]
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(
-                f"{name!r} is not a setting of {kind.__name__}.{hint} "
-                f"`kytolly train --help` lists them."
-            )
-    return kind(**values)
+MOST_BYTES = 2**16
+MOST_DEPTH = 16
+BESIDE_SETTINGS = ("environment", "loop", "versions")  # in the config.yaml of a run
+
+
+class SettingsLoader(yaml.SafeLoader):
+    """Plain YAML: no alias and no tag, which may stand for much more than the file; no key twice.
+
+    Deep nesting is refused before Python's stack is used up.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next value of the file."""
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent) or event.anchor or event.tag:
+            raise yaml.MarkedYAMLError(problem="anchors, aliases and tags are not supported")
+        if self.depth == MOST_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MOST_DEPTH} deep")
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """A mapping; a key that is given twice is an error."""
+        names = collections.Counter(
+            key.value for key, _ in node.value if isinstance(key.value, str)
+        )
+        for name, times in names.items():
+            if times > 1:
+                raise yaml.MarkedYAMLError(problem=f"{value_text(name)} is given {times} times")
+        return super().construct_mapping(node, deep)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file; ValueError where there is none to be read."""
-    path = Path(path)
+    name = path_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES:,} bytes")
+        values = yaml.load(content, SettingsLoader)
     except OSError as error:
         raise ValueError(
-            f"{path} cannot be read ({error.strerror}): give --config a YAML file that exists."
+            f"{name} cannot be read ({error.strerror}), expected a YAML file. Give one that exists."
         ) from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+    except (ValueError, yaml.YAMLError) as error:
         raise ValueError(
-            f"{path} is not YAML text ({reason}): expected lines such as `learning_rate: 0.001`."
+            f"{name} is not YAML text with settings ({' '.join(str(error).split())}): expected "
+            "lines such as `learning_rate: 0.001`."
         ) from None
     if not isinstance(values, dict) or not values:
         raise ValueError(
-            f"{path} holds {'nothing' if values is None else type(values).__name__}, expected "
+            f"{name} holds {'nothing' if values is None else type(values).__name__}, expected "
             "settings, one a line, such as `learning_rate: 0.001`."
         )
     return values
+
+
+def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings in a file, and what the config.yaml of a run holds beside them."""
+    values = read_yaml(path)
+    if "settings" not in values:
+        return values, {}
+    settings = values.pop("settings")
+    if not isinstance(settings, dict):
+        raise ValueError(
+            f"settings in {path_text(path)} is {value_text(settings)}, expected settings below it, "
+            "one a line."
+        )
+    for name in values:
+        if name not in BESIDE_SETTINGS:
+            raise ValueError(
+                f"{value_text(name)} is beside settings in {path_text(path)}, expected only "
+                f"{', '.join(BESIDE_SETTINGS)}.{nearest(name, BESIDE_SETTINGS)} Move it below "
+                "settings."
+            )
+    return settings, values
 
 
 def write_yaml(path: str | Path, config: Any, extra: dict[str, Any]) -> None:

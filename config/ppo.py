@@ -3,85 +3,83 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Annotated, Literal
 
-from kytolly.config.fields import check_fields, setting
+from msgspec import Meta
+
+from kytolly.config.fields import (
+    Environments,
+    EnvSteps,
+    NotNegative,
+    Positive,
+    Share,
+    Widths,
+    setting,
+)
 from kytolly.config.run import RunConfig
+
+Minibatches = Annotated[int, Meta(ge=1, le=2**17), "minibatches"]
+MOST_ROWS = 2**26  # of a rollout; an observation of 4 numbers then takes 1 GiB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class PPOConfig(RunConfig):
     """Settings of PPO. A rollout holds `rollout_steps` steps of each of `num_envs` environments."""
 
-    algorithm: str = setting("ppo", "ppo", choices=("ppo",))
-    total_env_steps: int = setting(
-        100_000, "length of training, all environments together", unit="env steps", at_least=1
+    algorithm: Literal["ppo"] = setting("ppo", "ppo")
+    total_env_steps: EnvSteps = setting(100_000, "length of training, all environments together")
+    num_envs: Environments = setting(8, "environments stepped together")
+    rollout_steps: Annotated[int, Meta(ge=1, le=10**6), "env steps"] = setting(
+        128, "steps of each environment per iteration"
     )
-    num_envs: int = setting(8, "environments stepped together", unit="environments", at_least=1)
-    rollout_steps: int = setting(
-        128, "steps of each environment per iteration", unit="env steps", at_least=1
+    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
+    num_minibatches: Minibatches = setting(4, "equal parts of a rollout, with one gradient each")
+    gradient_accumulation: Minibatches = setting(
+        1, "minibatches whose gradients are added up for one update"
     )
-    epochs: int = setting(4, "passes over a rollout", unit="passes", at_least=1)
-    num_minibatches: int = setting(
-        4, "equal parts of a rollout, with one gradient each", unit="minibatches", at_least=1
+    learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
+    learning_rate_final: NotNegative | None = setting(
+        None, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
-    gradient_accumulation: int = setting(
-        1, "minibatches whose gradients are added up for one update", unit="minibatches", at_least=1
+    adam_epsilon: Positive = setting(1e-5, "constant in Adam's denominator (epsilon-hat)")
+    gamma: Share = setting(0.99, "discount per env step")
+    gae_lambda: Share = setting(0.95, "weight of longer returns in advantages (lambda)")
+    clip_range: Positive = setting(0.2, "largest distance of a probability ratio from 1")
+    clip_range_value: Annotated[Positive, "reward"] | None = setting(
+        None, "largest change of a value during one rollout's epochs; none: any"
     )
-    learning_rate: float = setting(3e-4, "Adam's step size at the start", above=0)
-    learning_rate_final: float | None = setting(
-        None, "Adam's step size at the end of the run, reached linearly; none: constant", at_least=0
-    )
-    adam_epsilon: float = setting(1e-5, "constant in Adam's denominator (epsilon-hat)", above=0)
-    gamma: float = setting(0.99, "discount per env step", at_least=0, at_most=1)
-    gae_lambda: float = setting(
-        0.95, "weight of longer returns in advantages (lambda)", at_least=0, at_most=1
-    )
-    clip_range: float = setting(0.2, "largest distance of a probability ratio from 1", above=0)
-    clip_range_value: float | None = setting(
-        None,
-        "largest change of a value during one rollout's epochs; none: any",
-        unit="reward",
-        above=0,
-    )
-    entropy_coef: float = setting(0.0, "weight of the entropy bonus", at_least=0)
-    value_coef: float = setting(0.5, "weight of the value loss", at_least=0)
-    max_grad_norm: float = setting(
-        0.5, "largest norm of the gradient of all weights together", above=0
-    )
+    entropy_coef: NotNegative = setting(0.0, "weight of the entropy bonus")
+    value_coef: NotNegative = setting(0.5, "weight of the value loss")
+    max_grad_norm: Positive = setting(0.5, "largest norm of the gradient of all weights together")
     normalize_advantage: bool = setting(
         True, "scale advantages to mean 0, deviation 1 in each update"
     )
-    target_kl: float | None = setting(
+    target_kl: Positive | None = setting(
         None,
         "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end",
-        above=0,
     )
-    network: str = setting(
-        "auto",
-        "architecture; auto: cnn for images, else mlp",
-        choices=("auto", "mlp", "cnn"),
+    network: Literal["auto", "mlp", "cnn"] = setting(
+        "auto", "architecture; auto: cnn for images, else mlp"
     )
-    hidden_units: tuple[int, ...] = setting(
-        (64, 64), "widths of the hidden layers", unit="units", at_least=1
-    )
-    activation: str = setting(
-        "tanh", "activation of the hidden layers", choices=("tanh", "relu", "elu", "silu")
+    hidden_units: Widths = setting((64, 64), "widths of the hidden layers")
+    activation: Literal["tanh", "relu", "elu", "silu"] = setting(
+        "tanh", "activation of the hidden layers"
     )
     shared_torso: bool = setting(False, "share one torso between policy and value")
-    action_bounds: str = setting(
+    action_bounds: Literal["clip", "squash"] = setting(
         "clip",
         "how continuous actions stay in their bounds; squash: a tanh, also in the log-probability",
-        choices=("clip", "squash"),
     )
-    log_std_init: float = setting(0.0, "log standard deviation of continuous actions at the start")
+    # The policy clips it to this range, and a value outside has no gradient.
+    log_std_init: Annotated[float, Meta(ge=-20, le=2)] = setting(
+        0.0, "log standard deviation of continuous actions at the start"
+    )
     state_dependent_std: bool = setting(
         False, "compute the standard deviation of continuous actions from the observation"
     )
-    noise_correlation: float = setting(
-        0.0,
-        "correlation of a continuous action's noise with the previous step's",
-        at_least=0,
-        at_most=0.9999,
+    noise_correlation: Annotated[float, Meta(ge=0, le=0.9999)] = setting(
+        0.0, "correlation of a continuous action's noise with the previous step's"
     )
     normalize_observations: bool = setting(
         False, "scale observations by their running mean and deviation, which the network keeps"
@@ -89,13 +87,18 @@ class PPOConfig(RunConfig):
     normalize_rewards: bool = setting(
         False, "divide rewards by the running deviation of discounted returns"
     )
-    normalized_clip: float = setting(
-        10.0, "largest size of a normalized observation or reward, which is clipped to it", above=0
+    normalized_clip: Positive = setting(
+        10.0, "largest size of a normalized observation or reward, which is clipped to it"
     )
 
     def __post_init__(self) -> None:
-        check_fields(self)
-        rows = self.num_envs * self.rollout_steps
+        RunConfig.__post_init__(self)
+        rows = self.env_steps_per_iteration
+        if rows > MOST_ROWS:
+            raise ValueError(
+                f"a rollout has {rows:,} rows (num_envs {self.num_envs} x rollout_steps "
+                f"{self.rollout_steps}), expected at most {MOST_ROWS:,}. Lower one of them."
+            )
         if rows % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "
@@ -122,7 +125,7 @@ class PPOConfig(RunConfig):
 
     @property
     def rows_per_update(self) -> int:
-        """Rows behind one optimiser step."""
+        """Rows behind one optimizer step."""
         return self.env_steps_per_iteration // self.updates_per_epoch
 
     @property
@@ -154,6 +157,7 @@ class PPOConfig(RunConfig):
 
 def nearest_divisors(rows: int, wanted: int) -> str:
     """The divisors of `rows` just below and just above `wanted`, for a message."""
-    divisors = [n for n in range(1, rows + 1) if rows % n == 0]
+    pairs = [(n, rows // n) for n in range(1, math.isqrt(rows) + 1) if rows % n == 0]
+    divisors = sorted({n for pair in pairs for n in pair})
     below = [n for n in divisors if n < wanted][-1:]
     return " or ".join(str(n) for n in below + [n for n in divisors if n > wanted][:1])

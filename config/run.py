@@ -3,77 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from kytolly.config.fields import check_fields, setting
+from msgspec import Meta
+
+from kytolly.config.fields import Environments, EnvSteps, Episodes, Seed, check_fields, setting
+
+_DEVICE = Meta(
+    pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
     """Settings that every algorithm shares: length, environments, device, intervals, stopping."""
 
-    total_env_steps: int = setting(
-        50_000, "length of training, all environments together", unit="env steps", at_least=1
-    )
-    num_envs: int = setting(1, "environments stepped together", unit="environments", at_least=1)
-    seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**31 - 1)
-    loop: str = setting(
+    total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
+    num_envs: Environments = setting(1, "environments stepped together")
+    seed: Seed = setting(0, "seed of every random draw")
+    loop: Literal["auto", "device", "host"] = setting(
         "auto",
         "where the environment runs; auto: device where it exists as tensor code, else host",
-        choices=("auto", "device", "host"),
     )
-    device: str = setting(
+    device: Annotated[str, _DEVICE] = setting(
         "auto",
         "device of networks, memory and loop: auto (the first GPU, if any), cpu, gpu or gpu:N",
     )
-    precision: str = setting(
-        "auto",
-        "number format of the networks; auto: Keras's global policy",
-        choices=("auto", "float32", "mixed_float16", "mixed_bfloat16"),
+    precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
+        "auto", "number format of the networks; auto: Keras's global policy"
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
-    log_interval_env_steps: int | None = setting(
-        None,
-        "interval between two rows of metrics; none: a fiftieth of the run",
-        unit="env steps",
-        at_least=1,
+    log_interval_env_steps: EnvSteps | None = setting(
+        None, "interval between two rows of metrics; none: a fiftieth of the run"
     )
-    evaluation_interval_env_steps: int | None = setting(
-        None,
-        "interval between two evaluations; none: a twentieth of the run",
-        unit="env steps",
-        at_least=1,
+    evaluation_interval_env_steps: EnvSteps | None = setting(
+        None, "interval between two evaluations; none: a twentieth of the run"
     )
-    evaluation_episodes: int = setting(
-        20, "greedy episodes in each evaluation during training", unit="episodes", at_least=1
+    evaluation_episodes: Episodes = setting(
+        20, "greedy episodes in each evaluation during training"
     )
-    final_evaluation_episodes: int = setting(
-        100,
-        "greedy episodes that evaluate the best weights at the end",
-        unit="episodes",
-        at_least=1,
+    final_evaluation_episodes: Episodes = setting(
+        100, "greedy episodes that evaluate the best weights at the end"
     )
-    checkpoint_interval_env_steps: int | None = setting(
-        None,
-        "interval between two checkpoints; none: a fifth of the run",
-        unit="env steps",
-        at_least=1,
+    checkpoint_interval_env_steps: EnvSteps | None = setting(
+        None, "interval between two checkpoints; none: a fifth of the run"
     )
-    reward_threshold: float | None = setting(
-        None, "mean return of an evaluation that ends training; none: no such end", unit="reward"
+    reward_threshold: Annotated[float, Meta(ge=-1e30, le=1e30), "reward"] | None = setting(
+        None, "mean return of an evaluation that ends training; none: no such end"
     )
-    early_stop_patience: int | None = setting(
-        None,
-        "evaluations without improvement that end training; none: no such end",
-        unit="evaluations",
-        at_least=1,
+    early_stop_patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] | None = setting(
+        None, "evaluations without improvement that end training; none: no such end"
     )
-    early_stop_min_improvement: float = setting(
-        0.0, "smallest improvement that counts for early stopping", unit="reward", at_least=0
+    early_stop_min_improvement: Annotated[float, Meta(ge=0, le=1e30), "reward"] = setting(
+        0.0, "smallest improvement that counts for early stopping"
     )
-    max_wall_seconds: float | None = setting(
-        None, "wall-clock time that ends training; none: no such end", unit="seconds", above=0
+    max_wall_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] | None = setting(
+        None, "wall-clock time that ends training; none: no such end"
     )
 
     def __post_init__(self) -> None:

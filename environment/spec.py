@@ -1,4 +1,4 @@
-"""What an environment promises and what one of its steps returns."""
+"""What an environment promises."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class Box(NamedTuple):
 
 
 ActionSpace = Discrete | MultiDiscrete | Box
+StepOutcome = tuple[Any, tf.Tensor, tf.Tensor]  # next state, reward [E], terminated [E]
 
 
 class EnvSpec(NamedTuple):
@@ -36,14 +37,12 @@ class EnvSpec(NamedTuple):
 
     Attributes:
         name: Gymnasium id or a name of our own.
-        obs: Shape (without the batch axis) and dtype of one observation as the agent sees it, or
-            a dict of them by name. Its entry `action_mask`, if there is one, is no observation
-            but says which actions are allowed: [A] bool.
+        obs: Shape (without the batch axis) and dtype of an observation, or a dict of them by name.
+            An entry `action_mask` [A] bool is no observation: it says which actions are allowed.
         action: What the environment accepts.
         max_episode_steps: Env steps after which an episode is truncated; None for no limit.
         reward_threshold: Mean return that counts as solved; None where nobody defined one.
-        truncates_at_limit_only: Whether nothing but `max_episode_steps` truncates an episode: so it
-            is for tensor environments, and not known of others.
+        truncates_at_limit_only: Nothing but `max_episode_steps` is known to truncate an episode.
     """
 
     name: str
@@ -66,11 +65,10 @@ class EnvSpec(NamedTuple):
 
 def action_spec(action: ActionSpace, rows: int) -> tf.TensorSpec:
     """Shape and dtype of the actions of `rows` env steps."""
-    if isinstance(action, Discrete):
-        return tf.TensorSpec([rows], tf.int32)
-    if isinstance(action, MultiDiscrete):
-        return tf.TensorSpec([rows, len(action.counts)], tf.int32)
-    return tf.TensorSpec([rows, len(action.low)], tf.float32)
+    if isinstance(action, Box):
+        return tf.TensorSpec([rows, len(action.low)], tf.float32)
+    shape = [rows] if isinstance(action, Discrete) else [rows, len(action.counts)]
+    return tf.TensorSpec(shape, tf.int32)
 
 
 def num_choices(action: ActionSpace) -> int:
@@ -78,24 +76,6 @@ def num_choices(action: ActionSpace) -> int:
     if isinstance(action, Box):
         raise ValueError("a Box has no discrete actions, so it cannot be masked.")
     return action.count if isinstance(action, Discrete) else sum(action.counts)
-
-
-class TimeStep(NamedTuple):
-    """The outcome of one step of `E` environments.
-
-    Attributes:
-        obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
-        reward: [E] reward of the step.
-        terminated: [E] bool, the world ended the episode: nothing follows.
-        truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
-        next_obs: [E, *obs] what the step led to, before any reset.
-    """
-
-    obs: Any
-    reward: Any
-    terminated: Any
-    truncated: Any
-    next_obs: Any
 
 
 @runtime_checkable
@@ -113,14 +93,10 @@ class TensorEnvironment(Protocol):
 
     def reset(self, uniforms: tf.Tensor) -> Any:
         """State of new episodes, a nest of [E, ...] tensors, from [E, reset_uniforms] draws."""
-        ...
 
     def observe(self, state: Any) -> Any:
         """Observation [E, *obs] of a state, or a dict of them."""
-        ...
 
-    def step(
-        self, state: Any, action: tf.Tensor, uniforms: tf.Tensor
-    ) -> tuple[Any, tf.Tensor, tf.Tensor]:
-        """Next state, reward [E] and terminated [E] after an `action` that fits `spec.action`."""
+    def step(self, state: Any, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+        """What follows an `action` that fits `spec.action`."""
         ...

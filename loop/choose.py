@@ -6,44 +6,9 @@ import dataclasses
 import difflib
 from typing import Any
 
-import keras
-
-from kytolly.agent.algorithms import part
-from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.run import RunConfig
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
-from kytolly.environment.spec import EnvSpec, TensorEnvironment
-from kytolly.loop.protocols import Evaluator, Loop
-
-
-class DeviceSide:
-    """An environment in tensor code: training and evaluation are programs on the device."""
-
-    loop_name = "device"
-
-    def __init__(self, env: TensorEnvironment, cfg: RunConfig):
-        self.env, self.cfg, self.num_envs = env, cfg, cfg.num_envs
-        self.spec: EnvSpec = env.spec._replace(truncates_at_limit_only=True)
-
-    def loop(self, agent: KytollyAgent, device: str | None) -> Loop:
-        """The loop that trains."""
-        from kytolly.loop.device import DeviceLoop
-
-        return DeviceLoop(agent, self.env, device)
-
-    def evaluator(
-        self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
-    ) -> Evaluator:
-        """Plays in as many environments as episodes, all at once, with the network."""
-        from kytolly.loop.evaluate import DeviceEvaluator
-
-        distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
-        return DeviceEvaluator(
-            network, distribution, self.env, episodes, seed, xla=xla, device=device
-        )
-
-    def close(self) -> None:
-        """Nothing to release."""
+from kytolly.environment.spec import TensorEnvironment
 
 
 def choose_side(cfg: RunConfig, env: Any) -> Any:
@@ -51,16 +16,16 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
     if isinstance(env, type) and hasattr(env, "reset_uniforms"):
         env = env()  # a class of tensor environments, where an object was meant
     tensor_env = tensor_environment(env) if isinstance(env, str) else None
-    if tensor_env is None and not isinstance(env, str) and isinstance(env, TensorEnvironment):
+    if isinstance(env, TensorEnvironment):
+        if cfg.loop == "host":
+            raise ValueError(
+                f"loop is 'host', and {type(env).__name__} is tensor code, expected a Gymnasium "
+                "environment. Set loop='auto'."
+            )
         from kytolly.environment.check import check_environment
 
         check_environment(env)
         tensor_env = env
-    if cfg.loop == "host" and isinstance(env, TensorEnvironment):
-        raise ValueError(
-            f"loop is 'host', and {type(env).__name__} is tensor code, expected a Gymnasium "
-            "environment. Set loop='auto'."
-        )
     if cfg.loop == "device" and tensor_env is None:
         known = ", ".join(sorted(name for name in TENSOR_ENVIRONMENTS if "probe" not in name))
         near = difflib.get_close_matches(str(env), TENSOR_ENVIRONMENTS, 1)
@@ -70,6 +35,8 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
             " Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":
+        from kytolly.loop.device_side import DeviceSide
+
         return DeviceSide(tensor_env, cfg)
     from kytolly.loop.host_side import HostSide
 
@@ -77,7 +44,9 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
 
 
 def evaluation_side(cfg: RunConfig, env: Any, trained: Any) -> Any:
-    """Where evaluations play, if not where training does; both must look alike to the agent."""
+    """Where evaluations play; an environment of their own must look alike to the agent."""
+    if env is None:
+        return trained
     side = choose_side(dataclasses.replace(cfg.for_playing(), loop="auto"), env)
     side.close()  # evaluations make environments of their own
     if (side.spec.obs, side.spec.action) != (trained.spec.obs, trained.spec.action):

@@ -11,15 +11,13 @@ from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.spec import TensorEnvironment
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.learn import learn
-from kytolly.loop.metrics import LoopMetrics, episode_sums
+from kytolly.loop.metrics import LoopMetrics
 from kytolly.loop.program import Program
 from kytolly.policy.batch import Rollout, rollout_spec
 
 
 class DeviceLoop(tf.Module):
     """Steps tensor environments and their learner together, many iterations in each call.
-
-    An iteration collects `rollout_steps` steps of all environments and learns from them.
 
     Args:
         agent: The learner; its state changes in place.
@@ -62,18 +60,16 @@ class DeviceLoop(tf.Module):
     def close(self) -> None:
         """Nothing to release."""
 
-    def collect(
-        self, env_state: Any, bits: tf.Tensor, metrics: LoopMetrics
-    ) -> tuple[Any, Rollout, LoopMetrics]:
+    def collect(self, env_state: Any, bits: tf.Tensor) -> tuple[Any, Rollout, tf.Tensor]:
         """Step all environments `rollout_steps` times with the agent's present weights.
 
         Args:
             env_state: As the attribute, in tensors.
             bits: [T, E, draws_per_env_step] uint32 words.
-            metrics: Sums so far.
 
         Returns:
-            The state afterwards, the rollout, and the sums with the episodes that ended.
+            The state afterwards, the rollout, and [3] sums over the episodes that ended: their
+            number, returns and lengths, in one tensor for the reason of `LoopMetrics.fit`.
         """
         agent, exploration = self.agent, self.agent.exploration
         own = exploration.draws
@@ -90,42 +86,37 @@ class DeviceLoop(tf.Module):
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
             action, log_prob = exploration.action(agent.policy.outputs(obs, weights)[0], now)
             to_env = agent.policy.distribution.to_env(action)
-            state, outcome, end = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
-            row = Rollout(
-                obs,
-                action,
-                outcome.reward,
-                agent.discount(outcome.terminated),
-                outcome.next_obs,
-                end.ended,
-                log_prob,
-            )
+            state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
+            discount, next_obs = agent.discount(after.terminated), after.next_obs
+            row = Rollout(obs, action, after.reward, discount, next_obs, after.ended, log_prob)
             columns = tf.nest.map_structure(lambda c, part: c.write(time, part), columns, row)
-            return time + 1, state, outcome.obs, columns, episodes + episode_sums(end)
+            length = tf.cast(after.episode_length, tf.float32)
+            numbers = tf.stack([tf.ones_like(length), after.episode_return, length])
+            episodes += tf.reduce_sum(tf.where(after.ended, numbers, 0.0), axis=-1)
+            return time + 1, state, after.obs, columns, episodes
 
         def steps(*carried):
-            for _ in range(2):
-                carried = step(*carried)
-            return carried
+            return step(*step(*carried)) if self._unrolls else step(*carried)
 
         _, state, obs, columns, episodes = tf.while_loop(
             lambda time, *_: time < self.rollout_steps,
-            steps if self._unrolls else step,
+            steps,
             (tf.constant(0), *env_state, empty, tf.zeros([3])),
         )
-        rollout = tf.nest.map_structure(lambda column: column.stack(), columns)
-        return (state, obs), rollout, metrics.with_episodes(episodes)
+        return (state, obs), tf.nest.map_structure(lambda c: c.stack(), columns), episodes
 
     def _run(self, iterations: tf.Tensor) -> LoopMetrics:
+        agent, warmup = self.agent, self.agent.cfg.warmup_env_steps
         state = tf.nest.map_structure(lambda variable: variable.read_value(), self.env_state)
-        carried = (tf.constant(0), state, LoopMetrics.zeros(self.agent))
-        if self.agent.cfg.warmup_env_steps:
+        carried = (tf.constant(0), state, LoopMetrics.zeros(agent))
+        if warmup:
             # A loop of its own, so that no iteration has to ask: a choice copies the weights.
-            warm = tf.minimum(iterations, self._warmup_iterations())
+            missing = tf.maximum(warmup - 1 - agent.env_steps, 0) // self.env_steps_per_iteration
+            warm = tf.minimum(iterations, tf.cast(missing, tf.int32))
             carried = self._iterate(carried, warm, learns=False)
         _, state, metrics = self._iterate(carried, iterations, learns=True)
         tf.nest.map_structure(lambda old, new: old.assign(new), self.env_state, state)
-        self.agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
+        agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
         return metrics
 
     def _iterate(self, carried: Any, until: tf.Tensor, learns: bool) -> Any:
@@ -135,14 +126,13 @@ class DeviceLoop(tf.Module):
         def iteration(done, state, metrics):
             # All random bits in one draw: a draw costs more than the numbers in it.
             bits = self.agent.random_stream.bits(acting + self.agent.memory.draws)
-            act_bits = tf.reshape(bits[:acting], shape)
-            state, rollout, metrics = self.collect(state, act_bits, metrics)
-            metrics = learn(self.agent, rollout, bits[acting:], metrics, learns)
-            return done + 1, state, metrics
+            state, rollout, episodes = self.collect(state, tf.reshape(bits[:acting], shape))
+            count, returns, lengths = tf.unstack(episodes)
+            metrics = metrics._replace(
+                episodes=metrics.episodes + tf.cast(count, tf.int32),
+                episode_return=metrics.episode_return + returns,
+                episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
+            )
+            return done + 1, state, learn(self.agent, rollout, bits[acting:], metrics, learns)
 
         return tf.while_loop(lambda done, *_: done < until, iteration, carried)
-
-    def _warmup_iterations(self) -> tf.Tensor:
-        """[] int32 iterations after which there is still too little to learn from."""
-        missing = self.agent.cfg.warmup_env_steps - 1 - self.agent.env_steps
-        return tf.cast(tf.maximum(missing, 0) // self.env_steps_per_iteration, tf.int32)

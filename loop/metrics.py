@@ -14,7 +14,7 @@ class LoopMetrics(NamedTuple):
     """Sums over one call of a loop's program.
 
     Attributes:
-        updates: [] optimiser steps.
+        updates: [] optimizer steps.
         fit: [F] sums over updates of the policy's `metric_names`. One tensor, because every
             tensor more that a loop carries costs it time.
         episodes: [] episodes that ended.
@@ -41,37 +41,11 @@ class LoopMetrics(NamedTuple):
         sums = LoopMetrics(*(a + b for a, b in zip(self, later, strict=True)))
         return sums._replace(latest=later.latest)
 
-    def with_update(self, metrics: tf.Tensor) -> LoopMetrics:
-        """The sums with one more update and its metrics [F]."""
-        return self._replace(updates=self.updates + 1, fit=self.fit + metrics)
-
-    def with_episodes(self, sums: tf.Tensor) -> LoopMetrics:
-        """The sums with more episodes: [3] their count, returns and lengths."""
-        return self._replace(
-            episodes=self.episodes + tf.cast(sums[0], tf.int32),
-            episode_return=self.episode_return + sums[1],
-            episode_length=self.episode_length + tf.cast(sums[2], tf.int32),
-        )
-
-
-def episode_sums(end: Any) -> tf.Tensor:
-    """[3] float32 count, summed return and summed length of the episodes of an `EpisodeEnd`.
-
-    One tensor, for the same reason as `LoopMetrics.fit`.
-    """
-    numbers = [tf.ones_like(end.episode_return), end.episode_return]
-    numbers.append(tf.cast(end.episode_length, tf.float32))
-    return tf.reduce_sum(tf.where(end.ended, tf.stack(numbers), 0.0), axis=-1)
-
 
 def averages(sums: LoopMetrics, agent: KytollyAgent) -> dict[str, float]:
     """Means over updates and over episodes, by name; NaN where there was none."""
     with np.errstate(invalid="ignore", divide="ignore"):
         fit = np.asarray(sums.fit, np.float64) / np.float64(sums.updates)
         episodes = np.array([sums.episode_return, sums.episode_length]) / np.float64(sums.episodes)
-    named = zip(
-        (*agent.policy.metric_names, *agent.latest_names, "episode_return", "episode_length"),
-        (*fit, *np.asarray(sums.latest), *episodes),
-        strict=True,
-    )
-    return {name: float(value) for name, value in named}
+    names = *agent.policy.metric_names, *agent.latest_names, "episode_return", "episode_length"
+    return dict(zip(names, map(float, [*fit, *np.asarray(sums.latest), *episodes]), strict=True))

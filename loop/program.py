@@ -37,10 +37,15 @@ class Program:
     def __call__(self, *args: tf.Tensor) -> Any:
         """Run; a program that XLA refuses is rebuilt without it, once, with a warning."""
         if self._ready is None:
-            self._ready = self._build()
-        try:
             with tf.device(self.device):
-                return self._ready(*args)
+                self._ready = tf.function(
+                    self.function,
+                    jit_compile=self.xla or None,
+                    autograph=False,
+                    input_signature=self.signature,
+                ).get_concrete_function()
+        try:
+            return self.in_graph(*args)
         except COMPILE_ERRORS as error:
             if not (self.xla and any(word in str(error).lower() for word in WORDS)):
                 raise
@@ -55,16 +60,5 @@ class Program:
 
     def in_graph(self, *args: tf.Tensor) -> Any:
         """The program as part of a graph that is being traced, after its first own call."""
-        if self._ready is None:
-            raise RuntimeError("call the program once before tracing it into a graph")
         with tf.device(self.device):
             return self._ready(*args)
-
-    def _build(self) -> Any:
-        with tf.device(self.device):
-            return tf.function(
-                self.function,
-                jit_compile=self.xla or None,
-                autograph=False,
-                input_signature=self.signature,
-            ).get_concrete_function()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -19,48 +20,34 @@ if TYPE_CHECKING:
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
 
-@dataclasses.dataclass
-class Stopwatch:
-    """Where a run's time went, in seconds; speeds leave compilation and warm-up out."""
-
-    compile_seconds: float = 0.0
-    steady_seconds: float = 0.0
-    steady_env_steps: int = 0
-
-    @property
-    def env_steps_per_second(self) -> float:
-        """Steady speed of the training loop; 0 before there is one."""
-        return self.steady_env_steps / self.steady_seconds if self.steady_seconds else 0.0
-
-
 class TrainingSession:
     """Drives a loop to the end of a run and tells the callbacks what happens.
 
     Args:
         agent: The learner.
         loop: Trains it.
-        make_evaluator: Makes what judges the network from a number of episodes and a seed; called
-            once the loop is compiled.
+        make_evaluator: Makes what judges the network from a number of episodes, a seed and `xla`.
         callbacks: Called in this order at every hook.
         state: The run at its beginning (or where it is resumed).
+
+    Attributes:
+        history: One row of metrics for each log interval.
+        steady_seconds, steady_env_steps: Time and env steps in the loop's program after warm-up.
     """
 
     def __init__(
         self,
         agent: KytollyAgent,
         loop: Loop,
-        make_evaluator: Callable[[int, int], Evaluator],
+        make_evaluator: Callable[..., Evaluator],
         callbacks: Sequence[Callback],
         state: TrainState,
     ):
         self.agent, self.loop, self.callbacks = agent, loop, callbacks
-        self.make_evaluator = make_evaluator
-        self._evaluator: Evaluator | None = None
-        self.state, self.cfg = state, agent.cfg
+        self.make_evaluator, self.state, self.cfg = make_evaluator, state, agent.cfg
         self.history: list[dict[str, float]] = []
-        self.best_weights: list[np.ndarray] | None = None
-        self.stopwatch = Stopwatch()
-        self._began = time.perf_counter()
+        self.compile_seconds, self.steady_seconds, self.steady_env_steps = 0.0, 0.0, 0
+        self._evaluator: Evaluator | None = None
         self._last_evaluation = -1
 
     def run(self) -> str:
@@ -73,7 +60,7 @@ class TrainingSession:
         self._update_state()
         try:
             self.loop.run(0)
-            self.stopwatch.compile_seconds = time.perf_counter() - self._began
+            self.compile_seconds = time.perf_counter() - self._began
             self._notify("on_train_begin")
             return self._train()
         finally:
@@ -84,68 +71,53 @@ class TrainingSession:
         total = self.cfg.total_env_steps
         log_every = self.cfg.interval("log_interval_env_steps", 50)
         evaluate_every = self.cfg.interval("evaluation_interval_env_steps", 20)
-        while self.state.env_steps < total:
+        while self.state.env_steps < total and not self._stop_reason:
             done = self.state.env_steps
-            next_evaluation = (done // evaluate_every + 1) * evaluate_every
-            self._train_until(min((done // log_every + 1) * log_every, next_evaluation, total))
+            next_evaluation = min((done // evaluate_every + 1) * evaluate_every, total)
+            self._train_until(min((done // log_every + 1) * log_every, next_evaluation))
             self._notify("on_log")
-            if self.stop_reason:
-                break
-            if self.state.env_steps >= min(next_evaluation, total):
+            if self.state.env_steps >= next_evaluation and not self._stop_reason:
                 self._evaluate()
-            if self.stop_reason:
-                break
-        if self._last_evaluation != self.state.env_steps and self.stop_reason != "non_finite":
+        if self._last_evaluation != self.state.env_steps and self._stop_reason != "non_finite":
             self._evaluate()
-        return self.stop_reason or "total_env_steps"
+        return self._stop_reason or "total_env_steps"
 
     @property
-    def stop_reason(self) -> str | None:
-        """Why a callback wants the run to end, if one does."""
+    def _stop_reason(self) -> str | None:
         return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
 
     def _train_until(self, env_steps: int) -> None:
         """Call the program, in pieces that depend on nothing but the run, and make one row."""
-        began, before = time.perf_counter(), self.state
-        sums: LoopMetrics | None = None
-        done = int(self.agent.env_steps.numpy())
+        before, moment, calls = self.state, time.perf_counter(), []
+        began, done = moment, before.env_steps
         while done < env_steps:
-            metrics, done = self._call(done, env_steps)
-            sums = metrics if sums is None else sums.plus(metrics)
-        seconds = time.perf_counter() - began
+            sums = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
+            calls.append(LoopMetrics(*map(np.asarray, sums)))
+            last, moment = moment, time.perf_counter()
+            previous, done = done, int(self.agent.env_steps)
+            if previous >= self.cfg.warmup_env_steps:
+                self.steady_seconds += moment - last
+                self.steady_env_steps += done - previous
         self._update_state()
-        if sums is None:
-            return
-        row = averages(sums, self.agent)
-        row["learning_rate"] = float(np.asarray(self.agent.policy.optimizer.learning_rate))
-        row["env_steps_per_second"] = (self.state.env_steps - before.env_steps) / seconds
-        row["updates_per_second"] = (self.state.updates - before.updates) / seconds
+        row = averages(functools.reduce(LoopMetrics.plus, calls), self.agent)
+        row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
+        row["env_steps_per_second"] = (done - before.env_steps) / (moment - began)
+        row["updates_per_second"] = (self.state.updates - before.updates) / (moment - began)
         self.state = dataclasses.replace(self.state, metrics=row)
-        self.history.append({"env_steps": self.state.env_steps, **row})
-
-    def _call(self, done: int, env_steps: int) -> tuple[LoopMetrics, int]:
-        began = time.perf_counter()
-        sums = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
-        metrics = LoopMetrics(*(np.asarray(x) for x in sums))
-        seconds, now = time.perf_counter() - began, int(self.agent.env_steps.numpy())
-        if done >= self.cfg.warmup_env_steps:
-            self.stopwatch.steady_seconds += seconds
-            self.stopwatch.steady_env_steps += now - done
-        return metrics, now
+        self.history.append({"env_steps": done, **row})
 
     def _evaluate(self) -> None:
         if self._evaluator is None:
-            episodes, seed = self.cfg.evaluation_episodes, self.cfg.seed
-            self._evaluator = self.make_evaluator(episodes, seed)
-        evaluation = self._evaluator.evaluate()
-        is_best = evaluation.return_mean >= self.state.best_return
-        if is_best:
-            self.best_weights = self.agent.policy.network.get_weights()
+            cfg = self.cfg
+            self._evaluator = self.make_evaluator(
+                cfg.evaluation_episodes, cfg.seed, xla=self.loop.xla
+            )
+        evaluation, best = self._evaluator.evaluate(), self.state.best_return
         self.state = dataclasses.replace(
             self.state,
             evaluation=evaluation,
-            is_best=is_best,
-            best_return=max(self.state.best_return, evaluation.return_mean),
+            is_best=evaluation.return_mean >= best,
+            best_return=max(best, evaluation.return_mean),
         )
         self._last_evaluation = self.state.env_steps
         row = {f"evaluation_{k}": v for k, v in evaluation.summary().items() if k != "episodes"}
@@ -157,9 +129,9 @@ class TrainingSession:
         self.agent.policy.publish()
         self.state = dataclasses.replace(
             self.state,
-            env_steps=int(self.agent.env_steps.numpy()),
-            updates=int(self.agent.policy.updates.numpy()),
-            episodes=int(self.agent.episodes.numpy()),
+            env_steps=int(self.agent.env_steps),
+            updates=int(self.agent.policy.updates),
+            episodes=int(self.agent.episodes),
             wall_seconds=time.perf_counter() - self._began,
         )
 

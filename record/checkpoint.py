@@ -114,6 +114,13 @@ def save_network(network: Any, run_dir: Path) -> Path:
         return replace_file(run_dir / BEST_WEIGHTS, network.save_weights)
 
 
+def load_best_weights(network: Any, run_dir: Path) -> None:
+    """Give a network what `save_network` has written of it, if it has."""
+    for path in (run_dir / BEST, run_dir / BEST_WEIGHTS):
+        if path.is_file():
+            network.load_weights(path)
+
+
 def replace_file(path: Path, write: Callable[[Path], Any]) -> Path:
     """Write a file beside `path`, then put it in its place; returns `path`."""
     partial = path.with_name(f".partial-{path.name}")

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kytolly.config.files import read_yaml, write_yaml
+from kytolly.config.files import read_settings, write_yaml
+from kytolly.config.words import path_text
 from kytolly.record.version import __version__
 
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
@@ -39,39 +40,45 @@ class RunFolder:
             path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
-                raise ValueError(
-                    f"{path} exists and is not empty, expected a new folder: two runs never write "
-                    "into one. Choose another --log-dir, or continue that run with --resume."
-                )
-            path.mkdir(parents=True, exist_ok=True)
-            probe = path / ".writable"
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
+            in_use = path.exists() and (not path.is_dir() or any(path.iterdir()))
+            if not in_use:
+                path.mkdir(parents=True, exist_ok=True)
+                probe = path / ".writable"
+                probe.touch()
+                probe.unlink()
+        except (OSError, ValueError) as error:  # ValueError: a null byte
             raise ValueError(
-                f"{path} cannot be written ({error.strerror}), expected a folder for the run. "
+                f"{path_text(path)} cannot be written "
+                f"({getattr(error, 'strerror', None) or error}), expected a folder for the run. "
                 "Choose another --log-dir."
             ) from None
+        if in_use:
+            raise ValueError(
+                f"{path} exists and is not empty, expected a new folder: two runs never write "
+                "into one. Choose another --log-dir, or continue that run with --resume."
+            )
         return cls(path)
 
     @classmethod
     def existing(cls, path: str | Path) -> RunFolder:
         """The folder of a run that was trained before."""
         path = Path(path)
-        if not (path / "config.yaml").is_file():
-            found = "no config.yaml in it" if path.is_dir() else "it does not exist"
+        if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
+            found = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
             raise ValueError(
-                f"{path} is no run ({found}), expected the folder that training printed as "
-                "run_dir. Give that one."
+                f"{path_text(path)} is no run ({found}), expected the folder that training "
+                "printed as run_dir. Give that one."
             )
         return cls(path)
 
     @classmethod
-    def resumable(cls, path: str | Path) -> RunFolder:
+    def resumable(cls, path: str | Path | None) -> RunFolder:
         """The folder of a run that training can continue; one of an early version is refused."""
+        if path is None:
+            raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
         folder = cls.existing(path)
-        found = str((read_yaml(folder.path / "config.yaml").get("versions") or {}).get("kytolly"))
+        found = read_settings(folder.path / "config.yaml")[1].get("versions")
+        found = str(found.get("kytolly") if isinstance(found, dict) else None)
         numbers = re.match(r"(\d+)\.(\d+)", found)
         if numbers is None or tuple(map(int, numbers.groups())) < CHECKPOINTS_SINCE:
             raise ValueError(
@@ -92,14 +99,13 @@ class RunFolder:
     def read_settings(self) -> tuple[dict[str, Any], str]:
         """The run's settings, its algorithm's name among them, and the name of its environment."""
         path = self.path / "config.yaml"
-        values = read_yaml(path)
-        settings = values.get("settings")
-        if not isinstance(settings, dict) or not {"algorithm"} <= set(settings):
+        settings, beside = read_settings(path)
+        if "algorithm" not in settings:
             lacking = "settings with an algorithm"
-        elif "environment" not in values:
+        elif "environment" not in beside:
             lacking = "environment"
         else:
-            return settings, str(values["environment"])
+            return settings, str(beside["environment"])
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "
             "again."

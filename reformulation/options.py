@@ -3,66 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import reprlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from msgspec import Meta
 
-from kytolly.config.fields import check_fields, setting
-from kytolly.config.files import from_mapping, read_yaml
+from kytolly.config.fields import (
+    NotNegative,
+    Positive,
+    Seed,
+    Share,
+    Widths,
+    check_fields,
+    from_mapping,
+    setting,
+)
+from kytolly.config.files import read_yaml
+from kytolly.config.words import nearest, value_text
 from kytolly.retrieval.metric_names import metric_parts
 
-MOST = 2**20  # what memory bears is checked where it is used; this keeps products within int64
+TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="text")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RetrievalOptions:
     """How a collection is searched, and what an episode may do."""
 
-    metric: str = setting(
+    metric: Annotated[str, TEXT] = setting(
         "ndcg@10", "metric whose gain is the reward: ndcg@k, ap, recall@k or mrr@k"
     )
-    k1: float = setting(1.5, "BM25's saturation of term frequencies", at_least=0, at_most=1_000)
-    b: float = setting(0.75, "BM25's share of length normalization", at_least=0, at_most=1)
-    feedback_documents: int = setting(
-        10,
-        "number of best documents that candidate terms are taken from",
-        unit="documents",
-        at_least=1,
-        at_most=MOST,
+    k1: Annotated[float, Meta(ge=0, le=1_000)] = setting(
+        1.5, "BM25's saturation of term frequencies"
     )
-    candidates: int = setting(
-        50, "maximum number of candidate terms of a query", unit="terms", at_least=1, at_most=MOST
+    b: Share = setting(0.75, "BM25's share of length normalization")
+    feedback_documents: Annotated[int, Meta(ge=1, le=10**6), "documents"] = setting(
+        10, "number of best documents that candidate terms are taken from"
     )
-    max_terms: int = setting(
-        5, "maximum number of terms added to a query", unit="terms", at_least=1, at_most=1_000
+    candidates: Annotated[int, Meta(ge=1, le=10**6), "terms"] = setting(
+        50, "maximum number of candidate terms of a query"
     )
-    weight: float = setting(
-        0.3, "weight of an added term; a term of the query has 1", above=0, at_most=1_000
+    max_terms: Annotated[int, Meta(ge=1, le=1_000), "terms"] = setting(
+        5, "maximum number of terms added to a query"
     )
-    encoder: str = setting(
-        "auto",
-        "encoder of terms and queries; auto: wordllama if it is installed, else hash",
-        choices=("auto", "wordllama", "hash"),
+    weight: Annotated[float, Meta(gt=0, le=1_000)] = setting(
+        0.3, "weight of an added term; a term of the query has 1"
     )
-    dimension: int = setting(
-        256, "length of an embedding", unit="numbers", at_least=1, at_most=8_192
+    encoder: Literal["auto", "wordllama", "hash"] = setting(
+        "auto", "encoder of terms and queries; auto: wordllama if it is installed, else hash"
     )
-    cache_entries: int = setting(
-        500_000,
-        "maximum number of embeddings kept in memory",
-        unit="texts",
-        at_least=1,
-        at_most=10**9,
+    dimension: Annotated[int, Meta(ge=1, le=2**14), "numbers"] = setting(
+        256, "length of an embedding"
     )
-    workers: int | None = setting(
-        None,
-        "processes that mine candidates; none: one for each core",
-        unit="processes",
-        at_least=1,
-        at_most=1_024,
+    cache_entries: Annotated[int, Meta(ge=1, le=10**8), "texts"] = setting(
+        500_000, "maximum number of embeddings kept in memory"
+    )
+    workers: Annotated[int, Meta(ge=1, le=1_024), "processes"] | None = setting(
+        None, "processes that mine candidates; none: one for each core"
     )
 
     def __post_init__(self) -> None:
@@ -74,74 +71,48 @@ class RetrievalOptions:
 class TrainingOptions:
     """How long to train, and with how much at once."""
 
-    epochs: int = setting(
-        40, "passes of PPO over the training queries", unit="passes", at_least=1, at_most=MOST
+    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(
+        40, "passes of PPO over the training queries"
     )
-    batch_size: int = setting(
-        1_024, "rows of a minibatch", unit="env steps", at_least=2, at_most=MOST
+    batch_size: Annotated[int, Meta(ge=2, le=2**20), "env steps"] = setting(
+        1_024, "rows of a minibatch"
     )
-    collect_batch_size: int = setting(
-        256, "number of queries reformulated at once", unit="queries", at_least=1, at_most=MOST
+    collect_batch_size: Annotated[int, Meta(ge=1, le=2**17), "queries"] = setting(
+        256, "number of queries reformulated at once"
     )
-    buffer_size: int = setting(
-        16_384,
-        "maximum number of env steps of a rollout",
-        unit="env steps",
-        at_least=2,
-        at_most=2**31,
+    buffer_size: Annotated[int, Meta(ge=2, le=2**26), "env steps"] = setting(
+        16_384, "maximum number of env steps of a rollout"
     )
-    episodes_per_update: int = setting(
-        1_024,
-        "number of full-length episodes of a rollout",
-        unit="episodes",
-        at_least=1,
-        at_most=2**31,
+    episodes_per_update: Annotated[int, Meta(ge=1, le=2**20), "episodes"] = setting(
+        1_024, "number of full-length episodes of a rollout"
     )
-    update_epochs: int = setting(
-        4, "passes over each rollout", unit="passes", at_least=1, at_most=10_000
+    update_epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(
+        4, "passes over each rollout"
     )
-    learning_rate: float = setting(
-        3e-4, "learning rate of PPO at the start; it falls to 0", above=0
-    )
+    learning_rate: Positive = setting(3e-4, "learning rate of PPO at the start; it falls to 0")
     use_amp: bool = setting(True, "half precision, which only a GPU uses")
-    warm_start_epochs: int = setting(
-        12,
-        "passes over one-step gains before PPO begins; 0: no warm start",
-        unit="passes",
-        at_least=0,
-        at_most=MOST,
+    warm_start_epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
+        12, "passes over one-step gains before PPO begins; 0: no warm start"
     )
-    warm_start_learning_rate: float = setting(1e-3, "learning rate of the warm start", above=0)
-    patience: int = setting(
-        8,
-        "evaluations on dev queries without improvement before PPO stops",
-        unit="evaluations",
-        at_least=1,
-        at_most=MOST,
+    warm_start_learning_rate: Positive = setting(1e-3, "learning rate of the warm start")
+    patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] = setting(
+        8, "evaluations on dev queries without improvement before PPO stops"
     )
     only_improvable: bool = setting(
         False, "leave out training queries that no single candidate improves"
     )
-    max_pool_documents: int = setting(
+    max_pool_documents: Annotated[int, Meta(ge=64, le=10**6), "documents"] = setting(
         2_048,
         "training leaves out queries for which more documents matter; the widest query sets the "
         "size of every environment",
-        unit="documents",
-        at_least=64,
-        at_most=2**31,
     )
-    search: str = setting(
+    search: Literal["auto", "device", "host"] = setting(
         "auto",
         "where episodes search: in tables on the device, or in the index on the host, which leaves "
         "no query out; auto: the host if tables would be too large",
-        choices=("auto", "device", "host"),
     )
-    max_table_mebibytes: int = setting(
-        2_048,
-        "maximum size of the device's tables with search: auto",
-        unit="MiB",
-        at_least=1,
-        at_most=2**31,
+    max_table_mebibytes: Annotated[int, Meta(ge=1, le=2**20), "MiB"] = setting(
+        2_048, "maximum size of the device's tables with search: auto"
     )
 
     def __post_init__(self) -> None:
@@ -152,22 +123,18 @@ class TrainingOptions:
 class AgentOptions:
     """The policy, and how it learns."""
 
-    hidden_units: tuple[int, ...] = setting(
-        (64, 64), "widths of the hidden layers", unit="units", at_least=1, at_most=8_192
+    hidden_units: Widths = setting((64, 64), "widths of the hidden layers")
+    dropout: Annotated[float, Meta(ge=0, le=0.9)] = setting(
+        0.2, "share of hidden units dropped in the warm start"
     )
-    dropout: float = setting(
-        0.2, "share of hidden units dropped in the warm start", at_least=0, at_most=0.9
-    )
-    entropy_coef: float = setting(0.01, "weight of the entropy bonus", at_least=0)
-    gamma: float = setting(1.0, "discount for each added term", at_least=0, at_most=1)
-    gae_lambda: float = setting(
-        0.95, "lambda of generalized advantage estimation", at_least=0, at_most=1
-    )
-    clip_range: float = setting(0.1, "how far a probability ratio may move from 1", above=0)
-    value_coef: float = setting(0.5, "weight of the value loss", at_least=0)
-    max_grad_norm: float = setting(0.5, "gradient clipping, over all weights together", above=0)
-    target_kl: float | None = setting(
-        0.02, "updates from a rollout end once the KL divergence passes 1.5 times this", above=0
+    entropy_coef: NotNegative = setting(0.01, "weight of the entropy bonus")
+    gamma: Share = setting(1.0, "discount for each added term")
+    gae_lambda: Share = setting(0.95, "lambda of generalized advantage estimation")
+    clip_range: Positive = setting(0.1, "how far a probability ratio may move from 1")
+    value_coef: NotNegative = setting(0.5, "weight of the value loss")
+    max_grad_norm: Positive = setting(0.5, "gradient clipping, over all weights together")
+    target_kl: Positive | None = setting(
+        0.02, "updates from a rollout end once the KL divergence passes 1.5 times this"
     )
 
     def __post_init__(self) -> None:
@@ -178,8 +145,8 @@ class AgentOptions:
 class ReformulationOptions:
     """Everything that `train_optimized.py --config` reads."""
 
-    collection: str = setting("builtin", "folder in the BEIR layout, or builtin")
-    seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**31 - 1)
+    collection: Annotated[str, TEXT] = setting("builtin", "folder in the BEIR layout, or builtin")
+    seed: Seed = setting(0, "seed of every random draw")
     retrieval: RetrievalOptions = dataclasses.field(default_factory=RetrievalOptions)
     training: TrainingOptions = dataclasses.field(default_factory=TrainingOptions)
     rl_agent: AgentOptions = dataclasses.field(default_factory=AgentOptions)
@@ -197,15 +164,14 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
     found: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
-                f"{name!r} is no section or setting, expected {', '.join(known)}.{hint}"
+                f"{value_text(name)} is no section or setting, expected {', '.join(known)}."
+                + nearest(name, known)
             )
         if name in SECTIONS:
             if not isinstance(value, dict):
                 raise ValueError(
-                    f"{name} is {reprlib.repr(value)}, expected settings below it, one a line."
+                    f"{name} is {value_text(value)}, expected settings below it, one a line."
                 )
             value = from_mapping(SECTIONS[name], value)
         found[name] = value

@@ -192,7 +192,7 @@ def rollout_program(loop: DeviceLoop, agent: Any) -> Callable[[], None]:
 
     def collect(bits: tf.Tensor) -> Any:
         env_state = tf.nest.map_structure(lambda variable: variable.read_value(), loop.env_state)
-        return other.collect(env_state, bits, LoopMetrics.zeros(loop.agent))[1]
+        return other.collect(env_state, bits)[1]
 
     program = tf.function(collect, jit_compile=loop.xla or None, autograph=False)
 

@@ -1,8 +1,10 @@
 import ctypes
 import gc
 import os
+import re
 import sys
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Many tests compile the same program: a cache for this process alone, gone when it ends.
@@ -14,20 +16,73 @@ os.environ.setdefault(
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
 from kytolly.config.dqn import DQNConfig
+
+kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
+failed_for_memory: list[int] = []
+
+
+def forget_custom_gradients():
+    """Let go of the graphs that TensorFlow keeps for ever, with every variable that they use.
+
+    Keras's optimizers reduce gradients across replicas, which is a custom gradient: TensorFlow
+    registers it under a new name in each graph.
+    """
+    registered = getattr(ops.gradient_registry, "_registry", {})
+    for name in [name for name in registered if name.startswith("CustomGradient-")]:
+        del registered[name]
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--most-megabytes",
+        type=int,
+        help="fail where a process of the tests has needed more memory (Linux, without a GPU)",
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def release_memory(request):
     """Give back what a file compiled: a program stays as long as anything refers to it."""
+    before = megabytes()
     yield
     for value in vars(request.module).values():
         if hasattr(value, "cache_clear"):
             value.cache_clear()
+    forget_custom_gradients()
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)  # over 100 MB that the allocator keeps for itself
+    kept[request.node.nodeid] = megabytes() - before
+    most = request.config.getoption("--most-megabytes")
+    if most and not tf.config.list_physical_devices("GPU"):
+        check_peak(most)
+
+
+def megabytes() -> int:
+    """What this process has in memory now; 0 where the system does not say."""
+    pages = Path("/proc/self/statm")
+    if not pages.exists():
+        return 0
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 10**6
+
+
+def check_peak(most: int) -> None:
+    """Fail, once, in a process that has needed more than `most` megabytes."""
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    peak = int(found[1]) * 1024 // 10**6 if found else 0
+    if peak > most and not failed_for_memory:
+        failed_for_memory.append(peak)
+        largest = sorted(kept, key=kept.__getitem__, reverse=True)[:5]
+        pytest.fail(
+            f"a process of the tests has needed {peak} MB, expected at most {most}; most was kept "
+            f"by {', '.join(f'{name} ({kept[name]} MB)' for name in largest)}. Compile less there "
+            "(xla=False), or give its folder a group of its own in the Makefile.",
+            pytrace=False,
+        )
 
 
 @pytest.fixture(scope="session")

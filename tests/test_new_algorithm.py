@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from typing import Literal
 
 import gymnasium
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import ALGORITHMS, Algorithm, make_config, part
 from kytolly.config.dqn import DQNConfig
-from kytolly.config.fields import setting
+from kytolly.config.fields import Share, setting
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.trainer import Trainer
@@ -22,10 +23,8 @@ GAMMA, EPSILON = 0.9, 0.4
 class ExpectedSarsaConfig(DQNConfig):
     """Settings of expected SARSA."""
 
-    algorithm: str = setting("expected-sarsa", "expected-sarsa", choices=("expected-sarsa",))
-    target_epsilon: float = setting(
-        EPSILON, "share of random actions in the policy of the targets", at_least=0, at_most=1
-    )
+    algorithm: Literal["expected-sarsa"] = setting("expected-sarsa", "expected-sarsa")
+    target_epsilon: Share = setting(EPSILON, "share of random actions in the policy of the targets")
 
 
 class ExpectedSarsaPolicy(DQNPolicy):

@@ -30,13 +30,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.probe.q_learning import StepOutcome, always, random_place, random_sign
+from kytolly.environment.probe.q_learning import StateProbe, always, random_place, random_sign
 from kytolly.environment.spec import (
     ACTION_MASK,
     Box,
     Discrete,
     EnvSpec,
     MultiDiscrete,
+    StepOutcome,
     TensorEnvironment,
 )
 
@@ -176,7 +177,7 @@ class MaskedKinds:
         return np.where(KIND_ALLOWED, KIND_PAYS, -np.inf)
 
 
-class ActionKinds:
+class ActionKinds(StateProbe):
     """Three places, each with one right pair of a 2-fold and a 3-fold action; one step.
 
     The right pair pays 1 and all others 0, so neither component can be credited without the other.
@@ -190,15 +191,10 @@ class ActionKinds:
         reward_threshold=1.0,
     )
     reset_uniforms = 1
-    step_uniforms = 0
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
         return random_place(uniforms, len(RIGHT_KINDS))
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The place [E, 3] one-hot."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """1 for the right pair, and the end."""
@@ -215,7 +211,7 @@ class ActionKinds:
         return np.array(RIGHT_KINDS, np.int32)[np.argmax(obs, axis=-1)]
 
 
-class ContinuousAction:
+class ContinuousAction(StateProbe):
     """The observation is a number from -1 to 1, the action two numbers; one step.
 
     For x, the right numbers are 1.5 x and 0.5 - x; the reward is minus the squared distance from
@@ -232,15 +228,10 @@ class ContinuousAction:
         reward_threshold=-0.05,
     )
     reset_uniforms = 1
-    step_uniforms = 0
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Numbers [E, 1] uniform in [-1, 1)."""
         return uniforms * 2.0 - 1.0
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The number [E, 1]."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Minus the squared distance from the right numbers, and the end."""

@@ -27,11 +27,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.spec import Discrete, EnvSpec, TensorEnvironment
+from kytolly.environment.spec import Discrete, EnvSpec, StepOutcome, TensorEnvironment
 
 CORRIDOR_REWARDS = (1.0, -2.0, 4.0, 0.5, 3.0)
 RING_REWARDS = (3.0, -1.0, 0.5)
-StepOutcome = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 @runtime_checkable
@@ -49,10 +48,9 @@ def _spec(name: str, size: int, num_actions: int, **settings: Any) -> EnvSpec:
     )
 
 
-class ConstantReward:
-    """One observation (0), one action, one step, reward 1: the value is 1."""
+class StateProbe:
+    """What most probes share: observations are the state, which begins as [E, 1] zeros."""
 
-    spec = _spec("constant-reward", 1, 1, reward_threshold=1.0)
     reset_uniforms = 0
     step_uniforms = 0
 
@@ -61,8 +59,24 @@ class ConstantReward:
         return tf.zeros([uniforms.shape[0], 1])
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The state [E, 1]."""
+        """The state itself."""
         return state
+
+
+class SignProbe(StateProbe):
+    """A probe whose state is -1 or 1."""
+
+    reset_uniforms = 1
+
+    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+        """Signs [E, 1], either as likely."""
+        return random_sign(uniforms)
+
+
+class ConstantReward(StateProbe):
+    """One observation (0), one action, one step, reward 1: the value is 1."""
+
+    spec = _spec("constant-reward", 1, 1, reward_threshold=1.0)
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Reward 1 and the end."""
@@ -74,23 +88,13 @@ class ConstantReward:
         return np.ones((len(obs), 1), np.float32)
 
 
-class ObservationReward:
+class ObservationReward(SignProbe):
     """Observation -1 or 1, one action, one step; the reward, and so the value, is the observation.
 
     A network that cannot tell the two apart answers 0.
     """
 
     spec = _spec("observation-reward", 1, 1)
-    reset_uniforms = 1
-    step_uniforms = 0
-
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """Signs [E, 1], either as likely."""
-        return random_sign(uniforms)
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The sign [E, 1]."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """The sign as reward, and the end."""
@@ -101,20 +105,10 @@ class ObservationReward:
         return np.array(obs, np.float32).reshape(-1, 1)
 
 
-class DelayedReward:
+class DelayedReward(StateProbe):
     """Observation 0, then 1; one action; reward 0, then 1 and the end: values gamma, then 1."""
 
     spec = _spec("delayed-reward", 1, 1, reward_threshold=1.0)
-    reset_uniforms = 0
-    step_uniforms = 0
-
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """Zeros [E, 1]: the first of two steps."""
-        return tf.zeros([uniforms.shape[0], 1])
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """Steps taken [E, 1]."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Reward 1 and the end at the second step."""
@@ -126,23 +120,13 @@ class DelayedReward:
         return np.where(np.array(obs).reshape(-1, 1) > 0.5, 1.0, gamma).astype(np.float32)
 
 
-class BestAction:
+class BestAction(StateProbe):
     """Observation 0, two actions, one step: reward -1 for action 0 and 1 for action 1.
 
     The better action is the one that a tie, or an argmax over equal values, does not pick.
     """
 
     spec = _spec("best-action", 1, 2, reward_threshold=1.0)
-    reset_uniforms = 0
-    step_uniforms = 0
-
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """Zeros [E, 1]."""
-        return tf.zeros([uniforms.shape[0], 1])
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The state [E, 1]."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """-1 or 1 by the action, and the end."""
@@ -153,23 +137,13 @@ class BestAction:
         return np.tile(np.array([[-1.0, 1.0]], np.float32), (len(obs), 1))
 
 
-class ObservationAction:
+class ObservationAction(SignProbe):
     """Observation -1 or 1, two actions, one step: reward 1 if the action has the sign, else -1.
 
     Action 0 goes with -1 and action 1 with 1, so each action alone is worth 0 on average.
     """
 
     spec = _spec("observation-action", 1, 2, reward_threshold=1.0)
-    reset_uniforms = 1
-    step_uniforms = 0
-
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """Signs [E, 1], either as likely."""
-        return random_sign(uniforms)
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The sign [E, 1]."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """The product of the two signs, and the end."""
@@ -181,7 +155,7 @@ class ObservationAction:
         return np.concatenate([-sign, sign], axis=1)
 
 
-class EndlessReward:
+class EndlessReward(StateProbe):
     """Observation 0, one action, reward 1 at every step, cut off by a time limit of 5 steps.
 
     The value is 1 / (1 - gamma). An agent that takes the limit for a termination finds less: for
@@ -189,16 +163,6 @@ class EndlessReward:
     """
 
     spec = _spec("endless-reward", 1, 1, max_episode_steps=5, reward_threshold=5.0)
-    reset_uniforms = 0
-    step_uniforms = 0
-
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """Zeros [E, 1]."""
-        return tf.zeros([uniforms.shape[0], 1])
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The state [E, 1]."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Reward 1, and no end."""
@@ -210,7 +174,7 @@ class EndlessReward:
         return np.full((len(obs), 1), 1.0 / (1.0 - gamma), np.float32)
 
 
-class Corridor:
+class Corridor(StateProbe):
     """Five places in a row, passed one after the other; each pays its reward, the last ends it.
 
     Observations are one-hot places, with one action. Episodes begin at a random place, so an
@@ -220,15 +184,10 @@ class Corridor:
 
     spec = _spec("corridor", len(CORRIDOR_REWARDS), 1)
     reset_uniforms = 1
-    step_uniforms = 0
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Places [E, 5] one-hot, all as likely."""
         return random_place(uniforms, len(CORRIDOR_REWARDS))
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The place [E, 5] one-hot."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """On to the next place; leaving the last one ends the episode."""
@@ -243,7 +202,7 @@ class Corridor:
         return value[np.argmax(obs, axis=-1)][:, np.newaxis].astype(np.float32)
 
 
-class Ring:
+class Ring(StateProbe):
     """Three places in a circle, passed without end; a time limit of 4 steps cuts it into episodes.
 
     Observations are one-hot places, with one action. Episodes begin at a random place, mostly
@@ -253,15 +212,10 @@ class Ring:
 
     spec = _spec("ring", len(RING_REWARDS), 1, max_episode_steps=4)
     reset_uniforms = 1
-    step_uniforms = 0
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
         return random_place(uniforms, len(RING_REWARDS))
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The place [E, 3] one-hot."""
-        return state
 
     def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """On to the next place, and no end."""

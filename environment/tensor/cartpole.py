@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.environment.spec import Discrete, EnvSpec, StepOutcome
 
 GRAVITY = 9.8  # m/s^2
 POLE_MASS = 0.1  # kg
@@ -47,9 +47,7 @@ class CartPole:
         """The state [E, 4] itself."""
         return state
 
-    def step(
-        self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state [E, 4], reward [E] and terminated [E] after a push of 20 ms."""
         position, velocity, angle, angular_velocity = tf.unstack(state, axis=-1)
         force = tf.cast(action, tf.float32) * (2.0 * FORCE) - FORCE

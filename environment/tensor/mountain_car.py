@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.environment.spec import Discrete, EnvSpec, StepOutcome
 
 MIN_POSITION, MAX_POSITION = -1.2, 0.6
 GOAL_POSITION = 0.5
@@ -35,24 +35,17 @@ class MountainCar:
 
     def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
         """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return resting_state(uniforms)
+        return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 2] itself."""
         return state
 
-    def step(
-        self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state [E, 2], reward [E] and terminated [E]; the left wall stops the car."""
         push = (tf.cast(action, tf.float32) - 1.0) * FORCE
         state, arrived = car_step(state, push, GOAL_POSITION)
         return state, -tf.ones_like(push), arrived
-
-
-def resting_state(uniforms: tf.Tensor) -> tf.Tensor:
-    """States [E, 2] at rest, position uniform in [-0.6, -0.4), from [E, 1] uniform numbers."""
-    return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
 
 
 def car_step(state: tf.Tensor, push: tf.Tensor, goal: float) -> tuple[tf.Tensor, tf.Tensor]:

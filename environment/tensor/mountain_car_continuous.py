@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from kytolly.environment.spec import Box, EnvSpec
-from kytolly.environment.tensor.mountain_car import car_step, resting_state
+from kytolly.environment.spec import Box, EnvSpec, StepOutcome
+from kytolly.environment.tensor.mountain_car import MountainCar, car_step
 
 GOAL_POSITION = 0.45  # MountainCar-v0 has its goal at 0.5
 MAX_ACTION = 1.0
@@ -14,8 +14,8 @@ GOAL_REWARD = 100.0
 ACTION_COST = 0.1
 
 
-class MountainCarContinuous:
-    """A car too weak for the hill that it must climb, and where every push costs.
+class MountainCarContinuous(MountainCar):
+    """MountainCar with continuous pushes, each of which costs.
 
     The state is the observation: [E, 2] position and velocity (per step). The action [E, 1] is
     the push, clipped to [-1, 1]. Reward: 100 for the step that arrives, minus 0.1 action^2. As in
@@ -34,20 +34,8 @@ class MountainCarContinuous:
         max_episode_steps=999,
         reward_threshold=90.0,
     )
-    reset_uniforms = 1
-    step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return resting_state(uniforms)
-
-    def observe(self, state: tf.Tensor) -> tf.Tensor:
-        """The state [E, 2] itself."""
-        return state
-
-    def step(
-        self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state [E, 2], reward [E] and terminated [E]; the left wall stops the car."""
         action = action[:, 0]
         push = tf.clip_by_value(action, -MAX_ACTION, MAX_ACTION) * POWER

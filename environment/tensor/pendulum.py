@@ -6,7 +6,7 @@ import math
 
 import tensorflow as tf
 
-from kytolly.environment.spec import Box, EnvSpec
+from kytolly.environment.spec import Box, EnvSpec, StepOutcome
 
 GRAVITY = 10.0  # m/s^2
 MASS = 1.0  # kg
@@ -49,9 +49,7 @@ class Pendulum:
         angle, velocity = tf.unstack(state, axis=-1)
         return tf.stack([tf.cos(angle), tf.sin(angle), velocity], axis=-1)
 
-    def step(
-        self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state [E, 2], reward [E] and terminated [E] after 50 ms of constant torque."""
         angle, velocity = tf.unstack(state, axis=-1)
         torque = tf.clip_by_value(action[:, 0], -MAX_TORQUE, MAX_TORQUE)

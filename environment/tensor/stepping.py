@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from kytolly.environment.spec import TensorEnvironment, TimeStep
+from kytolly.environment.spec import TensorEnvironment
 
 
 class DeviceState(NamedTuple):
@@ -23,40 +23,49 @@ class DeviceState(NamedTuple):
     episode_return: tf.Tensor
 
 
-class EpisodeEnd(NamedTuple):
-    """The episodes that ended at a step; the numbers count only where `ended`.
+class TimeStep(NamedTuple):
+    """The outcome of one step of `E` environments.
 
     Attributes:
+        obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
+        reward: [E] reward of the step.
+        terminated: [E] bool, the world ended the episode: nothing follows.
+        truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
+        next_obs: [E, *obs] what the step led to, before any reset.
         ended: [E] bool, terminated or truncated.
-        episode_return: [E] undiscounted sum of the episode's rewards.
-        episode_length: [E] int32 env steps of the episode.
+        episode_return: [E] undiscounted sum of the episode's rewards so far.
+        episode_length: [E] int32 env steps of the episode so far.
     """
 
+    obs: Any
+    reward: tf.Tensor
+    terminated: tf.Tensor
+    truncated: tf.Tensor
+    next_obs: Any
     ended: tf.Tensor
     episode_return: tf.Tensor
     episode_length: tf.Tensor
 
 
 def uniforms_per_step(env: TensorEnvironment) -> int:
-    """Uniform draws that one environment consumes in one `step_and_reset`."""
+    """Draws of one environment in one `step_and_reset`."""
     return env.step_uniforms + env.reset_uniforms
 
 
 def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState, Any]:
     """State and first observations [E, *obs] of new episodes, from [E, reset_uniforms] draws."""
     env_state = env.reset(uniforms)
-    num_envs = tf.shape(uniforms)[0] if uniforms.shape[0] is None else uniforms.shape[0]
+    num_envs = uniforms.shape[0]
     state = DeviceState(env_state, tf.zeros([num_envs], tf.int32), tf.zeros([num_envs]))
     return state, env.observe(env_state)
 
 
 def step_and_reset(
     env: TensorEnvironment, state: DeviceState, action: tf.Tensor, uniforms: tf.Tensor
-) -> tuple[DeviceState, TimeStep, EpisodeEnd]:
+) -> tuple[DeviceState, TimeStep]:
     """Step every environment and begin a new episode wherever one ended.
 
-    As in Gymnasium, a step may be terminated and truncated at once; termination then decides
-    that nothing follows.
+    As in Gymnasium, a step may be terminated and truncated at once: nothing follows it.
 
     Args:
         env: The environment.
@@ -65,7 +74,7 @@ def step_and_reset(
         uniforms: [E, uniforms_per_step(env)] draws from [0, 1); those of the step come first.
 
     Returns:
-        The state after resets, the time step, and the episodes that ended with it.
+        The state after resets, and the time step.
     """
     split = env.step_uniforms
     after, reward, terminated = env.step(state.env, action, uniforms[:, :split])
@@ -75,7 +84,15 @@ def step_and_reset(
     truncated = tf.zeros_like(terminated) if limit is None else elapsed >= limit
     ended = terminated if limit is None else terminated | truncated
 
-    def restart(new: tf.Tensor, old: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
+    def observe(env_state):
+        shown = env.observe(env_state)
+        return tf.nest.map_structure(
+            lambda spec, value: tf.ensure_shape(value, [*elapsed.shape, *spec.shape]),
+            env.spec.obs,
+            shown,
+        )
+
+    def restart(new, old, before):
         rows = tf.reshape(ended, [-1] + [1] * (len(new.shape) - 1))
         # A shape that an op of the environment lost would end a while loop.
         return tf.ensure_shape(tf.where(rows, new, old), before.shape)
@@ -85,20 +102,6 @@ def step_and_reset(
     next_state = DeviceState(
         env_state, tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
     )
-    time_step = TimeStep(
-        obs=_observation(env, env_state, elapsed),
-        reward=reward,
-        terminated=terminated,
-        truncated=truncated,
-        next_obs=_observation(env, after, elapsed),
-    )
-    return next_state, time_step, EpisodeEnd(ended, episode_return, elapsed)
-
-
-def _observation(env: TensorEnvironment, env_state: Any, elapsed: tf.Tensor) -> Any:
-    """Observations of a state, with the shapes that the spec promises."""
-    return tf.nest.map_structure(
-        lambda spec, value: tf.ensure_shape(value, [*elapsed.shape, *spec.shape]),
-        env.spec.obs,
-        env.observe(env_state),
-    )
+    seen, next_obs = observe(env_state), observe(after)
+    step = TimeStep(seen, reward, terminated, truncated, next_obs, ended, episode_return, elapsed)
+    return next_state, step

@@ -278,8 +278,9 @@ def test_time_limit_of_the_real_episode_length():
         jit_compile=True,
     )
     for _ in range(199):
-        state, time_step, end = step(state)
-        assert not end.ended.numpy().any()
-    state, time_step, end = step(state)
+        state, time_step = step(state)
+        assert not time_step.ended.numpy().any()
+    state, time_step = step(state)
     assert time_step.truncated.numpy().all() and not time_step.terminated.numpy().any()
-    assert end.episode_return.numpy() == -200.0 and end.episode_length.numpy() == 200
+    assert time_step.episode_return.numpy() == -200.0
+    assert time_step.episode_length.numpy() == 200

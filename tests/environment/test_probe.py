@@ -28,7 +28,7 @@ def random_play(make):
     rows = []
     for _ in range(STEPS):
         action = tf.constant(rng.integers(env.spec.num_actions, size=NUM_ENVS), tf.int32)
-        state, step, _ = step_and_reset(env, state, action, draw(uniforms_per_step(env)))
+        state, step = step_and_reset(env, state, action, draw(uniforms_per_step(env)))
         rows.append((obs, action, step.reward, step.terminated, step.truncated, step.next_obs))
         obs = step.obs
     return [np.concatenate(column) for column in zip(*rows, strict=True)]

@@ -36,14 +36,14 @@ def test_step_and_reset_keeps_the_last_observation_and_begins_anew_only_where_an
 
     # step draws come first: +10 * 0.1 = 1 and action 2 make 13 > 12; reset draws say 70 and 80.
     play = step_function(env, compiled)
-    state, step, end = play(state, [2, 1], [[0.1, 0.7], [0.2, 0.8]])
+    state, step = play(state, [2, 1], [[0.1, 0.7], [0.2, 0.8]])
     np.testing.assert_allclose(step.next_obs, [[[10, 13]], [[2, 5]]], rtol=1e-6)
     np.testing.assert_allclose(step.obs, [[[70, 70]], [[2, 5]]], rtol=1e-6)
     np.testing.assert_allclose(step.reward, [2, 1])
     np.testing.assert_array_equal(step.terminated, [True, False])
     np.testing.assert_array_equal(step.truncated, [False, False])
-    np.testing.assert_array_equal(end.ended, [True, False])
-    assert (end.episode_return.numpy()[0], end.episode_length.numpy()[0]) == (2.0, 1)
+    np.testing.assert_array_equal(step.ended, [True, False])
+    assert (step.episode_return.numpy()[0], step.episode_length.numpy()[0]) == (2.0, 1)
     np.testing.assert_allclose(state.env.grid[:, 0, 1], [70, 5], rtol=1e-6)
     np.testing.assert_array_equal(state.elapsed, [0, 1])
     np.testing.assert_array_equal(state.episode_return, [0, 1])
@@ -56,8 +56,8 @@ def test_a_time_limit_truncates_after_exactly_that_many_steps_and_counts_per_epi
     state, _ = reset_all(env, tf.constant([[0.0]]))
     play, seen = step_function(env, compiled), []
     for action in (1, 2, 1, 0, 2, 2, 1):
-        state, step, end = play(state, [action], [[0.0, 0.5]])
-        row = (step.truncated, end.ended, end.episode_return, end.episode_length, step.obs)
+        state, step = play(state, [action], [[0.0, 0.5]])
+        row = (step.truncated, step.ended, step.episode_return, step.episode_length, step.obs)
         seen.append([float(np.ravel(value)[-1]) for value in row])
         assert not step.terminated.numpy().any()
     # truncated, ended, return so far, steps so far, what the agent sees next
@@ -75,17 +75,17 @@ def test_a_time_limit_truncates_after_exactly_that_many_steps_and_counts_per_epi
 def test_termination_on_the_last_allowed_step_raises_both_flags_as_in_gymnasium():
     env = Counter(max_episode_steps=1, goal=1.5)
     state, _ = reset_all(env, tf.zeros([2, 1]))
-    _, step, end = step_function(env, compiled=False)(state, [2, 1], np.zeros((2, 2)))
+    _, step = step_function(env, compiled=False)(state, [2, 1], np.zeros((2, 2)))
     np.testing.assert_array_equal(step.terminated, [True, False])
     np.testing.assert_array_equal(step.truncated, [True, True])
-    np.testing.assert_array_equal(end.ended, [True, True])
+    np.testing.assert_array_equal(step.ended, [True, True])
 
 
 def test_an_episode_may_end_before_its_time_limit():
     env = Counter(max_episode_steps=9, goal=1.5)
     state, _ = reset_all(env, tf.zeros([2, 1]))
-    state, step, end = step_function(env, compiled=False)(state, [2, 1], np.zeros((2, 2)))
-    np.testing.assert_array_equal(end.ended, [True, False])
+    state, step = step_function(env, compiled=False)(state, [2, 1], np.zeros((2, 2)))
+    np.testing.assert_array_equal(step.ended, [True, False])
     np.testing.assert_array_equal(step.truncated, [False, False])
     np.testing.assert_array_equal(state.elapsed, [0, 1])
 
@@ -97,9 +97,9 @@ def test_every_entry_of_a_dict_is_reset_where_an_episode_ended_and_kept_in_next_
     np.testing.assert_array_equal(obs["code"], [[0], [1]])
     play = step_function(env, compiled)
     for _ in range(2):
-        state, after, end = play(state, [[0.5, 1.0], [-0.5, 2.0]], [[0.0], [0.1]])
+        state, after = play(state, [[0.5, 1.0], [-0.5, 2.0]], [[0.0], [0.1]])
     # environment 1 went from code 1 over 2 to 3 and ended; its new episode begins at code 0.
-    np.testing.assert_array_equal(end.ended, [False, True])
+    np.testing.assert_array_equal(after.ended, [False, True])
     np.testing.assert_array_equal(after.next_obs["code"], [[2], [3]])
     np.testing.assert_array_equal(after.obs["code"], [[2], [0]])
     np.testing.assert_array_equal(after.next_obs["image"], np.full((2, 2, 2), 2))
@@ -114,7 +114,7 @@ def test_dict_observations_travel_through_a_compiled_loop():
     @tf.function(jit_compile=True, autograph=False)
     def run(uniforms):
         def body(index, state, obs, total):
-            state, after, _ = step_and_reset(env, state, tf.constant([[1, 2], [0, 1]]), uniforms)
+            state, after = step_and_reset(env, state, tf.constant([[1, 2], [0, 1]]), uniforms)
             return index + 1, state, after.obs, total + after.reward
 
         state, obs = reset_all(env, uniforms)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.record.checkpoint import restore, save_network
+from kytolly.record.checkpoint import load_best_weights, restore, save_network
 from tests.record.learner import Learner, Unsaveable, restored_steps, steps_on_disk, train
 
 
@@ -137,3 +137,19 @@ def test_a_model_that_keras_cannot_save_keeps_its_weights_and_says_so(tmp_path):
         path = save_network(network, tmp_path)
     assert "\n" not in str(caught[0].message)
     assert path.name == "best.weights.h5" and os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.filterwarnings("ignore:best.keras cannot be written")
+@pytest.mark.parametrize(
+    "make", [lambda: keras.Sequential([keras.layers.Dense(2)]), lambda: Unsaveable(3)]
+)
+def test_the_best_weights_come_back_from_either_file(tmp_path, make):
+    network = make()
+    network(np.zeros((2, 4), np.float32))
+    load_best_weights(network, tmp_path)  # nothing there: it stays as it is
+    best = network.get_weights()
+    save_network(network, tmp_path)
+    network.set_weights([weight + 1 for weight in best])
+    load_best_weights(network, tmp_path)
+    for weight, expected in zip(network.get_weights(), best, strict=True):
+        np.testing.assert_array_equal(weight, expected)

@@ -183,10 +183,10 @@ def test_the_run_file_replaces_nothing_of_the_run_or_the_collection(run, capsys,
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--collection", ""], "'' was found (empty), expected a path"),
+        (["--collection", ""], "'' was found, expected a path (empty)"),
         (["--collection", "p" * 5_000], "File name too long"),
         (["--collection", "a\0b"], "null"),
-        (["--top", "9" * 5_000], "invalid positive value"),
+        (["--top", "9" * 5_000], "expected a whole number"),
         (["--top", "-1"], "expected"),
         (["--collection", "a\udcff"], "surrogates not allowed"),
     ],

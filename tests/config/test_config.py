@@ -1,11 +1,13 @@
 import dataclasses
 
+import numpy as np
 import pytest
 import yaml
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config
 from kytolly.config.dqn import DQNConfig
-from kytolly.config.files import from_mapping, read_yaml, write_yaml
+from kytolly.config.fields import from_mapping
+from kytolly.config.files import read_settings, read_yaml, write_yaml
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import TUNED, tuned_settings
 
@@ -13,16 +15,28 @@ from kytolly.config.tuned import TUNED, tuned_settings
 @pytest.mark.parametrize(
     "field, value, words",
     [
-        ("gamma", 1.2, "gamma is 1.2, expected at most 1"),
-        ("learning_rate", 0, "learning_rate is 0.0, expected above 0"),
-        ("learning_rate", float("nan"), "learning_rate is nan, expected a finite number"),
-        ("num_envs", 0, "num_envs is 0, expected at least 1 environment"),
+        ("gamma", 1.2, "gamma is 1.2, expected a number, at least 0 and at most 1. Change it."),
+        ("learning_rate", 0, "learning_rate is 0, expected a number, above 0"),
+        (
+            "learning_rate",
+            float("nan"),
+            "learning_rate is nan, expected a number, above 0 and",
+        ),
+        (
+            "num_envs",
+            0,
+            "num_envs is 0, expected a whole number, at least 1 and at most 131,072 env",
+        ),
         ("num_envs", 2.5, "num_envs is 2.5, expected a whole number"),
         ("seed", "one", "seed is 'one', expected a whole number"),
         ("xla", 1, "xla is 1, expected true or false"),
         ("algorithm", "dqnn", "Did you mean 'dqn'?"),
-        ("hidden_units", [], "non-empty list"),
-        ("hidden_units", [64, 0], "hidden_units is 0, expected at least 1"),
+        ("hidden_units", [], "hidden_units is [], expected 1 to 16 whole numbers"),
+        (
+            "hidden_units",
+            [64, 0],
+            "hidden_units is [64, 0], expected 1 to 16 whole numbers",
+        ),
         ("precision", "float16", "mixed_float16"),
     ],
 )
@@ -56,11 +70,14 @@ def test_fields_that_contradict_each_other_are_refused(settings, words):
         ),
         ({"gradient_accumulation": 3}, "gradient_accumulation (3) does not divide num_minibatches"),
         ({"num_envs": 1, "rollout_steps": 4}, "leaves 1 row per update"),
-        ({"clip_range": 0}, "clip_range is 0.0, expected above 0"),
-        ({"target_kl": -1}, "target_kl is -1.0, expected above 0"),
-        ({"gae_lambda": 1.1}, "gae_lambda is 1.1, expected at most 1"),
+        ({"clip_range": 0}, "clip_range is 0, expected a number, above 0"),
+        ({"target_kl": -1}, "target_kl is -1, expected a number, above 0"),
+        ({"gae_lambda": 1.1}, "gae_lambda is 1.1, expected a number, at least 0 and at most 1"),
         ({"activation": "tahn"}, "Did you mean 'tanh'?"),
-        ({"noise_correlation": 1.0}, "noise_correlation is 1.0, expected at most 0.9999"),
+        (
+            {"noise_correlation": 1.0},
+            "noise_correlation is 1.0, expected a number, at least 0 and at",
+        ),
     ],
 )
 def test_ppo_refuses_what_does_not_fit(settings, words):
@@ -92,6 +109,22 @@ def test_an_unknown_field_is_an_error_with_the_nearest_name():
         from_mapping(DQNConfig, {"learning_rat": 0.1})
 
 
+def test_numbers_of_numpy_are_numbers():
+    cfg = DQNConfig(num_envs=np.int64(3), learning_rate=np.float32(0.25), gamma=np.float64(1))
+    assert (cfg.num_envs, cfg.learning_rate, cfg.gamma) == (3, 0.25, 1.0)
+    assert [type(n) for n in (cfg.num_envs, cfg.learning_rate, cfg.gamma)] == [int, float, float]
+
+
+@pytest.mark.parametrize("kind", [DQNConfig, PPOConfig])
+def test_a_config_is_frozen_and_a_changed_one_is_checked(kind):
+    cfg = kind()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cfg.seed = 1
+    assert not hasattr(cfg, "__dict__") and dataclasses.replace(cfg, seed=4.0).seed == 4
+    with pytest.raises(ValueError, match="seed is -1, expected a whole number, at least 0"):
+        dataclasses.replace(cfg, seed=-1)
+
+
 def test_whole_floats_and_lists_become_what_the_field_says():
     cfg = DQNConfig(total_env_steps=1e5, hidden_units=[64, 64], learning_rate=1)
     assert cfg.total_env_steps == 100_000 and isinstance(cfg.total_env_steps, int)
@@ -119,7 +152,8 @@ def test_updates_per_env_step_stay_as_configured_for_any_number_of_environments(
 def test_yaml_out_and_in_is_the_same_configuration(kind, tmp_path):
     cfg = kind(hidden_units=(7, 8), reward_threshold=3.5, seed=4, learning_rate_final=1e-5)
     write_yaml(tmp_path / "c.yaml", cfg, {"environment": "X-v0"})
-    assert from_mapping(kind, read_yaml(tmp_path / "c.yaml")["settings"]) == cfg
+    settings, beside = read_settings(tmp_path / "c.yaml")
+    assert from_mapping(kind, settings) == cfg and beside == {"environment": "X-v0"}
     assert set(yaml.safe_load((tmp_path / "c.yaml").read_text())["settings"]) == {
         field.name for field in dataclasses.fields(kind)
     }

@@ -1,0 +1,91 @@
+"""Environments in tensor code for training, and others like them for evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kytolly.agent.algorithms import part
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.callback.base import Evaluation
+from kytolly.config.run import RunConfig
+from kytolly.environment.spec import EnvSpec, TensorEnvironment
+from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+from kytolly.loop.device import DeviceLoop
+from kytolly.loop.program import Program
+from kytolly.policy.base import greedy_action
+
+STEP_LIMIT = 20_000  # env steps; ends an evaluation episode where the environment never does
+
+
+class DeviceSide:
+    """An environment in tensor code: training and evaluation are programs on the device."""
+
+    loop_name = "device"
+
+    def __init__(self, env: TensorEnvironment, cfg: RunConfig):
+        self.env, self.cfg, self.num_envs = env, cfg, cfg.num_envs
+        self.spec: EnvSpec = env.spec._replace(truncates_at_limit_only=True)
+
+    def loop(self, agent: KytollyAgent, device: str | None) -> DeviceLoop:
+        """The loop that trains."""
+        return DeviceLoop(agent, self.env, device)
+
+    def evaluator(
+        self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
+    ) -> DeviceEvaluator:
+        """Plays one episode in each of `episodes` environments, all at once.
+
+        Args:
+            network: Keras model whose output, or first output, is [B, P].
+            episodes: Environments, and so episodes.
+            seed: Seed of the episodes.
+            xla: Compile with XLA.
+            device: Name of the device to play on, such as "/GPU:0".
+        """
+        return DeviceEvaluator(self, network, episodes, seed, xla, device)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class DeviceEvaluator:
+    """Plays greedily inside one program; every call continues the random stream of its seed."""
+
+    def __init__(self, side: DeviceSide, network: Any, episodes: int, seed: int, *program: Any):
+        self.env, self.network, self.episodes = side.env, network, episodes
+        policy = part(side.cfg.algorithm, "policy")
+        self.distribution = policy.distribution_for(side.cfg, side.spec)
+        self.random_stream = RandomStream(seed, purpose=2)
+        self.program = Program(self._play, [], *program)
+
+    def evaluate(self) -> Evaluation:
+        """The returns and lengths of `episodes` new episodes."""
+        returns, lengths = self.program()
+        return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
+
+    def _draws(self, count: int) -> tf.Tensor:
+        bits = self.random_stream.bits(self.episodes * count)
+        return tf.reshape(uniforms(bits), [self.episodes, count])
+
+    def _play(self) -> tuple[tf.Tensor, tf.Tensor]:
+        env, limit = self.env, self.env.spec.max_episode_steps or STEP_LIMIT
+        state, obs = reset_all(env, self._draws(env.reset_uniforms))
+        zeros = tf.zeros([self.episodes])
+
+        def step(time, state, obs, ended, returns, lengths):
+            action = greedy_action(self.network, self.distribution, obs)
+            draws = self._draws(uniforms_per_step(env))
+            state, after = step_and_reset(env, state, action, draws)
+            returns = tf.where(ended, returns, after.episode_return)
+            lengths = tf.where(ended, lengths, after.episode_length)
+            return time + 1, state, after.obs, ended | after.ended, returns, lengths
+
+        return tf.while_loop(
+            lambda time, _, __, ended, *___: (time < limit) & ~tf.reduce_all(ended),
+            step,
+            (tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)),
+        )[-2:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 from typing import Any
 
 from kytolly.config.words import unit_and_choices, value_text
@@ -53,17 +52,13 @@ def as_number(text: str) -> Any:
 
 
 def path(text: str) -> str:
-    """A path that the system can look up; nothing need be there."""
-    problem = "empty"
-    try:
-        if text.strip().encode():  # what is not UTF-8 fits into no file of a run
-            os.lstat(text)
-            return text
-    except (FileNotFoundError, NotADirectoryError):
-        return text
-    except (OSError, ValueError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
-    raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected a path ({problem})")
+    """A path that an operating system may have: neither empty nor with a null byte.
+
+    One that is not UTF-8 is refused: no file of a run can hold it.
+    """
+    if not text.strip() or any(one == "\0" or "\ud800" <= one <= "\udfff" for one in text):
+        raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected a path")
+    return text
 
 
 def positive(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def check_replaceable(path: str | Path, option: str) -> None:
     Raises:
         ValueError: The file would be lost.
     """
-    if not Path(path).is_file():  # nothing, a device or a pipe; for a folder, writing says why
+    if not os.path.isfile(path):  # nothing, a device or a pipe; for the rest, writing says why
         return
     with open_file(path, f"expected a new file: choose another {option}") as file:
         first = file.readline(1_000)

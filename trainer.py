@@ -20,7 +20,8 @@ import tensorflow as tf
 from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.build import make_agent
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.networks import ModelOrFactory, check_network
+from kytolly.agent.own_network import ModelOrFactory, check_network
+from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
@@ -32,8 +33,6 @@ from kytolly.record.checkpoint import BEST, load_best_weights, load_network, res
 from kytolly.record.metrics_file import best_return_in
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
-
-FINAL_SEED = 1_000_003  # keeps the final episodes apart from those that picked the best weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +156,7 @@ class Trainer:
         network = load_network(folder.path / BEST)
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
         check_network(network, cfg, side.spec, distribution)
-        first = cfg.seed + FINAL_SEED if seed is None else seed
+        first = final_seed(cfg) if seed is None else seed
         with tf.device(device):
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
             return evaluator.evaluate()
@@ -178,6 +177,11 @@ def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
     return {"algorithm": algorithm, **train_cfg} if isinstance(train_cfg, Mapping) else train_cfg
 
 
+def final_seed(cfg: RunConfig) -> int:
+    """Keeps the final episodes apart from those that picked the best weights."""
+    return stream_seed(cfg.seed, FINAL_EVALUATION)
+
+
 def run_session(session: TrainingSession, began: float) -> TrainResult:
     """Run the session, evaluate its best weights, and write the result."""
     agent, cfg, run_dir = session.agent, session.cfg, session.state.run_dir
@@ -191,7 +195,7 @@ def run_session(session: TrainingSession, began: float) -> TrainResult:
     load_best_weights(agent.policy.network, run_dir)
     agent.policy.set_weights(agent.policy.network.get_weights())
     evaluation = session.make_evaluator(
-        cfg.final_evaluation_episodes, cfg.seed + FINAL_SEED, xla=session.loop.xla
+        cfg.final_evaluation_episodes, final_seed(cfg), xla=session.loop.xla
     ).evaluate()
     summary = {
         "algorithm": cfg.algorithm,

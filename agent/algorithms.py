@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+import pkgutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -55,18 +55,11 @@ def part(algorithm: str, name: str) -> Any:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
     found = getattr(ALGORITHMS[algorithm], name)
-    if not isinstance(found, str):
-        return found
-    module, _, attribute = found.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
 
 def make_config(values: Mapping[str, Any]) -> Any:
-    """The configuration of the algorithm that `values["algorithm"]` names.
-
-    Raises:
-        ValueError: The algorithm or a setting is unknown, or a value is out of range.
-    """
+    """The configuration of the algorithm that `values["algorithm"]` names; else ValueError."""
     if "algorithm" not in values:
         raise ValueError(
             f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "

@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.networks import ModelOrFactory, make_network
+from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.optimizer import make_optimizer
 
 
 def make_agent(
-    cfg: Any,
-    env_spec: EnvSpec,
-    model: ModelOrFactory = None,
-    available_bytes: int | None = None,
+    cfg: Any, env_spec: EnvSpec, model: Any = None, available_bytes: int | None = None
 ) -> KytollyAgent:
     """An agent with its network, optimizer and memory.
 
@@ -36,7 +34,7 @@ def make_agent(
     precision = previous.name if cfg.precision == "auto" else cfg.precision
     keras.mixed_precision.set_dtype_policy(precision)
     try:
-        network = make_network(cfg, env_spec, distribution, model)
+        network = _make_network(cfg, env_spec, distribution, model)
     finally:
         keras.mixed_precision.set_dtype_policy(previous)
     optimizer = make_optimizer(cfg, scale_loss=precision == "mixed_float16")
@@ -47,3 +45,14 @@ def make_agent(
         cfg,
         env_spec,
     )
+
+
+def _make_network(cfg: Any, env_spec: EnvSpec, distribution: Any, model: Any) -> keras.Model:
+    if model is not None:
+        from kytolly.agent.own_network import own_network
+
+        return own_network(model, cfg, env_spec, distribution)
+    seen = without_mask(env_spec.obs)
+    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
+    network(tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen))
+    return network

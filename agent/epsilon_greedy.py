@@ -13,11 +13,9 @@ from kytolly.agent.schedule import linear_schedule
 
 
 class EpsilonGreedy:
-    """The best action, or with probability epsilon any one: epsilon is 1 until warm-up is over.
+    """The best action, or with probability epsilon any one: epsilon is 1 until learning begins.
 
-    Args:
-        cfg: Configuration.
-        distribution: Says how many actions there are; its params are action values.
+    The params of `distribution` are action values, one for each action.
     """
 
     draws = 2  # uint32 words for an action: whether to explore, and which action
@@ -30,28 +28,24 @@ class EpsilonGreedy:
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[1] epsilon after so many env steps; the values of `metric_names`."""
-        cfg, since_warmup = self.cfg, env_steps - self.cfg.warmup_env_steps
+        cfg, learned = self.cfg, env_steps - self.cfg.first_update_env_steps
         scheduled = linear_schedule(
-            cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, since_warmup
+            cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, learned
         )
-        return tf.where(since_warmup < 0, 1.0, scheduled)[tf.newaxis]
+        return tf.where(learned < 0, 1.0, scheduled)[tf.newaxis]
 
     def noise(self, bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""
         explores = uniforms(bits[..., 0]) < self.state(env_steps)
         return explores, whole_numbers(bits[..., 1], tf.constant(self.num_actions))
 
-    def action(
-        self, params: tf.Tensor, noise: tuple[tf.Tensor, tf.Tensor]
-    ) -> tuple[tf.Tensor, Any]:
+    def action(self, params: tf.Tensor, noise: Any) -> tuple[tf.Tensor, Any]:
         """[E] int32 actions from action values [E, A] and [E] noise; no log-probabilities."""
         explores, random_action = noise
         return tf.where(explores, random_action, self.distribution.mode(params)), ()
 
-    def host_noise(
-        self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """What `host_action` needs for each of `T` steps of `E` environments."""
+    def host_noise(self, rng: np.random.Generator, shape: Any, state: np.ndarray) -> list[Any]:
+        """What `host_action` needs for each of the `T` steps of a `shape` (T, E)."""
         explores = rng.random(shape) < state[0]
         return list(zip(explores, rng.integers(self.num_actions, size=shape), strict=True))
 

@@ -7,48 +7,45 @@ everywhere and fuses into the program around it.
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
+EVALUATION, FINAL_EVALUATION = 5, 6  # purposes of `stream_seed`
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 
+Words = tuple[tf.Tensor, tf.Tensor]
 
-def threefry2x32(
-    key: tuple[tf.Tensor, tf.Tensor], counter: tuple[tf.Tensor, tf.Tensor]
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two words of 32 random bits for every pair of counters, 20 rounds.
+
+def threefry2x32(key: Words, counter: Words) -> Words:
+    """Two uint32 tensors [N] of random bits, in 20 rounds.
 
     Args:
         key: two uint32 tensors that broadcast with the counters.
         counter: two uint32 tensors [N].
 
-    Returns:
-        Two uint32 tensors [N].
-
     Source: Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3", section 3.3.
     """
-    key0, key1 = key
-    words = (key0, key1, key0 ^ key1 ^ tf.constant(PARITY, tf.uint32))
+    words = (*key, key[0] ^ key[1] ^ tf.constant(PARITY, tf.uint32))
     x, y = counter[0] + words[0], counter[1] + words[1]
     for group in range(5):
         for rotation in ROTATIONS[group % 2]:
             x += y
-            y = x ^ rotate_left(y, rotation)
+            left = tf.bitwise.left_shift(y, tf.constant(rotation, tf.uint32))
+            y = x ^ (left | shift_right(y, 32 - rotation))
         x += words[(group + 1) % 3]
         y += words[(group + 2) % 3] + tf.constant(group + 1, tf.uint32)
     return x, y
 
 
-def rotate_left(x: tf.Tensor, bits: int) -> tf.Tensor:
-    """[N] uint32 with its bits rotated to the left."""
-    left = tf.bitwise.left_shift(x, tf.constant(bits, tf.uint32))
-    return left | tf.bitwise.right_shift(x, tf.constant(32 - bits, tf.uint32))
+def shift_right(x: tf.Tensor, bits: int) -> tf.Tensor:
+    """Whole numbers of any type without their lowest bits."""
+    return tf.bitwise.right_shift(x, tf.constant(bits, x.dtype))
 
 
 def uniforms(bits: tf.Tensor) -> tf.Tensor:
     """Float32 in [0, 1), in steps of 2**-24, from uint32 bits of the same shape."""
-    high = tf.bitcast(tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32)), tf.int32)
-    return tf.cast(high, tf.float32) * (1.0 / (1 << 24))
+    return tf.cast(tf.bitcast(shift_right(bits, 8), tf.int32), tf.float32) * (1.0 / (1 << 24))
 
 
 def whole_numbers(bits: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
@@ -58,7 +55,15 @@ def whole_numbers(bits: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
     off by at most 2**-32.
     """
     product = tf.cast(bits, tf.uint64) * tf.cast(limit, tf.uint64)
-    return tf.cast(tf.bitwise.right_shift(product, tf.constant(32, tf.uint64)), tf.int32)
+    return tf.cast(shift_right(product, 32), tf.int32)
+
+
+def stream_seed(seed: int, purpose: int, number: int = 0) -> int:
+    """A 32-bit seed that resembles that of no other seed, purpose or number; `purpose` is not 0.
+
+    `seed + number` would be a seed of the neighboring run, too.
+    """
+    return int(np.random.SeedSequence([seed, purpose, number]).generate_state(1)[0])
 
 
 class RandomStream(tf.Module):
@@ -79,7 +84,6 @@ class RandomStream(tf.Module):
         pairs = (count + 1) // 2
         position = self.counter + tf.range(pairs, dtype=tf.int64)
         self.counter.assign_add(pairs)
-        low = tf.cast(position, tf.uint32)
-        high = tf.cast(tf.bitwise.right_shift(position, tf.constant(32, tf.int64)), tf.uint32)
-        key = tf.cast(self.key, tf.uint32)
+        low, high = (tf.cast(part, tf.uint32) for part in (position, shift_right(position, 32)))
+        key = tf.unstack(tf.cast(self.key, tf.uint32))
         return tf.concat(threefry2x32((key[0], key[1]), (low, high)), axis=0)[:count]

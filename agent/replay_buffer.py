@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import whole_numbers
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, Transition, merge_time
@@ -41,14 +40,14 @@ class ReplayBuffer(tf.Module):
         stride: int = 1,
         n_step: int = 1,
         available_bytes: int | None = None,
-        *,
         batch_size: int = 1,
         updates: int = 1,
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
         self.batch_size, self.updates = batch_size, updates
-        row = bytes_per_row(obs_spec)
+        self.draws = updates * batch_size  # uint32 words that the updates of an iteration take
+        row = 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 3 * 4 + 1
         if available_bytes is not None and capacity * row > available_bytes:
             raise ValueError(
                 f"A replay buffer of {capacity:,} rows needs {capacity * row / 2**30:.1f} GiB "
@@ -56,19 +55,19 @@ class ReplayBuffer(tf.Module):
                 f"{available_bytes // row:,} rows would fit. Lower replay_capacity."
             )
 
-        def column(name: str, shape: Any, dtype: Any = tf.float32) -> tf.Variable:
-            return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False, name=name)
+        def column(dtype: Any, *shape: Any) -> tf.Variable:
+            return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
 
         # A column for each number: XLA fuses the gather of a table's rows into all that reads them.
         self.columns = Transition(
-            obs=column("obs", obs_spec.shape, obs_spec.dtype),
-            action=column("action", [], tf.int32),
-            reward=column("reward", []),
-            discount=column("discount", []),
-            next_obs=column("next_obs", obs_spec.shape, obs_spec.dtype),
+            obs=column(obs_spec.dtype, *obs_spec.shape),
+            action=column(tf.int32),
+            reward=column(tf.float32),
+            discount=column(tf.float32),
+            next_obs=column(obs_spec.dtype, *obs_spec.shape),
         )
-        self.last = column("last", [], tf.bool)
-        self.added = tf.Variable(0, dtype=tf.int64, trainable=False, name="added")
+        self.last = column(tf.bool)
+        self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
     def for_config(cls, cfg: Any, env_spec: EnvSpec, available_bytes: int | None) -> ReplayBuffer:
@@ -79,29 +78,19 @@ class ReplayBuffer(tf.Module):
             cfg.num_envs,
             cfg.n_step,
             available_bytes,
-            batch_size=cfg.batch_size,
-            updates=cfg.updates_per_iteration,
+            cfg.batch_size,
+            cfg.updates_per_iteration,
         )
-
-    @property
-    def cursor(self) -> tf.Tensor:
-        """[] int32 slot of the next row."""
-        return tf.cast(self.added % self.capacity, tf.int32)
 
     @property
     def size(self) -> tf.Tensor:
         """[] int32 rows remembered."""
         return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
 
-    @property
-    def draws(self) -> int:
-        """uint32 words that the updates of an iteration take."""
-        return self.updates * self.batch_size
-
     def open(self, rollout: Rollout, policy: Any) -> tuple[()]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
-        obs, action, reward, discount, next_obs, last = map(merge_time, rollout[:6])
-        self.add(Transition(obs, action, reward, discount, next_obs), last)
+        *columns, last = map(merge_time, rollout[:6])
+        self.add(Transition(*columns), last)
         return ()
 
     def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Transition:
@@ -129,45 +118,67 @@ class ReplayBuffer(tf.Module):
                 "known at trace time and fit the buffer: give add() a fixed number of "
                 "environments."
             )
-        slots = ((self.cursor + tf.range(count)) % self.capacity)[:, tf.newaxis]
+        slots = ((self._cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         for column, value in zip(self.columns[:5], rows[:5], strict=True):
             column.scatter_nd_update(slots, tf.cast(value, column.dtype))
         if self.n_step > 1:
             self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)
 
-    def sample(self, bits: tf.Tensor) -> Transition:
-        """Rows drawn uniformly and with replacement, one for each of the [B] uint32 words."""
-        return self.rows(self.slots(bits))
+    def end_episodes(self) -> None:
+        """Let no window reach beyond the newest rows: the environments begin new episodes."""
+        newest = (self._cursor() - 1 - tf.range(self.stride)) % self.capacity
+        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill([self.stride], True))
 
-    def slots(self, bits: tf.Tensor) -> tf.Tensor:
-        """[B] int32 slots of rows whose n-step window is complete, uniformly from uint32 words."""
-        immature = (self.n_step - 1) * self.stride
-        age = whole_numbers(bits, self.size - immature)
-        oldest = self.cursor - self.size
-        return (oldest + age + self.capacity) % self.capacity
+    def sample(self, bits: tf.Tensor) -> Transition:
+        """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
+        incomplete = (self.n_step - 1) * self.stride  # the newest rows, whose windows are not over
+        age = whole_numbers(bits, self.size - incomplete)
+        return self.rows((self._cursor() - self.size + age + self.capacity) % self.capacity)
 
     def rows(self, slots: tf.Tensor) -> Transition:
-        """n-step transitions that begin at the given [B] slots."""
+        """n-step rows that begin at the given [B] slots."""
+        obs, action, reward, discount, next_obs, *_ = self.columns
+        end = slots
         if self.n_step == 1:
-            return Transition(*(tf.gather(column, slots) for column in self.columns[:5]))
-        steps = self.stride * tf.range(self.n_step)
-        window = (slots[:, tf.newaxis] + steps) % self.capacity
-        reward, discount, used = n_step_return(
-            tf.gather(self.columns.reward, window),
-            tf.gather(self.columns.discount, window),
-            tf.gather(self.last, window),
-        )
-        end = (slots + used * self.stride) % self.capacity
+            total, weight = tf.gather(reward, slots), tf.gather(discount, slots)
+        else:
+            steps = self.stride * tf.range(self.n_step)
+            window = (slots[:, tf.newaxis] + steps) % self.capacity
+            total, weight, used = n_step_return(
+                *(tf.gather(column, window) for column in (reward, discount, self.last))
+            )
+            end = (slots + used * self.stride) % self.capacity
         return Transition(
-            obs=tf.gather(self.columns.obs, slots),
-            action=tf.gather(self.columns.action, slots),
-            reward=reward,
-            discount=discount,
-            next_obs=tf.gather(self.columns.next_obs, end),
+            tf.gather(obs, slots), tf.gather(action, slots), total, weight, tf.gather(next_obs, end)
         )
 
+    def _cursor(self) -> tf.Tensor:
+        """[] int32 slot of the next row."""
+        return tf.cast(self.added % self.capacity, tf.int32)
 
-def bytes_per_row(obs_spec: tf.TensorSpec) -> int:
-    """Bytes that one stored transition takes."""
-    return 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 3 * 4 + 1
+
+def n_step_return(
+    reward: tf.Tensor, discount: tf.Tensor, last: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Sum the rewards of a window up to the end of its first episode.
+
+    Args:
+        reward: [B, n] rewards of consecutive env steps.
+        discount: [B, n] gamma, or 0 where the episode terminated at that step.
+        last: [B, n] bool, the episode ended at that step, for either reason.
+
+    Returns:
+        [B] discounted sum of the rewards, [B] discount of what follows (the product of the
+        discounts used), [B] int32 index in the window of the last step used.
+
+    Source: Sutton & Barto 2018, "Reinforcement Learning", equation 7.1.
+    """
+    total, weight = reward[:, 0], discount[:, 0]
+    alive, used = tf.logical_not(last[:, 0]), tf.zeros_like(reward[:, 0], tf.int32)
+    for step in range(1, reward.shape[1]):
+        total = tf.where(alive, total + weight * reward[:, step], total)
+        weight = tf.where(alive, weight * discount[:, step], weight)
+        used = tf.where(alive, step, used)
+        alive = tf.logical_and(alive, tf.logical_not(last[:, step]))
+    return total, weight, used

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from kytolly.agent.shuffle import keys_per_order, random_order
 from kytolly.environment.spec import EnvSpec
-from kytolly.model.normalization import merge_statistics
 from kytolly.policy.advantages import explained_variance
 from kytolly.policy.batch import Rollout, merge_time
 
@@ -24,7 +23,7 @@ class RolloutBuffer(tf.Module):
         updates_per_epoch: Updates in one pass over a rollout.
         epochs: Passes.
         cut_at_most_once: No environment is truncated twice within a rollout, which saves work.
-        reward_scale: Divides rewards, if they are normalized.
+        reward_scale: `RewardScale` that divides the rewards; None leaves them.
     """
 
     metric_names = ("explained_variance",)
@@ -36,11 +35,12 @@ class RolloutBuffer(tf.Module):
         updates_per_epoch: int,
         epochs: int,
         cut_at_most_once: bool = False,
-        reward_scale: RewardScale | None = None,
+        reward_scale: Any = None,
     ):
         super().__init__(name="rollout_buffer")
         self.rows_per_update, self.updates_per_epoch = rows_per_update, updates_per_epoch
         self.epochs, self.updates = epochs, epochs * updates_per_epoch
+        self.draws = epochs * keys_per_order()  # uint32 words that an iteration's updates take
         self.cut_at_most_once, self.reward_scale = cut_at_most_once, reward_scale
 
     @classmethod
@@ -48,19 +48,11 @@ class RolloutBuffer(tf.Module):
         """The buffer that a configuration asks for."""
         limit, scale = env_spec.max_episode_steps, None
         if cfg.normalize_rewards:
-            scale = RewardScale(cfg.num_envs, cfg.gamma, cfg.normalized_clip)
-        return cls(
-            cfg.rows_per_update,
-            cfg.updates_per_epoch,
-            cfg.epochs,
-            env_spec.truncates_at_limit_only and (limit is None or limit >= cfg.rollout_steps),
-            scale,
-        )
+            from kytolly.agent.reward_scale import RewardScale
 
-    @property
-    def draws(self) -> int:
-        """uint32 words that the updates of an iteration take."""
-        return self.epochs * keys_per_order()
+            scale = RewardScale(cfg.num_envs, cfg.gamma, cfg.normalized_clip)
+        once = env_spec.truncates_at_limit_only and (limit is None or limit >= cfg.rollout_steps)
+        return cls(cfg.rows_per_update, cfg.updates_per_epoch, cfg.epochs, once, scale)
 
     def open(self, rollout: Rollout, policy: Any) -> Any:
         """[T * E] rows to learn from, made with the policy's present estimates.
@@ -99,6 +91,9 @@ class RolloutBuffer(tf.Module):
     def close(self, batch: Any, td_error: Any) -> None:
         """Nothing: every row is used as often."""
 
+    def end_episodes(self) -> None:
+        """Nothing: no row is remembered."""
+
     def latest(self, opened: Any) -> tf.Tensor:
         """[1] share of the targets' variance that the values explained before learning."""
         return explained_variance(opened.value, opened.target)[tf.newaxis]
@@ -124,53 +119,3 @@ class RolloutBuffer(tf.Module):
         at_cut, at_end = tf.split(evaluate(needed), 2)
         following = tf.concat([values[1:], at_end[tf.newaxis]], axis=0)
         return tf.where(cut, at_cut, following)
-
-
-class RewardScale(tf.Module):
-    """Divides rewards by the running deviation of the discounted return.
-
-    Args:
-        num_envs: Environments, `E`.
-        gamma: Discount of an env step.
-        clip: Largest absolute reward that it returns.
-
-    Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "reward scaling".
-    """
-
-    def __init__(self, num_envs: int, gamma: float, clip: float):
-        super().__init__(name="reward_scale")
-        self.gamma, self.clip = gamma, clip
-        self.discounted = tf.Variable(tf.zeros([num_envs]), trainable=False, name="discounted")
-        self.mean, self.variance, self.count = (
-            tf.Variable(begin, trainable=False, name=name)
-            for begin, name in ((0.0, "mean"), (1.0, "variance"), (1e-4, "count"))
-        )
-
-    def divide(self, rollout: Rollout) -> tf.Tensor:
-        """[T, E] rewards in units of that deviation, this rollout's returns counted in."""
-        discounted, returns = self._returns(rollout)
-        self.discounted.assign(discounted)
-        count = float(returns.shape[0] * returns.shape[1])
-        new = (tf.reduce_mean(returns), tf.math.reduce_variance(returns), count)
-        old = (self.mean, self.variance, self.count)
-        for statistic, value in zip(old, merge_statistics(*old, *new), strict=True):
-            statistic.assign(value)
-        scaled = rollout.reward * tf.math.rsqrt(self.variance + 1e-8)
-        return tf.clip_by_value(scaled, -self.clip, self.clip)
-
-    def _returns(self, rollout: Rollout) -> tuple[tf.Tensor, tf.Tensor]:
-        """The discounted sums of past rewards, [E] now and [T, E] after every step."""
-        steps = rollout.reward.shape[0]
-
-        def step(time, discounted, sums):
-            discounted = self.gamma * discounted + tf.gather(rollout.reward, time)
-            sums = sums.write(time, discounted)
-            return time + 1, tf.where(tf.gather(rollout.last, time), 0.0, discounted), sums
-
-        sums = tf.TensorArray(tf.float32, steps, element_shape=self.discounted.shape)
-        _, discounted, sums = tf.while_loop(
-            lambda time, *_: time < steps,
-            step,
-            (tf.constant(0), self.discounted.read_value(), sums),
-        )
-        return discounted, sums.stack()

@@ -6,6 +6,9 @@ import math
 
 import tensorflow as tf
 
+from kytolly.agent.randomness import threefry2x32
+
+FEW = 64  # rows
 ROUNDS = 4  # as many make a random permutation of round functions that are random themselves
 
 
@@ -20,7 +23,8 @@ def random_order(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
     An index is a pair of digits (left, right) in a grid of about sqrt(count) places a side. Each
     round adds a hash of the one digit to the other, which can be undone, so no two indices meet:
     a Feistel network, in integer arithmetic on each index alone. Where the grid is larger than
-    `count`, indices that land beyond it are sent on until they come back (cycle walking).
+    `count`, indices that land beyond it are sent on until they come back (cycle walking). Hashes
+    of few digits miss many orders: of fewer than `FEW`, each index gets the rank of a random word.
 
     Args:
         index: [B] int32 in [0, count).
@@ -33,6 +37,8 @@ def random_order(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
     Source: Luby & Rackoff 1988, doi:10.1137/0217022; Black & Rogaway 2002, "Ciphers with Arbitrary
     Finite Domains", for other sizes than powers of two.
     """
+    if count < FEW:
+        return _ranks_of_words(index, count, keys)
     rows, columns = grid(count)
     sent = _feistel(tf.cast(index, tf.uint32), rows, columns, keys)
     if rows * columns > count:
@@ -56,6 +62,15 @@ def grid(count: int) -> tuple[int, int]:
             return rows, count // rows
     side = root if root * root == count else root + 1
     return side, side
+
+
+def _ranks_of_words(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
+    """[B] int32 ranks among `count` random words, one for each index; equal words by index."""
+    every = tf.range(count)
+    words, _ = threefry2x32((keys[0], keys[1]), (tf.cast(every, tf.uint32), keys[2]))
+    own, places = tf.gather(words, index)[:, tf.newaxis], index[:, tf.newaxis]
+    before = (words < own) | ((words == own) & (every < places))
+    return tf.reduce_sum(tf.cast(before, tf.int32), axis=-1)
 
 
 def _feistel(index: tf.Tensor, rows: int, columns: int, keys: tf.Tensor) -> tf.Tensor:

@@ -104,7 +104,7 @@ def measure_case(case: Case, repeats: int, seconds: float) -> Row:
 
 
 def make_learner(
-    precision: str = "float32", hidden_units: tuple[int, ...] = (120, 84), batch_size: int = 128
+    precision: Any = "float32", hidden_units: tuple[int, ...] = (120, 84), batch_size: int = 128
 ) -> Any:
     """A CartPole agent, past its warm-up, its buffer of 10,000 rows filled with random rows."""
     from kytolly.benchmarks import core

@@ -20,7 +20,7 @@ EPISODES = 100
 
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
-    from kytolly.trainer import FINAL_SEED  # isort: skip  (checks the backend before Keras is imported)
+    from kytolly.trainer import final_seed  # isort: skip  (checks the backend before Keras is imported)
     from kytolly.agent.algorithms import make_config
     from kytolly.agent.build import make_agent
     from kytolly.loop.choose import choose_side
@@ -37,7 +37,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
         checkpoint = restore(folder.path, {"agent": agent, **loop.trackables})
         agent.policy.publish()
         evaluator = side.evaluator(
-            agent.policy.network, episodes, cfg.seed + FINAL_SEED, xla=cfg.xla, device=None
+            agent.policy.network, episodes, final_seed(cfg), xla=cfg.xla, device=None
         )
         found = dataclasses.asdict(evaluator.evaluate())
     finally:

@@ -39,7 +39,7 @@ def make_config(settings: PPOSettings) -> Any:
         epochs=settings.epochs,
         num_minibatches=settings.minibatches,
         hidden_units=settings.hidden,
-        activation=settings.activation,
+        activation="tanh" if settings.activation == "tanh" else "relu",
         learning_rate=settings.learning_rate,
         gamma=settings.gamma,
         gae_lambda=settings.gae_lambda,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -105,6 +107,11 @@ class DQNConfig(RunConfig):
         return max(1, round(self.train_interval_env_steps / self.num_envs))
 
     @property
+    def first_update_env_steps(self) -> int:
+        """Env steps before the first update: those of warm-up, and of a whole n-step window."""
+        return max(self.warmup_env_steps, (self.n_step - 1) * self.num_envs + 1)
+
+    @property
     def iterations_between_acting_weights(self) -> int:
         """Iterations that the host loop collects with one set of weights."""
         wanted = self.acting_interval_env_steps or 32
@@ -112,13 +119,16 @@ class DQNConfig(RunConfig):
 
     @property
     def updates_per_iteration(self) -> int:
-        """Updates of an iteration, so that updates per env step stay as configured."""
-        share = self.env_steps_per_iteration / self.train_interval_env_steps
-        return max(1, round(self.updates_per_interval * share))
+        """Most updates of an iteration; others make one less where the ratio is not whole."""
+        return math.ceil(self.updates_per_env_step * self.env_steps_per_iteration)
+
+    @property
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps, as configured for any number of environments."""
+        return Fraction(self.updates_per_interval, self.train_interval_env_steps)
 
     @property
     def learning_rate_decay_updates(self) -> int:
         """Updates over which the learning rate falls: those of the whole run."""
-        learns = self.total_env_steps - self.warmup_env_steps
-        updates = learns * self.updates_per_interval / self.train_interval_env_steps
-        return max(1, int(updates))
+        learns = self.total_env_steps - self.first_update_env_steps
+        return max(1, int(learns * self.updates_per_env_step))

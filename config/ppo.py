@@ -149,11 +149,6 @@ class PPOConfig(RunConfig):
             normalize_advantage=False,
         )
 
-    @property
-    def warmup_env_steps(self) -> int:
-        """PPO learns from its first rollout on."""
-        return 0
-
 
 def nearest_divisors(rows: int, wanted: int) -> str:
     """The divisors of `rows` just below and just above `wanted`, for a message."""

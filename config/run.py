@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -34,6 +35,9 @@ class RunConfig:
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
+    env_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] = setting(
+        60.0, "longest reset or step of an environment in a separate process; the run ends after it"
+    )
     log_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two rows of metrics; none: a fiftieth of the run"
     )
@@ -79,6 +83,21 @@ class RunConfig:
     def env_steps_per_iteration(self) -> int:
         """Env steps of all environments between two times of learning."""
         return self.num_envs * self.rollout_steps
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Most updates after a rollout."""
+        raise NotImplementedError
+
+    @property
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps, once learning has begun."""
+        return Fraction(self.updates_per_iteration, self.env_steps_per_iteration)
+
+    @property
+    def first_update_env_steps(self) -> int:
+        """Env steps that are collected before the first update."""
+        return 0
 
     def for_playing(self) -> Any:
         """The same configuration for one environment that plays and does not learn."""

@@ -18,7 +18,8 @@ class Collector:
 
     Some vector environments spend a step on a reset (`HostEnv.has_dummy_steps`): such a row is no
     transition. It is left out: a rollout goes on until every environment has enough rows. What the
-    faster ones have too many is kept for the next rollout, unless it must come from one policy.
+    faster ones have too many is kept for the next rollout, unless it must come from one policy. An
+    environment that has another rollout's rows already loses whole episodes.
 
     Args:
         agent: Gives exploration and config; its variables are not touched.
@@ -63,6 +64,22 @@ class Collector:
             return bool((self._valid >= self.steps).all())
         return self._time >= self.steps
 
+    def take_steps(self) -> None:
+        """Take the steps of a rollout, one after the other."""
+        if self.env.has_dummy_steps:
+            while not self.complete:
+                self.begin_step()
+                self.finish_step()
+            return
+        choose, to_env = self.exploration.host_action, self.distribution.host_to_env
+        params, step, obs = self.actor.params, self.env.step, self._obs
+        for noise in self._noise:
+            action = choose(params, obs, noise)
+            outcome = step(to_env(action))
+            self._rows.append((obs, action, outcome))
+            obs = outcome.obs
+        self._obs, self._time = obs, self.steps
+
     def begin_step(self) -> None:
         """Choose actions and let the environments begin."""
         if self._time < self.steps:
@@ -85,13 +102,14 @@ class Collector:
     def rollout(self) -> Rollout:
         """The rows of the rollout, [T, E, ...] arrays."""
         observations, actions, steps = zip(*self._rows, strict=True)
+        outcomes = HostStep._make(zip(*steps, strict=True))
         columns = Rollout(
             obs=stack_time(observations),
             action=stack_time(actions),
-            reward=stack_time([step.reward for step in steps]),
-            discount=self.agent.discount(stack_time([step.terminated for step in steps])),
-            next_obs=stack_time([step.next_obs for step in steps]),
-            last=stack_time([step.ended for step in steps]),
+            reward=stack_time(outcomes.reward),
+            discount=self.agent.discount(stack_time(outcomes.terminated)),
+            next_obs=stack_time(outcomes.next_obs),
+            last=stack_time(outcomes.ended),
         )
         if not self.env.has_dummy_steps:
             self._count_episodes(steps, columns.last)
@@ -99,7 +117,7 @@ class Collector:
             return columns
         new = len(steps) - self._time
         self._count_episodes(steps[new:], columns.last[new:])
-        return self._without_dummies(columns, np.stack([step.valid for step in steps]))
+        return self._without_dummies(columns, stack_time(outcomes.valid))
 
     def take_episodes(self) -> np.ndarray:
         """[3] count, summed returns and summed lengths of the episodes since the last call."""
@@ -107,24 +125,28 @@ class Collector:
         return sums
 
     def _count_episodes(self, steps: Any, ended: np.ndarray) -> None:
-        if ended.any():
-            returns = stack_time([step.episode_return for step in steps])[ended]
-            lengths = stack_time([step.episode_length for step in steps])[ended]
-            self._episodes += (len(returns), returns.sum(dtype=float), lengths.sum())
+        for time, env in zip(*ended.nonzero(), strict=True):
+            step = steps[time]
+            self._episodes += (1, step.episode_return[env], step.episode_length[env])
 
     def _without_dummies(self, columns: Rollout, valid: np.ndarray) -> Rollout:
         """The first `T` rows of every environment that are transitions."""
         places = [np.flatnonzero(valid[:, env])[: self.steps] for env in range(valid.shape[1])]
         times, envs = np.stack(places, axis=1), np.arange(valid.shape[1])
-        self._forget_until(times[-1], valid)
+        self._forget_until(times[-1], valid, columns.last)
         return tf.nest.map_structure(lambda column: column[times, envs], columns)
 
-    def _forget_until(self, taken: np.ndarray, valid: np.ndarray) -> None:
+    def _forget_until(self, taken: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> None:
         """Keep what comes after the rows taken, as steps whose earlier rows are not valid."""
-        first = int(taken.min()) + 1
-        rest = self._rows[first:]
-        later = np.arange(len(valid))[:, np.newaxis] > taken
-        left = (valid & later)[first:]
+        left = valid & (np.arange(len(valid))[:, np.newaxis] > taken)
+        for env in np.flatnonzero(left.sum(axis=0) > self.steps):
+            rows = np.flatnonzero(left[:, env])
+            ends = rows[ended[rows, env]]
+            if len(ends):  # what is left stays consecutive: an end, and the beginning of an episode
+                left[ends[0] + 1 : ends[-1] + 1, env] = False
+        kept = np.flatnonzero(left.any(axis=1))
+        first = int(kept[0]) if len(kept) else len(left)
+        rest, left = self._rows[first:], left[first:]
         self._rows = [
             (obs, action, step._replace(valid=row))
             for (obs, action, step), row in zip(rest, left, strict=True)
@@ -144,11 +166,8 @@ def collect_together(collectors: list[Collector], state: np.ndarray) -> Rollout:
     for collector in collectors:
         collector.begin_rollout(state)
     if len(collectors) == 1:
-        (only,) = collectors
-        while not only.complete:
-            only.begin_step()
-            only.finish_step()
-        return only.rollout()
+        collectors[0].take_steps()
+        return collectors[0].rollout()
     for collector in collectors:
         collector.begin_step()
     waiting = list(collectors)

@@ -106,7 +106,7 @@ class DeviceLoop(tf.Module):
         return (state, obs), tf.nest.map_structure(lambda c: c.stack(), columns), episodes
 
     def _run(self, iterations: tf.Tensor) -> LoopMetrics:
-        agent, warmup = self.agent, self.agent.cfg.warmup_env_steps
+        agent, warmup = self.agent, self.agent.cfg.first_update_env_steps
         state = tf.nest.map_structure(lambda variable: variable.read_value(), self.env_state)
         carried = (tf.constant(0), state, LoopMetrics.zeros(agent))
         if warmup:

@@ -100,6 +100,7 @@ class HostLoop:
         nothing = [tf.zeros(spec.shape, spec.dtype) for spec in tf.nest.flatten(self.specs)]
         self._take(self.program(tf.constant(0), *nothing)[1].numpy())
         cfg, done = self.agent.cfg, int(self.agent.env_steps.numpy())
+        self.agent.memory.end_episodes()
         self.collectors = [
             Collector(
                 self.agent,

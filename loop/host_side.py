@@ -13,6 +13,7 @@ import numpy as np
 from kytolly.agent.acting import HostActor
 from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
@@ -36,7 +37,13 @@ class HostSide:
         # Two groups take turns where learning does not go on beside collecting.
         groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
         self.groups = make_host_groups(
-            env, num_envs, groups, seed=cfg.seed, async_envs=cfg.async_envs, masks=self.masks
+            env,
+            num_envs,
+            groups,
+            seed=cfg.seed,
+            async_envs=cfg.async_envs,
+            masks=self.masks,
+            timeout_seconds=cfg.env_timeout_seconds,
         )
         self.spec = self.groups[0].spec
         self.num_envs = sum(group.num_envs for group in self.groups)
@@ -74,16 +81,17 @@ class HostEvaluator:
         act: Function from observations [E, *obs] to actions [E].
         make_env: Function that makes the adapter from a seed.
         episodes: Episodes in all.
-        seed: Seed of the first call; every later call takes the next.
+        seed: Seed of all calls, each of which plays other episodes.
     """
 
     def __init__(self, act: Callable, make_env: Callable[[int], object], episodes: int, seed: int):
         self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
+        self.calls = 0
 
     def evaluate(self) -> Evaluation:
         """The returns and lengths of `episodes` new episodes."""
-        self.seed += 1
-        env = self.make_env(self.seed)
+        self.calls += 1
+        env = self.make_env(stream_seed(self.seed, EVALUATION, self.calls))
         try:
             return self._play(env)
         finally:

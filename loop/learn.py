@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
@@ -38,9 +36,9 @@ def learn(
         sums = sums._replace(updates=sums.updates + 1, fit=sums.fit + result.metrics)
         return index + 1, going if again is None else again, sums
 
-    updates: Any = memory.updates
-    if learns is None and agent.cfg.warmup_env_steps:
-        updates = tf.where(agent.env_steps >= agent.cfg.warmup_env_steps, updates, 0)
+    updates, first = agent.updates_due(), agent.cfg.first_update_env_steps
+    if learns is None and first:
+        updates = tf.where(agent.env_steps >= first, updates, 0)
     metrics = metrics._replace(latest=latest)
     if learns is not False and isinstance(updates, int) and updates == 1:
         metrics = update(0, True, metrics)[-1]  # entering a loop copies the weights

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.metrics import LoopMetrics, averages
 
@@ -95,7 +96,7 @@ class TrainingSession:
             calls.append(LoopMetrics(*map(np.asarray, sums)))
             last, moment = moment, time.perf_counter()
             previous, done = done, int(self.agent.env_steps)
-            if previous >= self.cfg.warmup_env_steps:
+            if previous >= self.cfg.first_update_env_steps:
                 self.steady_seconds += moment - last
                 self.steady_env_steps += done - previous
         self._update_state()
@@ -110,7 +111,7 @@ class TrainingSession:
         if self._evaluator is None:
             cfg = self.cfg
             self._evaluator = self.make_evaluator(
-                cfg.evaluation_episodes, cfg.seed, xla=self.loop.xla
+                cfg.evaluation_episodes, stream_seed(cfg.seed, EVALUATION), xla=self.loop.xla
             )
         evaluation, best = self._evaluator.evaluate(), self.state.best_return
         self.state = dataclasses.replace(

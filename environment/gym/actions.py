@@ -53,8 +53,8 @@ class ActionForm:
 
     def separate(self, action: np.ndarray) -> list[Any]:
         """A list of one action for each environment, from [E] or [E, D] actions."""
-        if self._shape is None:  # NumPy's integers, as `Discrete.sample` gives: checked faster
-            return list(action + self._start if self._start else action)
+        if self._shape is None:  # Python's integers: environments check and compare them faster
+            return (action + self._start if self._start else action).tolist()
         rows = self.batch(action)
         return list(rows) if self._shape else [np.array(row) for row in rows]
 

@@ -23,7 +23,7 @@ from kytolly.environment.gym.masks import (
 )
 from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
 from kytolly.environment.gym.step import HostEnv, HostStep
-from kytolly.environment.gym.vector import HostVector, autoreset_mode
+from kytolly.environment.gym.vector import HostVector, autoreset_mode, end_processes
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
@@ -42,6 +42,7 @@ class _Request(NamedTuple):
     seed: int
     async_envs: bool
     masks: bool
+    timeout_seconds: float
 
 
 def make_host_env(
@@ -51,6 +52,7 @@ def make_host_env(
     seed: int = 0,
     async_envs: bool = False,
     masks: bool = False,
+    timeout_seconds: float = 60.0,
 ) -> HostEnv:
     """Environments on the host, whatever they are made from.
 
@@ -65,6 +67,7 @@ def make_host_env(
             `action_masks()` or else in `info["action_mask"]`, and make it the entry `action_mask`
             of the observations. To see the info, one environment is reset one time more. An
             `action_mask` that is in a Dict observation already is taken in any case.
+        timeout_seconds: Most that a reset or a step in processes may take.
 
     Returns:
         The environments; `close()` closes those that were made here.
@@ -73,7 +76,15 @@ def make_host_env(
         ValueError: The arguments do not fit, or a space is not supported.
         EnvironmentFault: The environment cannot be made.
     """
-    return make_host_groups(env, num_envs, 1, seed=seed, async_envs=async_envs, masks=masks)[0]
+    return make_host_groups(
+        env,
+        num_envs,
+        1,
+        seed=seed,
+        async_envs=async_envs,
+        masks=masks,
+        timeout_seconds=timeout_seconds,
+    )[0]
 
 
 def make_host_groups(
@@ -84,6 +95,7 @@ def make_host_groups(
     seed: int = 0,
     async_envs: bool = False,
     masks: bool = False,
+    timeout_seconds: float = 60.0,
 ) -> list[HostEnv]:
     """The environments of `make_host_env` in groups: one can step while the agent acts for another.
 
@@ -97,6 +109,7 @@ def make_host_groups(
         seed: Each environment's own seed follows from this one.
         async_envs: Whether every environment has its own process.
         masks: Whether to look for action masks.
+        timeout_seconds: Most that a reset or a step in processes may take.
 
     Returns:
         The groups, equally large, in the order of their environments.
@@ -104,7 +117,7 @@ def make_host_groups(
     for setting, value in (("num_envs", num_envs), ("groups", groups)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
-    request = _Request(num_envs, groups, seed, async_envs, masks)
+    request = _Request(num_envs, groups, seed, async_envs, masks, timeout_seconds)
     if isinstance(env, str):
         return _make_from_id(env, request)
     if isinstance(env, VectorEnv | gymnasium.Env):
@@ -208,7 +221,8 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
     mask = _mask_of(env, name) if request.masks else None
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
-    return HostVector(env, name, known_spec, _seeds(request.seed, env.num_envs), owned=owned)
+    seeds, limit = _seeds(request.seed, env.num_envs), request.timeout_seconds
+    return HostVector(env, name, known_spec, seeds, owned=owned, timeout_seconds=limit)
 
 
 def _make_process_groups(
@@ -228,12 +242,12 @@ def _make_process_groups(
             envs.append(_make_process_vector(make, name, size, mask))
         shares = [seeds[start : start + size] for start in range(0, len(seeds), size)]
         return [
-            HostVector(env, name, known_spec, share)
+            HostVector(env, name, known_spec, share, timeout_seconds=request.timeout_seconds)
             for env, share in zip(envs, shares, strict=True)
         ]
     except BaseException:
         for env in envs:
-            env.close()
+            end_processes(env)
         raise
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +16,8 @@ from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.spaces import host_spec, observation_form
 from kytolly.environment.gym.step import HostStep
+
+CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
 
 
 class HostVector:
@@ -34,6 +39,7 @@ class HostVector:
         known_spec: What Gymnasium knows of one environment; None where it is not registered.
         seeds: One for each environment; where only one seed is taken, the first.
         owned: Whether `close()` closes it.
+        timeout_seconds: Most that a reset or a step in Gymnasium's processes may take.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class HostVector:
         seeds: Sequence[int],
         *,
         owned: bool = True,
+        timeout_seconds: float = 60.0,
     ):
         self._actions = ActionForm(env.single_action_space, name)
         self._form = observation_form(env.single_observation_space, name, self._actions.space)
@@ -51,7 +58,7 @@ class HostVector:
         self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
-        self._env, self._owned = env, owned
+        self._env, self._owned, self._timeout = env, owned, timeout_seconds
         takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seed: Any = list(seeds) if takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
@@ -66,7 +73,11 @@ class HostVector:
         if self._pending:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         try:
-            raw, _ = self._env.reset(seed=self._seed)
+            if self._splits:
+                self._env.reset_async(seed=self._seed)
+                raw, _ = self._env.reset_wait(self._timeout)
+            else:
+                raw, _ = self._env.reset(seed=self._seed)
         except Exception as error:
             self._report(error, "reset()")
         self._seed = None
@@ -106,7 +117,7 @@ class HostVector:
             raise ValueError(f"{self.spec.name}: finish_step() without a begin_step().")
         self._pending = False
         try:
-            outcome = self._env.step_wait() if self._splits else self._outcome
+            outcome = self._env.step_wait(self._timeout) if self._splits else self._outcome
             raw, reward, terminated, truncated, info = outcome
         except Exception as error:
             self._report(error, "step()")
@@ -146,7 +157,11 @@ class HostVector:
 
     def close(self) -> None:
         """Close the vector environment, unless the caller made it."""
-        if self._owned:
+        if not self._owned:
+            return
+        if self._splits:
+            end_processes(self._env)
+        else:
             self._env.close()
 
     def _obs_and_next_obs(
@@ -208,7 +223,47 @@ class HostVector:
 
     def _report(self, error: Exception, method: str) -> NoReturn:
         where = f"(a vector of {self.num_envs} environments, after {self._steps} steps)"
+        if isinstance(error, multiprocessing.TimeoutError):
+            raise EnvironmentFault(
+                f"{self.spec.name} did not return from {method} within {self._timeout:g} seconds "
+                f"{where}: it hangs, or it is slower than env_timeout_seconds allows."
+            ) from error
+        if self._splits and isinstance(error, EOFError | ConnectionError):
+            sentinels = [process.sentinel for process in self._env.processes]
+            ended = multiprocessing.connection.wait(sentinels, CLOSE_SECONDS)
+            dead = [index for index, one in enumerate(sentinels) if one in ended]
+            raise EnvironmentFault(
+                f"{self.spec.name}: the process of environment {', '.join(map(str, dead)) or '?'} "
+                f"ended in {method} {where}. An environment must not exit its process."
+            ) from error
         raise_fault(self.spec.name, error, method, where)
+
+
+def end_processes(env: Any, seconds: float = CLOSE_SECONDS) -> None:
+    """Close an AsyncVectorEnv in limited time, which its own `close()` does not promise.
+
+    Args:
+        env: The vector environment; nothing is done if it is closed.
+        seconds: What all environments together have for closing; then their processes are ended.
+    """
+    if env.closed:
+        return
+    pipes = [pipe for pipe in env.parent_pipes if pipe is not None and not pipe.closed]
+    for pipe in pipes:
+        try:
+            pipe.send(("close", None))
+        except OSError:  # its process is gone
+            continue
+    deadline = time.monotonic() + seconds
+    for process in env.processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for process in env.processes:
+        if process.is_alive():
+            process.kill()
+        process.join(seconds)
+    for pipe in pipes:
+        pipe.close()
+    env.closed = True
 
 
 def autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:

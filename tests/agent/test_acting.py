@@ -38,7 +38,8 @@ def test_a_refreshed_twin_has_the_networks_weights(make):
     expected = tf.nest.flatten(network(OBS))[0]
     assert np.abs(actor.params(OBS) - expected).max() > 1e-2  # not yet
     actor.refresh()
-    np.testing.assert_allclose(actor.params(OBS), expected, atol=1e-5)
+    for rows in (7, 2, 1):  # biases are kept for one number of rows
+        np.testing.assert_allclose(actor.params(OBS[:rows]), expected[:rows], atol=1e-5)
 
 
 def test_a_twin_takes_the_weights_that_a_policy_packs():

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.build import make_agent
-from kytolly.agent.rollout_buffer import RewardScale
+from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream
-from kytolly.agent.replay_buffer import ReplayBuffer, bytes_per_row
+from kytolly.agent.replay_buffer import ReplayBuffer, n_step_return
 from kytolly.policy.batch import Transition
 
 SPEC = tf.TensorSpec([2], tf.float32)
@@ -33,8 +33,8 @@ def test_the_oldest_rows_are_overwritten_across_the_border():
     for start in (0, 3, 6):
         batch = rows(range(start, start + 3))
         buffer.add(batch, none_last(batch))
-    assert int(buffer.size) == 5 and int(buffer.cursor) == 4
-    assert sorted(buffer.columns.reward.numpy()) == [4, 5, 6, 7, 8]
+    assert int(buffer.size) == 5
+    np.testing.assert_array_equal(buffer.columns.reward, [5, 6, 7, 8, 4])
 
 
 def test_sampling_reaches_every_row_and_only_written_ones():
@@ -75,13 +75,14 @@ def test_n_step_stops_at_the_end_of_an_episode():
 
 
 def test_images_stay_uint8():
-    buffer = ReplayBuffer(4, tf.TensorSpec([8, 8, 3], tf.uint8))
-    assert buffer.columns.obs.dtype == tf.uint8
-    assert bytes_per_row(tf.TensorSpec([8, 8, 3], tf.uint8)) == 2 * 192 + 13
+    image = tf.TensorSpec([8, 8, 3], tf.uint8)
+    assert ReplayBuffer(4, image).columns.obs.dtype == tf.uint8
+    with pytest.raises(ValueError, match=f"{2 * 192 + 13} bytes a row"):
+        ReplayBuffer(4, image, available_bytes=0)
 
 
 def test_a_buffer_that_does_not_fit_says_how_many_rows_would():
-    row = bytes_per_row(SPEC)
+    row = 2 * 2 * 4 + 13  # two observations of two floats; action, reward, discount, last
     with pytest.raises(ValueError, match=r"1,000 rows would fit"):
         ReplayBuffer(10**9, SPEC, available_bytes=1_000 * row)
 
@@ -119,3 +120,42 @@ def test_adding_and_sampling_do_not_copy_the_buffer(in_place):
     found = ops_of_size(program, 20_011)
     writes = {"parameter", "get-tuple-element", "scatter", "fusion"}
     assert (found == writes) if in_place else (found - writes), found
+
+
+REWARD = tf.constant([[1.0, 10.0, 100.0]])
+
+
+def fold(discount, last):
+    total, weight, used = n_step_return(REWARD, tf.constant([discount]), tf.constant([last]))
+    return float(total[0]), float(weight[0]), int(used[0])
+
+
+def test_a_whole_window_sums_all_rewards():
+    # 1 + 0.5*10 + 0.25*100 = 31, bootstrap with 0.125
+    assert fold([0.5, 0.5, 0.5], [False, False, False]) == (31.0, 0.125, 2)
+
+
+def test_a_termination_in_the_middle_ends_the_sum_and_the_future():
+    assert fold([0.5, 0.0, 0.5], [False, True, False]) == (6.0, 0.0, 1)
+
+
+def test_a_time_limit_in_the_middle_ends_the_sum_but_not_the_future():
+    assert fold([0.5, 0.5, 0.5], [False, True, False]) == (6.0, 0.25, 1)
+
+
+def test_an_end_at_the_first_step_leaves_one_reward():
+    assert fold([0.0, 0.5, 0.5], [True, False, False]) == (1.0, 0.0, 0)
+
+
+def test_an_end_at_the_last_step_keeps_the_whole_window():
+    assert fold([0.5, 0.5, 0.0], [False, False, True]) == (31.0, 0.0, 2)
+
+
+def test_rows_are_folded_apart():
+    total, _, used = n_step_return(
+        tf.constant([[1.0, 1.0], [1.0, 1.0]]),
+        tf.constant([[0.5, 0.5], [0.0, 0.5]]),
+        tf.constant([[False, False], [True, False]]),
+    )
+    np.testing.assert_allclose(total, [1.5, 1.0])
+    np.testing.assert_array_equal(used, [1, 0])

@@ -1,3 +1,6 @@
+import collections
+import math
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -55,9 +58,9 @@ def test_other_keys_give_other_orders():
         )
 
 
-@pytest.mark.parametrize("count", [6, 7, 16, 60, 64])
-def test_every_index_is_sent_everywhere_equally_often(count):
-    bits = tf.reshape(RandomStream(9).bits(3_000 * keys_per_order()), [3_000, -1])
+def orders_of(count, number):
+    """[number, count] orders, each with keys of its own."""
+    bits = tf.reshape(RandomStream(9).bits(number * keys_per_order()), [number, -1])
 
     @tf.function(jit_compile=True, autograph=False)
     def send(bits):
@@ -66,7 +69,19 @@ def test_every_index_is_sent_everywhere_equally_often(count):
             lambda keys: random_order(tf.range(count), count, keys), bits, fn_output_signature=one
         )
 
-    sent = send(bits).numpy()
+    return send(bits).numpy()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_all_orders_of_few_rows_are_equally_likely(count):
+    seen = collections.Counter(map(tuple, orders_of(count, 12_000).tolist()))
+    assert len(seen) == math.factorial(count)
+    assert scipy.stats.chisquare(list(seen.values())).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("count", [6, 7, 16, 60, 63, 64])
+def test_every_index_is_sent_everywhere_equally_often(count):
+    sent = orders_of(count, 3_000)
     for index in (0, count // 2, count - 1):
         counts = np.bincount(sent[:, index], minlength=count)
         assert scipy.stats.chisquare(counts).pvalue > 1e-4, index

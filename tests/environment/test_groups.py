@@ -1,6 +1,10 @@
 """A step in two phases, and environments in groups that step apart."""
 
 import functools
+import os
+import signal
+import sys
+import threading
 import time
 
 import gymnasium
@@ -88,8 +92,64 @@ def test_a_step_that_was_begun_may_be_left_unfinished():
     env = make_host_env(Predictable, 2, async_envs=True)
     env.reset()
     env.begin_step(np.zeros(2, np.int64))
-    with pytest.warns(UserWarning, match="while waiting for a pending call"):
-        env.close()
+    env.close()
+
+
+def misbehaving(what):
+    class Misbehaving(Predictable):  # a local class, so that the processes do not load this file
+        stepped = False
+
+        def step(self, action):
+            self.stepped = True
+            if action == 3 and what != "hangs in close":
+                {"exits": os._exit, "raises": sys.exit, "hangs": time.sleep}[what](1_000)
+            return super().step(action)
+
+        def close(self):
+            if self.stepped and what == "hangs in close":
+                time.sleep(1_000)
+
+    return Misbehaving
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("exits", "the process of environment 1 ended"),
+        ("raises", "the process of environment 1 ended"),
+        ("hangs", "within 3 seconds"),
+        ("hangs in close", None),
+    ],
+)
+def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message):
+    limit = 3.0 if what == "hangs" else 60.0
+    env = make_host_env(misbehaving(what), 2, async_envs=True, timeout_seconds=limit)
+    processes = env._env.processes
+    env.reset()
+    begin = time.monotonic()
+    if message is not None:
+        with pytest.raises(EnvironmentFault, match=message) as fault:
+            env.step(np.array([0, 3]))
+        assert "\n" not in str(fault.value)
+    else:
+        env.step(np.array([0, 3]))
+    env.close()
+    assert time.monotonic() - begin < 40
+    assert not any(process.is_alive() for process in processes)
+
+
+def test_an_interrupt_reaches_us_while_an_environment_hangs():
+    env = make_host_env(misbehaving("hangs"), 2, async_envs=True)
+    processes = env._env.processes
+    env.reset()
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        env.step(np.array([0, 3]))
+    env.close()
+    assert time.monotonic() - begin < 40
+    assert not any(process.is_alive() for process in processes)
 
 
 class Overriding(gymnasium.vector.AsyncVectorEnv):

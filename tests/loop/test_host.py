@@ -158,6 +158,27 @@ def test_rollouts_of_a_vector_environment_have_no_dummy_steps_and_lose_the_surpl
     assert (np.diff(time_of, axis=0) > 0).all()  # nothing twice
 
 
+def test_an_environment_that_runs_ahead_loses_whole_episodes_and_no_rows_pile_up():
+    lengths = (30, 2)  # the second spends every third step on a reset
+    makers = [functools.partial(Predictable, length=length) for length in lengths]
+    vector = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    loop = make_loop("dqn", vector, None, xla=False)
+    loop.run(0)
+    (collector,) = loop.collectors
+    before = None
+    for _ in range(60):
+        collector.begin_rollout(loop._state)
+        collector.take_steps()
+        rollout = collector.rollout()
+        assert_consecutive(rollout)
+        if before is not None:
+            follows = (rollout.obs[0] == before.next_obs[-1]).all(axis=-1)
+            np.testing.assert_array_equal(follows, ~before.last[-1])
+        before = rollout
+        assert len(collector._rows) <= collector.steps + 2 * max(lengths)
+    loop.close()
+
+
 def test_environments_in_processes_step_in_two_groups():
     loop = make_loop("ppo", num_envs=4, groups=2, async_envs=True, xla=False)
     assert [group.num_envs for group in loop.groups] == [2, 2]
@@ -269,8 +290,8 @@ def test_a_rollout_is_acted_by_the_newest_weights(monkeypatch):
 
     def remember():
         weights = loop.agent.policy.weights
-        newest = weights.split(weights.vector)[0].numpy()
-        used.append((loop.actor.twin.weights[0].copy(), newest))
+        newest = weights.split(weights.vector)[4].numpy()  # the head: no observation saturates it
+        used.append((loop.actor.twin.weights[4].copy(), newest))
         return collect()
 
     monkeypatch.setattr(loop, "_collect", remember)
@@ -416,3 +437,20 @@ def test_statistics_are_those_of_all_rollouts_and_the_numpy_twin_acts_with_them(
     np.testing.assert_allclose(variance, rows.var(axis=0), rtol=1e-4)
     assert float(count) == 96
     np.testing.assert_allclose(loop.actor.params(rows[:7]), network(rows[:7])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("stop_after", [96, 120])
+def test_a_resumed_run_joins_no_row_to_the_episode_that_its_end_cut_off(stop_after):
+    """The environments begin new episodes; without a mark, windows of 3 steps go on in those."""
+    loop = make_loop(n_step=3, xla=False)
+    loop.run(stop_after)
+    loop.close()
+    groups = make_host_groups(Predictable, 2, 1, seed=0)
+    resumed = HostLoop(loop.agent, groups)
+    resumed.run(96)
+    resumed.close()
+    count = stop_after + 96 - 2 * 2
+    rows = loop.agent.memory.rows(tf.range(count))
+    (_, episode, step), (_, end_episode, end_step) = rows.obs.numpy().T, rows.next_obs.numpy().T
+    np.testing.assert_array_equal(episode, end_episode)
+    assert set(end_step - step) == {1, 2, 3}

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.policy.continuous import Gaussian, SquashedGaussian, standard_normal
-from kytolly.policy.distributions import Categorical, MultiCategorical, choice, host_choice
+from kytolly.policy.distributions import Categorical, MultiCategorical, choice, gumbel_noise
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 NEARLY_ONE = 1.0 - 2.0**-24  # the largest draw
@@ -67,8 +67,7 @@ def test_a_masked_action_is_never_drawn_not_even_by_the_first_or_the_last_number
     sample = maybe_compile(kind.sample, compiled)
     for u in (0.0, 2.0**-24, 0.5, NEARLY_ONE):
         noise = np.full((3_000, 1), u, np.float32)
-        for action in (sample(params, noise).numpy(), kind.host_sample(params.numpy(), noise)):
-            assert mask[np.arange(3_000), action].all(), u
+        assert mask[np.arange(3_000), sample(params, noise).numpy()].all(), u
     assert mask[np.arange(3_000), kind.mode(params)].all()
 
 
@@ -97,7 +96,6 @@ def test_no_action_of_weight_0_is_chosen_whatever_the_running_sums(maybe_compile
         uniform = np.full((len(weight), 1), u, np.float32)
         found = choose(weight, sums, uniform).numpy()
         assert (weight[np.arange(len(weight)), found] > 0).all(), u
-        np.testing.assert_array_equal(host_choice(weight, sums, uniform), found)
 
 
 def test_the_first_sum_above_the_share_is_chosen_and_else_the_last_allowed_action():
@@ -108,22 +106,42 @@ def test_the_first_sum_above_the_share_is_chosen_and_else_the_last_allowed_actio
         [[0, 1, 1, 2, 2], [0, 1, 2, 2, 2], [0, 1.5, 1, 2, 2], [0, 0.5, 0.5, 1, 2]], np.float32
     )
     uniform = np.full((4, 1), 0.5, np.float32)
-    for found in (choice(weight, sums, uniform).numpy(), host_choice(weight, sums, uniform)):
-        assert found.tolist() == [3, 3, 1, 3]
+    assert choice(weight, sums, uniform).numpy().tolist() == [3, 3, 1, 3]
 
 
-@both
-@pytest.mark.parametrize("count", [17, 51])
-def test_the_numpy_twin_draws_the_same_masked_actions(maybe_compile, compiled, count):
-    rng, kind = np.random.default_rng(count), Categorical(count)
-    mask = rng.random((20_000, count)) < 0.5
-    mask[:, [0, -1]] = False
-    params = kind.mask(rng.normal(size=mask.shape).astype(np.float32) * 3, mask)
-    noise = rng.random((20_000, 1), dtype=np.float32)
-    found = maybe_compile(kind.sample, compiled)(params, noise).numpy()
-    twin = kind.host_sample(params.numpy(), noise)
-    assert mask[np.arange(20_000), found].all() and mask[np.arange(20_000), twin].all()
-    assert (found != twin).mean() < 1e-3  # where a share lies within the rounding of a sum
+class Extremes:
+    """A generator of uniform numbers whose draws are the smallest and the largest there are."""
+
+    def random(self, shape, dtype):
+        return np.random.default_rng(0).choice(np.array([0.0, NEARLY_ONE], dtype), shape)
+
+
+@pytest.mark.parametrize("rng", [np.random.default_rng(1), Extremes()], ids=["usual", "extreme"])
+def test_on_the_host_a_masked_action_is_never_drawn(rng):
+    masks = np.random.default_rng(2).random((20_000, 5)) < 0.4
+    masks[~masks.any(axis=1), 2] = True
+    logits = np.random.default_rng(3).normal(size=masks.shape).astype(np.float32) * 5
+    kind = Categorical(5)
+    params = kind.mask(logits, masks).numpy()
+    (noise,) = kind.host_noise(rng, (1, 20_000))
+    assert np.isfinite(noise).all()
+    assert masks[np.arange(20_000), kind.host_sample(params, noise)].all()
+
+
+def test_on_the_host_actions_are_drawn_with_the_probabilities_of_the_softmax():
+    probabilities = np.array([[0.1, 0.2, 0.7, 0.6, 0.4]])  # of three actions, and of two
+    params = np.log(probabilities).astype(np.float32) + np.float32([[3, 3, 3, -9, -9]])
+    kind, rows = MultiCategorical((3, 2)), 100_000
+    noise = kind.host_noise(np.random.default_rng(4), (1, rows))
+    action = kind.host_sample(params, noise[0])
+    shares = [
+        np.bincount(column, minlength=count) / rows
+        for column, count in zip(action.T, (3, 2), strict=True)
+    ]
+    np.testing.assert_allclose(np.concatenate(shares), probabilities[0], atol=0.006)  # 4 deviations
+    assert abs(np.corrcoef(action.T)[0, 1]) < 0.015
+    one = Categorical(3).host_sample(params[:, :3], noise[0][:, :3])
+    np.testing.assert_array_equal(one, action[:, 0])
 
 
 @both
@@ -312,23 +330,24 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_numpy_twins_agree_given_the_same_noise(name):
+def test_the_numpy_twins_agree(name):
     kind, params = KINDS[name]
     params = np.repeat(params, 500, axis=0)
     params += np.random.default_rng(1).normal(size=params.shape).astype(np.float32)
     noise = kind.host_noise(np.random.default_rng(0), (2, 500))
-    assert noise.shape == (2, 500, kind.num_uniforms) and noise.dtype == np.float32
+    assert noise.shape[:2] == (2, 500) and noise.dtype == np.float32
     action = kind.host_sample(params, noise[1])
-    np.testing.assert_allclose(action, kind.sample(params, noise[1]), rtol=1e-5, atol=1e-6)
+    if kind.num_scales:  # choices are drawn in another way on the host
+        np.testing.assert_allclose(action, kind.sample(params, noise[1]), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(
         kind.host_to_env(action), kind.to_env(tf.constant(action)), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(kind.host_mode(params), kind.mode(params), rtol=1e-6)
 
 
-def test_noise_is_uniform_for_choices_and_normal_for_numbers():
+def test_noise_is_gumbel_for_choices_and_normal_for_numbers():
     rng = np.random.default_rng(3)
-    uniform = Categorical(3).host_noise(rng, (5_000, 4))
-    assert uniform.min() >= 0.0 and uniform.max() < 1.0 and abs(uniform.mean() - 0.5) < 0.01
+    gumbel = gumbel_noise(rng, (5_000, 4))
+    assert abs(gumbel.mean() - 0.5772) < 0.03 and abs(gumbel.std() - math.pi / 6**0.5) < 0.03
     normal = Gaussian(**BOX).host_noise(rng, (5_000, 4))
     assert abs(normal.mean()) < 0.02 and abs(normal.std() - 1.0) < 0.02

@@ -1,0 +1,81 @@
+"""The user's own network: made, and refused where its outputs are not what is learned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kytolly.agent.algorithms import part
+from kytolly.environment.mask import without_mask
+from kytolly.environment.spec import EnvSpec
+
+ModelOrFactory = keras.Model | Callable[[EnvSpec], keras.Model] | None
+
+
+def own_network(model: Any, cfg: Any, env_spec: EnvSpec, distribution: Any) -> keras.Model:
+    """The built network: `model` itself, or what it makes of an `EnvSpec`.
+
+    Raises:
+        TypeError: `model` is neither a Keras model nor a function.
+        ValueError: The network does not fit the environment or the configuration.
+    """
+    if not isinstance(model, keras.Model) and not callable(model):
+        raise TypeError(
+            f"model is {type(model).__name__}, expected a Keras model or a function that makes "
+            "one from an EnvSpec."
+        )
+    network: Any = model if isinstance(model, keras.Model) else model(env_spec)
+    check_network(network, cfg, env_spec, distribution)
+    if part(cfg.algorithm, "policy").normalizes(cfg) and not hasattr(network, "update_statistics"):
+        raise ValueError(
+            f"normalize_observations is set, and the model {network.name!r} has no method "
+            "update_statistics(obs): put a model.normalization.RunningNormalization into it and "
+            "pass its update() on, or set normalize_observations to false."
+        )
+    return network
+
+
+def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec, distribution: Any) -> None:
+    """Build a network by calling it once; ValueError if its outputs are not what is learned."""
+    seen = without_mask(env_spec.obs)
+    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
+    try:
+        output = network(obs)
+    except Exception as error:
+        shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), seen)
+        dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, seen)
+        raise ValueError(
+            f"The model {network.name!r} fails on a batch of observations of shape {shapes}, "
+            f"dtype {dtypes}: {_first_sentence(error)}"
+        ) from error
+    found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
+    params = (2, distribution.num_params)
+    if part(cfg.algorithm, "policy").has_value:
+        fits = len(found) == 2 and found[0] == params and found[1] in ((2,), (2, 1))
+        expected = (
+            f"a pair: {params}, the parameters of the action distribution of {env_spec.name}, and "
+            "(2,), the values. For continuous actions the parameters are the means, then the log "
+            "standard deviations."
+        )
+    else:
+        fits = found == params
+        expected = (
+            f"{params}: one value for each of the {params[1]} actions of {env_spec.name}. "
+            f"Let its last layer be keras.layers.Dense({params[1]})."
+        )
+    if not fits:
+        raise ValueError(
+            f"The model {network.name!r} returns shape {found} for 2 observations, "
+            f"expected {expected}"
+        )
+
+
+def _first_sentence(error: Exception) -> str:
+    """What Keras says first: no terminal colors, no advice, one line."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)
+    return text.split(". ")[0][:300].rstrip(".")

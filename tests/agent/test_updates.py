@@ -1,0 +1,65 @@
+"""When an agent makes its first update, and how many it makes in each iteration."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kytolly.agent.build import make_agent
+from kytolly.environment.probe.q_learning import Ring
+from kytolly.loop.device import DeviceLoop
+from kytolly.loop.learn import learn
+from kytolly.loop.metrics import LoopMetrics
+from kytolly.policy.batch import Rollout
+from tests.loop.configs import small_config
+
+
+def updates_of_iterations(count, **settings):
+    """Updates of each of `count` iterations, on the host's way to learn and in the device loop."""
+    cfg = small_config(**settings)
+    by_learn, loop = make_agent(cfg, Ring().spec), None
+    shape = [cfg.rollout_steps, cfg.num_envs]
+    obs = tf.ones([*shape, *Ring().spec.obs.shape])
+    number = tf.ones(shape)
+    rollout = Rollout(obs, tf.zeros(shape, tf.int32), number, number, obs, number < 0.0)
+    program = tf.function(
+        lambda bits: learn(by_learn, rollout, bits, LoopMetrics.zeros(by_learn)).updates,
+        autograph=False,
+    )
+    draw = by_learn.random_stream.bits
+    found = [int(program(draw(by_learn.memory.draws))) for _ in range(count)]
+    loop = DeviceLoop(make_agent(small_config(xla=False, **settings), Ring().spec), Ring())
+    assert [int(loop.run(1).updates) for _ in range(count)] == found
+    assert int(loop.agent.env_steps) == int(by_learn.env_steps) == count * np.prod(shape)
+    return found
+
+
+def test_learning_waits_until_an_n_step_window_is_complete():
+    """The window of 5 steps of 64 environments is over with 320 rows, long after warm-up."""
+    settings = {"num_envs": 64, "n_step": 5, "train_interval_env_steps": 64}
+    found = updates_of_iterations(7, **settings, replay_capacity=2_000)
+    assert found == [0, 0, 0, 0, 2, 2, 2]
+
+
+def test_learning_begins_after_warm_up_where_windows_are_complete_by_then():
+    assert updates_of_iterations(7, n_step=3) == [0, 0, 0, 0, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "num_envs, updates, interval",
+    [(3, 1, 4), (6, 1, 4), (10, 1, 4), (16, 3, 8), (2, 1, 8)],  # the last two are whole
+)
+def test_updates_per_env_step_are_as_configured_for_any_number_of_environments(
+    num_envs, updates, interval
+):
+    settings = {"train_interval_env_steps": interval, "updates_per_interval": updates}
+    settings |= {"warmup_env_steps": 16, "num_envs": num_envs}
+    found = updates_of_iterations(30, **settings)
+    cfg = small_config(**settings)
+    rows = cfg.env_steps_per_iteration
+    wanted = [
+        (i + 1) * rows * updates // interval - i * rows * updates // interval for i in range(30)
+    ]
+    first = -(-16 // rows) - 1  # iteration
+    assert found == [0] * first + wanted[first:]
+    assert abs(sum(found) - (30 - first) * rows * updates / interval) < 1
+    assert max(found) <= cfg.updates_per_iteration

@@ -52,8 +52,11 @@ def as_number(text: str) -> Any:
 
 
 def path(text: str) -> str:
-    """A path that an operating system may have: neither empty nor with a null byte."""
-    if not text.strip() or "\0" in text:
+    """A path that an operating system may have: neither empty nor with a null byte.
+
+    One that is not UTF-8 is refused: no file of a run can hold it.
+    """
+    if not text.strip() or any(one == "\0" or "\ud800" <= one <= "\udfff" for one in text):
         raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected a path")
     return text
 

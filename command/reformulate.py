@@ -7,19 +7,24 @@ import json
 from collections.abc import Sequence
 
 from kytolly.command.exits import BadInput
-from kytolly.command.options import positive
+from kytolly.command.options import path, positive
 from kytolly.command.start import prepare_machine
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly reformulate`."""
     add = parser.add_argument
-    add("run_dir", metavar="RUN", help="folder of the run")
+    add("run_dir", type=path, metavar="RUN", help="folder of the run")
     add("query", nargs="?", metavar="QUERY", help="text of one query")
     add("--top", type=positive, help="documents in a ranking; default: 10, in a run file 1000")
-    add("--collection", metavar="DIR", help="other documents than those of the run, or builtin")
-    add("--queries", metavar="FILE", help="many queries: JSON lines with _id and text")
-    add("--run-file", metavar="OUT", help="file for their rankings, in TREC's format")
+    add(
+        "--collection",
+        type=path,
+        metavar="DIR",
+        help="other documents than those of the run, or builtin",
+    )
+    add("--queries", type=path, metavar="FILE", help="many queries: JSON lines with _id and text")
+    add("--run-file", type=path, metavar="OUT", help="file for their rankings, in TREC's format")
 
 
 def run(args: argparse.Namespace) -> int:

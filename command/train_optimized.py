@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
-from kytolly.command.options import positive, seconds
+from kytolly.command.options import path, positive, seconds
 from kytolly.command.start import prepare_machine
 from kytolly.reformulation.options import ReformulationOptions, read_options
 
@@ -30,7 +30,12 @@ def make_parser() -> argparse.ArgumentParser:
         "a CPU, with comments.",
     )
     add = parser.add_argument
-    add("--config", metavar="FILE", help="YAML file with settings; default: built-in settings")
+    add(
+        "--config",
+        type=path,
+        metavar="FILE",
+        help="YAML file with settings; default: built-in settings",
+    )
     add(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -42,8 +47,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--no-amp", action="store_true", help="train without half precision, which only a GPU uses")
     add("--test", action="store_true", help="evaluate the test queries once, after training")
     add("--profile", action="store_true", help="time the parts of PPO's loop, after training")
-    add("--collection", metavar="DIR", help="folder in the BEIR layout, or builtin")
-    add("--log-dir", metavar="DIR", help="folder of the run; default: a new one")
+    add("--collection", type=path, metavar="DIR", help="folder in the BEIR layout, or builtin")
+    add("--log-dir", type=path, metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=int, metavar="N", help="seed of every random draw")
     add(
         "--baseline-flow",

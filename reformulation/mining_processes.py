@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from kytolly.reformulation.mining import Miner, MiningResult
 
 MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
-PROGRAM = "from kytolly.reformulation.mining_processes import serve; serve()"
+# With -c, Python would look for modules in the working directory, where files of strangers may lie.
+PROGRAM = "import sys; sys.path[:] = [path for path in sys.path if path]; "
+PROGRAM += "from kytolly.reformulation.mining_processes import serve; serve()"
 
 
 def mine_texts(
@@ -29,7 +31,7 @@ def mine_texts(
         miner: The index, and how candidates are mined.
         texts: [Q] queries.
         excluded: [Q] documents that must not be found; -1 for none.
-        workers: Processes; None: one per core, but only as many as save time.
+        workers: Processes, at most one per core; None: only as many as save time.
 
     Raises:
         RuntimeError: A process failed.
@@ -39,7 +41,7 @@ def mine_texts(
     elif workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1, or None for one a core.")
     tasks = list(zip(texts, excluded, strict=True))
-    workers = min(workers, len(tasks))
+    workers = min(workers, len(tasks), os.cpu_count() or 1)
     if workers <= 1:
         return [miner.mine(text, without) for text, without in tasks]
     head = pickle.dumps((miner.index, miner.texts, miner.rules))

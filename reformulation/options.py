@@ -33,7 +33,9 @@ class RetrievalOptions:
     metric: Annotated[str, TEXT] = setting(
         "ndcg@10", "metric whose gain is the reward: ndcg@k, ap, recall@k or mrr@k"
     )
-    k1: NotNegative = setting(1.5, "BM25's saturation of term frequencies")
+    k1: Annotated[float, Meta(ge=0, le=1_000)] = setting(
+        1.5, "BM25's saturation of term frequencies"
+    )
     b: Share = setting(0.75, "BM25's share of length normalization")
     feedback_documents: Annotated[int, Meta(ge=1, le=10**6), "documents"] = setting(
         10, "number of best documents that candidate terms are taken from"
@@ -44,7 +46,9 @@ class RetrievalOptions:
     max_terms: Annotated[int, Meta(ge=1, le=1_000), "terms"] = setting(
         5, "maximum number of terms added to a query"
     )
-    weight: Positive = setting(0.3, "weight of an added term; a term of the query has 1")
+    weight: Annotated[float, Meta(gt=0, le=1_000)] = setting(
+        0.3, "weight of an added term; a term of the query has 1"
+    )
     encoder: Literal["auto", "wordllama", "hash"] = setting(
         "auto", "encoder of terms and queries; auto: wordllama if it is installed, else hash"
     )

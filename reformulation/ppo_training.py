@@ -7,6 +7,7 @@ import gc
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,7 @@ import tensorflow as tf
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
 from kytolly.record.checkpoint import save_network
+from kytolly.reformulation.episode import Queries
 from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import HALF
 from kytolly.reformulation.options import ReformulationOptions, write_options
@@ -22,6 +24,7 @@ from kytolly.reformulation.profile import LoopKeeper
 from kytolly.reformulation.reformulator import INDEX_FILE, OPTIONS_FILE
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.collection import BUILTIN
+from kytolly.retrieval.files import check_memory
 from kytolly.trainer import Trainer, TrainResult
 
 Say = Callable[[str], None]
@@ -141,6 +144,8 @@ def train_with_ppo(
         )
         callbacks = [SaveBeforePPO(side), DevLines(say, options.retrieval.metric), clock]
         callbacks += [keeper] if keeper else []
+        if not gpu:
+            check_rollout_memory(cfg, options, train)
         env, evaluation_env = train.for_trainer(cfg.num_envs), dev.for_trainer(dev.num_queries)
         try:
             return Trainer(folder, progress=False).train_ppo(
@@ -164,6 +169,18 @@ def train_with_ppo(
         options = dataclasses.replace(options, training=training)
         network.set_weights(begin)
         clear_folder(folder)
+
+
+def check_rollout_memory(cfg: PPOConfig, options: ReformulationOptions, queries: Queries) -> None:
+    """Refuse a rollout that exhausts the memory; a GPU says so itself."""
+    rows, seen = cfg.num_envs * cfg.rollout_steps, cast(dict[str, tf.TensorSpec], queries.spec.obs)
+    row = sum(part.dtype.size * part.shape.num_elements() for part in seen.values())
+    hidden = 4 * queries.candidates * sum(options.rl_agent.hidden_units)
+    check_memory(
+        2 * rows * row + 2 * (rows // cfg.num_minibatches) * hidden,
+        f"a rollout of {rows:,} env steps with minibatches of {rows // cfg.num_minibatches:,}",
+        "lower buffer_size, episodes_per_update, batch_size or candidates",
+    )
 
 
 def resolved_options(side: SearchSide) -> ReformulationOptions:

@@ -51,7 +51,8 @@ def prepare(options: ReformulationOptions, say: Say) -> Preparation:
     side = SearchSide.load(options, ("train", "dev"), Phases(say))
     train_queries, dev_queries = side.queries("train"), side.queries("dev")
     usable = [query for query in train_queries if query.has_relevant]
-    for split, found in (("train", usable), ("dev", dev_queries)):
+    judged = [query for query in dev_queries if query.has_relevant]
+    for split, found in (("train", usable), ("dev", judged)):
         if not found:
             raise ValueError(
                 f"no query of the {split} split can be used ({skip_report(side.skipped[split])}): "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +13,11 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from kytolly.record.checkpoint import BEST, load_network
+from kytolly.model.candidate_scorer import CandidateScorer
+from kytolly.record.checkpoint import BEST, is_finite, load_network
 from kytolly.record.run_folder import RunFolder
-from kytolly.reformulation.candidates import CANDIDATE_FEATURES, SkippedQuery
-from kytolly.reformulation.episode import NO_TERM
+from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
+from kytolly.reformulation.episode import NO_TERM, query_spec
 from kytolly.reformulation.host_env import HostQueries
 from kytolly.reformulation.lucene import lucene_query
 from kytolly.reformulation.options import read_options
@@ -22,12 +25,15 @@ from kytolly.reformulation.query import Query
 from kytolly.reformulation.result import AddedTerm, Hit, Reformulation
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.collection import Collection
-from kytolly.retrieval.corpus import read_queries
+from kytolly.retrieval.corpus import is_unicode, read_queries
+from kytolly.retrieval.files import check_memory, open_file, short, stored_archive
 from kytolly.retrieval.metrics import Run
-from kytolly.retrieval.trec import write_run
+from kytolly.retrieval.trec import check_replaceable, write_run
 
 OPTIONS_FILE = "reformulation.yaml"
 INDEX_FILE = "index.npz"
+SCORER = keras.saving.get_registered_name(CandidateScorer)
+HIT_BYTES = 250  # of one document in a ranking
 BATCH = 256  # queries reformulated at once
 NOTHING_HELPS = "the agent expects no candidate to help"
 
@@ -79,7 +85,7 @@ class Reformulator:
         options = read_options(path)
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
-        network = load_network(Path(run_dir) / BEST)
+        network = load_scorer(Path(run_dir) / BEST)
         side = SearchSide.load(options, (), saved_index=Path(run_dir) / INDEX_FILE)
         return cls(side, network)
 
@@ -101,6 +107,9 @@ class Reformulator:
             queries: Texts, or id -> text. A query that has the id and the text of a document does
                 not find that document.
             top: Documents of each ranking.
+
+        Raises:
+            ValueError: A text is none, or the rankings would take more memory than is free.
         """
         collection = self._with_queries(queries)
         numbers = range(len(collection.queries))
@@ -147,6 +156,11 @@ class Reformulator:
     ) -> tuple[list[tuple[Hit, ...]], list[tuple[Hit, ...]]]:
         """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
         index = self.side.index
+        check_memory(
+            2 * HIT_BYTES * len(numbers) * min(top, index.documents),
+            f"rankings of {top} documents for {len(numbers):,} queries",
+            "lower --top, or give fewer queries",
+        )
         typed = [index.query_weights(collection.queries[number]) for number in numbers]
         result = []
         for weights in (typed, [plan.weights for plan in plans]):
@@ -166,14 +180,6 @@ class Reformulator:
     def _actions(self, queries: Sequence[Query]) -> np.ndarray:
         """[Q, max_terms] candidates to add, NO_TERM after the last."""
         env = HostQueries(queries, self.side.index, self.side.episode)
-        seen: Any = env.spec.obs
-        features = seen["candidates"].shape[-1]
-        expected = self.network.own.kernel.shape[0]
-        if features != expected:
-            raise ValueError(
-                f"the network looks at {expected} features of a candidate, and this version makes "
-                f"{features}: train again."
-            )
         return env.greedy_player(self.network, xla=False)().actions
 
     def _with_queries(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
@@ -184,6 +190,12 @@ class Reformulator:
             ids, texts = tuple(queries), tuple(queries.values())
         else:  # no document has an empty id
             ids, texts = ("",) * len(queries), tuple(queries)
+        for text in texts:
+            if not is_unicode(text):
+                raise ValueError(
+                    f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
+                    "the terminal's encoding."
+                )
         return dataclasses.replace(self.side.collection, query_ids=ids, queries=texts, judgments={})
 
     def _added_term(self, query: Query, place: int) -> AddedTerm:
@@ -205,6 +217,34 @@ class Reformulator:
         return lucene_query({**own, **{term.surface: term.weight for term in added}})
 
 
+def load_scorer(path: Path) -> keras.Model:
+    """The network of a run, which is a `CandidateScorer` for what this version observes.
+
+    The file says which classes are to be built, and how large: that is read before any is.
+    """
+    seen: Any = query_spec(1, len(CANDIDATE_FEATURES), len(STATE_FEATURES)).obs
+    expected = [seen[name].shape[-1] for name in ("candidates", "state")]
+    try:
+        with open_file(path, "expected the network") as file:
+            config = json.loads(stored_archive(file).read("config.json"))
+        shapes = config["build_config"]["input_shape"]
+        found = [shapes[name][-1] for name in ("candidates", "state")]
+        known = config["registered_name"] == SCORER and config["config"]["activation"] == "silu"
+        widths = [max(expected), *config["config"]["hidden_units"]]
+        size = 4 * sum(a * b for a, b in itertools.pairwise(widths))
+        if not known or found != expected or size > path.stat().st_size:
+            raise ValueError(f"{short(config['registered_name'])} for {found} features")
+        network = load_network(path)
+        if not is_finite(network):
+            raise ValueError("weights that are not finite")
+    except Exception as error:  # zipfile, json and Keras each have their own
+        raise ValueError(
+            f"{path} cannot be used ({type(error).__name__}: {short(str(error), 200)}); expected a "
+            f"{SCORER} for {expected} features, as this version writes it: train again."
+        ) from None
+    return network
+
+
 def trec_run(collection: Collection, numbers: Sequence[int], hits: Sequence[Sequence[Hit]]) -> Run:
     """Rankings of queries as a run: query id -> (document id, score), best first."""
     ids = [collection.query_ids[number] for number in numbers]
@@ -224,7 +264,11 @@ def reformulate_file(
 
     Returns:
         Numbers of queries, and of reformulated and unchanged ones, with the reasons.
+
+    Raises:
+        ValueError: The queries cannot be read, or the run would replace a file that is no run.
     """
+    check_replaceable(run_file, "--run-file")
     found = reformulator.reformulate_all(read_queries(queries), top)
     try:
         write_run(run_file, {one.query_id: list(one.after) for one in found})

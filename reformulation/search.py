@@ -14,6 +14,7 @@ from kytolly.retrieval.bm25 import EPSILON, BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
+from kytolly.retrieval.files import check_memory
 from kytolly.retrieval.tokens import EnglishTokenizer
 
 
@@ -97,10 +98,27 @@ class SearchSide:
             collection: A collection with the same documents.
             numbers: Places of the queries in it.
             skipped: Receives the queries that are left out, with the reason.
+
+        Raises:
+            ValueError: Candidates and feedback documents would take more memory than is free.
         """
+        check_mining_memory(len(numbers), self.index, self.mining)
         workers = self.options.retrieval.workers
         with self.phases.measure("mining"):
             return mine(collection, numbers, self.index, self.cache, self.mining, workers, skipped)
+
+
+def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
+    """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
+    documents = min(rules.feedback_documents, index.documents)
+    terms = min(len(index.terms), documents * int(index.lengths.max()))
+    cosines = 2 * 4 * queries * rules.candidates**2  # of each query, and padded in a table
+    check_memory(
+        cosines + 3 * 8 * documents * terms,
+        f"{queries:,} queries with candidates: {rules.candidates:,} and feedback_documents: "
+        f"{rules.feedback_documents:,}",
+        "lower candidates or feedback_documents",
+    )
 
 
 def load_index(

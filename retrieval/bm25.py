@@ -24,10 +24,12 @@ import numpy as np
 from scipy import sparse
 
 from kytolly.retrieval.collection import text_digest
+from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.ranking import best_places
 from kytolly.retrieval.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
+LARGEST = 1_000_000  # k1; with more, float32 does not hold the scores
 EPSILON = 0.25  # idf of a term in more than half of the documents, in average idfs
 
 
@@ -68,8 +70,9 @@ class BM25Index:
                 "The index got 0 documents, and scores need at least one: check the collection."
             )
         tokenizer = tokenizer or EnglishTokenizer()
+        parameters = _checked_parameters(k1, b, epsilon)
         terms, forward = _term_counts(texts, tokenizer)
-        self._fill(terms, forward, tokenizer, (k1, b, epsilon), text_digest(texts))
+        self._fill(terms, forward, tokenizer, parameters, text_digest(texts))
 
     def _fill(
         self,
@@ -241,12 +244,12 @@ class BM25Index:
             ValueError: The file is no index, or one of other texts, tokenizer or parameters.
         """
         tokenizer = tokenizer or EnglishTokenizer()
-        header, starts, terms, counts = _read(Path(path))
+        header, forward = _read(Path(path))
         wanted = {
             "format": FORMAT,
             "tokenizer": tokenizer.identity,
             "digest": header["digest"] if texts is None else text_digest(texts),
-            "parameters": list(header["parameters"] if parameters is None else parameters),
+            "parameters": header["parameters"] if parameters is None else parameters,
         }
         for key, value in wanted.items():
             if header[key] != value:
@@ -254,28 +257,61 @@ class BM25Index:
                     f"The index {path} has the {key} {header[key]!r}; expected {value!r}, or its "
                     "scores would be those of something else: delete the file and index again."
                 )
-        shape = (len(starts) - 1, len(header["terms"]))
-        forward = sparse.csr_matrix((counts, terms, starts), shape)
+        if texts is not None and len(forward.indptr) - 1 != len(texts):
+            raise ValueError(
+                f"The index {path} holds {len(forward.indptr) - 1} documents; expected "
+                f"{len(texts)}: it was altered: delete the file and index again."
+            )
         index = cls.__new__(cls)
-        k1, b, epsilon = header["parameters"]
-        index._fill(header["terms"], forward, tokenizer, (k1, b, epsilon), header["digest"])
+        index._fill(header["terms"], forward, tokenizer, header["parameters"], header["digest"])
         return index
 
 
-def _read(path: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
-    if not path.is_file():
-        raise ValueError(f"No index at {path}; expected a file that `save` wrote: index again.")
+def _read(path: Path) -> tuple[dict, sparse.csr_matrix]:
+    """What `save` wrote: the header, and how often each term occurs in each document."""
     try:
-        with np.load(path, allow_pickle=False) as data:
-            header = json.loads(data["header"].tobytes())
-            if not {"format", "digest", "tokenizer", "parameters", "terms"} <= header.keys():
-                raise KeyError("header")
-            return header, data["starts"], data["terms"], data["counts"]
-    except Exception as error:  # zipfile, numpy and json each have their own
+        header, *parts = read_arrays(path, ("header", "starts", "terms", "counts"))
+        bound = json.loads(header.tobytes())
+        if not {"format", "digest", "tokenizer", "parameters", "terms"} <= bound.keys():
+            raise KeyError("header")
+        bound["parameters"] = _checked_parameters(*bound["parameters"])
+        return bound, _checked_counts(bound["terms"], *parts)
+    except Exception as error:  # zipfile, numpy, scipy and json each have their own
         raise ValueError(
             f"{path} cannot be read as an index ({type(error).__name__}: {error}); expected a "
             "file that `save` wrote: delete it and index again."
         ) from None
+
+
+def _checked_parameters(k1: float, b: float, epsilon: float) -> tuple[float, float, float]:
+    if not (0 <= k1 <= LARGEST and 0 <= b <= 1 and abs(epsilon) <= LARGEST):
+        raise ValueError(
+            f"BM25 got k1 {k1}, b {b} and epsilon {epsilon}; expected k1 from 0 to {LARGEST:,}, b "
+            "from 0 to 1 and a finite epsilon: change them."
+        )
+    return float(k1), float(b), float(epsilon)
+
+
+def _checked_counts(
+    words: list[str], starts: np.ndarray, terms: np.ndarray, counts: np.ndarray
+) -> sparse.csr_matrix:
+    """The matrix of a saved index. SciPy's compiled code crashes on one that is not whole."""
+    if not all(isinstance(word, str) for word in words) or words != sorted(set(words)):
+        raise ValueError("its terms are not different words in order")
+    for part in (starts, terms, counts):
+        if part.ndim != 1 or part.dtype not in (np.int32, np.int64):
+            raise ValueError(f"an array has the shape {part.shape} and the kind {part.dtype}")
+    if len(starts) < 2 or counts.min(initial=1) < 1:
+        raise ValueError("it has no document, or counts below 1")
+    forward = sparse.csr_matrix((counts, terms, starts), (len(starts) - 1, len(words)))
+    forward.check_format(full_check=True)
+    if forward.nnz != len(terms) or not forward.has_canonical_format:
+        raise ValueError("its documents' terms are not in order")
+    most = np.iinfo(np.int32).max
+    if counts.max(initial=1) > most or forward.sum(axis=1, dtype=np.int64).max() > most:
+        raise ValueError("its counts are too large")
+    forward.data = forward.data.astype(np.int32)
+    return forward
 
 
 def _term_counts(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str], sparse.csr_matrix]:

@@ -9,6 +9,7 @@ Source: Thakur et al. 2021, "BEIR", arXiv:2104.08663.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,17 @@ from typing import Any
 
 from kytolly.retrieval.builtin import builtin_collection
 from kytolly.retrieval.collection import BUILTIN, SPLITS, Collection, unknown_split
+from kytolly.retrieval.files import short, text_lines
 
 HEADER = ("query-id", "corpus-id", "score")
+# What separates the columns of a run file, ends its lines, or commands a terminal; and halves of
+# characters, which JSON can spell and UTF-8 cannot.
+NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+GRADE = re.compile(r"[+-]?[0-9]{1,18}")  # int() takes other digits and underscores, too
+IN_FOLDER = (
+    "expected corpus.jsonl, queries.jsonl and qrels/ in the folder of a collection: add the file, "
+    "or give another folder"
+)
 
 
 def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Collection:
@@ -58,6 +68,15 @@ def read_queries(path: str | Path) -> dict[str, str]:
     return dict(_records(Path(path), "query", with_title=False))
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a character, which no file and no encoder takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def available_splits(source: str | Path) -> list[str]:
     """Names of the splits that a source has judgments for; nothing in them is read."""
     if str(source) == BUILTIN:
@@ -68,8 +87,11 @@ def available_splits(source: str | Path) -> list[str]:
 
 
 def _existing_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
+    try:
+        what = None if folder.is_dir() else "is a file" if folder.exists() else "does not exist"
+    except OSError as error:
+        what = f"cannot be read ({error.strerror})"
+    if what:
         raise ValueError(
             f"{folder} {what}; expected a folder with corpus.jsonl, queries.jsonl and qrels/: "
             'give the folder of a collection in the BEIR layout, or "builtin".'
@@ -80,12 +102,12 @@ def _existing_folder(folder: Path) -> Path:
 def _records(path: Path, kind: str, with_title: bool) -> Iterator[tuple[str, str]]:
     """(id, text) of each line of a corpus or query file."""
     seen: dict[str, int] = {}
-    for number, line in _lines(path):
+    for number, line in text_lines(path, IN_FOLDER):
         key, text = _record(f"{path}:{number}", line, kind, with_title)
         if key in seen:
             raise ValueError(
-                f"{path}:{number}: the {kind} id {key!r} is also in line {seen[key]}; ids must be "
-                "unique: remove or rename one of the two."
+                f"{path}:{number}: the {kind} id {key!r:.80} is also in line {seen[key]}; ids must "
+                "be unique: remove or rename one of the two."
             )
         seen[key] = number
         yield key, text
@@ -99,30 +121,36 @@ def _records(path: Path, kind: str, with_title: bool) -> Iterator[tuple[str, str
 def _record(place: str, line: str, kind: str, with_title: bool) -> tuple[str, str]:
     try:
         record: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{place}: not JSON ({error}); expected one JSON object per line: repair this line."
         ) from None
     if not isinstance(record, dict):
         raise ValueError(
-            f"{place}: found {_short(line)}; expected an object like "
+            f"{place}: found {short(line)}; expected an object like "
             '{"_id": "1", "text": "..."}: repair this line.'
         )
     key = record.get("_id")
     if isinstance(key, int) and not isinstance(key, bool):
         key = str(key)
-    if not isinstance(key, str) or not key.strip() or key.split() != [key]:
+    if not isinstance(key, str) or not key or NOT_IN_IDS.search(key):
         raise ValueError(
-            f'{place}: the "_id" of this {kind} is {_short(record.get("_id"))}; expected a text '
-            "without spaces (run files are separated by them): repair this line."
+            f'{place}: the "_id" of this {kind} is {short(record.get("_id"))}; expected a text '
+            "without spaces (they separate the columns of run files) and control characters: "
+            "repair this line."
         )
     parts = [record.get("title") or ""] if with_title else []
     parts.append(record.get("text"))
     for name, part in zip(("title", "text")[-len(parts) :], parts, strict=True):
         if not isinstance(part, str):
             raise ValueError(
-                f'{place}: the {kind} {key!r} has the "{name}" {_short(part)}; expected a text in '
-                "quotation marks: repair this line."
+                f'{place}: the {kind} {key!r:.80} has the "{name}" {short(part)}; expected a text '
+                "in quotation marks: repair this line."
+            )
+        if not is_unicode(part):
+            raise ValueError(
+                f'{place}: the {kind} {key!r:.80} has half a character in its "{name}" (an escape '
+                "from \\ud800 to \\udfff); expected whole ones: repair this line."
             )
     return key, " ".join(part for part in parts if part)
 
@@ -138,16 +166,17 @@ def _judgments(
     for place, query, doc, grade in _judgment_lines(path):
         if query not in queries:
             raise ValueError(
-                f"{place}: the query {query!r} is not in queries.jsonl; every query with judgments "
-                "must be there: add it, or remove its judgments."
+                f"{place}: the query {query!r:.80} is not in queries.jsonl; every query with "
+                "judgments must be there: add it, or remove its judgments."
             )
         if doc not in docs:
-            unknown.append(f"{doc!r} at {place}")
+            unknown.append(f"{doc!r:.80} at {place}")
             continue
         if grades.setdefault(query, {}).setdefault(doc, grade) != grade:
             raise ValueError(
-                f"{place}: query {query!r} and document {doc!r} have the grade {grade} here and "
-                f"{grades[query][doc]} in an earlier line; expected one grade: remove one line."
+                f"{place}: query {query!r:.80} and document {doc!r:.80} have the grade {grade} "
+                f"here and {grades[query][doc]} in an earlier line; expected one grade: remove one "
+                "line."
             )
     if not grades:
         raise ValueError(
@@ -166,51 +195,25 @@ def _judgments(
 def _judgment_lines(path: Path) -> Iterator[tuple[str, str, str, int]]:
     """(place, query id, document id, grade) of each line after the header."""
     header_seen = False
-    for number, line in _lines(path):
+    for number, line in text_lines(path, IN_FOLDER):
         place, fields = f"{path}:{number}", tuple(line.split("\t"))
         if not header_seen:
             header_seen = True
             if tuple(field.strip().lower().replace("_", "-") for field in fields) != HEADER:
                 raise ValueError(
-                    f"{place}: the first line is {_short(line)}; expected the header "
+                    f"{place}: the first line is {short(line)}; expected the header "
                     f"{'<tab>'.join(HEADER)}: add it (or else the first judgment would be lost)."
                 )
             continue
         if len(fields) != 3:
             raise ValueError(
-                f"{place}: {len(fields)} columns in {_short(line)}; expected 3, separated by tabs "
+                f"{place}: {len(fields)} columns in {short(line)}; expected 3, separated by tabs "
                 f"({', '.join(HEADER)}): repair this line."
             )
         query, doc, grade = (field.strip() for field in fields)
-        try:
-            yield place, query, doc, int(grade)
-        except ValueError:
+        if not GRADE.fullmatch(grade):
             raise ValueError(
-                f"{place}: the score is {_short(grade)}; expected a whole number (above 0 means "
+                f"{place}: the score is {short(grade)}; expected a whole number (above 0 means "
                 "relevant): repair this line."
-            ) from None
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Line numbers from 1 and the lines that are not blank."""
-    if not path.is_file():
-        raise ValueError(
-            f"{path} does not exist; expected corpus.jsonl, queries.jsonl and qrels/ in the "
-            "folder of a collection: add the file, or give another folder."
-        )
-    with path.open("rb") as file:
-        for number, data in enumerate(file, start=1):
-            try:
-                line = data.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start} of the "
-                    "line): convert the file to UTF-8."
-                ) from None
-            if line.strip():
-                yield number, line.rstrip("\r\n")
-
-
-def _short(value: Any, length: int = 60) -> str:
-    text = repr(value)
-    return text if len(text) <= length else text[: length - 3] + "..."
+            )
+        yield place, query, doc, int(grade)

@@ -13,6 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from kytolly.retrieval.files import read_arrays
+
 KEY_BYTES = 16  # of a text's digest
 ROWS_AT_ONCE = 1024  # texts that an encoder gets in one call
 WORDLLAMA_DIMENSION = 256
@@ -270,18 +272,15 @@ def text_key(text: str) -> bytes:
 
 
 def _read(path: Path) -> tuple[str, np.ndarray, np.ndarray]:
-    if not path.is_file():
-        raise ValueError(f"There is no cache at {path}, expected a file that save() wrote.")
     try:
-        with np.load(path, allow_pickle=False) as data:
-            identity, keys, vectors = str(data["identity"]), data["keys"], data["vectors"]
+        identity, keys, vectors = read_arrays(path, ("identity", "keys", "vectors"))
     except Exception as error:  # zipfile, zlib and numpy each have their own
         raise _damage_error(path, f"{type(error).__name__}: {error}") from None
     if keys.ndim != 2 or keys.shape[1] != KEY_BYTES or keys.dtype != np.uint8:
         raise _damage_error(path, f"keys of shape {keys.shape} and kind {keys.dtype}")
     if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
         raise _damage_error(path, "vectors that are not finite float32 numbers")
-    return identity, keys, vectors
+    return str(identity), keys, vectors
 
 
 def _damage_error(path: str | os.PathLike[str], found: str) -> ValueError:

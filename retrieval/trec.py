@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from pathlib import Path
 
 import numpy as np
 
+from kytolly.retrieval.files import open_file, short, text_lines
 from kytolly.retrieval.metrics import Run
 
+TAG = "kytolly"
 
-def write_run(path: str | Path, run: Run, tag: str = "kytolly") -> None:
+
+def write_run(path: str | Path, run: Run, tag: str = TAG) -> None:
     """Write a run file whose order every evaluator keeps.
 
     trec_eval ignores the rank column, sorts by score as float32 and breaks ties by document id. A
@@ -34,28 +39,46 @@ def write_run(path: str | Path, run: Run, tag: str = "kytolly") -> None:
                 file.write(f"{query} Q0 {doc} {rank} {above:.9g} {tag}\n")
 
 
+def check_replaceable(path: str | Path, option: str) -> None:
+    """Refuse an output that is a file already, unless it is empty or a run of ours.
+
+    So no output is an input, by whatever path or link it is named.
+
+    Args:
+        path: The output.
+        option: Its name, for the message.
+
+    Raises:
+        ValueError: The file would be lost.
+    """
+    if not os.path.isfile(path):  # nothing, a device or a pipe; for the rest, writing says why
+        return
+    with open_file(path, f"expected a new file: choose another {option}") as file:
+        first = file.readline(1_000)
+    if first and not re.fullmatch(rb"\S+ Q0 \S+ \d+ \S+ " + TAG.encode() + rb"\n", first):
+        raise ValueError(
+            f"{path} exists, and it is no run file with the tag {TAG}; expected a new file, or one "
+            f"that an earlier command wrote: choose another {option}, or remove it first."
+        )
+
+
 def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
     """A run file as query id -> (document id, score), best first; of equal scores by rank.
 
     Raises:
         ValueError: A line is not one of a run file; the message names it.
     """
-    if not Path(path).is_file():
-        raise ValueError(f"No run file at {path}; expected one in TREC's format: check the path.")
     rows: dict[str, list[tuple[float, int, str]]] = {}
     seen: set[tuple[str, str]] = set()
-    with Path(path).open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            query, doc, rank, score = _row(f"{path}:{number}", line)
-            if (query, doc) in seen:
-                raise ValueError(
-                    f"{path}:{number}: document {doc!r} is twice in the ranking of query "
-                    f"{query!r}; expected once: remove one of the lines."
-                )
-            seen.add((query, doc))
-            rows.setdefault(query, []).append((-score, rank, doc))
+    for number, line in text_lines(path, "expected a run file in TREC's format: check the path"):
+        query, doc, rank, score = _row(f"{path}:{number}", line)
+        if (query, doc) in seen:
+            raise ValueError(
+                f"{path}:{number}: document {doc!r:.80} is twice in the ranking of query "
+                f"{query!r:.80}; expected once: remove one of the lines."
+            )
+        seen.add((query, doc))
+        rows.setdefault(query, []).append((-score, rank, doc))
     return {
         query: [(doc, -less) for less, _, doc in sorted(found)] for query, found in rows.items()
     }
@@ -70,7 +93,7 @@ def _row(place: str, line: str) -> tuple[str, str, int, float]:
         row = None
     if row is None or math.isnan(row[3]):
         raise ValueError(
-            f"{place}: found {line.strip()[:80]!r}; expected six columns, query Q0 document rank "
+            f"{place}: found {short(line.strip())}; expected six columns, query Q0 document rank "
             "score tag, with numbers as rank and score: repair this line."
         )
     return row

@@ -8,6 +8,7 @@ import yaml
 
 import train_optimized
 from kytolly.reformulation.prepare import prepare
+from kytolly.retrieval import files
 from tests.reformulation.tiny_collection import SETTINGS, make_options, write_collection
 
 HEADER = "query-id\tcorpus-id\tscore\n"
@@ -18,9 +19,13 @@ def collection(tmp_path):
     return write_collection(tmp_path / "tiny")
 
 
-def complaint(collection, capsys, *flags, **retrieval):
+def complaint(collection, capsys, *flags, training=None, **retrieval):
     """The one line of a command that must exit with status 2 and leave no run behind."""
-    settings = {**SETTINGS, "retrieval": {**SETTINGS["retrieval"], **retrieval}}
+    settings = {
+        **SETTINGS,
+        "retrieval": {**SETTINGS["retrieval"], **retrieval},
+        "training": {**SETTINGS["training"], **(training or {})},
+    }
     path = collection.parent / "settings.yaml"
     path.write_text(yaml.safe_dump(settings))
     run = collection.parent / "run"
@@ -80,6 +85,50 @@ def test_a_split_without_a_usable_query_is_refused(collection, capsys, split):
 def test_training_queries_without_any_relevant_document_are_refused(collection, capsys):
     (collection / "qrels" / "train.tsv").write_text(f"{HEADER}q0.0\tgood0.0\t0\n")
     assert "no query of the train split can be used" in complaint(collection, capsys)
+
+
+def test_dev_queries_without_any_relevant_document_are_refused(collection, capsys):
+    path = collection / "qrels" / "dev.tsv"
+    path.write_text(path.read_text().replace("\t1\n", "\t-1\n"))
+    assert "no query of the dev split can be used" in complaint(collection, capsys)
+
+
+def test_candidates_that_exhaust_the_memory_are_refused(collection, capsys, monkeypatch):
+    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2**35)
+    said = complaint(collection, capsys, candidates=100_000)
+    assert "25 queries with candidates: 100,000 and feedback_documents: 10 would take 1,8" in said
+    assert "lower candidates" in said
+
+
+def test_a_rollout_that_exhausts_the_memory_is_refused(collection, capsys, monkeypatch):
+    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2**30)
+    large = {"buffer_size": 2**26, "episodes_per_update": 2**20}
+    said = complaint(collection, capsys, training=large)
+    assert "a rollout of 2,097,152 env steps" in said and "lower buffer_size" in said
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("candidates", 10**30),
+        ("max_terms", 10**12),
+        ("dimension", 10**9),
+        ("workers", 10**6),
+        ("feedback_documents", 2**64),
+        ("weight", 1e300),
+        ("k1", 1e300),
+    ],
+)
+def test_sizes_without_sense_are_refused(collection, capsys, name, value):
+    assert f"{name} is " in complaint(collection, capsys, **{name: value})
+
+
+@pytest.mark.parametrize("flag", ["--log-dir", "--config", "--collection"])
+def test_an_empty_path_is_refused(capsys, tmp_path, monkeypatch, flag):
+    monkeypatch.chdir(tmp_path)
+    assert train_optimized.main(["--device=cpu", f"{flag}="]) == 2
+    assert "'' was found, expected a path" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_read(capsys, tmp_path):

@@ -1,5 +1,7 @@
 import dataclasses
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -198,7 +200,8 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index):
     assert embeddings.misses == missed
 
 
-def test_processes_mine_the_same_in_the_same_order(collection, index):
+def test_processes_mine_the_same_in_the_same_order(collection, index, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     one = mine(collection, range(6), index, cache(), workers=1)
     two = mine(collection, range(6), index, cache(), workers=2)
     assert [query.number for query in one] == [query.number for query in two]
@@ -208,7 +211,24 @@ def test_processes_mine_the_same_in_the_same_order(collection, index):
         np.testing.assert_array_equal(first.state_features, second.state_features)
 
 
-def test_a_process_that_fails_is_named(index):
+def test_a_process_imports_nothing_from_the_working_folder(index, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pickle.py").write_text("open('executed', 'w')")
+    found = mine_texts(Miner(index, TEXTS, MiningRules()), ["income", "caves"], [-1, -1], 2)
+    assert len(found) == 2 and not (tmp_path / "executed").exists()
+
+
+def test_more_processes_than_cores_are_not_started(index, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(subprocess, "run", None)
+    miner = Miner(index, TEXTS, MiningRules())
+    assert len(mine_texts(miner, ["income"] * 3, [-1] * 3, workers=1_000)) == 3
+
+
+def test_a_process_that_fails_is_named(index, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     miner = Miner(index, TEXTS, MiningRules())
     with pytest.raises(RuntimeError, match="process 2 of 2 that mine candidates failed: Attribute"):
         mine_texts(miner, ["income", None], [-1, -1], workers=2)

@@ -2,15 +2,21 @@
 
 import dataclasses
 import json
+import os
 import shutil
+import sys
+import zipfile
 
+import keras
+import numpy as np
 import pytest
 
 from kytolly.command import entry as cli
 from kytolly.reformulation import search
 from kytolly.reformulation.lucene import lucene_query, lucene_word, weight_text
 from kytolly.reformulation.options import read_options
-from kytolly.reformulation.reformulator import Reformulator
+from kytolly.reformulation.reformulator import Plan, Reformulator, load_scorer
+from kytolly.retrieval import files
 from kytolly.retrieval.trec import read_run
 from tests.reformulation.tiny_collection import write_collection
 
@@ -147,3 +153,101 @@ def test_bad_input_of_the_command(run, capsys, tmp_path):
     assert "expected a run of train_optimized.py" in complaint(
         ["reformulate", tmp_path, "x"], capsys
     )
+
+
+@pytest.mark.parametrize("name", ["queries.jsonl", "./sub/../queries.jsonl", "link", "hard"])
+def test_the_run_file_never_replaces_the_queries(run, capsys, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"_id": "q", "text": "key12"}\n')
+    (tmp_path / "link").symlink_to(queries)
+    os.link(queries, tmp_path / "hard")
+    argv = ["reformulate", run[0], "--queries", queries, "--run-file", name]
+    assert "exists, and it is no run file" in complaint(argv, capsys)
+    argv[-1] = "p" * 5_000
+    assert "cannot be written (File name too long)" in complaint(argv, capsys)
+    assert queries.read_text() == '{"_id": "q", "text": "key12"}\n'
+
+
+def test_the_run_file_replaces_nothing_of_the_run_or_the_collection(run, capsys, tmp_path):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    data = shutil.copytree(read_options(folder / "reformulation.yaml").collection, tmp_path / "c")
+    (tmp_path / "q.jsonl").write_text('{"_id": "q", "text": "key12"}\n')
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "checkpoint"]
+    before = {path: path.read_bytes() for path in files}
+    for path in (folder / "best.keras", folder / "test_bm25.run", data / "corpus.jsonl"):
+        argv = ["reformulate", folder, "--queries", tmp_path / "q.jsonl", "--run-file", path]
+        assert "choose another --run-file" in complaint(argv, capsys)
+    assert {path: path.read_bytes() for path in files} == before
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--collection", ""], "'' was found, expected a path"),
+        (["--collection", "p" * 4_000], "File name too long"),
+        (["--collection", "a\0b"], "was found, expected a path"),
+        (["--top", "9" * 5_000], "expected a whole number"),
+        (["--top", "-1"], "expected"),
+        (["--collection", "a\udcff"], "was found, expected a path"),
+    ],
+    ids=["empty", "long", "null", "digits", "negative", "bytes"],
+)
+def test_flags_that_name_nothing_are_refused(run, capsys, flags, words):
+    assert words in complaint(["reformulate", run[0], "key12", *flags], capsys)
+
+
+def test_a_query_that_is_no_text_is_refused(run, capsys):
+    assert "is not UTF-8 text" in complaint(["reformulate", run[0], "key12 \udcff"], capsys)
+
+
+def test_rankings_that_exhaust_the_memory_are_refused(reformulator, monkeypatch):
+    free = 2 * 250 * 3 * 10 + 2 * 4 * 3 * 8**2 + 24 * 10 * 10_000
+    monkeypatch.setattr(files, "available_memory_bytes", lambda: free)
+    reformulator.rankings(reformulator.side.collection, [0, 1], [Plan(None, [], {}, "")] * 2, 10)
+    with pytest.raises(ValueError, match=r"rankings of 1000 documents for 1,000 queries would"):
+        reformulator.rankings(reformulator.side.collection, range(1_000), [], 1_000)
+
+
+def change_network(path, change):
+    """Rewrite the configuration in a Keras file."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    change(config)
+    parts["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda config: config.update(registered_name="Lambda", class_name="Lambda"),
+        lambda config: config.update(module="antigravity", registered_name=None),
+        lambda config: config["config"].update(hidden_units=[10**9]),
+        lambda config: config["config"].update(hidden_units=[8, 10**6, 8]),
+        lambda config: config["config"].update(hidden_units="8"),
+        lambda config: config["config"].update(hidden_units=[9]),
+        lambda config: config["config"].update(activation={"class_name": "TFSMLayer"}),
+        lambda config: config["build_config"]["input_shape"].update(candidates=[1, 8, 10**9]),
+        lambda config: config["build_config"].update(input_shape=None),
+        lambda config: config.clear(),
+    ],
+)
+def test_a_network_of_a_stranger_is_refused_before_it_is_built(run, capsys, tmp_path, change):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    change_network(folder / "best.keras", change)
+    said = complaint(["reformulate", folder, "key12"], capsys)
+    assert "best.keras cannot be used" in said and "train again" in said
+    assert "antigravity" not in sys.modules
+
+
+def test_a_network_with_nan_is_refused(run, tmp_path):
+    network = keras.models.load_model(run[0] / "best.keras")
+    network.set_weights([weight * np.nan for weight in network.get_weights()])
+    network.save(tmp_path / "best.keras")
+    with pytest.raises(ValueError, match="not finite"):
+        load_scorer(tmp_path / "best.keras")

@@ -1,6 +1,9 @@
 """The index against rank_bm25, and its parts against arithmetic."""
 
+import json
+import math
 import os
+import pickle
 import random
 from pathlib import Path
 
@@ -157,3 +160,96 @@ def test_files_that_are_no_index_are_refused(tmp_path, content):
 def test_no_documents_are_refused():
     with pytest.raises(ValueError, match="0 documents"):
         BM25Index([], Words())
+
+
+def altered(tmp_path, index, **changes):
+    """The refusal of a saved index with other arrays or another header; it must be one line."""
+    path = tmp_path / "index.bm25"
+    index.save(path)
+    with np.load(path) as data:
+        parts = dict(data)
+    header = json.loads(parts["header"].tobytes())
+    for name, value in changes.items():
+        if name in parts:
+            parts[name] = value(parts[name])
+        else:
+            header["terms" if name == "words" else name] = value
+    parts["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with path.open("wb") as file:
+        np.savez(file, **parts)
+    with pytest.raises(ValueError) as caught:
+        BM25Index.load(path, TEXTS, Words())
+    assert "\n" not in str(caught.value) and "index again" in str(caught.value)
+    return str(caught.value)
+
+
+def put(place, value, kind=None):
+    """A function that changes one number of an array, or its kind."""
+
+    def change(part):
+        part = part.astype(kind or part.dtype)
+        part[place] = value
+        return part
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"terms": put(0, 10**6)},  # the first four and those of the starts end the process in C
+        {"terms": put(0, 6)},
+        {"terms": put(0, -1)},
+        {"terms": put(0, 2**62, np.int64)},
+        {"starts": put(2, 10**9)},
+        {"starts": put(1, -(10**9))},
+        {"starts": put(0, 1)},
+        {"starts": put(-1, 10**9)},
+        {"starts": lambda part: part[:0]},
+        {"starts": lambda part: part[:1]},
+        {"starts": lambda part: part[:-1]},
+        {"starts": lambda part: np.append(part, part[-1])},
+        {"counts": put(0, -3)},
+        {"counts": put(0, 0)},
+        {"counts": put(0, 2**40, np.int64)},
+        {"counts": put(slice(None), 2**31 - 1)},
+        {"counts": put(0, 1.5, np.float32)},
+        {"counts": put(0, np.nan, np.float64)},
+        {"counts": lambda part: part[:-1]},
+        {"counts": lambda part: part.reshape(1, -1)},
+        {"terms": lambda part: part[::-1].copy()},
+        {"terms": lambda part: part.astype(">i4")},
+        {"terms": lambda part: part.astype(str)},
+        {"terms": lambda part: part.astype(object)},
+        {"words": list("abcdee")},
+        {"words": list("fedcba")},
+        {"words": [1, 2, 3, 4, 5, 6]},
+        {"words": "abcdef"},
+        {"words": list("abcde")},
+        {"parameters": [1.5, 0.75]},
+        {"parameters": [math.nan, 0.75, 0.25]},
+        {"parameters": [10**400, 0.75, 0.25]},
+        {"digest": "0" * 64},
+        {"format": "1"},
+    ],
+)
+def test_an_altered_index_is_refused(tmp_path, index, changes):
+    altered(tmp_path, index, **changes)
+
+
+def test_an_index_with_code_in_it_runs_nothing(tmp_path, index):
+    class Code:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "executed",))
+
+    altered(tmp_path, index, terms=lambda part: np.array([Code()] * len(part), object))
+    (tmp_path / "index.bm25").write_bytes(pickle.dumps(Code()))
+    with pytest.raises(ValueError, match="index again"):
+        BM25Index.load(tmp_path / "index.bm25", TEXTS, Words())
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("settings", [{"k1": math.nan}, {"k1": -1.0}, {"k1": 1e300}, {"b": 2.0}])
+def test_parameters_that_make_no_scores_are_refused(settings):
+    with pytest.raises(ValueError, match="BM25 got k1"):
+        BM25Index(TEXTS, Words(), **settings)

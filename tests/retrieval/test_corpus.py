@@ -1,6 +1,7 @@
 """Collections from folders: what is read, what is not, and what is said about bad files."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -8,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kytolly.retrieval import files
 from kytolly.retrieval.collection import text_digest
-from kytolly.retrieval.corpus import available_splits, load_collection
+from kytolly.retrieval.corpus import available_splits, load_collection, read_queries
 
 DOCS = [
     {"_id": "d1", "title": "Cats", "text": "purr"},
@@ -109,6 +111,16 @@ def test_blank_lines_byte_order_marks_carriage_returns_and_repeats_are_fine(fold
         ("corpus.jsonl", '{"_id": "d1"}\n', 'has the "text" None'),
         ("corpus.jsonl", '{"_id": "d1", "title": 5, "text": "a"}\n', 'has the "title" 5'),
         ("corpus.jsonl", lines(DOCS + DOCS[:1]), "corpus.jsonl:4: the document id 'd1' is also in"),
+        ("corpus.jsonl", '{"_id": "a\\u0000b", "text": "a"}\n', "without spaces"),
+        ("corpus.jsonl", '{"_id": "a\\u001b[2J", "text": "a"}\n', "control characters"),
+        ("corpus.jsonl", '{"_id": "a\\tb", "text": "a"}\n', "without spaces"),
+        ("corpus.jsonl", '{"_id": "\\ud800", "text": "a"}\n', "without spaces"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "\\udfff"}\n', "half a character"),
+        ("corpus.jsonl", '{"_id": "d1", "text": "a\0b"}\n', "corpus.jsonl:1: not JSON"),
+        ("corpus.jsonl", "[" * 100_000 + "\n", "corpus.jsonl:1: not JSON (maximum recursion"),
+        ("corpus.jsonl", '{"_id": ' + "[" * 400 + "]" * 400 + "}\n", "is [[[[[[[...]]]]]]]"),
+        ("corpus.jsonl", '{"_id": NaN, "text": "a"}\n', "is nan"),
+        ("corpus.jsonl", '{"_id": ' + "9" * 5_000 + "}\n", "corpus.jsonl:1: not JSON"),
         ("corpus.jsonl", "\n\n", "has no document"),
         (
             "queries.jsonl",
@@ -123,6 +135,10 @@ def test_blank_lines_byte_order_marks_carriage_returns_and_repeats_are_fine(fold
         ("qrels/train.tsv", HEADER + "q1 d1 1\n", "train.tsv:2: 1 columns"),
         ("qrels/train.tsv", HEADER + "q1\t0\td1\t1\n", "train.tsv:2: 4 columns"),
         ("qrels/train.tsv", HEADER + "q1\td1\thigh\n", "train.tsv:2: the score is 'high'"),
+        ("qrels/train.tsv", HEADER + "q1\td1\t\u0661\n", "the score is '\u0661'"),
+        ("qrels/train.tsv", HEADER + "q1\td1\t1_0\n", "the score is '1_0'"),
+        ("qrels/train.tsv", HEADER + "q1\td1\tnan\n", "the score is 'nan'"),
+        ("qrels/train.tsv", HEADER + f"q1\td1\t{10**40}\n", "train.tsv:2: the score is"),
         ("qrels/train.tsv", HEADER + "q7\td1\t1\n", "the query 'q7' is not in queries.jsonl"),
         ("qrels/train.tsv", HEADER + "q1\td1\t1\nq1\td1\t0\n", "train.tsv:3: query 'q1' and doc"),
     ],
@@ -155,3 +171,29 @@ def test_digests_are_the_same_in_every_process_and_see_where_texts_end():
     root = Path(__file__).parents[2]
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert run.stdout.strip() == text_digest(["ab", "é"])
+
+
+def test_negative_grades_are_not_relevant(folder):
+    (folder / "qrels" / "train.tsv").write_text(HEADER + "q1\td1\t-1\nq1\td2\t+2\n")
+    collection = load_collection(folder, ("train",))
+    assert collection.judgments["train"]["q1"] == {"d1": -1, "d2": 2}
+    assert collection.relevant(0, "train") == [1]
+
+
+def test_a_line_without_end_is_not_read_into_memory(folder, monkeypatch):
+    monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
+    text = json.dumps({"_id": "d1", "text": "a" * 900}) + "\n"
+    (folder / "corpus.jsonl").write_text(text + json.dumps({"_id": "d2", "text": "a" * 1_000}))
+    assert "corpus.jsonl:2: longer than 1,000 bytes" in refusal(folder)
+
+
+def test_pipes_devices_and_impossible_paths_are_refused_at_once(folder):
+    (folder / "queries.jsonl").unlink()
+    os.mkfifo(folder / "queries.jsonl")
+    assert "it is no regular file" in refusal(folder)
+    for path, said in [("/dev/zero", "no regular file"), ("a\0b", "null byte")]:
+        with pytest.raises(ValueError, match=said):
+            read_queries(path)
+    for path in ("a" * 5_000, "a\0b"):
+        with pytest.raises(ValueError, match=r"cannot be read|does not exist"):
+            load_collection(path)

@@ -110,7 +110,7 @@ def test_another_encoders_cache_and_damaged_files_are_refused(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="damaged or something else"):
             EmbeddingCache.load(path, HashEncoder(16))
-    with pytest.raises(ValueError, match="no cache at"):
+    with pytest.raises(ValueError, match="does not exist"):
         EmbeddingCache.load(tmp_path / "nothing", HashEncoder(16))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kytolly.retrieval.trec import read_run, write_run
+from kytolly.retrieval.trec import check_replaceable, read_run, write_run
 
 RUN = {"q1": [("b", 2.0), ("a", 2.0), ("c", 2.0), ("d", 0.5)], "q2": [("a", -1.0)]}
 
@@ -49,7 +49,32 @@ def test_repeated_documents_missing_files_and_spaced_tags_are_refused(tmp_path):
     path.write_text("q1 Q0 b 1 3.0 tag\nq1 Q0 b 2 2.0 tag\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"run.trec:2: document 'b' is twice"):
         read_run(path)
-    with pytest.raises(ValueError, match="No run file"):
+    with pytest.raises(ValueError, match="does not exist"):
         read_run(tmp_path / "nothing")
     with pytest.raises(ValueError, match="without spaces"):
         write_run(path, RUN, tag="my run")
+
+
+def test_a_run_that_is_not_utf8_is_named_with_its_line(tmp_path):
+    (tmp_path / "run.trec").write_bytes(b"q1 Q0 b 1 3.0 tag\nq1 Q0 \xff 2 2.0 tag\n")
+    with pytest.raises(ValueError, match=r"run.trec:2: not UTF-8"):
+        read_run(tmp_path / "run.trec")
+
+
+def test_only_our_own_run_may_be_replaced(tmp_path):
+    path, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(path)
+    for free in (path, link, "/dev/null"):
+        check_replaceable(free, "--run-file")
+    path.touch()
+    check_replaceable(link, "--run-file")
+    write_run(path, RUN)
+    check_replaceable(link, "--run-file")
+    write_run(path, RUN, tag="another")
+    for text in (None, b'{"_id": "q1", "text": "kytolly"}\n', b"\x00\xff", b"q Q0 d 1 2 kytolly"):
+        if text is not None:
+            path.write_bytes(text)
+        with pytest.raises(
+            ValueError, match=r"exists, and it is no run file .* another --run-file"
+        ):
+            check_replaceable(link, "--run-file")

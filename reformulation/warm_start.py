@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import MASKED_LOGIT
-from kytolly.policy.gradient import clip_factor, squared_norm
+from kytolly.policy.weights import clip_factor, squared_norm
 from kytolly.reformulation.episode import GainExamples, Queries
 from kytolly.reformulation.options import ReformulationOptions
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -114,7 +115,19 @@ class SquashedGaussian(Gaussian):
 def mean_and_log_std(params: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """[B, D] each, from [B, 2 D]."""
     mean, log_std = tf.split(params, 2, axis=-1)
-    return mean, tf.clip_by_value(log_std, *LOG_STD_RANGE)
+    return mean, bounded_log_std(log_std)
+
+
+@tf.custom_gradient
+def bounded_log_std(log_std: tf.Tensor) -> Any:
+    """Clipped to `LOG_STD_RANGE`; beyond it only a gradient that leads back passes."""
+    low, high = LOG_STD_RANGE
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        passes = ((log_std <= high) | (upstream > 0.0)) & ((log_std >= low) | (upstream < 0.0))
+        return tf.where(passes, upstream, 0.0)
+
+    return tf.clip_by_value(log_std, low, high), gradient
 
 
 def standard_normal(uniforms: tf.Tensor) -> tf.Tensor:

@@ -272,6 +272,21 @@ def test_every_kind_of_action_is_learnt_in_every_precision(precision, name):
     assert all(weight.dtype == "float32" for weight in policy.network.trainable_weights)
 
 
+@pytest.mark.parametrize("bounds", ["clip", "squash"])
+def test_a_policy_that_starts_too_wide_comes_back(bounds):
+    """Near actions are better than far ones, so the deviation falls below where it began."""
+    spec = EnvSpec("any", tf.TensorSpec([3]), Box((-1.0,), (1.0,)))
+    policy = make_policy(spec, log_std_init=2.5, action_bounds=bounds, learning_rate=0.05)
+    obs, action = tf.ones([4, 3]), tf.constant([[0.1], [-0.1], [20.0], [-20.0]])
+    advantage = tf.constant([1.0, 1.0, -1.0, -1.0])
+    for _ in range(40):
+        params, value = outputs(policy, obs)
+        log_prob = policy.distribution.log_prob(params, action)
+        policy.update(PPOBatch(obs, action, log_prob, advantage, value, value))
+    policy.publish()
+    assert policy.network.scales.numpy() < 1.9
+
+
 def functional():
     obs = keras.Input((3,))
     hidden = keras.layers.Dense(8, "tanh")(obs)

@@ -11,6 +11,7 @@ from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.weights import FlatWeights, clip_factor, concatenate, squared_norm
 
+LOSS_SCALES = (2.0**-24, 2.0**40)  # beyond them float32 overflows as well, or nothing is left
 FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
 
 
@@ -50,6 +51,7 @@ class Policy(tf.Module):
         self.network, self.distribution, self.optimizer = network, distribution, optimizer
         self.cfg, self.weights = cfg, FlatWeights(network)
         optimizer.build([self.weights.variable])  # else the first update traces twice
+        self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
 
@@ -100,6 +102,9 @@ class Policy(tf.Module):
         """One step of the optimizer with a gradient [W]."""
         self.optimizer.apply([vector], [self.weights.variable])
         self.updates.assign_add(1)
+        if self.skips_overflow:  # a loss of 0 never overflows, and would double the scale for ever
+            scale = self.optimizer.dynamic_scale
+            scale.assign(tf.clip_by_value(scale, *LOSS_SCALES))
 
     def keep_going(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether another update of this iteration may follow; None for always."""

@@ -61,7 +61,8 @@ class GainPolicy(tf.Module):
         """
         weights = self.network.trainable_variables
         with tf.GradientTape() as tape:
-            logits, value = self.network(obs, training=True)
+            outputs = self.network(obs, training=True)
+            logits, value = (tf.cast(part, tf.float32) for part in outputs)
             logits = tf.where(mask, logits, MASKED_LOGIT)
             cross_entropy = soft_cross_entropy(
                 logits, tf.where(mask, gain / self.temperature, MASKED_LOGIT)

@@ -145,6 +145,29 @@ def test_a_scaled_loss_makes_the_update_of_an_unscaled_one(batch):
     assert float(policy.optimizer.dynamic_scale) == 512.0
 
 
+def test_a_loss_of_0_does_not_raise_the_loss_scale_until_it_overflows(batch):
+    """Keras doubles it after 2,000 updates that are finite, and a loss of 0 always is."""
+    policy = make_policy(precision="mixed_float16", huber_delta=10.0)
+    right, _ = policy.outputs(batch.obs, policy.current_weights())
+    batch = batch._replace(reward=tf.gather(right, batch.action, batch_dims=1))
+    policy.optimizer.dynamic_scale.assign(2.0**126)  # after 222,000 updates
+    policy.optimizer.step_counter.assign(1_999)
+    policy.update(batch)
+    scale = float(policy.optimizer.dynamic_scale)
+    loss, _, metrics = policy.update(batch)
+    assert loss == 0.0 and metrics[-1] == 0.0
+    assert float(policy.optimizer.dynamic_scale) == scale < 2.0**100
+
+
+def test_no_number_of_overflows_lowers_the_loss_scale_to_0(batch):
+    policy = make_policy(precision="mixed_float16")
+    overflow = tf.fill(policy.weights.vector.shape, np.inf)
+    for _ in range(180):  # 2**15 halved 165 times is 0
+        policy.apply(overflow)
+    policy.update(batch)
+    assert np.isfinite(policy.weights.vector).all()
+
+
 def test_a_network_with_batch_statistics_and_dropout_trains():
     """What is no weight moves too: the statistics, and the seed of the dropout."""
     layers = keras.layers

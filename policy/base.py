@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, without_mask
-from kytolly.environment.spec import EnvSpec
 from kytolly.policy.weights import FlatWeights, clip_factor, concatenate, squared_norm
 
 LOSS_SCALES = (2.0**-24, 2.0**40)  # beyond them float32 overflows as well, or nothing is left
@@ -32,7 +31,8 @@ class Loss(NamedTuple):
 class Policy(tf.Module):
     """A learning rule: a function of a batch that never sees an environment or a buffer.
 
-    A subclass says what its loss is, and what distribution it gives to an environment's actions.
+    A subclass says what its loss is, and by a class method `distribution_for(cfg, env_spec)` which
+    distribution an environment's actions get, or in a ValueError why there is none.
 
     Args:
         network: Built Keras model [B, *obs] -> params [B, P], or a pair of params and values [B].
@@ -54,11 +54,6 @@ class Policy(tf.Module):
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
-
-    @classmethod
-    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Any:
-        """The distribution over an environment's actions; ValueError where there is none."""
-        raise NotImplementedError
 
     def loss(self, batch: Any, weights: list[tf.Tensor]) -> Loss:
         """The loss of a batch with the given weights, of which the gradient is taken."""

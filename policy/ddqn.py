@@ -28,7 +28,7 @@ def double_q_target(
 
     Args:
         reward: [B] sum of the n discounted rewards, in reward units.
-        discount: [B] weight of what follows, as in `q_learning.q_target`.
+        discount: [B] weight of what follows, as in `dqn.q_target`.
         next_q_online: [B, A] online network's action values at `next_obs`.
         next_q_target: [B, A] target network's action values at `next_obs`.
 

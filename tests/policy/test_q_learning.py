@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.policy.ddqn import double_q_target
-from kytolly.policy.q_learning import q_target, weighted_huber
+from kytolly.policy.dqn import q_target, weighted_huber
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 

@@ -11,7 +11,7 @@ from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.optimizer import make_optimizer
+from kytolly.policy.weights import make_optimizer
 
 
 def make_agent(

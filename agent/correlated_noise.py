@@ -27,7 +27,7 @@ def correlate(noise: Any, correlation: float) -> Any:
     scale[0] = 1.0
     result, weight, step = noise * scale, correlation, 1
     concat = tf.concat if tf.is_tensor(noise) else np.concatenate
-    while step < noise.shape[0]:  # by doubling, as policy.targets.generalized_advantage
+    while step < noise.shape[0]:  # by doubling, as policy.policy_gradient.generalized_advantage
         result = concat([result[:step], result[step:] + weight * result[:-step]], 0)
         weight, step = weight**2, 2 * step
     return result

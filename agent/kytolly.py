@@ -75,7 +75,7 @@ class KytollyAgent(tf.Module):
 
     def finish_iteration(self, rollout: Rollout) -> None:
         """Count observations into the network's statistics, once nobody needs the old ones."""
-        if self.policy.updates_statistics:
+        if getattr(self.cfg, "normalize_observations", False):
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(self, observation: Any) -> Any:

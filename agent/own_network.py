@@ -30,7 +30,8 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec, distribution: Any) -> k
         )
     network: Any = model if isinstance(model, keras.Model) else model(env_spec)
     check_network(network, cfg, env_spec, distribution)
-    if part(cfg.algorithm, "policy").normalizes(cfg) and not hasattr(network, "update_statistics"):
+    normalizes = getattr(cfg, "normalize_observations", False)
+    if normalizes and not hasattr(network, "update_statistics"):
         raise ValueError(
             f"normalize_observations is set, and the model {network.name!r} has no method "
             "update_statistics(obs): put a model.normalization.RunningNormalization into it and "

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from kytolly.agent.shuffle import keys_per_order, random_order
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.advantages import explained_variance
 from kytolly.policy.batch import Rollout, merge_time
+from kytolly.policy.policy_gradient import explained_variance
 
 
 class RolloutBuffer(tf.Module):

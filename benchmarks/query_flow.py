@@ -18,8 +18,8 @@ import tensorflow as tf
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.mask import MASKED_LOGIT
 from kytolly.policy.distributions import Categorical
+from kytolly.policy.policy_gradient import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
-from kytolly.policy.ppo_losses import clipped_surrogate, value_loss
 from kytolly.reformulation.candidates import mine
 from kytolly.reformulation.episode import STEP_FEATURES
 from kytolly.reformulation.pool import SHOWN_SCORES

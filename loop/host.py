@@ -41,7 +41,12 @@ class HostLoop:
     def __init__(self, agent: KytollyAgent, groups: Sequence[HostEnv], device: str | None = None):
         self.agent, self.groups, cfg = agent, list(groups), agent.cfg
         policy = agent.policy
-        self.actor = HostActor(policy.network, policy.distribution, agent.env_spec.obs, policy.act)
+        self.actor = HostActor(
+            policy.network,
+            policy.distribution,
+            agent.env_spec.obs,
+            lambda obs: policy.outputs(obs, policy.current_weights())[0],
+        )
         overlaps = agent.memory.allows_lag and self.actor.twin is not None
         self.block = cfg.iterations_between_acting_weights if overlaps else 1
         self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration

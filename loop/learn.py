@@ -33,8 +33,7 @@ def learn(
         result = policy.update(batch)
         memory.close(batch, result.td_error)
         again = policy.keep_going(result)
-        sums = sums._replace(updates=sums.updates + 1, fit=sums.fit + result.metrics)
-        return index + 1, going if again is None else again, sums
+        return index + 1, going if again is None else again, sums.with_update(result.metrics)
 
     updates, first = agent.updates_due(), agent.cfg.first_update_env_steps
     if learns is None and first:

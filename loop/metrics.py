@@ -16,7 +16,8 @@ class LoopMetrics(NamedTuple):
     Attributes:
         updates: [] optimizer steps.
         fit: [F] sums over updates of the policy's `metric_names`. One tensor, because every
-            tensor more that a loop carries costs it time.
+            tensor more that a loop carries costs it time. [2, F] sums of the finite ones, and
+            their number, where an update is skipped if float16 overflows.
         episodes: [] episodes that ended.
         episode_return, episode_length: [] sums over those episodes, in reward units and env steps.
         latest: [L] the agent's `latest_names`, as they are at the end.
@@ -33,7 +34,8 @@ class LoopMetrics(NamedTuple):
     def zeros(cls, agent: KytollyAgent) -> LoopMetrics:
         """Nothing has happened yet."""
         none = tf.zeros([], tf.int32)
-        fit = tf.zeros([len(agent.policy.metric_names)])
+        count, skips = len(agent.policy.metric_names), agent.policy.skips_overflow
+        fit = tf.zeros([2, count] if skips else [count])
         return cls(none, fit, none, tf.zeros([]), none, tf.zeros([len(agent.latest_names)]))
 
     def plus(self, later: LoopMetrics) -> LoopMetrics:
@@ -41,11 +43,19 @@ class LoopMetrics(NamedTuple):
         sums = LoopMetrics(*(a + b for a, b in zip(self, later, strict=True)))
         return sums._replace(latest=later.latest)
 
+    def with_update(self, metrics: tf.Tensor) -> LoopMetrics:
+        """The sums with one more update and its metrics [F]."""
+        if len(self.fit.shape) == 2:
+            finite = tf.math.is_finite(metrics)
+            metrics = tf.stack([tf.where(finite, metrics, 0.0), tf.cast(finite, tf.float32)])
+        return self._replace(updates=self.updates + 1, fit=self.fit + metrics)
+
 
 def averages(sums: LoopMetrics, agent: KytollyAgent) -> dict[str, float]:
     """Means over updates and over episodes, by name; NaN where there was none."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        fit = np.asarray(sums.fit, np.float64) / np.float64(sums.updates)
+        fit = np.asarray(sums.fit, np.float64)
+        fit = fit[0] / fit[1] if fit.ndim == 2 else fit / np.float64(sums.updates)
         episodes = np.array([sums.episode_return, sums.episode_length]) / np.float64(sums.episodes)
     names = *agent.policy.metric_names, *agent.latest_names, "episode_return", "episode_length"
     return dict(zip(names, map(float, [*fit, *np.asarray(sums.latest), *episodes]), strict=True))

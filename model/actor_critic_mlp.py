@@ -42,31 +42,20 @@ class ObservationFeatures(keras.layers.Layer):
     def __init__(self, convolutional=False, normalizes=False, clip=10.0, **kwargs):
         super().__init__(**kwargs)
         self.convolutional, self.normalizes, self.clip = convolutional, normalizes, clip
-        self.images, self.normalizers = {}, {}
+        self.images, self.normalizers, self.width = {}, {}, 0
 
     def build(self, input_shape):
         shapes = input_shape if isinstance(input_shape, dict) else {"": input_shape}
         for name, shape in sorted(shapes.items()):
-            shape = tuple(shape)
-            if self._is_image(shape):
+            width = math.prod(shape[1:])
+            if self.convolutional and len(shape) == 4:
                 self.images[name] = NatureCNN()
-                self.images[name].build(shape)
+                self.images[name].build(tuple(shape))
+                width = self.images[name].compute_output_shape(shape)[1]
             elif self.normalizes:
                 self.normalizers[name] = RunningNormalization(self.clip)
                 self.normalizers[name].build(shape)
-        self.built = True
-
-    def _is_image(self, shape):
-        return self.convolutional and len(shape) == 4
-
-    def compute_output_shape(self, input_shape):
-        shapes = input_shape if isinstance(input_shape, dict) else {"": input_shape}
-        width = 0
-        for shape in shapes.values():
-            shape = tuple(shape)
-            image = self._is_image(shape)
-            width += NatureCNN().compute_output_shape(shape)[1] if image else math.prod(shape[1:])
-        return (None, width)
+            self.width += width
 
     def call(self, obs):
         parts = []
@@ -76,23 +65,13 @@ class ObservationFeatures(keras.layers.Layer):
             elif name in self.normalizers:
                 part = self.normalizers[name](part)
             part = ops.cast(part, self.compute_dtype)
-            if len(part.shape) != 2:
-                part = ops.reshape(part, (-1, math.prod(part.shape[1:])))
-            parts.append(part)
+            parts.append(ops.reshape(part, (-1, math.prod(part.shape[1:]))))
         return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
     def update(self, obs):
         """Count the rows of observations [B, *obs] into the normalization's statistics."""
         for name, normalizer in self.normalizers.items():
             normalizer.update(obs[name] if isinstance(obs, dict) else obs)
-
-    def get_config(self):
-        own = {
-            "convolutional": self.convolutional,
-            "normalizes": self.normalizes,
-            "clip": self.clip,
-        }
-        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -140,40 +119,30 @@ class ActorCriticMLP(keras.Model):
     def build(self, input_shape):
         if not self.features.built:  # from a file they come built
             self.features.build(input_shape)
-        begin = self.features.compute_output_shape(input_shape)
         torsos = [self.policy_torso] if self.shared_torso else [self.policy_torso, self.value_torso]
         for torso in torsos:
-            width = begin
-            for layer in torso:
-                layer.build(width)
-                width = layer.compute_output_shape(width)
-        last = (None, self.hidden_units[-1])
-        self.policy_head.build(last)
-        self.value_head.build(last)
+            for layer, width in zip(torso, (self.features.width, *self.hidden_units), strict=False):
+                layer.build((None, width))
+        for head in (self.policy_head, self.value_head):
+            head.build((None, self.hidden_units[-1]))
         if self.free_scales:
+            initializer = keras.initializers.Constant(self.scale_init)
             self.scales = self.add_weight(
-                shape=(self.free_scales,),
-                initializer=keras.initializers.Constant(self.scale_init),
-                dtype="float32",
-                name="scales",
+                (self.free_scales,), initializer, "float32", name="scales"
             )
-        self.built = True
 
     def call(self, obs, training=False):
-        features = self.features(obs)
-        policy = value = features
+        policy = value = self.features(obs)
         for layer in self.policy_torso:
             policy = layer(policy)
-        if self.shared_torso:
-            value = policy
-        else:
-            for layer in self.value_torso:
-                value = layer(value)
+        for layer in [] if self.shared_torso else self.value_torso:
+            value = layer(value)
+        value = self.value_head(policy if self.shared_torso else value)
         params = ops.cast(self.policy_head(policy), "float32")
         if self.free_scales:
             scales = ops.broadcast_to(self.scales, (ops.shape(params)[0], self.free_scales))
             params = ops.concatenate([params, scales], axis=-1)
-        return params, ops.cast(self.value_head(value), "float32")[:, 0]
+        return params, ops.cast(value, "float32")[:, 0]
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""
@@ -204,9 +173,7 @@ class ActorCriticMLP(keras.Model):
 
 def make_actor_critic(cfg, obs_spec, distribution):
     """The network that the configuration describes."""
-    entries = (
-        [part for name, part in obs_spec.items()] if isinstance(obs_spec, dict) else [obs_spec]
-    )
+    entries = obs_spec.values() if isinstance(obs_spec, dict) else [obs_spec]
     images = any(len(entry.shape) == 3 and entry.dtype == "uint8" for entry in entries)
     convolutional = cfg.network == "cnn" or (cfg.network == "auto" and images)
     features = ObservationFeatures(convolutional, cfg.normalize_observations, cfg.normalized_clip)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import keras
 
-from kytolly.model.dqn_mlp import QNetwork, fan_in_dense
+from kytolly.model.dqn_mlp import DQNMLP, fan_in_dense
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class DuelingMLP(QNetwork):
+class DuelingMLP(DQNMLP):
     """Action values as a state value plus centered advantages: [B, *obs] -> [B, A] float32.
 
     Source: Wang et al. 2016, arXiv:1511.06581, equation 9.
     """
 
-    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
-        super().__init__(num_actions, hidden_units, torso, **kwargs)
-        self.value = fan_in_dense(1, self.hidden_units[-1])
-        self.advantage = fan_in_dense(num_actions, self.hidden_units[-1])
-
-    def build(self, input_shape):
-        width = self.build_features(input_shape)
-        self.value.build(width)
-        self.advantage.build(width)
-        self.built = True
+    def make_heads(self, width):
+        """Make a stream for the state's value, and one for the advantages."""
+        self.value = fan_in_dense(1, width)
+        self.advantage = fan_in_dense(self.num_actions, width)
 
     def call(self, obs, training=False):
         features = self.features(obs)

@@ -34,8 +34,7 @@ class FewUnits(keras.layers.Dense):
             return super().call(features)
         columns = [features @ self.kernel[:, unit : unit + 1] for unit in range(self.units)]
         values = keras.ops.concatenate(columns, axis=-1)
-        if self.bias is not None:
-            values = values + keras.ops.cast(self.bias, values.dtype)
+        values = values + keras.ops.cast(self.bias, values.dtype)
         return values if self.activation is None else self.activation(values)
 
 
@@ -45,8 +44,7 @@ class HiddenLayers(keras.layers.Layer):
 
     def __init__(self, hidden_units=(120, 84), **kwargs):
         super().__init__(**kwargs)
-        self.hidden_units = tuple(hidden_units)
-        self.dense: list[keras.layers.Layer] = []
+        self.hidden_units, self.dense = tuple(hidden_units), []
 
     def build(self, input_shape):
         width = math.prod(input_shape[1:])
@@ -54,25 +52,18 @@ class HiddenLayers(keras.layers.Layer):
             self.dense.append(fan_in_dense(units, width, "relu"))
             self.dense[-1].build((None, width))
             width = units
-        self.built = True
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.hidden_units[-1])
 
     def call(self, obs):
         features = keras.ops.cast(obs, self.compute_dtype)
-        if len(features.shape) != 2:
-            features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
+        features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
         for layer in self.dense:
             features = layer(features)
         return features
 
-    def get_config(self):
-        return {**super().get_config(), "hidden_units": self.hidden_units}
 
-
-class QNetwork(keras.Model):
-    """What networks of action values share: a torso for images, and hidden layers.
+@keras.saving.register_keras_serializable(package="kytolly")
+class DQNMLP(keras.Model):
+    """Action values of an observation: [B, *obs] -> [B, A] float32.
 
     Args:
         num_actions: `A`.
@@ -82,42 +73,29 @@ class QNetwork(keras.Model):
 
     def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
         super().__init__(**kwargs)
-        self.num_actions = num_actions
-        self.hidden_units = tuple(hidden_units)
+        self.num_actions, self.hidden_units = num_actions, tuple(hidden_units)
         is_config = isinstance(torso, dict)
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
         self.hidden = HiddenLayers(self.hidden_units)
+        self.make_heads(self.hidden_units[-1])
 
-    def build_features(self, input_shape):
-        """Build torso and hidden layers; returns the shape of the features."""
+    def make_heads(self, width):
+        """Make the layers that follow the hidden ones."""
+        self.q_values = fan_in_dense(self.num_actions, width)
+
+    def build(self, input_shape):
         if self.torso is not None:
             if not self.torso.built:  # a torso from a file comes built
                 self.torso.build(input_shape)
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
-        return self.hidden.compute_output_shape(input_shape)
+        for layer in self.layers:
+            if not layer.built:  # the heads
+                layer.build((None, self.hidden_units[-1]))
 
     def features(self, obs):
         """[B, features] of [B, *obs]."""
         return self.hidden(obs if self.torso is None else self.torso(obs))
-
-    def get_config(self):
-        torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)
-        own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
-        return {**super().get_config(), **own}
-
-
-@keras.saving.register_keras_serializable(package="kytolly")
-class DQNMLP(QNetwork):
-    """Action values of an observation: [B, *obs] -> [B, A] float32."""
-
-    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
-        super().__init__(num_actions, hidden_units, torso, **kwargs)
-        self.q_values = fan_in_dense(num_actions, self.hidden_units[-1])
-
-    def build(self, input_shape):
-        self.q_values.build(self.build_features(input_shape))
-        self.built = True
 
     def call(self, obs, training=False):
         return keras.ops.cast(self.q_values(self.features(obs)), "float32")
@@ -125,3 +103,8 @@ class DQNMLP(QNetwork):
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""
         return None if self.torso is not None else {"dense": [*self.hidden.dense, self.q_values]}
+
+    def get_config(self):
+        torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)
+        own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
+        return {**super().get_config(), **own}

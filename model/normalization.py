@@ -23,19 +23,11 @@ class RunningNormalization(keras.layers.Layer):
         self.clip, self.epsilon = clip, epsilon
 
     def build(self, input_shape):
-        shape = tuple(input_shape[1:])
-        self.mean = self._statistic(shape, "zeros", "mean")
-        self.variance = self._statistic(shape, "ones", "variance")
-        self.count = self._statistic((), "zeros", "count")
-        self.built = True
+        def statistic(name, initializer, shape=tuple(input_shape[1:])):
+            return self.add_weight(shape, initializer, "float32", trainable=False, name=name)
 
-    def _statistic(self, shape, initializer, name):
-        return self.add_weight(
-            shape=shape, initializer=initializer, dtype="float32", trainable=False, name=name
-        )
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
+        self.mean, self.variance = statistic("mean", "zeros"), statistic("variance", "ones")
+        self.count = statistic("count", "zeros", ())
 
     def call(self, values):
         centred = ops.cast(values, "float32") - self.mean
@@ -45,14 +37,10 @@ class RunningNormalization(keras.layers.Layer):
     def update(self, values):
         """Count in the rows of [B, *shape]."""
         values = ops.cast(values, "float32")
-        new_mean, new_variance = ops.mean(values, axis=0), ops.var(values, axis=0)
-        new_count = ops.cast(ops.shape(values)[0], "float32")
-        before, new = (self.mean, self.variance, self.count), (new_mean, new_variance, new_count)
-        for statistic, value in zip(before, merge_statistics(*before, *new), strict=True):
+        count = ops.cast(ops.shape(values)[0], "float32")
+        old, new = (self.mean, self.variance, self.count), ops.moments(values, 0)
+        for statistic, value in zip(old, merge_statistics(*old, *new, count), strict=True):
             statistic.assign(value)
-
-    def get_config(self):
-        return {**super().get_config(), "clip": self.clip, "epsilon": self.epsilon}
 
 
 def merge_statistics(mean, variance, count, new_mean, new_variance, new_count):

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, without_mask
-from kytolly.environment.spec import EnvSpec
-from kytolly.policy.gradient import Loss, Update, gradient
-from kytolly.policy.weights import FlatWeights
+from kytolly.policy.weights import FlatWeights, clip_factor, concatenate, squared_norm
 
-if TYPE_CHECKING:
-    from kytolly.policy.distributions import Distribution
+LOSS_SCALES = (2.0**-24, 2.0**40)  # beyond them float32 overflows as well, or nothing is left
+FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
+
+
+class Loss(NamedTuple):
+    """What a policy makes of a batch with its weights before an update.
+
+    Attributes:
+        loss: [] to be minimized.
+        td_error: [B] target minus estimate, in reward units; () where there is none.
+        metrics: [F] the policy's `metric_names`; from `Policy.loss` all but the gradient's norm.
+    """
+
+    loss: Any
+    td_error: Any
+    metrics: Any
 
 
 class Policy(tf.Module):
     """A learning rule: a function of a batch that never sees an environment or a buffer.
 
-    A subclass says what its loss is, and what distribution it gives to an environment's actions.
+    A subclass says what its loss is, and by a class method `distribution_for(cfg, env_spec)` which
+    distribution an environment's actions get, or in a ValueError why there is none.
 
     Args:
         network: Built Keras model [B, *obs] -> params [B, P], or a pair of params and values [B].
@@ -33,34 +46,14 @@ class Policy(tf.Module):
     has_value = False  # the network returns values beside params
     takes_masks = False  # actions may be masked, and observations a Dict
 
-    def __init__(
-        self,
-        network: keras.Model,
-        distribution: Distribution,
-        optimizer: keras.optimizers.Optimizer,
-        cfg: Any,
-    ):
+    def __init__(self, network: keras.Model, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(name="policy")  # an algorithm may be called qr-dqn
         self.network, self.distribution, self.optimizer = network, distribution, optimizer
-        self.cfg, self.max_grad_norm = cfg, cfg.max_grad_norm
-        self.gradient_accumulation: int = getattr(cfg, "gradient_accumulation", 1)
-        self.updates_statistics = self.normalizes(cfg)
-        self.weights = FlatWeights(network, optimizer)
+        self.cfg, self.weights = cfg, FlatWeights(network)
+        optimizer.build([self.weights.variable])  # else the first update traces twice
+        self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
-
-    @classmethod
-    def normalizes(cls, cfg: Any) -> bool:
-        """Whether the network keeps statistics of observations, which the agent updates."""
-        return False
-
-    @classmethod
-    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
-        """The distribution over an environment's actions; ValueError where there is none."""
-        raise NotImplementedError
-
-    def prepare(self, batch: Any) -> Any:
-        """The batch as `loss` takes it, before it is split into parts."""
-        return batch
+        self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
 
     def loss(self, batch: Any, weights: list[tf.Tensor]) -> Loss:
         """The loss of a batch with the given weights, of which the gradient is taken."""
@@ -70,27 +63,45 @@ class Policy(tf.Module):
         """The weights that learn, as tensors: read once where many steps act with the same."""
         return self.weights.split(self.weights.vector)
 
-    def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, Any]:
+    def outputs(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tuple[tf.Tensor, Any]:
         """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs]."""
-        outputs = self.weights.call(weights, without_mask(obs))
+        outputs = self.weights.call(weights, without_mask(obs), **options)
         return read_outputs(outputs, self.distribution, obs)
 
-    def act(self, obs: Any) -> tf.Tensor:
-        """Params [B, P] for [B, *obs] without a mask, with the weights as they are."""
-        return tf.nest.flatten(self.weights.call(self.current_weights(), obs))[0]
+    def weight_gradients(self, batch: Any) -> tuple[Any, Loss]:
+        """The gradient of each weight, times the optimizer's loss scale, and the loss."""
+        weights = self.current_weights()
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            loss = self.loss(batch, weights)
+            scaled = self.optimizer.scale_loss(loss.loss)
+        zero = tf.UnconnectedGradients.ZERO
+        return tape.gradient(scaled, weights, unconnected_gradients=zero), loss
 
-    def update(self, batch: Any) -> Update:
+    def gradient(self, batch: Any) -> tuple[tf.Tensor, Loss]:
+        """The clipped gradient [W] of the loss, times the loss scale, and the loss."""
+        parts, loss = self.weight_gradients(batch)
+        vector = concatenate(parts)
+        squares = [squared_norm(part) for part in (parts if len(parts) <= FEW_PARTS else [vector])]
+        norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)
+        vector *= clip_factor(norm, self.cfg.max_grad_norm * loss_scale)
+        return vector, loss._replace(metrics=tf.concat([loss.metrics, [norm / loss_scale]], 0))
+
+    def update(self, batch: Any) -> Loss:
         """One update, uncompiled: for callers that are compiled themselves."""
-        vector, result = gradient(self, batch)
+        vector, loss = self.gradient(batch)
         self.apply(vector)
-        return result
+        return loss
 
     def apply(self, vector: tf.Tensor) -> None:
         """One step of the optimizer with a gradient [W]."""
-        self.weights.step(vector)
+        self.optimizer.apply([vector], [self.weights.variable])
         self.updates.assign_add(1)
+        if self.skips_overflow:  # a loss of 0 never overflows, and would double the scale for ever
+            scale = self.optimizer.dynamic_scale
+            scale.assign(tf.clip_by_value(scale, *LOSS_SCALES))
 
-    def keep_going(self, update: Update) -> tf.Tensor | None:
+    def keep_going(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether another update of this iteration may follow; None for always."""
         return None
 
@@ -103,8 +114,14 @@ class Policy(tf.Module):
         self.network.set_weights(weights)
         self.weights.take()
 
+    def _fit_step(self, batch: Any) -> Loss:
+        """One update from a batch; the Keras network follows."""
+        loss = self.update(batch)
+        self.publish()
+        return loss
 
-def read_outputs(outputs: Any, distribution: Distribution, obs: Any) -> tuple[tf.Tensor, Any]:
+
+def read_outputs(outputs: Any, distribution: Any, obs: Any) -> tuple[tf.Tensor, Any]:
     """Params [B, P], masked as `obs` says, and values [B] or None, from a network's outputs."""
     params, *value = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
     if isinstance(obs, dict) and ACTION_MASK in obs:
@@ -112,7 +129,7 @@ def read_outputs(outputs: Any, distribution: Distribution, obs: Any) -> tuple[tf
     return params, tf.reshape(value[0], [-1]) if value else None
 
 
-def greedy_action(network: keras.Model, distribution: Distribution, obs: Any) -> tf.Tensor:
+def greedy_action(network: keras.Model, distribution: Any, obs: Any) -> tf.Tensor:
     """What [E] environments get if each takes its most likely action."""
     params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
     return distribution.to_env(distribution.mode(params))

@@ -12,10 +12,8 @@ from kytolly.environment.spec import EnvSpec, action_spec
 class Rollout(NamedTuple):
     """Consecutive env steps of `E` environments, time-major: what one iteration collects.
 
-    An observation is a tensor, or a dict of them.
-
     Attributes:
-        obs: [T, E, *obs] observation that was acted on.
+        obs: [T, E, *obs] observation that was acted on, a tensor or a dict of them.
         action: [T, E, ...] raw action, as the exploration drew it.
         reward: [T, E] reward of one env step.
         discount: [T, E] gamma, or 0 where the episode terminated. A time limit is not a
@@ -42,7 +40,6 @@ class Transition(NamedTuple):
         action: [B] int32.
         reward: [B] sum of the n discounted rewards, in reward units.
         discount: [B] weight of what follows: gamma**n, or 0 where the episode terminated.
-            A time limit is not a termination.
         next_obs: [B, *obs] observation after the n-th reward, before any reset.
         weight: [B] importance weight of a row in the loss; () means 1 for every row.
     """
@@ -62,12 +59,9 @@ def rollout_spec(env_spec: EnvSpec, num_envs: int, keeps_log_prob: bool) -> Roll
     )
     number, flag = tf.TensorSpec([num_envs], tf.float32), tf.TensorSpec([num_envs], tf.bool)
     action = action_spec(env_spec.action, num_envs)
-    log_prob = number if keeps_log_prob else ()
-    return Rollout(obs, action, number, number, obs, flag, log_prob)
+    return Rollout(obs, action, number, number, obs, flag, number if keeps_log_prob else ())
 
 
 def merge_time(column: Any) -> Any:
     """[T * E, ...] from [T, E, ...], or the same for each entry of a dict."""
-    return tf.nest.map_structure(
-        lambda x: tf.reshape(x, [x.shape[0] * x.shape[1], *x.shape[2:]]), column
-    )
+    return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[2:]]), column)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,30 +16,17 @@ LOG_STD_RANGE = (-20.0, 2.0)
 HERMITE_POINTS = 20
 
 
-class Gaussian(NamedTuple):
+class Gaussian(Distribution):
     """Independent normal numbers [B, D] from means, then log standard deviations.
 
     The environment gets them clipped to its bounds; the probability is that of the unclipped
     number, as in Stable-Baselines3 and CleanRL.
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-    @property
-    def num_params(self) -> int:
-        """A mean and a log standard deviation for each number."""
-        return 2 * len(self.low)
-
-    @property
-    def num_scales(self) -> int:
-        """The log standard deviations."""
-        return len(self.low)
-
-    @property
-    def num_uniforms(self) -> int:
-        """One draw for each number."""
-        return len(self.low)
+    def __init__(self, low: Sequence[float], high: Sequence[float]):
+        self.low, self.high = np.array(low, np.float32), np.array(high, np.float32)
+        self.num_scales = self.num_uniforms = len(low)
+        self.num_params = 2 * len(low)
 
     def mask(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Refuses: continuous actions have no mask."""
@@ -48,14 +36,25 @@ class Gaussian(NamedTuple):
         """Standard normal numbers, through the inverse of the normal distribution."""
         return standard_normal(uniforms)
 
+    def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        """Standard normal numbers."""
+        return rng.standard_normal((*shape, self.num_uniforms), dtype=np.float32)
+
     def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """[B, D]: the means plus the noise times the deviations."""
         mean, log_std = mean_and_log_std(params)
         return mean + tf.exp(log_std) * noise
 
+    def host_sample(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """[E, D]: the same."""
+        mean, log_std = np.split(params, 2, axis=-1)
+        return mean + np.exp(np.clip(log_std, *LOG_STD_RANGE)) * noise
+
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """[B, D] means."""
-        return mean_and_log_std(params)[0]
+        return params[:, : self.num_scales]
+
+    host_mode = mode
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] log-density, summed over the numbers."""
@@ -70,123 +69,65 @@ class Gaussian(NamedTuple):
 
     def to_env(self, action: tf.Tensor) -> tf.Tensor:
         """Clipped to the bounds."""
-        return tf.clip_by_value(action, tf.constant(self.low), tf.constant(self.high))
-
-    def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        """Standard normal numbers."""
-        return rng.standard_normal((*shape, self.num_uniforms), dtype=np.float32)
-
-    def host_sample(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """[E, D]: the means plus the noise times the deviations."""
-        mean, log_std = np.split(params, 2, axis=-1)
-        return mean + np.exp(np.clip(log_std, *LOG_STD_RANGE)) * noise
-
-    def host_mode(self, params: np.ndarray) -> np.ndarray:
-        """[E, D] means."""
-        return params[:, : params.shape[-1] // 2]
+        return tf.clip_by_value(action, self.low, self.high)
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:
         """Clipped to the bounds."""
-        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
-        return np.minimum(np.maximum(action, low), high)
+        return np.minimum(np.maximum(action, self.low), self.high)
 
 
-class SquashedGaussian(NamedTuple):
+class SquashedGaussian(Gaussian):
     """Normal numbers [B, D] that a tanh brings into the bounds.
 
     Raw actions are the numbers before the tanh, so nothing is lost at the bounds; densities are
-    those of the numbers that the environment gets.
+    those of the numbers that the environment gets. The mode is that before the tanh: a median.
 
     Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C.
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-    @property
-    def _before(self) -> Gaussian:
-        return Gaussian(self.low, self.high)
-
-    @property
-    def num_params(self) -> int:
-        """A mean and a log standard deviation for each number, before the tanh."""
-        return 2 * len(self.low)
-
-    @property
-    def num_scales(self) -> int:
-        """The log standard deviations."""
-        return len(self.low)
-
-    @property
-    def num_uniforms(self) -> int:
-        """One draw for each number."""
-        return len(self.low)
-
-    def mask(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """Refuses: continuous actions have no mask."""
-        return self._before.mask(params, mask)
-
-    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """Standard normal numbers."""
-        return standard_normal(uniforms)
-
-    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        """[B, D] numbers before the tanh."""
-        return self._before.sample(params, noise)
-
-    def mode(self, params: tf.Tensor) -> tf.Tensor:
-        """[B, D] medians: the means before the tanh."""
-        return self._before.mode(params)
+    def __init__(self, low: Sequence[float], high: Sequence[float]):
+        super().__init__(low, high)
+        self.half_range = 0.5 * (self.high - self.low)
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] log-density at `to_env(action)`: the normal one minus the log of the slope."""
-        slope = tf.reduce_sum(self._log_slope(action), axis=-1)
-        return self._before.log_prob(params, action) - slope
+        slope = log_tanh_slope(action) + tf.math.log(self.half_range)
+        return super().log_prob(params, action) - tf.reduce_sum(slope, axis=-1)
 
     def entropy(self, params: tf.Tensor) -> tf.Tensor:
         """[B] nats: the normal entropy plus the mean log slope, by Gauss-Hermite quadrature."""
-        mean, log_std = mean_and_log_std(params)
+        mean, log_std = (part[..., tf.newaxis] for part in mean_and_log_std(params))
         points, weights = np.polynomial.hermite_e.hermegauss(HERMITE_POINTS)
         weights = tf.constant(weights / math.sqrt(2.0 * math.pi), tf.float32)
-        at = mean[..., tf.newaxis] + tf.exp(log_std)[..., tf.newaxis] * tf.constant(
-            points, tf.float32
-        )
-        half = tf.math.log(self._half_range())
-        slope = tf.reduce_sum(log_tanh_slope(at) * weights, axis=-1) + half
-        return self._before.entropy(params) + tf.reduce_sum(slope, axis=-1)
+        slope = log_tanh_slope(mean + tf.exp(log_std) * tf.constant(points, tf.float32))
+        slope = tf.reduce_sum(slope * weights, axis=-1) + tf.math.log(self.half_range)
+        return super().entropy(params) + tf.reduce_sum(slope, axis=-1)
 
     def to_env(self, action: tf.Tensor) -> tf.Tensor:
         """Within the bounds."""
-        return tf.constant(self.low) + (tf.tanh(action) + 1.0) * self._half_range()
-
-    def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        """Standard normal numbers."""
-        return self._before.host_noise(rng, shape)
-
-    def host_sample(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """[E, D] numbers before the tanh."""
-        return self._before.host_sample(params, noise)
-
-    def host_mode(self, params: np.ndarray) -> np.ndarray:
-        """[E, D] means before the tanh."""
-        return self._before.host_mode(params)
+        return (tf.tanh(action) + 1.0) * self.half_range + self.low
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:
         """Within the bounds."""
-        low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
-        return low + (np.tanh(action) + 1.0) * (0.5 * (high - low))
-
-    def _half_range(self) -> tf.Tensor:
-        return 0.5 * (tf.constant(self.high) - tf.constant(self.low))
-
-    def _log_slope(self, action: tf.Tensor) -> tf.Tensor:
-        return log_tanh_slope(action) + tf.math.log(self._half_range())
+        return self.low + (np.tanh(action) + 1.0) * self.half_range
 
 
 def mean_and_log_std(params: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """[B, D] each, from [B, 2 D]."""
     mean, log_std = tf.split(params, 2, axis=-1)
-    return mean, tf.clip_by_value(log_std, *LOG_STD_RANGE)
+    return mean, bounded_log_std(log_std)
+
+
+@tf.custom_gradient
+def bounded_log_std(log_std: tf.Tensor) -> Any:
+    """Clipped to `LOG_STD_RANGE`; beyond it only a gradient that leads back passes."""
+    low, high = LOG_STD_RANGE
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        passes = ((log_std <= high) | (upstream > 0.0)) & ((log_std >= low) | (upstream < 0.0))
+        return tf.where(passes, upstream, 0.0)
+
+    return tf.clip_by_value(log_std, low, high), gradient
 
 
 def standard_normal(uniforms: tf.Tensor) -> tf.Tensor:

@@ -8,10 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Discrete, EnvSpec
-from kytolly.policy import losses, targets
-from kytolly.policy.base import Policy
+from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Transition
-from kytolly.policy.gradient import Loss, Update
 
 
 class ActionValues(NamedTuple):
@@ -23,17 +21,15 @@ class ActionValues(NamedTuple):
         """[B] int32 best actions."""
         return tf.argmax(params, axis=-1, output_type=tf.int32)
 
-    def to_env(self, action: Any) -> Any:
-        """The action itself."""
-        return action
-
     def host_mode(self, params: np.ndarray) -> np.ndarray:
         """`mode` in NumPy."""
         return np.argmax(params, axis=-1)
 
-    def host_to_env(self, action: np.ndarray) -> np.ndarray:
+    def to_env(self, action: Any) -> Any:
         """The action itself."""
         return action
+
+    host_to_env = to_env
 
 
 class DQNPolicy(Policy):
@@ -50,7 +46,6 @@ class DQNPolicy(Policy):
     def __init__(self, network: Any, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(network, distribution, optimizer, cfg)
         self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
-        self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
         self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
 
     @classmethod
@@ -72,27 +67,23 @@ class DQNPolicy(Policy):
             )
         return ActionValues(env_spec.action.count)
 
-    def q_values(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tf.Tensor:
-        """[B, A] action values of the network with the given weights."""
-        return tf.cast(self.weights.call(weights, obs, **options), tf.float32)
-
     def target_q(self, obs: Any) -> tf.Tensor:
         """[B, A] action values of the target network."""
-        return self.q_values(obs, self.weights.split(self.target_vector))
+        return self.outputs(obs, self.weights.split(self.target_vector))[0]
 
     def bootstrap(self, batch: Transition, weights: list[tf.Tensor]) -> tf.Tensor:
         """[B] targets; Double DQN overrides this method and nothing else."""
-        return targets.q_target(batch.reward, batch.discount, self.target_q(batch.next_obs))
+        return q_target(batch.reward, batch.discount, self.target_q(batch.next_obs))
 
     def loss(self, batch: Transition, weights: list[tf.Tensor]) -> Loss:
         """Huber loss of the temporal differences; metrics: loss, mean size, mean estimate."""
         target = self.bootstrap(batch, weights)
-        q = self.q_values(batch.obs, weights, training=True)
+        q, _ = self.outputs(batch.obs, weights, training=True)
         taken = tf.one_hot(batch.action, q.shape[-1])
         estimate = tf.reduce_sum(q * taken, axis=-1)  # a gather's gradient is a scatter: slower
         td_error = target - estimate
-        weight = tf.ones_like(td_error) if isinstance(batch.weight, tuple) else batch.weight
-        loss = losses.weighted_huber(td_error, weight, self.cfg.huber_delta)
+        weight = 1.0 if isinstance(batch.weight, tuple) else batch.weight
+        loss = weighted_huber(td_error, weight, self.cfg.huber_delta)
         size = tf.reduce_mean(tf.abs(td_error))
         return Loss(loss, td_error, tf.stack([loss, size, tf.reduce_mean(estimate)]))
 
@@ -100,24 +91,54 @@ class DQNPolicy(Policy):
         """One step of the optimizer, then the target network's change if it is due."""
         super().apply(vector)
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
-        tf.cond(due, self._sync_and_zero, lambda: 0)
+        tf.cond(due, self._sync, lambda: None)
 
     def set_weights(self, weights: list[Any]) -> None:
         """As for every policy; the target network gets them too."""
         super().set_weights(weights)
         self.target_vector.assign(self.weights.vector)
 
-    def _fit_step(self, batch: Transition, weight: tf.Tensor) -> Update:
-        """One update from a batch, each row times its [B] weight; the Keras network follows."""
-        result = self.update(batch._replace(weight=weight))
-        self.weights.publish()
-        return result
+    def _fit_step(self, batch: Transition, weight: tf.Tensor | None = None) -> Loss:
+        """As for every policy; a [B] weight of the rows goes before the batch's own."""
+        return super()._fit_step(batch if weight is None else batch._replace(weight=weight))
 
     def _sync(self) -> None:
         """Move the target network towards the online one by `target_mix`, on the device."""
         mix, old, new = self.cfg.target_mix, self.target_vector, self.weights.vector
         old.assign(new if mix == 1.0 else old + mix * (new - old))
 
-    def _sync_and_zero(self) -> int:
-        self._sync()
-        return 0
+
+def q_target(reward: tf.Tensor, discount: tf.Tensor, next_q: tf.Tensor) -> tf.Tensor:
+    """Target that evaluates the next state at its best action.
+
+    Args:
+        reward: [B] sum of the n discounted rewards, in reward units.
+        discount: [B] weight of what follows: gamma**n, or 0 where the episode
+            terminated. A time limit is not a termination.
+        next_q: [B, A] target network's action values at `next_obs`.
+
+    Returns:
+        [B] targets, in reward units. No gradient passes through them.
+
+    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", eq. 1.
+    """
+    return tf.stop_gradient(reward + discount * tf.reduce_max(next_q, axis=-1))
+
+
+def weighted_huber(td_error: tf.Tensor, weight: tf.Tensor | float, delta: float) -> tf.Tensor:
+    """[] mean over rows of weight times Huber loss, in squared reward units.
+
+    Quadratic up to `delta`, linear beyond: one surprising row moves the weights by a bounded
+    amount.
+
+    Args:
+        td_error: [B] target minus estimate, in reward units.
+        weight: [B] importance weight; 1 for uniform replay.
+        delta: Where the loss turns linear, in reward units.
+
+    Source: Huber 1964, "Robust Estimation of a Location Parameter"; Mnih et al. 2015 clip the
+    error term to [-1, 1], which is this loss with delta = 1.
+    """
+    size = tf.abs(td_error)
+    quadratic = tf.minimum(size, delta)
+    return tf.reduce_mean(weight * (0.5 * quadratic * quadratic + delta * (size - quadratic)))

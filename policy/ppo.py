@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy import ppo_losses as losses
-from kytolly.policy.advantages import generalized_advantage
-from kytolly.policy.base import Policy
+from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.continuous import make_distribution
 from kytolly.policy.distributions import Distribution
-from kytolly.policy.gradient import Loss, Update
+from kytolly.policy.policy_gradient import (
+    approximate_kl,
+    clipped_surrogate,
+    generalized_advantage,
+    value_loss,
+)
 
 KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Baselines3
 
@@ -59,15 +62,6 @@ class PPOPolicy(Policy):
     has_value = True
     takes_masks = True
 
-    def __init__(self, network: Any, distribution: Distribution, optimizer: Any, cfg: Any):
-        super().__init__(network, distribution, optimizer, cfg)
-        self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
-
-    @classmethod
-    def normalizes(cls, cfg: Any) -> bool:
-        """As the configuration says."""
-        return cfg.normalize_observations
-
     @classmethod
     def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
         """A distribution for actions of every kind."""
@@ -85,17 +79,25 @@ class PPOPolicy(Policy):
         advantage = generalized_advantage(
             td_error, rollout.discount, rollout.last, self.cfg.gae_lambda
         )
-        advantage, value = merge_time(advantage), merge_time(values)
-        obs, action, log_prob = (
-            merge_time(column) for column in (rollout.obs, rollout.action, rollout.log_prob)
-        )
+        columns = (rollout.obs, rollout.action, rollout.log_prob, advantage, values)
+        obs, action, log_prob, advantage, value = map(merge_time, columns)
         return PPOBatch(obs, action, log_prob, advantage, advantage + value, value)
 
-    def prepare(self, batch: PPOBatch) -> PPOBatch:
-        """The batch with advantages normalized over all of its rows."""
-        if not self.cfg.normalize_advantage:
-            return batch
-        return batch._replace(advantage=normalize(batch.advantage))
+    def weight_gradients(self, batch: PPOBatch) -> tuple[Any, Loss]:
+        """As for every policy, with advantages that are normalized over all rows.
+
+        With `gradient_accumulation` K the rows are taken in K parts, one after the other, which
+        needs the memory of one part and gives the gradient of all rows together.
+        """
+        if self.cfg.normalize_advantage:
+            batch = batch._replace(advantage=normalize(batch.advantage))
+        gradients, parts = super().weight_gradients, self.cfg.gradient_accumulation
+        if parts == 1:
+            return gradients(batch)
+        from kytolly.policy.accumulation import accumulated_gradient
+
+        size, metrics = self.weights.vector.shape[0], len(self.metric_names) - 1
+        return accumulated_gradient(gradients, batch, parts, size, metrics)
 
     def loss(self, batch: PPOBatch, weights: list[tf.Tensor]) -> Loss:
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""
@@ -103,27 +105,20 @@ class PPOPolicy(Policy):
         params, value = self.outputs(batch.obs, weights)
         log_ratio = self.distribution.log_prob(params, batch.action) - batch.log_prob
         ratio = tf.exp(log_ratio)
-        policy_loss = losses.clipped_surrogate(ratio, batch.advantage, cfg.clip_range)
-        value_loss = losses.value_loss(value, batch.value, batch.target, cfg.clip_range_value)
+        policy_loss = clipped_surrogate(ratio, batch.advantage, cfg.clip_range)
+        error = value_loss(value, batch.value, batch.target, cfg.clip_range_value)
         entropy = tf.reduce_mean(self.distribution.entropy(params))
-        loss = policy_loss + cfg.value_coef * value_loss - cfg.entropy_coef * entropy
-        moved = tf.cast(tf.abs(ratio - 1.0) > cfg.clip_range, tf.float32)
-        kl = losses.approximate_kl(log_ratio)
-        metrics = [loss, policy_loss, value_loss, entropy, kl, tf.reduce_mean(moved)]
+        loss = policy_loss + cfg.value_coef * error - cfg.entropy_coef * entropy
+        moved = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > cfg.clip_range, tf.float32))
+        metrics = [loss, policy_loss, error, entropy, approximate_kl(log_ratio), moved]
         return Loss(loss, (), tf.stack(metrics))
 
-    def keep_going(self, update: Update) -> tf.Tensor | None:
+    def keep_going(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether the KL divergence allows another update; None without a `target_kl`."""
         if self.cfg.target_kl is None:
             return None
         kl = update.metrics[self.metric_names.index("approximate_kl")]
         return kl <= KL_TOLERANCE * self.cfg.target_kl
-
-    def _fit_step(self, batch: PPOBatch) -> Update:
-        """One update from a batch; the Keras network follows."""
-        result = self.update(batch)
-        self.weights.publish()
-        return result
 
 
 def normalize(advantage: tf.Tensor) -> tf.Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import MASKED_LOGIT
-from kytolly.policy.gradient import clip_factor, squared_norm
+from kytolly.policy.weights import clip_factor, squared_norm
 from kytolly.reformulation.episode import GainExamples, Queries
 from kytolly.reformulation.options import ReformulationOptions
 
@@ -61,7 +61,8 @@ class GainPolicy(tf.Module):
         """
         weights = self.network.trainable_variables
         with tf.GradientTape() as tape:
-            logits, value = self.network(obs, training=True)
+            outputs = self.network(obs, training=True)
+            logits, value = (tf.cast(part, tf.float32) for part in outputs)
             logits = tf.where(mask, logits, MASKED_LOGIT)
             cross_entropy = soft_cross_entropy(
                 logits, tf.where(mask, gain / self.temperature, MASKED_LOGIT)

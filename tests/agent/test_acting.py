@@ -1,6 +1,5 @@
 """Acting on the host: the NumPy twin has the weights that it was given, each in its place."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -44,9 +43,9 @@ def test_a_refreshed_twin_has_the_networks_weights(make):
 
 def test_a_twin_takes_the_weights_that_a_policy_packs():
     network, actor = make_actor(normalized)
-    flat = FlatWeights(network, keras.optimizers.SGD(1.0))
+    flat = FlatWeights(network)
     network.update_statistics(OBS)
-    flat.step(tf.range(flat.size, dtype=tf.float32) / flat.size)
+    flat.vector.assign_sub(tf.linspace(0.0, 1.0, flat.vector.shape[0]))
     actor.take(flat.pack().numpy())
     expected = flat.call(flat.split(flat.vector), OBS)[0]
     np.testing.assert_allclose(actor.params(OBS), expected, atol=1e-4)

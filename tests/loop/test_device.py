@@ -15,7 +15,7 @@ from kytolly.environment.probe.on_policy import (
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.metrics import averages
+from kytolly.loop.metrics import LoopMetrics, averages
 from tests.loop.configs import assert_same_state, small_config
 from tests.loop.rollouts import assert_consecutive, join, watch
 
@@ -79,6 +79,19 @@ def test_metrics_of_a_call_have_names_and_are_finite(trained):
     assert np.isnan(averages(nothing, loop.agent)["loss"])
     if algorithm == "ppo":
         assert 0.0 < row["entropy"] <= np.log(2) + 1e-6 and row["explained_variance"] <= 1.0
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+def test_a_skipped_update_is_left_out_of_the_means(precision):
+    """Only float16 skips updates; elsewhere what is not finite is there to stay, and shows."""
+    agent = make_loop("dqn", precision=precision, xla=False).agent
+    sums = LoopMetrics.zeros(agent)
+    for metrics in ([1.0, 2.0, 3.0, 4.0], [3.0, 4.0, np.inf, np.nan], [5.0, 6.0, 7.0, 8.0]):
+        sums = sums.with_update(tf.constant(metrics)).plus(LoopMetrics.zeros(agent))
+    row = [averages(sums, agent)[name] for name in agent.policy.metric_names]
+    expected = [3.0, 4.0, 5.0, 6.0] if precision == "mixed_float16" else [3.0, 4.0, np.inf, np.nan]
+    np.testing.assert_allclose(row, expected)
+    assert int(sums.updates) == 3
 
 
 def test_the_memory_of_dqn_holds_the_rows_in_the_order_of_time(trained):

@@ -259,6 +259,30 @@ def test_box_samples_have_the_means_and_deviations_of_the_params(maybe_compile, 
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.02
 
 
+@both
+@pytest.mark.parametrize("make", [Gaussian, SquashedGaussian])
+def test_a_deviation_out_of_its_range_is_led_back_and_never_further_out(
+    maybe_compile, compiled, make
+):
+    kind = make((-1.0,), (1.0,))
+    log_std = [3.0, 3.0, -21.0, 1.0, 1.0]
+    params = tf.constant([[0.0, each] for each in log_std])
+    action = tf.constant([[0.5], [50.0], [0.5], [0.5], [50.0]])
+
+    def slope(params):
+        with tf.GradientTape() as tape:
+            tape.watch(params)
+            loss = -kind.log_prob(params, action)
+        return tape.gradient(loss, params)[:, 1]
+
+    found = maybe_compile(slope, compiled)(params)
+    # 1 - z**2 with z = action / std: the std is e**2 in rows 0 and 1, where row 1 would widen it,
+    # e**-20 in row 2, and e in the rows within the range, which go where they like.
+    within = [1 - (each / math.e) ** 2 for each in (0.5, 50.0)]
+    expected = [1 - (0.5 / math.e**2) ** 2, 0.0, -((0.5 * math.e**20) ** 2), *within]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_squashed_actions_lie_within_the_bounds_and_fill_them():
     kind = SquashedGaussian(**BOX)
     raw = tf.constant([[-50.0, 50.0], [0.0, 0.0], [math.atanh(0.5), math.atanh(-0.5)]])

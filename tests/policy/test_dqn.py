@@ -7,7 +7,6 @@ from kytolly.agent.build import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Transition
-from kytolly.policy.gradient import gradient
 
 
 def make_policy(model=None, **settings):
@@ -54,21 +53,21 @@ def test_one_compiled_update_equals_one_eager_update(batch):
     eager.update(batch)
     compiled.fit_step(batch, tf.ones(4))
     np.testing.assert_allclose(eager.weights.vector, compiled.weights.vector, atol=1e-6)
-    np.testing.assert_array_equal(compiled.weights.read_network(), compiled.weights.vector)
+    published = np.concatenate([np.ravel(weight) for weight in compiled.network.weights])
+    np.testing.assert_array_equal(published, compiled.weights.vector)
 
 
 def test_only_the_action_taken_is_taught(batch):
     policy = make_policy()
     rows = batch._replace(action=tf.constant([1, 1, 1, 1]))
-    output_bias = gradient(policy, rows)[0][-2:]
+    output_bias = policy.gradient(rows)[0][-2:]
     assert output_bias[0] == 0 and output_bias[1] != 0
 
 
 def test_gradients_are_clipped_over_all_weights_together(batch):
-    policy = make_policy(max_grad_norm=0.01)
-    clipped, result = gradient(policy, batch)
-    policy.max_grad_norm = 1e9
-    whole, unclipped = gradient(policy, batch)
+    (clipped, result), (whole, unclipped) = (
+        make_policy(max_grad_norm=limit).gradient(batch) for limit in (0.01, 1e9)
+    )
     norm = np.linalg.norm(whole)
     assert norm > 0.01
     np.testing.assert_allclose([result.metrics[-1], unclipped.metrics[-1]], norm, rtol=1e-4)
@@ -101,7 +100,7 @@ def test_double_dqn_differs_where_the_networks_disagree(batch):
     plain, double = make_policy(), make_policy(algorithm="ddqn")
     for policy in (plain, double):
         # online: q = (3, 1), target: q = (5, 9): plain takes 9, double picks 0 and takes 5
-        zeros = np.zeros(policy.weights.size - 2)
+        zeros = np.zeros(policy.weights.vector.shape[0] - 2)
         policy.weights.vector.assign([*zeros, 3.0, 1.0])
         policy.target_vector.assign([*zeros, 5.0, 9.0])
     rows = batch._replace(discount=tf.ones(4), reward=tf.zeros(4))
@@ -125,26 +124,14 @@ def test_one_row_of_an_importance_weight_counts_as_often(batch):
     twice = tf.nest.map_structure(lambda column: tf.gather(column, [0, 0, 1, 2]), batch[:5])
     weighted = batch._replace(weight=tf.constant([2.0, 1.0, 1.0, 0.0]))
     np.testing.assert_allclose(
-        gradient(policy, Transition(*twice))[0], gradient(policy, weighted)[0], atol=1e-6
+        policy.gradient(Transition(*twice))[0], policy.gradient(weighted)[0], atol=1e-6
     )
 
 
-def test_accumulated_gradients_are_those_of_all_rows_at_once(batch):
-    policy = make_policy(max_grad_norm=0.05)
-    whole, at_once = gradient(policy, batch)
-    policy.gradient_accumulation = 2
-    found, in_parts = gradient(policy, batch)
-    np.testing.assert_allclose(found, whole, atol=1e-7)
-    np.testing.assert_allclose(in_parts.metrics, at_once.metrics, rtol=1e-5)
-    np.testing.assert_allclose(in_parts.loss, at_once.loss, rtol=1e-5)
-
-
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_scaled_loss_makes_the_update_of_an_unscaled_one(batch, accumulation):
+def test_a_scaled_loss_makes_the_update_of_an_unscaled_one(batch):
     policy = make_policy(precision="mixed_float16", max_grad_norm=0.02)
-    policy.gradient_accumulation = accumulation
     policy.optimizer.dynamic_scale.assign(1024.0)
-    scaled, result = gradient(policy, batch)
+    scaled, result = policy.gradient(batch)
     np.testing.assert_allclose(np.linalg.norm(scaled) / 1024.0, 0.02, rtol=1e-3)
     assert 0.02 < float(result.metrics[-1]) < 100.0  # the norm is reported unscaled
     before = policy.weights.vector.numpy()
@@ -156,6 +143,29 @@ def test_a_scaled_loss_makes_the_update_of_an_unscaled_one(batch, accumulation):
     policy.apply(scaled * np.inf)  # overflown: the step is left out, and the scale halved
     np.testing.assert_array_equal(policy.weights.vector, before - moved)
     assert float(policy.optimizer.dynamic_scale) == 512.0
+
+
+def test_a_loss_of_0_does_not_raise_the_loss_scale_until_it_overflows(batch):
+    """Keras doubles it after 2,000 updates that are finite, and a loss of 0 always is."""
+    policy = make_policy(precision="mixed_float16", huber_delta=10.0)
+    right, _ = policy.outputs(batch.obs, policy.current_weights())
+    batch = batch._replace(reward=tf.gather(right, batch.action, batch_dims=1))
+    policy.optimizer.dynamic_scale.assign(2.0**126)  # after 222,000 updates
+    policy.optimizer.step_counter.assign(1_999)
+    policy.update(batch)
+    scale = float(policy.optimizer.dynamic_scale)
+    loss, _, metrics = policy.update(batch)
+    assert loss == 0.0 and metrics[-1] == 0.0
+    assert float(policy.optimizer.dynamic_scale) == scale < 2.0**100
+
+
+def test_no_number_of_overflows_lowers_the_loss_scale_to_0(batch):
+    policy = make_policy(precision="mixed_float16")
+    overflow = tf.fill(policy.weights.vector.shape, np.inf)
+    for _ in range(180):  # 2**15 halved 165 times is 0
+        policy.apply(overflow)
+    policy.update(batch)
+    assert np.isfinite(policy.weights.vector).all()
 
 
 def test_a_network_with_batch_statistics_and_dropout_trains():

@@ -16,9 +16,9 @@ def make_network(*layers):
     return network
 
 
-def make_flat(*layers, optimizer=None):
+def make_flat(*layers):
     network = make_network(*layers)
-    return network, FlatWeights(network, optimizer or keras.optimizers.SGD(1.0))
+    return network, FlatWeights(network)
 
 
 @pytest.mark.parametrize(
@@ -26,12 +26,12 @@ def make_flat(*layers, optimizer=None):
 )
 def test_steps_are_those_of_the_optimizer_weight_by_weight(make):
     one_by_one, optimizer = make_network(), make()
-    together, flat = make_flat(optimizer=make())
+    (together, flat), other = make_flat(), make()
     rng = np.random.default_rng(0)
     for _ in range(3):
         grads = [tf.constant(rng.normal(size=w.shape), tf.float32) for w in one_by_one.weights]
         optimizer.apply(grads, one_by_one.trainable_variables)
-        flat.step(concatenate(grads))
+        other.apply([concatenate(grads)], [flat.variable])
     flat.publish()
     for one, other in zip(one_by_one.weights, together.weights, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
@@ -39,7 +39,7 @@ def test_steps_are_those_of_the_optimizer_weight_by_weight(make):
 
 def test_a_call_is_the_networks_own_call_with_other_weights():
     network, flat = make_flat(keras.layers.Dense(4, "tanh"))
-    flat.step(tf.range(flat.size, dtype=tf.float32) / 10.0)  # no two weights move alike
+    flat.vector.assign_sub(tf.range(39.0) / 10.0)  # no two weights move alike
     before, found = network(OBS), flat.call(flat.split(flat.vector), OBS)
     flat.publish()
     np.testing.assert_allclose(found, network(OBS), rtol=1e-5)
@@ -51,14 +51,14 @@ def test_weights_are_split_in_the_order_and_the_shapes_of_the_network():
     kernel, bias = flat.split(tf.range(18.0))
     np.testing.assert_array_equal(kernel, np.arange(15.0).reshape(5, 3))
     np.testing.assert_array_equal(bias, [15.0, 16.0, 17.0])
-    np.testing.assert_array_equal(flat.read_network()[:15], np.ravel(network.weights[0]))
+    np.testing.assert_array_equal(flat.vector[:15], np.ravel(network.weights[0]))
 
 
 def test_weights_that_somebody_else_sets_are_where_the_next_step_begins():
     network, flat = make_flat()
     network.set_weights([np.full((5, 3), 2.0), np.full(3, 4.0)])
     flat.take()
-    flat.step(tf.ones([flat.size]))
+    flat.vector.assign_sub(tf.ones([18]))
     np.testing.assert_array_equal(network.weights[0], np.full((5, 3), 2.0))  # not yet published
     flat.publish()
     np.testing.assert_array_equal(network.weights[0], np.ones((5, 3)))
@@ -87,6 +87,6 @@ def test_all_weights_are_packed_in_the_order_of_the_numpy_twin():
     _, flat = make_flat(keras.layers.BatchNormalization())
     # gamma, beta, kernel, bias; then the moving mean and variance
     packed = flat.pack()
-    assert packed.shape == [5 + 5 + 15 + 3 + 5 + 5] and flat.size == 28
+    assert packed.shape == [5 + 5 + 15 + 3 + 5 + 5]
     np.testing.assert_array_equal(packed[-10:], [0.0] * 5 + [1.0] * 5)
     np.testing.assert_array_equal(packed[:28], flat.vector)

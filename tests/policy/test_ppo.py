@@ -8,8 +8,7 @@ from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.batch import Rollout
-from kytolly.policy.gradient import gradient
-from kytolly.policy.ppo import PPOBatch, normalize
+from kytolly.policy.ppo import PPOBatch
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 4, "num_minibatches": 1, "hidden_units": (8,)}
@@ -56,13 +55,6 @@ def make_batch(rows=8, seed=0):
 
 def outputs(policy, obs):
     return policy.outputs(obs, policy.current_weights())
-
-
-def with_normal_advantages(policy, batch):
-    """What `PPOPolicy.update` makes of a batch before it takes the gradient."""
-    if not policy.cfg.normalize_advantage:
-        return batch
-    return batch._replace(advantage=normalize(batch.advantage))
 
 
 def softmax(logits):
@@ -123,7 +115,7 @@ def test_gradients_and_metrics_are_those_of_the_equations(settings):
     policy, batch = linear_policy(**settings), make_batch(64)
     expected, norm, metrics = expected_gradients(batch, policy.cfg)
     assert 0.05 < metrics["clip_fraction"] < 0.95  # both branches are in the batch
-    found, update = gradient(policy, with_normal_advantages(policy, batch))
+    found, update = policy.gradient(batch)
     scale = min(1.0, policy.cfg.max_grad_norm / norm)
     expected = np.concatenate([part.ravel() for part in expected])
     np.testing.assert_allclose(found, expected * scale, atol=2e-6)
@@ -178,13 +170,14 @@ def test_a_row_with_a_higher_advantage_becomes_likelier_but_not_without_limit():
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("settings", [{}, {"clip_range_value": 0.2, "entropy_coef": 0.1}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"clip_range_value": 0.2, "entropy_coef": 0.1}, {"max_grad_norm": 0.05}]
+)
 def test_accumulated_gradients_are_those_of_all_rows_at_once(parts, settings):
     whole = linear_policy(**settings)
     split = linear_policy(num_minibatches=parts, gradient_accumulation=parts, **settings)
     batch = make_batch(64)  # advantages are normalised over all 64, not over the parts
-    rows = with_normal_advantages(whole, batch)
-    (one, first), (other, second) = gradient(whole, rows), gradient(split, rows)
+    (one, first), (other, second) = whole.gradient(batch), split.gradient(batch)
     np.testing.assert_allclose(one, other, atol=1e-6)
     np.testing.assert_allclose(first.metrics, second.metrics, atol=1e-6)
     found, expected = split.update(batch).metrics, whole.update(batch).metrics
@@ -237,7 +230,7 @@ def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():
     batch = RolloutBuffer(8, 1, 1).open(rollout, policy)
     p = softmax(batch.obs.numpy() @ PARAMS)
     np.testing.assert_allclose(np.exp(batch.log_prob), p[np.arange(8), batch.action], rtol=1e-5)
-    found = gradient(policy, with_normal_advantages(policy, batch))[1].metrics.numpy()
+    found = policy.gradient(batch)[1].metrics.numpy()
     metrics = dict(zip(policy.metric_names, found, strict=True))
     assert abs(metrics["approximate_kl"]) < 1e-6 and metrics["clip_fraction"] == 0
     assert abs(metrics["policy_loss"]) < 1e-6  # minus the mean of normalised advantages
@@ -277,6 +270,21 @@ def test_every_kind_of_action_is_learnt_in_every_precision(precision, name):
     after = policy.distribution.log_prob(outputs(policy, obs)[0], action)
     assert after[0] > before[0] and after[1] < before[1]
     assert all(weight.dtype == "float32" for weight in policy.network.trainable_weights)
+
+
+@pytest.mark.parametrize("bounds", ["clip", "squash"])
+def test_a_policy_that_starts_too_wide_comes_back(bounds):
+    """Near actions are better than far ones, so the deviation falls below where it began."""
+    spec = EnvSpec("any", tf.TensorSpec([3]), Box((-1.0,), (1.0,)))
+    policy = make_policy(spec, log_std_init=2.5, action_bounds=bounds, learning_rate=0.05)
+    obs, action = tf.ones([4, 3]), tf.constant([[0.1], [-0.1], [20.0], [-20.0]])
+    advantage = tf.constant([1.0, 1.0, -1.0, -1.0])
+    for _ in range(40):
+        params, value = outputs(policy, obs)
+        log_prob = policy.distribution.log_prob(params, action)
+        policy.update(PPOBatch(obs, action, log_prob, advantage, value, value))
+    policy.publish()
+    assert policy.network.scales.numpy() < 1.9
 
 
 def functional():

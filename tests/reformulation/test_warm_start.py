@@ -42,6 +42,14 @@ def test_it_learns_which_actions_gain_and_when_to_stop():
     assert np.corrcoef(value, best)[0, 1] > 0.9
 
 
+def test_a_network_that_ends_in_half_precision_is_fitted_too():
+    obs = keras.Input((3,))
+    heads = [keras.layers.Dense(n, dtype="mixed_float16")(obs) for n in (5, 1)]
+    _, mask, gain = task(8)
+    update = make_policy(keras.Model(obs, heads)).fit_step(np.ones((8, 3), np.float32), mask, gain)
+    assert update.dtype == "float32" and np.isfinite(update).all()
+
+
 def test_what_is_not_allowed_teaches_nothing():
     keras.utils.set_random_seed(0)
     network = CandidateScorer((8,))

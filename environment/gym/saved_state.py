@@ -1,4 +1,4 @@
-"""The state of a Gymnasium environment as plain data, so that a resumed run goes on within its episodes.
+"""The state of a Gymnasium environment as plain data: a resumed run goes on within its episodes.
 
 Nothing is pickled: reading a state from a file can never run code. What is no plain data (a physics
 engine's world, an open connection) is refused by name, except where the engine saves itself: MuJoCo
@@ -152,7 +152,7 @@ class _Reader:
                     return here
                 return kind(items)
         if "enum" in code:
-            return type(here)[code["enum"]]
+            return getattr(type(here), code["enum"])
         if "deque" in code:
             items = [self.value(item, None, path) for item in code["deque"]]
             return collections.deque(items, code["maxlen"])
@@ -233,7 +233,7 @@ class _MuJoCo:
 
     @staticmethod
     def restore(data: Any, code: Any, path: str) -> None:
-        import mujoco
+        import mujoco  # type: ignore[import-not-found]
 
         data.time = code["time"]
         for again in (False, True):  # the forward pass makes room for contacts, then all is copied

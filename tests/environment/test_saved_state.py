@@ -123,5 +123,5 @@ def test_an_environment_may_save_itself():
 
 def test_a_state_of_another_environment_is_refused():
     state = saved_state(gymnasium.make("CartPole-v1"))
-    with pytest.raises(NotSavable, match="AcrobotEnv, and the saved state is of a .*CartPoleEnv"):
+    with pytest.raises(NotSavable, match=r"AcrobotEnv, and the saved state is of a .*CartPoleEnv"):
         restore_state(gymnasium.make("Acrobot-v1"), state)

@@ -256,6 +256,7 @@ class _Arcade:
     def restore(ale: Any, code: Any, path: str) -> None:
         from ale_py import ALEState  # type: ignore[import-not-found]
 
+        ale.reset_game()  # the screen's buffers are no part of the state
         ale.restoreState(ALEState(base64.b64decode(code)))
 
 

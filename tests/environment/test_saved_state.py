@@ -125,3 +125,23 @@ def test_a_state_of_another_environment_is_refused():
     state = saved_state(gymnasium.make("CartPole-v1"))
     with pytest.raises(NotSavable, match=r"AcrobotEnv, and the saved state is of a .*CartPoleEnv"):
         restore_state(gymnasium.make("Acrobot-v1"), state)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [("mujoco", "Ant-v5"), ("ale_py", "ALE/Breakout-v5")],
+)
+def test_physics_and_atari_games_go_on_where_they_were(package, name):
+    module = pytest.importorskip(package)
+    if package == "ale_py":
+        gymnasium.register_envs(module)
+    env, other = gymnasium.make(name), gymnasium.make(name)
+    env.reset(seed=3)
+    env.action_space.seed(0)
+    play(env, [env.action_space.sample() for _ in range(57)])
+    state = json.dumps(saved_state(env))
+    actions = [env.action_space.sample() for _ in range(150)]
+    expected = play(env, actions)
+    for _ in range(2):
+        restore_state(other, json.loads(state))
+        assert_equal(play(other, actions), expected)

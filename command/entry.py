@@ -15,6 +15,7 @@ import argparse
 import difflib
 import importlib
 from collections.abc import Sequence
+from typing import Any
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 
@@ -23,6 +24,7 @@ COMMANDS = {
     "train": "train an agent",
     "evaluate": "play a run's best weights greedily",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
+    "check-env": "compare an environment with what it promises",
     "benchmark": "print throughput tables",
     "doctor": "show what works on this machine, what does not, and what to do",
 }
@@ -41,7 +43,12 @@ def main(argv: Sequence[str]) -> int:
 def run_command(argv: Sequence[str]) -> int:
     """Parse the words of the command line and run the command that they name."""
     args = parse(argv)
-    return importlib.import_module(f"kytolly.command.{args.command}").run(args)
+    return command_module(args.command).run(args)
+
+
+def command_module(name: str) -> Any:
+    """The module of a command."""
+    return importlib.import_module(f"kytolly.command.{name.replace('-', '_')}")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -52,7 +59,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         if name in argv[:1]:  # the others are not even imported
-            importlib.import_module(f"kytolly.command.{name}").add_options(command, argv)
+            command_module(name).add_options(command, argv)
             command.add_argument("--json", action="store_true", help="last line of output is JSON")
             flags = [flag for action in command._actions for flag in action.option_strings]
     args, unknown = parser.parse_known_args(argv)

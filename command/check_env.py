@@ -1,0 +1,34 @@
+"""`kytolly check-env`: compares an environment with what it promises, and says what to mend."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from kytolly.command.options import positive
+from kytolly.command.start import prepare_machine
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Add the options of `kytolly check-env`."""
+    parser.add_argument("env", metavar="ENV", help="Gymnasium id, or module:id to import it first")
+    parser.add_argument("--steps", type=positive, default=1_000, help="env steps to play")
+    parser.add_argument("--seed", type=int, default=0, help="seed of environment and actions")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; exit status 1 if one of them is an error."""
+    prepare_machine()
+    sys.path.insert(0, "")  # a module of the user's in this folder
+    from kytolly.environment.gym.conformance import check_env
+
+    findings = check_env(args.env, args.steps, args.seed)
+    for finding in findings:
+        print(f"{finding.level:8} {finding.check:18} {finding.text}".rstrip())
+    failed = any(finding.level == "error" for finding in findings)
+    print(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")
+    if args.json:
+        print(json.dumps([finding._asdict() for finding in findings]))
+    return 1 if failed else 0

@@ -1,0 +1,323 @@
+"""What an environment promises against what it does: findings, each with what to mend."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.make import make_env, registered_spec
+from kytolly.environment.gym.masks import mask_source
+from kytolly.environment.gym.random_play import Subject, difference, mask_of, play
+from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
+from kytolly.environment.gym.spaces import observation_form
+from kytolly.environment.gym.vector import autoreset_mode
+from kytolly.environment.mask import ACTION_MASK
+from kytolly.environment.spec import Box
+
+
+class Finding(NamedTuple):
+    """The outcome of one check.
+
+    Attributes:
+        check: What was looked at.
+        level: "ok"; "warning": training works, with what `text` says; "error": it does not.
+        text: What was found and, unless it is ok, what to mend.
+    """
+
+    check: str
+    level: str
+    text: str
+
+
+def check_env(env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0) -> list[Finding]:
+    """Play an environment with random actions and compare it with what it promises.
+
+    Args:
+        env: A Gymnasium id, or a function without arguments that makes an environment or a vector
+            environment. Several are made: some checks compare two of them.
+        steps: Env steps to play.
+        seed: Seed of the environments and of the actions.
+
+    Returns:
+        The findings. Where one check raises, its finding is an error and the others go on.
+
+    Raises:
+        ValueError: The environment is not known or cannot be made.
+    """
+    make: Any = env
+    if isinstance(env, str):
+        spec = registered_spec(env)
+        make = lambda: make_env(spec)  # noqa: E731
+    env = make()
+    name = env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
+    checks = VECTOR_CHECKS if isinstance(env, VectorEnv) else CHECKS
+    env.close()
+    subject, findings = Subject(make, name, steps, seed), []
+    for title, check in checks.items():
+        try:
+            found = list(check(subject))
+        except Exception as error:
+            found = [("error", f"{type(error).__name__}: {error}")]
+        findings += [Finding(title, *pair) for pair in found or [("ok", "")]]
+        if title == "spaces" and findings[-1].level == "error":
+            break  # nothing else can be tried
+    return findings
+
+
+Findings = Iterator[tuple[str, str]]
+
+
+def space_findings(subject: Subject) -> Findings:
+    """Whether agents can handle the spaces."""
+    env = subject.make()
+    action = ActionForm(env.action_space, subject.name).space
+    form = observation_form(env.observation_space, subject.name, action)
+    yield "ok", f"observations {description(form.spec)}, actions {description(action)}"
+    if isinstance(action, Box) and not np.isfinite([action.low, action.high]).all():
+        yield (
+            "warning",
+            "a bound of the action space is infinite: actions are then unbounded. Give finite "
+            "bounds, as in spaces.Box(-1.0, 1.0, ...), if the environment has any.",
+        )
+    env.close()
+
+
+def observation_findings(subject: Subject) -> Findings:
+    """Whether every observation is one of its space, and an array of its own."""
+    env = subject.make()
+    outcomes = play(env, subject)
+    space = env.observation_space
+    for index, outcome in enumerate(outcomes):
+        if not space.contains(outcome.obs):
+            text = str(np.asarray(outcome.obs, dtype=object))[:200]
+            dtype = getattr(outcome.obs, "dtype", type(outcome.obs).__name__)
+            yield (
+                "error",
+                f"observation {index} is {text} ({dtype}), which is not in {space}. Mend the "
+                "space's bounds, shape or dtype, or what step() and reset() return.",
+            )
+            break
+    arrays = [o.obs for o in outcomes if isinstance(o.obs, np.ndarray)]
+    if any(one is two for one, two in itertools.pairwise(arrays)):
+        yield (
+            "warning",
+            "the environment returns one array at every step and overwrites it. We copy it; a "
+            "Gymnasium vector environment loses the last observation. Return array.copy().",
+        )
+    env.close()
+
+
+def reward_findings(subject: Subject) -> Findings:
+    """Whether rewards are finite numbers and ends are booleans."""
+    env = subject.make()
+    outcomes = play(env, subject)
+    for index, outcome in enumerate(outcomes):
+        reward = outcome.reward
+        number = isinstance(reward, (int, float, np.integer, np.floating))
+        if not number or isinstance(reward, bool) or not abs(float(reward)) < 1e30:
+            yield (
+                "error",
+                f"reward {index} is {reward!r}, expected a finite number that float32 can hold. "
+                "Return float(reward), and scale what is huge.",
+            )
+            break
+    for end in ("terminated", "truncated"):
+        wrong = [o for o in outcomes if not isinstance(getattr(o, end), (bool, np.bool_))]
+        if wrong:
+            yield (
+                "error",
+                f"{end} is {getattr(wrong[0], end)!r}, expected True or False. Return bool({end}).",
+            )
+    if not all(isinstance(o.info, dict) for o in outcomes if o.info is not None):
+        yield "error", "info is no dict. Return {} where there is nothing to say."
+    env.close()
+
+
+def episode_findings(subject: Subject) -> Findings:
+    """Whether episodes end, and by what."""
+    env = subject.make()
+    outcomes = play(env, subject)
+    terminated = sum(bool(o.terminated) for o in outcomes)
+    truncated = sum(bool(o.truncated) for o in outcomes)
+    env.close()
+    if terminated + truncated:
+        yield (
+            "ok",
+            f"{terminated} episodes terminated, {truncated} truncated in {subject.steps} steps",
+        )
+    elif env.spec is not None and env.spec.max_episode_steps:
+        limit = env.spec.max_episode_steps
+        yield "ok", f"no episode ended in {subject.steps} steps; max_episode_steps is {limit}"
+    else:
+        yield (
+            "warning",
+            f"no episode ended in {subject.steps} steps, and nothing limits them: an evaluation "
+            "would not end by itself. Register the environment with max_episode_steps, or wrap it "
+            "in gymnasium.wrappers.TimeLimit.",
+        )
+
+
+def seed_findings(subject: Subject) -> Findings:
+    """Whether a run can be repeated: two environments, the same seed, the same actions."""
+    one, two, other = subject.make(), subject.make(), subject.make()
+    first = play(one, subject)
+    if difference(first, play(two, subject)) is not None:
+        index = difference(first, play(subject.make(), subject))
+        yield (
+            "error",
+            f"two environments with seed {subject.seed} and the same actions differ from step "
+            f"{index} on, so no run can be repeated. Draw every random number from self.np_random, "
+            "and call super().reset(seed=seed) at the beginning of reset().",
+        )
+    elif (
+        difference(
+            play(other, subject._replace(seed=subject.seed + 1), actions=subject.seed), first
+        )
+        is None
+    ):
+        yield "ok", "every seed gives the same episodes: the environment has no randomness"
+    for env in (one, two, other):
+        env.close()
+
+
+def mask_findings(subject: Subject) -> Findings:
+    """Whether action masks have the right form and leave something to do."""
+    env = subject.make()
+    source = mask_source(env)
+    is_dict = isinstance(env.observation_space, spaces.Dict)
+    if source is None and not (is_dict and ACTION_MASK in env.observation_space.spaces):
+        yield "ok", "none"
+        return
+    for index, outcome in enumerate(play(env, subject)):
+        mask = mask_of(env, outcome, source)
+        if not (outcome.terminated or outcome.truncated) and not np.asarray(mask).any():
+            yield (
+                "error",
+                f"the mask after step {index} allows no action: allow one, or end the episode.",
+            )
+            return
+    yield "ok", f"found in {source or 'the observation'}"
+
+
+def process_findings(subject: Subject) -> Findings:
+    """Whether the environment can be made in processes of its own (async_envs)."""
+    import cloudpickle
+
+    try:
+        pickle.loads(cloudpickle.dumps(subject.make))().close()
+    except Exception as error:
+        yield (
+            "warning",
+            f"it cannot move to other processes, {type(error).__name__}: {error}. async_envs will "
+            "not work: make it in a function that can be pickled.",
+        )
+
+
+def resume_findings(subject: Subject) -> Findings:
+    """Whether a resumed run can go on within its episodes."""
+    one, two = subject.make(), subject.make()
+    play(one, subject._replace(steps=subject.steps // 4))
+    try:
+        state = json.loads(json.dumps(saved_state(one)))
+    except (NotSavable, RecursionError) as reason:
+        yield (
+            "warning",
+            f"a resumed run begins new episodes: {reason}. Give the environment the methods "
+            "get_state(), which returns plain data, and set_state(state).",
+        )
+        return
+    restore_state(two, state)
+    index = difference(*(play(env, subject, begin=False) for env in (one, two)))
+    if index is not None:
+        yield (
+            "warning",
+            f"an environment that was restored differs from step {index} on, so a resumed run is "
+            "not exact. Give it the methods get_state(), which returns plain data, and "
+            "set_state(state).",
+        )
+
+
+def speed_findings(subject: Subject) -> Findings:
+    """How fast one environment steps."""
+    env = subject.make()
+    began = time.perf_counter()
+    play(env, subject)
+    yield "ok", f"{subject.steps / (time.perf_counter() - began):,.0f} env steps/s in one process"
+    env.close()
+
+
+def vector_space_findings(subject: Subject) -> Findings:
+    """Whether agents can handle the spaces, and what the autoreset mode is."""
+    env = subject.make()
+    action = ActionForm(env.single_action_space, subject.name).space
+    form = observation_form(env.single_observation_space, subject.name, action)
+    mode = autoreset_mode(env, subject.name).name
+    yield "ok", f"observations {description(form.spec)}, actions {description(action)}, {mode}"
+    env.close()
+
+
+def autoreset_findings(subject: Subject) -> Findings:
+    """Whether an episode's end goes as the declared autoreset mode says."""
+    env = subject.make()
+    mode = autoreset_mode(env, subject.name)
+    env.action_space.seed(subject.seed)
+    env.reset(seed=subject.seed)
+    ended = np.zeros(env.num_envs, bool)
+    seen = 0
+    for step in range(subject.steps):
+        if mode is AutoresetMode.DISABLED and ended.any():
+            env.reset(options={"reset_mask": ended.copy()})
+        before = ended
+        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        ended = np.logical_or(terminated, truncated)
+        seen += int(ended.sum())
+        if mode is AutoresetMode.NEXT_STEP and before.any():
+            paid = np.asarray(reward)[before]
+            if paid.any() or ended[before].any():
+                yield (
+                    "error",
+                    f"the step after an episode's end (step {step}) paid {paid} or ended again: in "
+                    "NEXT_STEP mode it is only the reset, with reward 0. Declare the mode that "
+                    "holds in metadata['autoreset_mode'].",
+                )
+                return
+        if mode is AutoresetMode.SAME_STEP and ended.any() and "final_obs" not in info:
+            yield (
+                "error",
+                f"step {step} ended an episode without info['final_obs'], which SAME_STEP "
+                "promises. Put the last observations there.",
+            )
+            return
+    yield "ok", f"{mode.name}, {seen} episodes ended"
+
+
+CHECKS: dict[str, Callable[[Subject], Findings]] = {
+    "spaces": space_findings,
+    "observations": observation_findings,
+    "rewards and ends": reward_findings,
+    "episodes": episode_findings,
+    "seeding": seed_findings,
+    "action masks": mask_findings,
+    "worker processes": process_findings,
+    "exact resume": resume_findings,
+    "speed": speed_findings,
+}
+VECTOR_CHECKS = {"spaces": vector_space_findings, "autoreset mode": autoreset_findings}
+
+
+def description(part: Any) -> str:
+    """A spec of observations or actions in words."""
+    if isinstance(part, dict):
+        return ", ".join(f"{name}: {description(spec)}" for name, spec in part.items())
+    if isinstance(part, Box):
+        return f"{len(part.low)} numbers"
+    return f"{part.dtype.name} {list(part.shape)}" if hasattr(part, "shape") else str(part)

@@ -1,0 +1,266 @@
+"""The state of a Gymnasium environment as plain data: a resumed run goes on within its episodes.
+
+Nothing is pickled: reading a state from a file can never run code. What is no plain data (a physics
+engine's world, an open connection) is refused by name, except where the engine saves itself: MuJoCo
+and the Arcade Learning Environment.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import enum
+import logging
+import pathlib
+import random
+import types
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+
+PLAIN = (bool, int, float, str)
+# Made anew with the environment, and never changed by its steps.
+CONSTANT = (
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    RegisteredSpec,
+    pathlib.PurePath,
+    logging.Logger,
+)
+CONTAINERS = {kind.__name__: kind for kind in (tuple, list, set, frozenset)}
+
+
+class NotSavable(ValueError):
+    """Something that has no saved state; the message names it."""
+
+
+def saved_state(env: Any) -> Any:
+    """The state of an environment, or of what is made of environments, as JSON can hold it.
+
+    An environment (or a wrapper) that has the methods `get_state()` and `set_state(state)` saves
+    itself; `get_state` returns plain data: numbers, text, arrays, lists and dicts of them.
+
+    Raises:
+        NotSavable: A part of it is no plain data; the message names the part.
+    """
+    return _Writer().code(env, type(env).__name__)
+
+
+def restore_state(env: Any, state: Any) -> None:
+    """Bring an environment that was made in the same way into a state from `saved_state`.
+
+    Raises:
+        NotSavable: The environment is made of other parts than the one that was saved.
+    """
+    _Reader().value(state, env, type(env).__name__)
+
+
+class _Writer:
+    """Writes a graph of Python objects; what appears twice is written once."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, tuple[int, Any]] = {}  # id -> number; the object, so that it lives
+
+    def code(self, value: Any, path: str) -> Any:
+        if value is None or type(value) in PLAIN:
+            return value
+        if isinstance(value, CONSTANT):
+            return {"keep": True}
+        if isinstance(value, np.generic):
+            return {"scalar": _array_code(np.asarray(value), path)}
+        if id(value) in self.seen:
+            return {"again": self.seen[id(value)][0]}
+        self.seen[id(value)] = (len(self.seen), value)
+        if isinstance(value, np.ndarray):
+            return {"array": _array_code(value, path)}
+        if type(value) in CONTAINERS.values():
+            items = [self.code(item, f"{path}[{i}]") for i, item in enumerate(value)]
+            return {type(value).__name__: items}
+        if type(value) is collections.deque:
+            return {"deque": [self.code(item, path) for item in value], "maxlen": value.maxlen}
+        if isinstance(value, dict):
+            return {"dict": self._items(value, path)}
+        if isinstance(value, np.random.Generator):
+            return {"generator": self.code(value.bit_generator.state, path)}
+        if isinstance(value, (np.random.RandomState, random.Random)):
+            read = value.get_state if isinstance(value, np.random.RandomState) else value.getstate
+            return {"random": self.code(read(), path)}
+        if isinstance(value, gymnasium.Space):
+            return {"space": self.code(vars(value).get("_np_random"), path)}
+        if isinstance(value, enum.Enum):
+            return {"enum": value.name}
+        return self._object(value, path)
+
+    def _object(self, value: Any, path: str) -> Any:
+        kind = _kind(value)
+        if kind == "mujoco._structs.MjModel":  # the physics' constants
+            return {"keep": True}
+        own = [getattr(type(value), name, None) for name in ("get_state", "set_state")]
+        if all(callable(method) for method in own):
+            return {"own": self.code(value.get_state(), path), "kind": kind}
+        engine = ENGINES.get(kind)
+        if engine is not None:
+            return {"engine": engine.save(value, path), "kind": kind}
+        # A C++ library hides an object's state behind `this`, a subclass of list in the list.
+        hidden = isinstance(value, (list, tuple, set, frozenset, str, bytes, int, float))
+        if hidden or not hasattr(value, "__dict__") or "this" in vars(value):
+            raise NotSavable(f"{path} is a {kind}, which is no plain data")
+        return {"object": self._items(vars(value), path), "kind": kind}
+
+    def _items(self, values: dict, path: str) -> list:
+        named = [(key, value, f"{path}.{key}") for key, value in values.items()]
+        return [[self.code(key, path), self.code(value, place)] for key, value, place in named]
+
+
+class _Reader:
+    """Reads what `_Writer` wrote, into the objects that are there."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def value(self, code: Any, here: Any, path: str) -> Any:
+        """The value of a code; `here` is what stands in its place now."""
+        if not isinstance(code, dict):
+            return code
+        if "again" in code:
+            return self.seen[code["again"]]
+        if "keep" in code:
+            return here
+        if "scalar" in code:
+            return _array(code["scalar"])[()]
+        place = len(self.seen)
+        self.seen.append(here)
+        self.seen[place] = found = self._new_value(code, here, path, place)
+        return found
+
+    def _new_value(self, code: dict, here: Any, path: str, place: int) -> Any:
+        if "array" in code:
+            return _array(code["array"])
+        for name, kind in CONTAINERS.items():
+            if name in code:
+                old = list(here) if isinstance(here, kind) else []
+                old += [None] * (len(code[name]) - len(old))
+                pairs = zip(code[name], old, strict=False)
+                items = [self.value(item, at, f"{path}[{i}]") for i, (item, at) in enumerate(pairs)]
+                if kind is list and isinstance(here, list):
+                    here[:] = items
+                    return here
+                return kind(items)
+        if "enum" in code:
+            return getattr(type(here), code["enum"])
+        if "deque" in code:
+            items = [self.value(item, None, path) for item in code["deque"]]
+            return collections.deque(items, code["maxlen"])
+        if "dict" in code:
+            found = here if isinstance(here, dict) else {}
+            return self._update(found, code["dict"], path)
+        if "generator" in code:
+            return self._generator(code["generator"], here, path)
+        if "random" in code:
+            state = self.value(code["random"], None, path)
+            (here.set_state if isinstance(here, np.random.RandomState) else here.setstate)(state)
+            return here
+        if "space" in code:
+            generator = self.value(code["space"], vars(here).get("_np_random"), path)
+            vars(here)["_np_random"] = generator
+            return here
+        self._require_kind(code, here, path)
+        if "own" in code:
+            here.set_state(self.value(code["own"], None, path))
+        elif "engine" in code:
+            ENGINES[code["kind"]].restore(here, code["engine"], path)
+        else:
+            self._update(vars(here), code["object"], path)
+        return here
+
+    def _generator(self, code: Any, here: Any, path: str) -> np.random.Generator:
+        state = self.value(code, None, path)
+        kind = getattr(np.random, str(state["bit_generator"]), None)
+        if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
+            raise NotSavable(f"{path} is no bit generator of NumPy")
+        if not isinstance(here, np.random.Generator) or type(here.bit_generator) is not kind:
+            here = np.random.Generator(kind(0))
+        here.bit_generator.state = state
+        return here
+
+    def _update(self, found: dict, items: list, path: str) -> dict:
+        old, pairs = dict(found), []
+        for key, code in items:
+            key = self.value(key, None, path)
+            pairs.append((key, self.value(code, old.get(key), f"{path}.{key}")))
+        found.clear()
+        found.update(pairs)
+        return found
+
+    @staticmethod
+    def _require_kind(code: dict, here: Any, path: str) -> None:
+        kind = _kind(here)
+        if kind != code.get("kind"):
+            raise NotSavable(f"{path} is a {kind}, and the saved state is of a {code.get('kind')}")
+
+
+def _kind(value: Any) -> str:
+    """Module and name of a value's class."""
+    return f"{getattr(type(value), '__module__', '')}.{type(value).__qualname__}"
+
+
+def _array_code(array: np.ndarray, path: str) -> list:
+    if array.dtype.hasobject:
+        raise NotSavable(f"{path} is an array of Python objects, which is no plain data")
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+    return [array.dtype.str, list(array.shape), data]
+
+
+def _array(code: list) -> np.ndarray:
+    dtype, shape, data = code
+    return np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape).copy()
+
+
+class _MuJoCo:
+    """MuJoCo's data: its integration state, and the arrays that it computed from earlier steps."""
+
+    @staticmethod
+    def save(data: Any, path: str) -> Any:
+        arrays = {name: getattr(data, name) for name in dir(data) if not name.startswith("_")}
+        kept = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
+        codes = {name: _array_code(x, path) for name, x in kept.items()}
+        return {"arrays": codes, "time": data.time}
+
+    @staticmethod
+    def restore(data: Any, code: Any, path: str) -> None:
+        import mujoco  # type: ignore[import-not-found]
+
+        data.time = code["time"]
+        for again in (False, True):  # the forward pass makes room for contacts, then all is copied
+            for name, array in code["arrays"].items():
+                target, value = getattr(data, name, None), _array(array)
+                if isinstance(target, np.ndarray) and target.shape == value.shape:
+                    target[...] = value
+            if not again:
+                mujoco.mj_forward(data.model, data)
+
+
+class _Arcade:
+    """The Arcade Learning Environment, with the random state that its sticky actions draw from."""
+
+    @staticmethod
+    def save(ale: Any, path: str) -> Any:
+        return base64.b64encode(ale.cloneState(include_rng=True).serialize()).decode("ascii")
+
+    @staticmethod
+    def restore(ale: Any, code: Any, path: str) -> None:
+        from ale_py import ALEState  # type: ignore[import-not-found]
+
+        ale.reset_game()  # the screen's buffers are no part of the state
+        ale.restoreState(ALEState(base64.b64decode(code)))
+
+
+ENGINES: dict[str, Any] = {
+    "mujoco._structs.MjData": _MuJoCo,
+    "ale_py._ale_py.ALEInterface": _Arcade,
+}

@@ -41,13 +41,18 @@ class Collector:
         self.exploration, self.distribution = agent.exploration, agent.policy.distribution
         self.actor, self.env, self.rng, self.steps = actor, env, rng, steps
         self._keeps_rest = agent.memory.allows_lag
-        self._obs = env.reset()
         self._state = np.zeros(0)
         self._noise: Any = ()
         self._time = 0
-        self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
         self._valid = np.zeros(env.num_envs, int)  # rows of each environment
         self._episodes = np.zeros(3)
+        self.begin_episodes()
+
+    def begin_episodes(self) -> None:
+        """Begin a new episode in every environment."""
+        self._obs = self.env.reset()
+        self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
+        self._valid[:] = 0
 
     def begin_rollout(self, state: np.ndarray) -> None:
         """Draw the noise of a rollout for an exploration in the given `state`."""
@@ -118,6 +123,17 @@ class Collector:
         new = len(steps) - self._time
         self._count_episodes(steps[new:], columns.last[new:])
         return self._without_dummies(columns, stack_time(outcomes.valid))
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything between two rollouts that the next one depends on."""
+        rows = [(obs, action, tuple(step)) for obs, action, step in self._rows]
+        return {"rng": self.rng, "obs": self._obs, "rows": rows, "env": self.env}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._obs = state["obs"]
+        self._rows = [(obs, action, HostStep(*step)) for obs, action, step in state["rows"]]
+        self._valid[:] = sum(step.valid for *_, step in self._rows)
 
     def take_episodes(self) -> np.ndarray:
         """[3] count, summed returns and summed lengths of the episodes since the last call."""

@@ -7,13 +7,17 @@ entering a compiled program costs more than a small network's update.
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
 from kytolly.loop.learn import learn
@@ -58,7 +62,8 @@ class HostLoop:
         self.program = Program(self._learn, signature, cfg.xla, device)
         self.overlap = Overlap(self.program, signature[1:]) if overlaps else None
         self.collectors: list[Collector] = []
-        self._state = np.zeros(0)
+        self._packed = self._state = np.zeros(0)
+        self._restored: dict[str, Any] = {}
 
     def run(self, env_steps: int) -> LoopMetrics:
         """Collect at least `env_steps` env steps in whole blocks, and learn; 0 only compiles."""
@@ -84,9 +89,23 @@ class HostLoop:
         )
 
     @property
-    def trackables(self) -> dict[str, tf.Module]:
-        """What a checkpoint holds beside the agent: nothing, a resumed run begins new episodes."""
-        return {}
+    def trackables(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the agent: the environments and what acts in them."""
+        return {"host": HostState(self)}
+
+    def get_state(self) -> dict[str, Any]:
+        """What the next rollout depends on beside the agent, as JSON can hold it."""
+        if not self.collectors:
+            return {}
+        acting = saved_state({"packed": self._packed})
+        try:
+            return {"acting": acting, "collectors": saved_state(self.collectors)}
+        except (NotSavable, RecursionError) as reason:
+            return {"acting": acting, "reason": str(reason)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there when the loop begins."""
+        self._restored = state
 
     @property
     def xla(self) -> bool:
@@ -105,7 +124,6 @@ class HostLoop:
         nothing = [tf.zeros(spec.shape, spec.dtype) for spec in tf.nest.flatten(self.specs)]
         self._take(self.program(tf.constant(0), *nothing)[1].numpy())
         cfg, done = self.agent.cfg, int(self.agent.env_steps.numpy())
-        self.agent.memory.end_episodes()
         self.collectors = [
             Collector(
                 self.agent,
@@ -116,6 +134,30 @@ class HostLoop:
             )
             for group, env in enumerate(self.groups)
         ]
+        if done:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Go on within the episodes of the checkpoint, or say why new ones begin."""
+        state, reason = self._restored, self._restored.get("reason")
+        if "acting" in state:
+            packed = {"packed": self._packed}
+            restore_state(packed, state["acting"])
+            self._take(packed["packed"])
+        if "collectors" in state:
+            try:
+                return restore_state(self.collectors, state["collectors"])
+            except Exception as error:  # what it raises is up to the environment
+                reason = " ".join(str(error).split())
+                for collector in self.collectors:
+                    collector.begin_episodes()
+        self.agent.memory.end_episodes()
+        warnings.warn(
+            f"{self.groups[0].spec.name}: the resumed run begins new episodes; all else goes on as "
+            f"it was. The state of the environments is not in the checkpoint: {reason}. Give the "
+            "environment the methods get_state(), which returns plain data, and set_state(state).",
+            stacklevel=2,
+        )
 
     def _collect(self) -> list[np.ndarray]:
         """The columns of a block, each [block, T, E, ...]."""
@@ -128,6 +170,7 @@ class HostLoop:
 
     def _take(self, packed: np.ndarray) -> None:
         """Act from now on with the weights and the exploration's state that `_learn` returned."""
+        self._packed = packed
         count = len(packed) - len(self.agent.exploration.metric_names)
         self._state = packed[count:]
         self.actor.take(packed[:count])
@@ -152,3 +195,18 @@ class HostLoop:
         )[1]
         state = agent.exploration.state(agent.env_steps)
         return metrics, tf.concat([agent.policy.weights.pack(), state], axis=0)
+
+
+class HostState(tf.train.experimental.PythonState):
+    """The part of a checkpoint that is no tensor: `get_state` of a loop as JSON text."""
+
+    def __init__(self, loop: HostLoop):
+        self.loop = loop
+
+    def serialize(self) -> str:
+        """The text that a checkpoint holds."""
+        return json.dumps(self.loop.get_state())
+
+    def deserialize(self, string_value: str) -> None:
+        """Give the loop what a checkpoint holds."""
+        self.loop.set_state(json.loads(string_value))

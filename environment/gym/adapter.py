@@ -21,6 +21,7 @@ from kytolly.environment.gym.masks import (
     mask_source,
     vector_mask_source,
 )
+from kytolly.environment.gym.saved_state import SavableEnv
 from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
 from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.environment.gym.vector import HostVector, autoreset_mode, end_processes
@@ -241,8 +242,9 @@ def _make_process_groups(
         for _ in range(groups):
             envs.append(_make_process_vector(make, name, size, mask))
         shares = [seeds[start : start + size] for start in range(0, len(seeds), size)]
+        limit = request.timeout_seconds
         return [
-            HostVector(env, name, known_spec, share, timeout_seconds=request.timeout_seconds)
+            HostVector(env, name, known_spec, share, timeout_seconds=limit, saves=True)
             for env, share in zip(envs, shares, strict=True)
         ]
     except BaseException:
@@ -262,7 +264,7 @@ def _make_process_vector(
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")
-        return gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None)
+        return SavableEnv(gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None))
 
     try:
         return AsyncVectorEnv(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import collections
 import enum
+import json
 import logging
 import pathlib
 import random
@@ -42,8 +43,8 @@ class NotSavable(ValueError):
 def saved_state(env: Any) -> Any:
     """The state of an environment, or of what is made of environments, as JSON can hold it.
 
-    An environment (or a wrapper) that has the methods `get_state()` and `set_state(state)` saves
-    itself; `get_state` returns plain data: numbers, text, arrays, lists and dicts of them.
+    An object that has the methods `get_state()` and `set_state(state)` saves itself; `get_state`
+    returns plain data (numbers, text, arrays, lists and dicts of them) or other objects.
 
     Raises:
         NotSavable: A part of it is no plain data; the message names the part.
@@ -58,6 +59,22 @@ def restore_state(env: Any, state: Any) -> None:
         NotSavable: The environment is made of other parts than the one that was saved.
     """
     _Reader().value(state, env, type(env).__name__)
+
+
+class SavableEnv(gymnasium.Wrapper):
+    """Gives the state of an environment in a process of its own as an attribute."""
+
+    @property
+    def state_text(self) -> str:
+        """The saved state as JSON; `{"reason": ...}` where there is none."""
+        try:
+            return json.dumps(saved_state(self.env))
+        except (NotSavable, RecursionError) as reason:
+            return json.dumps({"reason": str(reason)})
+
+    @state_text.setter
+    def state_text(self, text: str) -> None:
+        restore_state(self.env, json.loads(text))
 
 
 class _Writer:
@@ -171,7 +188,11 @@ class _Reader:
             return here
         self._require_kind(code, here, path)
         if "own" in code:
-            here.set_state(self.value(code["own"], None, path))
+            try:
+                parts = here.get_state()  # objects among them are restored where they are
+            except Exception:  # an environment that was never reset
+                parts = None
+            here.set_state(self.value(code["own"], parts, path))
         elif "engine" in code:
             ENGINES[code["kind"]].restore(here, code["engine"], path)
         else:

@@ -131,6 +131,17 @@ class SeparateEnvs:
             raise ValueError(f"{self.spec.name}: finish_step() without a begin_step().")
         return step
 
+    def get_state(self) -> dict[str, Any]:
+        """The environments, and what is counted of their episodes."""
+        counts = {"time": self._time, "starts": self._starts, "next_limit": self._next_limit}
+        return {"envs": self._envs, "returns": self._returns, **counts}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._time, self._starts = state["time"], state["starts"]
+        self._next_limit, self._returns = state["next_limit"], state["returns"]
+        self._rewards = [None] * self.num_envs
+
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
         if self._owned:

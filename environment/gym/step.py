@@ -78,6 +78,14 @@ class HostEnv(Protocol):
         """Wait for the step that `begin_step()` began."""
         ...
 
+    def get_state(self) -> dict[str, Any]:
+        """Everything that the next step depends on, for `environment.gym.saved_state`."""
+        ...
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there; the environments themselves have been restored."""
+        ...
+
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
         ...

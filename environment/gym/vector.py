@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import multiprocessing.connection
 import time
@@ -14,6 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
 from kytolly.environment.gym.step import HostStep
 
@@ -40,6 +42,7 @@ class HostVector:
         seeds: One for each environment; where only one seed is taken, the first.
         owned: Whether `close()` closes it.
         timeout_seconds: Most that a reset or a step in Gymnasium's processes may take.
+        saves: Whether its processes hold `saved_state.SavableEnv`s.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class HostVector:
         *,
         owned: bool = True,
         timeout_seconds: float = 60.0,
+        saves: bool = False,
     ):
         self._actions = ActionForm(env.single_action_space, name)
         self._form = observation_form(env.single_observation_space, name, self._actions.space)
@@ -59,6 +63,7 @@ class HostVector:
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env, self._owned, self._timeout = env, owned, timeout_seconds
+        self._saves = saves
         takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self._seed: Any = list(seeds) if takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
@@ -154,6 +159,24 @@ class HostVector:
             episode_return,
             episode_length,
         )
+
+    def get_state(self) -> dict[str, Any]:
+        """The environments, and what is counted of their episodes."""
+        env: Any = self._env
+        if self._saves:
+            env = list(env.call("state_text"))
+            for text in env:
+                if text.startswith('{"reason"'):
+                    raise NotSavable(json.loads(text)["reason"])
+        counts = {"returns": self._returns, "lengths": self._lengths, "steps": self._steps}
+        return {"env": env, "resetting": self._resetting, **counts}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        if self._saves:
+            self._env.set_attr("state_text", state["env"])  # type: ignore[attr-defined]
+        self._resetting, self._steps = state["resetting"], state["steps"]
+        self._returns, self._lengths = state["returns"], state["lengths"]
 
     def close(self) -> None:
         """Close the vector environment, unless the caller made it."""

@@ -1,9 +1,10 @@
 """Trains a tiny run in processes that end at their n-th file operation, as kill -9 would end them.
 
-    python killed_runs.py FOLDER POINT...
+    python killed_runs.py FOLDER KIND POINT...
 
-A point is how many file operations of the first process are done before it dies. With 0 it is never
-killed. Each process is forked from this one, which has imported everything and run nothing.
+KIND is an algorithm and a loop, as in dqn-device. A point is how many file operations of the first
+process are done before it dies. With 0 it is never killed. Each process is forked from this one,
+which has imported everything and run nothing.
 """
 
 import io
@@ -20,16 +21,10 @@ import tensorflow as tf
 
 from kytolly.trainer import Trainer
 
-CONFIG = {
-    "algorithm": "dqn",
+COMMON = {
     "xla": False,
     "total_env_steps": 120,
-    "batch_size": 4,
     "hidden_units": [4],
-    "replay_capacity": 64,
-    "warmup_env_steps": 8,
-    "train_interval_env_steps": 4,
-    "updates_per_interval": 1,
     "learning_rate": 0.01,
     "evaluation_episodes": 2,
     "final_evaluation_episodes": 2,
@@ -37,6 +32,24 @@ CONFIG = {
     "evaluation_interval_env_steps": 20,
     "checkpoint_interval_env_steps": 40,
     "early_stop_patience": 50,
+}
+OWN = {
+    "dqn": {
+        "batch_size": 4,
+        "replay_capacity": 64,
+        "warmup_env_steps": 8,
+        "train_interval_env_steps": 4,
+        "updates_per_interval": 1,
+        "n_step": 2,
+    },
+    "ppo": {
+        "num_envs": 2,
+        "rollout_steps": 10,
+        "num_minibatches": 2,
+        "epochs": 2,
+        "normalize_observations": True,
+        "normalize_rewards": True,
+    },
 }
 
 
@@ -66,7 +79,12 @@ def count_operations(die_at):
     return done
 
 
-def train(folder, die_at=0):
+def config(kind):
+    algorithm, loop = kind.split("-")
+    return {"algorithm": algorithm, "loop": loop, **COMMON, **OWN[algorithm]}
+
+
+def train(folder, kind, die_at=0):
     """Train or resume the run in a child; returns how it ended and its number of operations."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -76,7 +94,7 @@ def train(folder, die_at=0):
         try:
             done = count_operations(die_at)
             Trainer(folder, progress=False).train(
-                CONFIG, "CartPole-v1", resume=(folder / "config.yaml").exists()
+                config(kind), "CartPole-v1", resume=(folder / "config.yaml").exists()
             )
             os.write(writer, str(len(done)).encode())
             status = 0
@@ -91,25 +109,25 @@ def train(folder, die_at=0):
     return code, int(count or 0)
 
 
-def kill_and_resume(folder, point, again=None):
+def kill_and_resume(folder, kind, point, again=None):
     """Kill a run at a point (and its continuation at another); resume it to its end."""
-    code, _ = train(folder, point)
+    code, _ = train(folder, kind, point)
     assert code == -signal.SIGKILL, f"there is no operation {point}"
     if again:
-        train(folder, again)
-    assert train(folder)[0] == 0
+        train(folder, kind, again)
+    assert train(folder, kind)[0] == 0
 
 
 if __name__ == "__main__":
-    home = pathlib.Path(sys.argv[1])
-    _, count = train(home / "whole")
-    points = [int(word) for word in sys.argv[2:]] or range(1, count + 1)
+    home, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+    _, count = train(home / "whole", kind)
+    points = [int(word) for word in sys.argv[3:]] or range(1, count + 1)
     for point in points:
         if point <= count:
-            kill_and_resume(home / f"killed-{point}", point)
-    kill_and_resume(home / "killed-twice", 2 * count // 3, count // 4)
+            kill_and_resume(home / f"killed-{point}", kind, point)
+    kill_and_resume(home / "killed-twice", kind, 2 * count // 3, count // 4)
     times = {str(p): p.stat().st_mtime_ns for p in (home / "whole").rglob("*") if p.is_file()}
     (home / "times.json").write_text(json.dumps(times))
     shutil.copytree(home / "whole", home / "before")
-    train(home / "whole")  # resumed at its end
+    train(home / "whole", kind)  # resumed at its end
     print(count)

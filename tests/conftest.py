@@ -16,23 +16,11 @@ os.environ.setdefault(
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework import ops
 
 from kytolly.config.dqn import DQNConfig
 
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []
-
-
-def forget_custom_gradients():
-    """Let go of the graphs that TensorFlow keeps for ever, with every variable that they use.
-
-    Keras's optimizers reduce gradients across replicas, which is a custom gradient: TensorFlow
-    registers it under a new name in each graph.
-    """
-    registered = getattr(ops.gradient_registry, "_registry", {})
-    for name in [name for name in registered if name.startswith("CustomGradient-")]:
-        del registered[name]
 
 
 def pytest_addoption(parser):
@@ -51,7 +39,6 @@ def release_memory(request):
     for value in vars(request.module).values():
         if hasattr(value, "cache_clear"):
             value.cache_clear()
-    forget_custom_gradients()
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)  # over 100 MB that the allocator keeps for itself

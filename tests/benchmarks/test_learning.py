@@ -116,7 +116,7 @@ def test_half_cheetah_says_which_extra_brings_it():
 def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
     from kytolly.agent.build import make_agent
     from kytolly.loop.choose import choose_side
-    from kytolly.record.checkpoint import complete_checkpoint
+    from kytolly.record.checkpoint import complete_checkpoint, write_checkpoint
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.create(tmp_path / "run", "unused")
@@ -130,8 +130,7 @@ def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config
     for env_steps, bias in ((10, [0.0, 0.0]), (400, [1e6, 0.0])):  # at last, always to the left
         agent.policy.set_weights([*weights[:-1], np.array(bias)])
         agent.env_steps.assign(env_steps)
-        path = folder.path / "checkpoints" / f"ckpt-{env_steps}"
-        complete_checkpoint(trackables).write(str(path))
+        write_checkpoint(complete_checkpoint(trackables), folder.path, env_steps, 2, {}, None)
     found = play_last.play_last(str(folder.path), 16)
     assert (found["env_steps"], found["episodes"]) == (400, 16)
     assert 8.0 <= found["return_mean"] <= 10.5  # the pole falls after 8 to 10 pushes to one side

@@ -226,7 +226,7 @@ def test_processes_end_if_a_later_group_cannot_be_made(monkeypatch, failing):
             made.append(self)
             super().__init__(*args, **settings)
 
-    def refusing(*_):
+    def refusing(*_, **__):
         raise OSError("no room for a second one")
 
     monkeypatch.setattr("kytolly.environment.gym.adapter.AsyncVectorEnv", Counted)

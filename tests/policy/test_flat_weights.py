@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import ops
 
-from kytolly.policy.weights import FlatWeights, concatenate
+from kytolly.config.dqn import DQNConfig
+from kytolly.policy.weights import FlatWeights, concatenate, make_optimizer
 
 OBS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 
@@ -90,3 +92,15 @@ def test_all_weights_are_packed_in_the_order_of_the_numpy_twin():
     assert packed.shape == [5 + 5 + 15 + 3 + 5 + 5]
     np.testing.assert_array_equal(packed[-10:], [0.0] * 5 + [1.0] * 5)
     np.testing.assert_array_equal(packed[:28], flat.vector)
+
+
+@pytest.mark.parametrize("scale_loss", [False, True])
+def test_a_traced_step_leaves_nothing_in_the_registry_of_gradients(scale_loss):
+    """What is registered there lives for ever, and with it the graph and all its variables."""
+    flat = make_flat()[1]
+    optimizer = make_optimizer(DQNConfig(), scale_loss)
+    optimizer.build([flat.variable])
+    before = list(ops.gradient_registry._registry)
+    step = tf.function(lambda g: optimizer.apply([g], [flat.variable]))
+    step.get_concrete_function(tf.TensorSpec(flat.vector.shape))
+    assert list(ops.gradient_registry._registry) == before

@@ -276,7 +276,10 @@ def test_every_kind_of_action_is_learnt_in_every_precision(precision, name):
 def test_a_policy_that_starts_too_wide_comes_back(bounds):
     """Near actions are better than far ones, so the deviation falls below where it began."""
     spec = EnvSpec("any", tf.TensorSpec([3]), Box((-1.0,), (1.0,)))
-    policy = make_policy(spec, log_std_init=2.5, action_bounds=bounds, learning_rate=0.05)
+    policy = make_policy(spec, action_bounds=bounds, learning_rate=0.05)
+    weights = policy.network.get_weights()
+    scales = next(i for i, w in enumerate(policy.network.weights) if w is policy.network.scales)
+    policy.set_weights([*weights[:scales], np.array([2.5], np.float32), *weights[scales + 1 :]])
     obs, action = tf.ones([4, 3]), tf.constant([[0.1], [-0.1], [20.0], [-20.0]])
     advantage = tf.constant([1.0, 1.0, -1.0, -1.0])
     for _ in range(40):

@@ -119,8 +119,11 @@ class ReplayBuffer(tf.Module):
                 "environments."
             )
         slots = ((self._cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
+        # XLA fuses the write of a single row into the next read, and copies the column for it.
+        twice = [slots, slots] if count == 1 else [slots]
         for column, value in zip(self.columns[:5], rows[:5], strict=True):
-            column.scatter_nd_update(slots, tf.cast(value, column.dtype))
+            values = [tf.cast(value, column.dtype)] * len(twice)
+            column.scatter_nd_update(tf.concat(twice, 0), tf.concat(values, 0))
         if self.n_step > 1:
             self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)

@@ -120,10 +120,10 @@ class ReplayBuffer(tf.Module):
             )
         slots = ((self._cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         # XLA fuses the write of a single row into the next read, and copies the column for it.
-        twice = [slots, slots] if count == 1 else [slots]
+        copies = 2 if count == 1 else 1
         for column, value in zip(self.columns[:5], rows[:5], strict=True):
-            values = [tf.cast(value, column.dtype)] * len(twice)
-            column.scatter_nd_update(tf.concat(twice, 0), tf.concat(values, 0))
+            value = tf.repeat(tf.cast(value, column.dtype), copies, axis=0)
+            column.scatter_nd_update(tf.tile(slots, [copies, 1]), value)
         if self.n_step > 1:
             self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)

@@ -16,9 +16,8 @@ from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.program import Program
+from kytolly.loop.protocols import STEP_LIMIT, warn_of_cut
 from kytolly.policy.base import greedy_action
-
-STEP_LIMIT = 20_000  # env steps; ends an evaluation episode where the environment never does
 
 
 class DeviceSide:
@@ -65,14 +64,16 @@ class DeviceEvaluator:
     def evaluate(self, number: int = 0) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
         self.random_stream.counter.assign(number << 32)
-        returns, lengths = self.program()
+        returns, lengths, ended = self.program()
+        if not ended and self.env.spec.max_episode_steps is None:
+            warn_of_cut(self.env.spec.name)
         return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
 
     def _draws(self, count: int) -> tf.Tensor:
         bits = self.random_stream.bits(self.episodes * count)
         return tf.reshape(uniforms(bits), [self.episodes, count])
 
-    def _play(self) -> tuple[tf.Tensor, tf.Tensor]:
+    def _play(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         env, limit = self.env, self.env.spec.max_episode_steps or STEP_LIMIT
         state, obs = reset_all(env, self._draws(env.reset_uniforms))
         zeros = tf.zeros([self.episodes])
@@ -85,8 +86,9 @@ class DeviceEvaluator:
             lengths = tf.where(ended, lengths, after.episode_length)
             return time + 1, state, after.obs, ended | after.ended, returns, lengths
 
-        return tf.while_loop(
+        *_, ended, returns, lengths = tf.while_loop(
             lambda time, _, __, ended, *___: (time < limit) & ~tf.reduce_all(ended),
             step,
             (tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)),
-        )[-2:]
+        )
+        return returns, lengths, tf.reduce_all(ended)

@@ -19,7 +19,7 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.host import HostLoop
-from kytolly.loop.protocols import Evaluator, Loop
+from kytolly.loop.protocols import STEP_LIMIT, Evaluator, Loop, warn_of_cut
 
 EVALUATION_ENVS = 8
 
@@ -84,7 +84,7 @@ class HostEvaluator:
         seed: Seed of the episodes, together with their number.
     """
 
-    def __init__(self, act: Callable, make_env: Callable[[int], object], episodes: int, seed: int):
+    def __init__(self, act: Callable, make_env: Callable[[int], HostEnv], episodes: int, seed: int):
         self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
 
     def evaluate(self, number: int = 0) -> Evaluation:
@@ -95,18 +95,30 @@ class HostEvaluator:
         finally:
             env.close()
 
-    def _play(self, env) -> Evaluation:
+    def _play(self, env: HostEnv) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs
         quota = self.episodes // env.num_envs + rest
-        obs, returns, lengths = env.reset(), [], []
+        obs, played, cut = env.reset(), [], False
+        now = np.zeros([env.num_envs, 2])  # return and length of each episode that goes on
         while quota.any():
             step = env.step(self.act(obs))
             obs = step.obs
-            for index in np.flatnonzero(step.ended & (quota > 0)):
+            now[:, 0] += step.reward
+            now[:, 1] += step.valid
+            over = step.ended | (now[:, 1] >= STEP_LIMIT)
+            if not over.any():
+                continue
+            for index in np.flatnonzero(over & (quota > 0)):
                 quota[index] -= 1
-                returns.append(float(step.episode_return[index]))
-                lengths.append(int(step.episode_length[index]))
-        return Evaluation.of_episodes(np.array(returns), np.array(lengths))
+                ended = step.ended[index]
+                end = (step.episode_return[index], step.episode_length[index])
+                played.append(end if ended else tuple(now[index]))
+                cut |= not ended
+            now[over] = 0.0
+        if cut:
+            warn_of_cut(env.spec.name)
+        returns, lengths = np.array(played, np.float64).T
+        return Evaluation.of_episodes(returns, lengths)
 
 
 def makes_any_number(env: Any) -> bool:

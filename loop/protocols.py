@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Protocol
 
 from kytolly.callback.base import Evaluation
 from kytolly.loop.metrics import LoopMetrics
+
+STEP_LIMIT = 20_000  # env steps; ends an evaluation episode where the environment never does
 
 
 class Loop(Protocol):
@@ -36,3 +39,12 @@ class Evaluator(Protocol):
     def evaluate(self, number: int = 0) -> Evaluation:
         """Other episodes for each `number`, whatever was played before."""
         ...
+
+
+def warn_of_cut(name: str) -> None:
+    """Say that an episode of an environment was cut."""
+    warnings.warn(
+        f"An evaluation episode of {name} did not end within {STEP_LIMIT:,} env steps and was cut "
+        "there. Give the environment a time limit (max_episode_steps, or Gymnasium's TimeLimit).",
+        stacklevel=2,
+    )

@@ -110,11 +110,12 @@ class HostEvaluator:
                 continue
             for index in np.flatnonzero(over & (quota > 0)):
                 quota[index] -= 1
-                ended = step.ended[index]
                 end = (step.episode_return[index], step.episode_length[index])
-                played.append(end if ended else tuple(now[index]))
-                cut |= not ended
+                played.append(end if step.ended[index] else tuple(now[index]))
             now[over] = 0.0
+            if (over & ~step.ended).any():
+                obs, cut = env.reset(), True
+                now[:] = 0.0
         if cut:
             warn_of_cut(env.spec.name)
         returns, lengths = np.array(played, np.float64).T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -261,6 +262,10 @@ def _make_process_vector(
     def make_copying(index: int) -> gymnasium.Env:
         # Gymnasium resets before it copies: of an environment that overwrites one array, the last
         # observation would be lost. A local function, so that the process loads no TensorFlow.
+        # A terminal sends its signals to these processes, too: they end when the run closes them.
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")

@@ -65,8 +65,10 @@ class SeparateEnvs:
         self._no_return = _constant(np.float32(0), self.num_envs)
         self._no_length = _constant(np.int32(0), self.num_envs)
 
-    def reset(self) -> Any:
+    def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
+        if seed is not None:
+            self._seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
         if self._pending_step is not None:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         self._time, self._starts = 0, [0] * self.num_envs

@@ -54,10 +54,11 @@ class HostEnv(Protocol):
     num_envs: int
     has_dummy_steps: bool
 
-    def reset(self) -> Any:
+    def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them.
 
-        The first call seeds every environment, later ones go on with its own generator.
+        The first call seeds every environment, later ones go on with its own generator, or with
+        one that follows from `seed`.
         """
         ...
 

@@ -63,9 +63,9 @@ class HostVector:
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env, self._owned, self._timeout = env, owned, timeout_seconds
-        self._saves = saves
-        takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self._seed: Any = list(seeds) if takes_many else seeds[0]
+        self._saves, self._broken = saves, False
+        self._takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._seed: Any = list(seeds) if self._takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
         self._splits = getattr(type(env), "step", None) is AsyncVectorEnv.step
         self._outcome: Any = None  # of a pending step that could not be split
@@ -73,8 +73,11 @@ class HostVector:
         self._steps = 0
         self._resetting: np.ndarray | None = None
 
-    def reset(self) -> Any:
+    def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
+        if seed is not None:
+            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+            self._seed = seeds if self._takes_many else seeds[0]
         if self._pending:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         try:
@@ -163,8 +166,11 @@ class HostVector:
     def get_state(self) -> dict[str, Any]:
         """The environments, and what is counted of their episodes."""
         env: Any = self._env
+        if self._broken:
+            raise NotSavable(f"{self.spec.name} did something wrong before")
         if self._saves:
-            env = list(env.call("state_text"))
+            env.call_async("state_text")
+            env = list(env.call_wait(self._timeout))
             for text in env:
                 if text.startswith('{"reason"'):
                     raise NotSavable(json.loads(text)["reason"])
@@ -245,6 +251,7 @@ class HostVector:
             self._report(EnvironmentFault(f"{found[1]} That is environment {found[0]}."), method)
 
     def _report(self, error: Exception, method: str) -> NoReturn:
+        self._broken = True
         where = f"(a vector of {self.num_envs} environments, after {self._steps} steps)"
         if isinstance(error, multiprocessing.TimeoutError):
             raise EnvironmentFault(

@@ -166,7 +166,10 @@ class SeparateEnvs:
         obs = next_obs.copy()
         for index, (terminated[index], truncated[index]) in ends.items():
             ended[index] = True
-            episode_return[index] = self._returns[index]
+            own_return: Any = self._returns[index]
+            if type(own_return) not in _NUMBERS or not fabs(own_return) <= MOST_REWARD:
+                self._require_reward(index, own_return, "rewards with the sum")
+            episode_return[index] = own_return
             episode_length[index] = self._time - self._starts[index]
             self._returns[index], self._starts[index] = 0.0, self._time
             obs[index] = self._first_obs(index)
@@ -221,9 +224,9 @@ class SeparateEnvs:
         if found is not None:
             self._report(first + found[0], found[1], method)
 
-    def _require_reward(self, index: int, reward: Any) -> None:
+    def _require_reward(self, index: int, reward: Any, what: str = "the reward") -> None:
         try:
-            require_reward(reward, self.spec.name)
+            require_reward(reward, self.spec.name, what)
         except EnvironmentFault as fault:
             self._report(index, fault, "step()")
 

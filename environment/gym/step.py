@@ -109,7 +109,7 @@ def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
     return bool(terminated), bool(truncated)
 
 
-def require_reward(reward: Any, name: str) -> None:
+def require_reward(reward: Any, name: str, what: str = "the reward") -> None:
     """Refuse what is not one finite number that float32 can hold.
 
     Raises:
@@ -123,6 +123,6 @@ def require_reward(reward: Any, name: str) -> None:
     except (TypeError, ValueError, OverflowError):
         pass
     raise EnvironmentFault(
-        f"{name} returned the reward {shown(reward)}, expected one finite number of at most "
+        f"{name} returned {what} {shown(reward)}, expected one finite number of at most "
         f"{MOST_REWARD:.2g}, the largest float32."
     )

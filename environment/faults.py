@@ -38,7 +38,7 @@ def one_line(text: str, most: int = 800) -> str:
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
 
 
-def shown(value: Any) -> str:
+def display_text(value: Any) -> str:
     """A value for a message, in one line of limited length, whatever its own `repr` does."""
     try:
         return one_line(repr(value), 200)

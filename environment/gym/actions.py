@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from kytolly.environment.faults import shown
+from kytolly.environment.faults import display_text
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
 _SUPPORTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
@@ -82,7 +82,7 @@ class ActionForm:
 def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> None:
     if min(counts, default=0) < 1:
         raise ValueError(
-            f"the actions of {name} are {shown(space)}, in which there is nothing to "
+            f"the actions of {name} are {display_text(space)}, in which there is nothing to "
             "choose; expected at least one action."
         )
 
@@ -100,6 +100,6 @@ def _refusal(space: spaces.Space, name: str) -> str:
     elif isinstance(space, (spaces.Dict, spaces.Tuple)):
         help_text = "join its parts to one of these in a gymnasium.wrappers.TransformAction"
     return (
-        f"the actions of {name} are {shown(space)}, {what}; supported are {_SUPPORTED}. "
+        f"the actions of {name} are {display_text(space)}, {what}; supported are {_SUPPORTED}. "
         f"What works: {help_text}."
     )

@@ -10,7 +10,13 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from kytolly.environment.faults import EnvironmentFault, close_or_warn, one_line, raise_fault, shown
+from kytolly.environment.faults import (
+    EnvironmentFault,
+    close_or_warn,
+    display_text,
+    one_line,
+    raise_fault,
+)
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
 from kytolly.environment.gym.step import MOST_REWARD, HostStep, end_flags, require_reward
@@ -209,7 +215,7 @@ class SeparateEnvs:
             outcome = self._envs[index].reset(seed=self._seeds[index])
             if not isinstance(outcome, tuple | list) or len(outcome) != 2:
                 raise EnvironmentFault(
-                    f"{self.spec.name} returned {shown(outcome)}, expected (observation, info)."
+                    f"{self.spec.name} returned {display_text(outcome)}, expected (observation, info)."
                 )
             obs = self._form.encode(outcome[0])
         except Exception as error:

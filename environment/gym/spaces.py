@@ -11,7 +11,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from kytolly.environment.faults import EnvironmentFault, shown
+from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.gym.masks import mask_shape_fault
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import (
@@ -67,7 +67,7 @@ class ObservationForm:
             self._set_one_hot(space.nvec.ravel(), space.start.ravel())
         if 0 in self.shape or np.any(self._counts < 1):
             raise ValueError(
-                f"the observation space{self._entry} of {name} is {shown(space)}, in which "
+                f"the observation space{self._entry} of {name} is {display_text(space)}, in which "
                 "there is nothing to observe; expected at least one number."
             )
         encodes = self._counts.size > 0 or self.dtype != np.float32
@@ -357,6 +357,6 @@ def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
         what = f"the entry {entry!r} of the observations of {name} is"
         help_text = "leave it out with a gymnasium.wrappers.FilterObservation, or " + help_text
     return (
-        f"{what} {shown(space)}, a {type(space).__name__} space; supported are {_SUPPORTED}. "
+        f"{what} {display_text(space)}, a {type(space).__name__} space; supported are {_SUPPORTED}. "
         f"What works: {help_text}."
     )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kytolly.environment.faults import EnvironmentFault, shown
+from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.spec import EnvSpec
 
 MOST_REWARD = float(np.finfo(np.float32).max)
@@ -105,7 +105,9 @@ def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
     for which, value in (("terminated", terminated), ("truncated", truncated)):
         array = np.asarray(value)
         if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
-            raise EnvironmentFault(f"{name} returned {which}={shown(value)}, expected a bool.")
+            raise EnvironmentFault(
+                f"{name} returned {which}={display_text(value)}, expected a bool."
+            )
     return bool(terminated), bool(truncated)
 
 
@@ -123,6 +125,6 @@ def require_reward(reward: Any, name: str, what: str = "the reward") -> None:
     except (TypeError, ValueError, OverflowError):
         pass
     raise EnvironmentFault(
-        f"{name} returned {what} {shown(reward)}, expected one finite number of at most "
+        f"{name} returned {what} {display_text(reward)}, expected one finite number of at most "
         f"{MOST_REWARD:.2g}, the largest float32."
     )

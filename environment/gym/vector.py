@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, close_or_warn, raise_fault, shown
+from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
@@ -233,7 +233,7 @@ class HostVector:
         if values is None or not (np.abs(values) <= MOST_REWARD).all():
             self._report(
                 EnvironmentFault(
-                    f"{self.spec.name} returned the rewards {shown(reward)}, expected "
+                    f"{self.spec.name} returned the rewards {display_text(reward)}, expected "
                     f"{self.num_envs} finite numbers of at most {MOST_REWARD:.2g}."
                 ),
                 "step()",
@@ -245,7 +245,7 @@ class HostVector:
         if values is None or (values.dtype != np.bool_ and not np.isin(values, (0, 1)).all()):
             self._report(
                 EnvironmentFault(
-                    f"{self.spec.name} returned {which}={shown(flags)}, expected {self.num_envs} "
+                    f"{self.spec.name} returned {which}={display_text(flags)}, expected {self.num_envs} "
                     "bools."
                 ),
                 "step()",

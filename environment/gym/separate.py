@@ -215,7 +215,8 @@ class SeparateEnvs:
             outcome = self._envs[index].reset(seed=self._seeds[index])
             if not isinstance(outcome, tuple | list) or len(outcome) != 2:
                 raise EnvironmentFault(
-                    f"{self.spec.name} returned {display_text(outcome)}, expected (observation, info)."
+                    f"{self.spec.name} returned {display_text(outcome)}, expected "
+                    "(observation, info)."
                 )
             obs = self._form.encode(outcome[0])
         except Exception as error:

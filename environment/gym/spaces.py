@@ -357,6 +357,6 @@ def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
         what = f"the entry {entry!r} of the observations of {name} is"
         help_text = "leave it out with a gymnasium.wrappers.FilterObservation, or " + help_text
     return (
-        f"{what} {display_text(space)}, a {type(space).__name__} space; supported are {_SUPPORTED}. "
-        f"What works: {help_text}."
+        f"{what} {display_text(space)}, a {type(space).__name__} space; supported are "
+        f"{_SUPPORTED}. What works: {help_text}."
     )

@@ -245,8 +245,8 @@ class HostVector:
         if values is None or (values.dtype != np.bool_ and not np.isin(values, (0, 1)).all()):
             self._report(
                 EnvironmentFault(
-                    f"{self.spec.name} returned {which}={display_text(flags)}, expected {self.num_envs} "
-                    "bools."
+                    f"{self.spec.name} returned {which}={display_text(flags)}, expected "
+                    f"{self.num_envs} bools."
                 ),
                 "step()",
             )

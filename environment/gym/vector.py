@@ -13,11 +13,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, raise_fault
+from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
-from kytolly.environment.gym.step import HostStep
+from kytolly.environment.gym.step import MOST_REWARD, HostStep
 
 CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
 
@@ -56,8 +56,10 @@ class HostVector:
         timeout_seconds: float = 60.0,
         saves: bool = False,
     ):
-        self._actions = ActionForm(env.single_action_space, name)
-        self._form = observation_form(env.single_observation_space, name, self._actions.space)
+        observation_space: Any = getattr(env, "single_observation_space", None)
+        action_space: Any = getattr(env, "single_action_space", None)
+        self._actions = ActionForm(action_space, name)
+        self._form = observation_form(observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
         self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
@@ -132,8 +134,8 @@ class HostVector:
         self._steps += 1
         valid = ~self._resetting
         reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
-        terminated = np.logical_and(terminated, valid)
-        truncated = np.logical_and(truncated, valid)
+        terminated = self._flag_array(terminated, "terminated") & valid
+        truncated = self._flag_array(truncated, "truncated") & valid
         ended = terminated | truncated
         self._returns += reward
         self._lengths += valid
@@ -191,7 +193,7 @@ class HostVector:
         if self._splits:
             end_processes(self._env)
         else:
-            self._env.close()
+            close_or_warn(self._env, self.spec.name)
 
     def _obs_and_next_obs(
         self, obs: np.ndarray, ended: np.ndarray, info: dict[str, Any]
@@ -210,7 +212,7 @@ class HostVector:
             fresh[ended] = self._encode(raw, "reset()")[ended]
             self._check(fresh, "reset()")
             return view(fresh), view(obs)
-        if "final_obs" not in info:
+        if not isinstance(info, dict) or "final_obs" not in info:
             raise EnvironmentFault(
                 f"{self.spec.name} ended an episode without info['final_obs'], which its "
                 "autoreset mode SAME_STEP promises: the last observation is lost, and with it "
@@ -220,8 +222,8 @@ class HostVector:
         try:
             for index in np.flatnonzero(ended):
                 next_obs[index] = self._form.encode(info["final_obs"][index])
-        except EnvironmentFault as fault:
-            self._report(fault, "step()")
+        except Exception as error:
+            self._report(error, "step()")
         self._form.allow_all(next_obs, ended)
         self._check(next_obs, "step()")
         return view(obs), view(next_obs)
@@ -229,20 +231,41 @@ class HostVector:
     def _encode(self, raw: Any, method: str) -> np.ndarray:
         try:
             return self._form.encode(raw, self.num_envs)
-        except EnvironmentFault as fault:
-            self._report(fault, method)
+        except Exception as error:
+            self._report(error, method)
 
     def _reward_array(self, reward: Any) -> np.ndarray:
-        reward = np.asarray(reward, np.float32)
-        if reward.shape != (self.num_envs,) or not np.isfinite(reward).all():
+        values = self._row(reward)
+        if values is None or not (np.abs(values) <= MOST_REWARD).all():
             self._report(
                 EnvironmentFault(
-                    f"{self.spec.name} returned the rewards {reward}, expected {self.num_envs} "
-                    "finite numbers."
+                    f"{self.spec.name} returned the rewards {display_text(reward)}, expected "
+                    f"{self.num_envs} finite numbers of at most {MOST_REWARD:.2g}."
                 ),
                 "step()",
             )
-        return reward
+        return values.astype(np.float32)
+
+    def _flag_array(self, flags: Any, which: str) -> np.ndarray:
+        values = self._row(flags)
+        if values is None or (values.dtype != np.bool_ and not np.isin(values, (0, 1)).all()):
+            self._report(
+                EnvironmentFault(
+                    f"{self.spec.name} returned {which}={display_text(flags)}, expected "
+                    f"{self.num_envs} bools."
+                ),
+                "step()",
+            )
+        return values.astype(np.bool_)
+
+    def _row(self, given: Any) -> np.ndarray | None:
+        """One number for each environment; None if `given` is something else."""
+        try:
+            values = np.asarray(given)
+        except ValueError:  # lists of different lengths
+            return None
+        fits = values.shape == (self.num_envs,) and values.dtype.kind in "biuf"
+        return values if fits else None
 
     def _check(self, rows: np.ndarray, method: str) -> None:
         """Report what no agent could use in the rows [E] of all environments."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import multiprocessing
 import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -263,9 +264,11 @@ def _make_process_vector(
         # Gymnasium resets before it copies: of an environment that overwrites one array, the last
         # observation would be lost. A local function, so that the process loads no TensorFlow.
         # A terminal sends its signals to these processes, too: they end when the run closes them.
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            if hasattr(signal, name):
-                signal.signal(getattr(signal, name), signal.SIG_IGN)
+        # Gymnasium calls this function in our own process as well.
+        if multiprocessing.parent_process() is not None:
+            for stop in ("SIGINT", "SIGTERM", "SIGHUP"):
+                if hasattr(signal, stop):
+                    signal.signal(getattr(signal, stop), signal.SIG_IGN)
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-EVALUATION, FINAL_EVALUATION = 5, 6  # purposes of `stream_seed`
+EVALUATION, FINAL_EVALUATION, RESUMED_EPISODES = 5, 6, 7  # purposes of `stream_seed`
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 

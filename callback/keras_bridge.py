@@ -108,13 +108,27 @@ class KerasCallbacks(Callback):
         """Where the epochs are, and the counters of each callback."""
         names = ("_epoch", "_batch", "_updates", "_epoch_is_open", "stop_reason")
         counts = {name: getattr(self, name) for name in names}
-        return {"counts": counts, "callbacks": [counters(callback) for callback in self._given]}
+        return {
+            "counts": counts,
+            "callbacks": [counters(callback) for callback in self._given],
+            "kinds": self._kinds(),
+        }
 
     def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
         """Continue to count; a callback's own settings and its copies of weights are not saved."""
         vars(self).update(saved["counts"])
-        for callback, values in zip(self._given, saved["callbacks"], strict=False):
+        if saved["kinds"] != self._kinds():  # what stopped the run is not asked for any more
+            self.stop_reason = None
+        kinds = zip(saved["kinds"], self._kinds(), strict=False)
+        same = [old[0] == new[0] for old, new in kinds]
+        for callback, values, fits in zip(self._given, saved["callbacks"], same, strict=False):
+            if not fits:
+                continue
             vars(callback).update({k: v for k, v in values.items() if k in vars(callback)})
+
+    def _kinds(self) -> list[list[Any]]:
+        """Class and patience of each callback."""
+        return [[type(c).__name__, getattr(c, "patience", None)] for c in self._given]
 
     def _begin_epoch(self) -> None:
         self._batch, self._epoch_is_open = 0, True

@@ -25,10 +25,11 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.environment.gym.conformance import check_env
 
     findings = check_env(args.env, args.steps, args.seed)
-    for finding in findings:
-        print(f"{finding.level:8} {finding.check:18} {finding.text}".rstrip())
     failed = any(finding.level == "error" for finding in findings)
-    print(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")
+    lines = [f"{f.level:8} {f.check:18} {f.text}".rstrip() for f in findings]
+    lines.append(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")
+    print("\n".join(lines), file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        print(json.dumps([finding._asdict() for finding in findings]))
+        found = [finding._asdict() for finding in findings]
+        print(json.dumps({"environment": args.env, "ok": not failed, "findings": found}))
     return 1 if failed else 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import warnings
+from typing import Any, NoReturn
 
 
 class EnvironmentFault(RuntimeError):
-    """An environment raised, or returned what it had not promised."""
+    """An environment raised, or returned what it had not promised; its message is one line."""
+
+    def __init__(self, message: object):  # Gymnasium's processes make one of another one
+        super().__init__(one_line(str(message)))
 
 
 def raise_fault(name: str, error: Exception, method: str, where: str) -> NoReturn:
@@ -16,3 +20,27 @@ def raise_fault(name: str, error: Exception, method: str, where: str) -> NoRetur
     raise EnvironmentFault(
         f"{name} raised {type(error).__name__} in {method} {where}: {error}"
     ) from error
+
+
+def close_or_warn(env: Any, name: str) -> None:
+    """Close an environment; one that cannot close must not cost the result of a training."""
+    try:
+        env.close()
+    except Exception as error:
+        warnings.warn(
+            one_line(f"{name} raised {type(error).__name__} in close(): {error}"), stacklevel=3
+        )
+
+
+def one_line(text: str, most: int = 800) -> str:
+    """A text without line breaks; of more than `most` characters, the middle is left out."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
+
+
+def display_text(value: Any) -> str:
+    """A value for a message, in one line of limited length, whatever its own `repr` does."""
+    try:
+        return one_line(repr(value), 200)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.policy.batch import Rollout
 
@@ -48,17 +49,21 @@ class Collector:
         self._episodes = np.zeros(3)
         self.begin_episodes()
 
-    def begin_episodes(self) -> None:
+    def begin_episodes(self, seed: int | None = None) -> None:
         """Begin a new episode in every environment."""
-        self._obs = self.env.reset()
+        self._open = False  # whether a rollout has begun and is not complete
+        self._obs = self.env.reset() if seed is None else self.env.reset(seed)
         self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
         self._valid[:] = 0
 
     def begin_rollout(self, state: np.ndarray) -> None:
         """Draw the noise of a rollout for an exploration in the given `state`."""
+        if self._open:
+            raise RuntimeError("a rollout was interrupted: begin new episodes")
         if not self._keeps_rest:
             self._rows.clear()
             self._valid[:] = 0
+        self._open = True
         self._state, self._time = state, 0
         self._noise = self.exploration.host_noise(self.rng, (self.steps, self.env.num_envs), state)
 
@@ -116,6 +121,7 @@ class Collector:
             next_obs=stack_time(outcomes.next_obs),
             last=stack_time(outcomes.ended),
         )
+        self._open = False
         if not self.env.has_dummy_steps:
             self._count_episodes(steps, columns.last)
             self._rows.clear()
@@ -126,8 +132,11 @@ class Collector:
 
     def get_state(self) -> dict[str, Any]:
         """Everything between two rollouts that the next one depends on."""
+        if self._open:
+            raise NotSavable("the run was stopped within a rollout")
         rows = [(obs, action, tuple(step)) for obs, action, step in self._rows]
-        return {"rng": self.rng, "obs": self._obs, "rows": rows, "env": self.env}
+        obs, rows = tf.nest.map_structure(np.array, (self._obs, rows))  # no views of one array
+        return {"rng": self.rng, "obs": obs, "rows": rows, "env": self.env}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""

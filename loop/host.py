@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
+from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
+from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
 from kytolly.loop.learn import learn
@@ -104,8 +105,8 @@ class HostLoop:
         acting = saved_state({"packed": self._packed})
         try:
             return {"acting": acting, "collectors": saved_state(self.collectors)}
-        except (NotSavable, RecursionError) as reason:
-            return {"acting": acting, "reason": str(reason)}
+        except Exception as error:  # an environment's own get_state may raise anything
+            return {"acting": acting, "reason": " ".join(str(error).split())[:500]}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there when the loop begins."""
@@ -153,8 +154,9 @@ class HostLoop:
                 return restore_state(self.collectors, state["collectors"])
             except Exception as error:  # what it raises is up to the environment
                 reason = " ".join(str(error).split())
-                for collector in self.collectors:
-                    collector.begin_episodes()
+        for group, collector in enumerate(self.collectors):  # other episodes than those at step 0
+            number = group + len(self.collectors) * int(self.agent.env_steps.numpy())
+            collector.begin_episodes(stream_seed(self.agent.cfg.seed, RESUMED_EPISODES, number))
         self.agent.memory.end_episodes()
         warnings.warn(
             f"{self.groups[0].spec.name}: the resumed run begins new episodes; all else goes on as "

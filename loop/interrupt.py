@@ -30,7 +30,8 @@ def hold_signals() -> Iterator[Callable[[], None]]:
 
     def deliver() -> None:
         if held:
-            handlers[held[0]](held[0], None)
+            number = held.pop()
+            handlers[number](number, None)
 
     for number in handlers:
         signal.signal(number, hold)

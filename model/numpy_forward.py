@@ -16,7 +16,7 @@ import numpy as np
 # Functions of an array and of the array to write to, which may be the same.
 ACTIVATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray] | None] = {
     "linear": None,
-    "relu": lambda x, out: np.maximum(x, 0.0, out),
+    "relu": lambda x, out: np.maximum(x, 0.0, out=out),
     "tanh": np.tanh,
     "sigmoid": lambda x, out: np.divide(1.0, 1.0 + np.exp(-x), out),
     "elu": lambda x, out: np.add(np.maximum(x, 0.0), np.expm1(np.minimum(x, 0.0)), out),

@@ -26,7 +26,7 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
     restored = restore(folder.path, state.trackables, changed)
     best = restored_best(folder.path, restored)
     if best is None:
-        return {**restored.host_state, "best_return": -math.inf}, None
+        return {**restored.host_state, "best_return": -math.inf, "last_evaluation": -1}, None
     return restored.host_state, weights_in(state.network, best)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from kytolly.environment.faults import display_text
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
 _SUPPORTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
@@ -35,6 +36,7 @@ class ActionForm:
         self._bounds: tuple[np.ndarray, np.ndarray] | None = None
         if isinstance(space, spaces.Discrete):
             self.space, self._start = Discrete(int(space.n)), int(space.start)
+            _require_choice((self.space.count,), space, name)
             return
         if isinstance(space, spaces.MultiDiscrete):
             self.space = MultiDiscrete(tuple(space.nvec.ravel().tolist()))
@@ -48,6 +50,8 @@ class ActionForm:
                 self._bounds = (space.low, space.high)
         else:
             raise ValueError(_refusal(space, name))
+        discrete = isinstance(self.space, MultiDiscrete)
+        _require_choice(self.space.counts if discrete else (len(self.space.low),), space, name)
         self._shape, self._dtype = space.shape, space.dtype
         self._size = math.prod(self._shape or ())
 
@@ -75,6 +79,14 @@ class ActionForm:
         return values.astype(self._dtype)
 
 
+def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> None:
+    if min(counts, default=0) < 1:
+        raise ValueError(
+            f"the actions of {name} are {display_text(space)}, in which there is nothing to "
+            "choose; expected at least one action."
+        )
+
+
 def _refusal(space: spaces.Space, name: str) -> str:
     kind = type(space).__name__
     what = f"a {kind} space"
@@ -88,6 +100,6 @@ def _refusal(space: spaces.Space, name: str) -> str:
     elif isinstance(space, (spaces.Dict, spaces.Tuple)):
         help_text = "join its parts to one of these in a gymnasium.wrappers.TransformAction"
     return (
-        f"the actions of {name} are {space}, {what}; supported are {_SUPPORTED}. "
+        f"the actions of {name} are {display_text(space)}, {what}; supported are {_SUPPORTED}. "
         f"What works: {help_text}."
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import multiprocessing
+import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, close_or_warn
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import (
@@ -234,7 +236,7 @@ def _make_process_groups(
     try:
         mask = _mask_of(first, name) if request.masks else None
     finally:
-        first.close()
+        close_or_warn(first, name)
     seeds = _seeds(request.seed, request.num_envs or 1)
     groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
     size, envs = len(seeds) // groups, []
@@ -261,6 +263,12 @@ def _make_process_vector(
     def make_copying(index: int) -> gymnasium.Env:
         # Gymnasium resets before it copies: of an environment that overwrites one array, the last
         # observation would be lost. A local function, so that the process loads no TensorFlow.
+        # A terminal sends its signals to these processes, too: they end when the run closes them.
+        # Gymnasium calls this function in our own process as well.
+        if multiprocessing.parent_process() is not None:
+            for stop in ("SIGINT", "SIGTERM", "SIGHUP"):
+                if hasattr(signal, stop):
+                    signal.signal(getattr(signal, stop), signal.SIG_IGN)
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")
@@ -281,6 +289,9 @@ def _make_process_vector(
 def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | None:
     """Where to look for action masks, and their length; None where `obs` is the only place."""
     is_vector = isinstance(env, VectorEnv)
+    space = getattr(env, "single_observation_space" if is_vector else "observation_space", None)
+    if not isinstance(space, gymnasium.Space):
+        return None  # `observation_form` refuses it
     try:
         source = vector_mask_source(env) if is_vector else mask_source(env)
     except Exception as error:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, close_or_warn
 from kytolly.environment.mask import ACTION_MASK
 
 METHOD = "action_masks"  # an environment's method, which sb3-contrib's MaskablePPO calls, too
@@ -44,7 +44,7 @@ def vector_mask_source(env: VectorEnv) -> str | None:
     if isinstance(inner, AsyncVectorEnv):
         probe = inner.env_fns[0]()
         has_method = probe.has_wrapper_attr(METHOD)
-        probe.close()
+        close_or_warn(probe, type(inner).__name__)
         if has_method:
             return METHOD
     return ACTION_MASK if ACTION_MASK in env.reset(seed=0)[1] else None

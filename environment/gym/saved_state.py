@@ -69,7 +69,7 @@ class SavableEnv(gymnasium.Wrapper):
         """The saved state as JSON; `{"reason": ...}` where there is none."""
         try:
             return json.dumps(saved_state(self.env))
-        except (NotSavable, RecursionError) as reason:
+        except Exception as reason:  # one that is raised here would end the process
             return json.dumps({"reason": str(reason)})
 
     @state_text.setter
@@ -82,6 +82,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.seen: dict[int, tuple[int, Any]] = {}  # id -> number; the object, so that it lives
+        self.memory: dict[int, str] = {}  # id of the array that owns it -> path
 
     def code(self, value: Any, path: str) -> Any:
         if value is None or type(value) in PLAIN:
@@ -94,6 +95,7 @@ class _Writer:
             return {"again": self.seen[id(value)][0]}
         self.seen[id(value)] = (len(self.seen), value)
         if isinstance(value, np.ndarray):
+            self._require_own_memory(value, path)
             return {"array": _array_code(value, path)}
         if type(value) in CONTAINERS.values():
             items = [self.code(item, f"{path}[{i}]") for i, item in enumerate(value)]
@@ -128,6 +130,14 @@ class _Writer:
         if hidden or not hasattr(value, "__dict__") or "this" in vars(value):
             raise NotSavable(f"{path} is a {kind}, which is no plain data")
         return {"object": self._items(vars(value), path), "kind": kind}
+
+    def _require_own_memory(self, array: np.ndarray, path: str) -> None:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        other = self.memory.setdefault(id(owner), path)
+        if other != path:
+            raise NotSavable(f"{path} is a view of the same memory as {other}")
 
     def _items(self, values: dict, path: str) -> list:
         named = [(key, value, f"{path}.{key}") for key, value in values.items()]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, isfinite
+from math import fabs, inf, isfinite
 from typing import Any, NoReturn
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from kytolly.environment.faults import EnvironmentFault, raise_fault
+from kytolly.environment.faults import (
+    EnvironmentFault,
+    close_or_warn,
+    display_text,
+    one_line,
+    raise_fault,
+)
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
-from kytolly.environment.gym.step import HostStep
+from kytolly.environment.gym.step import MOST_REWARD, HostStep, end_flags, require_reward
+
+_NUMBERS = frozenset([float, int, bool, np.float64, np.float32])  # rewards that need one look
+_FLOAT32 = np.dtype(np.float32)
 
 
 class SeparateEnvs:
@@ -44,8 +53,9 @@ class SeparateEnvs:
         time_limit: int | None = None,
         owned: bool = True,
     ):
-        self._actions = ActionForm(envs[0].action_space, name)
-        self._form = observation_form(envs[0].observation_space, name, self._actions.space)
+        observation_space, action_space = _spaces(envs[0])
+        self._actions = ActionForm(action_space, name)
+        self._form = observation_form(observation_space, name, self._actions.space)
         _require_equal_spaces(envs, name)
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = len(envs)
@@ -65,8 +75,10 @@ class SeparateEnvs:
         self._no_return = _constant(np.float32(0), self.num_envs)
         self._no_length = _constant(np.int32(0), self.num_envs)
 
-    def reset(self) -> Any:
+    def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
+        if seed is not None:
+            self._seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
         if self._pending_step is not None:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         self._time, self._starts = 0, [0] * self.num_envs
@@ -83,22 +95,26 @@ class SeparateEnvs:
             self._refuse_step(len(action))
         actions = self._actions.separate(action)
         form, returns, array = self._form, self._returns, np.ndarray
-        ready_shape = form.ready_shape
+        ready_shape, float32 = form.ready_shape, _FLOAT32
         next_obs = np.empty(self._obs_shape, form.dtype)
         rewards, ends, index = [], {}, -1
         try:
             for index, step in enumerate(self._steppers):
                 raw, reward, terminated, truncated, _ = step(actions[index])
-                if type(raw) is not array or raw.shape != ready_shape:
+                if (
+                    type(raw) is not array
+                    or raw.shape != ready_shape
+                    or (raw.dtype is not float32 and raw.dtype.kind not in "fiub")
+                ):
                     raw = form.encode(raw)
                 next_obs[index] = raw
                 rewards.append(reward)
                 returns[index] += reward
                 if terminated or truncated:
-                    ends[index] = (bool(terminated), bool(truncated))
+                    ends[index] = end_flags(terminated, truncated, self.spec.name)
             changed = rewards != self._rewards
         except Exception as error:
-            self._report(index, error, "step()")
+            self._report_step(index, error, rewards)
         if changed:
             self._convert_rewards(rewards)
         self._time += 1
@@ -146,7 +162,7 @@ class SeparateEnvs:
         """Close the environments, unless the caller made them."""
         if self._owned:
             for env in self._envs:
-                env.close()
+                close_or_warn(env, self.spec.name)
 
     def _begin_episodes(
         self, next_obs: np.ndarray, seen: Any, ends: dict[int, tuple[bool, bool]]
@@ -158,7 +174,10 @@ class SeparateEnvs:
         obs = next_obs.copy()
         for index, (terminated[index], truncated[index]) in ends.items():
             ended[index] = True
-            episode_return[index] = self._returns[index]
+            own_return: Any = self._returns[index]
+            if type(own_return) not in _NUMBERS or not fabs(own_return) <= MOST_REWARD:
+                self._require_reward(index, own_return, "rewards with the sum")
+            episode_return[index] = own_return
             episode_length[index] = self._time - self._starts[index]
             self._returns[index], self._starts[index] = 0.0, self._time
             obs[index] = self._first_obs(index)
@@ -187,17 +206,21 @@ class SeparateEnvs:
         """Make an array of rewards; it serves all following steps that pay the same."""
         array = np.empty(self.num_envs, np.float32)
         for index, reward in enumerate(rewards):
-            if not isfinite(reward):
-                fault = EnvironmentFault(f"{self.spec.name} returned the reward {reward}.")
-                self._report(index, fault, "step()")
+            if type(reward) not in _NUMBERS or not fabs(reward) <= MOST_REWARD:
+                self._require_reward(index, reward)
             array[index] = reward
         array.flags.writeable = False
         self._rewards, self._reward_array = [float(reward) for reward in rewards], array
 
     def _first_obs(self, index: int) -> np.ndarray:
         try:
-            raw, _ = self._envs[index].reset(seed=self._seeds[index])
-            obs = self._form.encode(raw)
+            outcome = self._envs[index].reset(seed=self._seeds[index])
+            if not isinstance(outcome, tuple | list) or len(outcome) != 2:
+                raise EnvironmentFault(
+                    f"{self.spec.name} returned {display_text(outcome)}, expected "
+                    "(observation, info)."
+                )
+            obs = self._form.encode(outcome[0])
         except Exception as error:
             self._report(index, error, "reset()")
         if not (self._form.plain and all_finite(obs)):
@@ -209,6 +232,24 @@ class SeparateEnvs:
         found = self._form.first_fault(rows)
         if found is not None:
             self._report(first + found[0], found[1], method)
+
+    def _require_reward(self, index: int, reward: Any, what: str = "the reward") -> None:
+        try:
+            require_reward(reward, self.spec.name, what)
+        except EnvironmentFault as fault:
+            self._report(index, fault, "step()")
+
+    def _report_step(self, index: int, error: Exception, rewards: list[Any]) -> NoReturn:
+        """Report what went wrong in a step that paid `rewards` until then."""
+        for payer, reward in enumerate(rewards):
+            self._require_reward(payer, reward)
+        traceback = error.__traceback__
+        if isinstance(error, TypeError | ValueError) and traceback and not traceback.tb_next:
+            error = EnvironmentFault(  # the environment did not raise: its outcome does not fit
+                f"{self.spec.name} returned what cannot be used ({error}), expected (observation, "
+                "reward, terminated, truncated, info)."
+            )
+        self._report(index, error, "step()")
 
     def _report(self, index: int, error: Exception, method: str) -> NoReturn:
         steps = self._time - self._starts[index]
@@ -230,25 +271,32 @@ class SingleEnv(SeparateEnvs):
             return super().step(action)
         if len(action) != 1 or not self._steppers:
             self._refuse_step(len(action))
-        own_action = self._actions.separate(action)[0]
+        own_action, reward = self._actions.separate(action)[0], 0.0
         try:
             raw, reward, terminated, truncated, _ = self._steppers[0](own_action)
-            if type(raw) is np.ndarray and raw.shape == self._form.ready_shape:
+            if (
+                type(raw) is np.ndarray
+                and raw.shape == self._form.ready_shape
+                and (raw.dtype is _FLOAT32 or raw.dtype.kind in "fiub")
+            ):
                 row = raw.astype(np.float32)
             else:
                 row = self._form.encode(raw)
             self._returns[0] += reward
-            changed = reward != self._rewards[0]
+            changed = [reward] if reward != self._rewards[0] else None
+            ended = terminated or truncated
+            if ended:
+                terminated, truncated = end_flags(terminated, truncated, self.spec.name)
         except Exception as error:
-            self._report(0, error, "step()")
+            self._report_step(0, error, [reward])
         if changed:
-            self._convert_rewards([reward])
+            self._convert_rewards(changed)
         self._time += 1
         next_obs = row[np.newaxis]
         if not isfinite(sum(row.tolist())):
             self._check(next_obs)
         limited = self._time >= self._next_limit
-        if terminated or truncated or limited:
+        if ended or limited:
             end = (bool(terminated), bool(truncated or limited))
             return self._begin_episodes(next_obs, next_obs, {0: end})
         no, paid = self._no, self._reward_array
@@ -258,14 +306,21 @@ class SingleEnv(SeparateEnvs):
         )
 
 
+def _spaces(env: gymnasium.Env) -> tuple[Any, Any]:
+    """Of observations and of actions; None for one that the environment does not have."""
+    return getattr(env, "observation_space", None), getattr(env, "action_space", None)
+
+
 def _require_equal_spaces(envs: Sequence[gymnasium.Env], name: str) -> None:
-    expected = (envs[0].observation_space, envs[0].action_space)
+    expected = _spaces(envs[0])
     for index, env in enumerate(envs):
-        found = (env.observation_space, env.action_space)
+        found = _spaces(env)
         if found != expected:
             raise ValueError(
-                f"environment {index} of {name} has the spaces {found}, environment 0 has "
-                f"{expected}. All must have the same."
+                one_line(
+                    f"environment {index} of {name} has the spaces {found}, environment 0 has "
+                    f"{expected}. All must have the same."
+                )
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.gym.masks import mask_shape_fault
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import (
@@ -23,6 +23,7 @@ from kytolly.environment.spec import (
 )
 
 _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
+_ONE_HOT = spaces.Discrete | spaces.MultiDiscrete
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
 _FEW = 16  # numbers that Python sums faster than NumPy multiplies them
 _SOME = 4096  # numbers that one BLAS thread multiplies faster than NumPy checks them
@@ -51,6 +52,8 @@ class ObservationForm:
     plain = True  # the rows are what the agent sees, and nothing but NaN can be wrong with them
 
     def __init__(self, space: spaces.Space, name: str, entry: str | None = None):
+        if not isinstance(space, spaces.Box | _ONE_HOT | spaces.MultiBinary):
+            raise ValueError(_refusal(name, entry, space))
         self.name, self._entry = name, "" if entry is None else f" {entry!r}"
         self._counts = np.zeros(0, np.int64)  # of each component's numbers
         self.dtype = np.dtype(np.float32)
@@ -62,8 +65,11 @@ class ObservationForm:
             self._set_one_hot(np.array([space.n]), np.array([space.start]))
         elif isinstance(space, spaces.MultiDiscrete):
             self._set_one_hot(space.nvec.ravel(), space.start.ravel())
-        elif not isinstance(space, spaces.MultiBinary):
-            raise ValueError(_refusal(name, entry, space))
+        if 0 in self.shape or np.any(self._counts < 1):
+            raise ValueError(
+                f"the observation space{self._entry} of {name} is {display_text(space)}, in which "
+                "there is nothing to observe; expected at least one number."
+            )
         encodes = self._counts.size > 0 or self.dtype != np.float32
         self.ready_shape = None if encodes else self._raw_shape
         self.short = not encodes and len(self._raw_shape) == 1 and self.shape[0] <= _FEW
@@ -120,6 +126,11 @@ class ObservationForm:
     def _cast(self, values: np.ndarray) -> np.ndarray:
         if values.dtype == self.dtype:
             return values.copy()
+        if values.dtype.kind not in "biufO":
+            raise EnvironmentFault(
+                f"{self.name} returned an observation{self._entry} that is not numbers: its dtype "
+                f"is {values.dtype}."
+            )
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # `all_finite` sees the result
                 result = values.astype(self.dtype)
@@ -215,6 +226,7 @@ class DictForm:
     def __init__(self, space: spaces.Dict, name: str, action: ActionSpace):
         self.name = name
         leaves = dict(_leaves(space))
+        _require_names(leaves, name)
         self._forms: dict[str, ObservationForm | MaskForm] = {
             (entry := "/".join(map(str, path))): MaskForm(leaf, name, action)
             if entry == ACTION_MASK
@@ -321,6 +333,21 @@ def _leaves(space: spaces.Space, path: tuple[Any, ...] = ()) -> Any:
         yield from _leaves(inner, (*path, key))
 
 
+def _require_names(paths: Iterable[tuple[Any, ...]], name: str) -> None:
+    """Refuse entries that would be one after flattening, or would have no name."""
+    seen: dict[str, tuple[Any, ...]] = {}
+    for path in paths:
+        entry = "/".join(map(str, path))
+        if entry in seen or not entry:
+            found = f"the keys {path} and {seen[entry]}" if entry in seen else f"the key {path}"
+            raise ValueError(
+                f"the observations of {name} have {found}, from which follows the name {entry!r}; "
+                "expected a name of its own for every entry. What works: rename an entry in a "
+                "gymnasium.wrappers.TransformObservation."
+            )
+        seen[entry] = path
+
+
 def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
     help_text = "write a wrapper that turns it into one of these"
     if isinstance(space, spaces.Tuple):
@@ -330,6 +357,6 @@ def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
         what = f"the entry {entry!r} of the observations of {name} is"
         help_text = "leave it out with a gymnasium.wrappers.FilterObservation, or " + help_text
     return (
-        f"{what} {space}, a {type(space).__name__} space; supported are {_SUPPORTED}. "
-        f"What works: {help_text}."
+        f"{what} {display_text(space)}, a {type(space).__name__} space; supported are "
+        f"{_SUPPORTED}. What works: {help_text}."
     )

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.spec import EnvSpec
+
+MOST_REWARD = float(np.finfo(np.float32).max)
 
 
 class HostStep(NamedTuple):
@@ -54,10 +57,11 @@ class HostEnv(Protocol):
     num_envs: int
     has_dummy_steps: bool
 
-    def reset(self) -> Any:
+    def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them.
 
-        The first call seeds every environment, later ones go on with its own generator.
+        The first call seeds every environment, later ones go on with its own generator, or with
+        one that follows from `seed`.
         """
         ...
 
@@ -89,3 +93,39 @@ class HostEnv(Protocol):
     def close(self) -> None:
         """Close the environments, unless the caller made them."""
         ...
+
+
+def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
+    """The two as bools, where an environment says that its episode is over.
+
+    Raises:
+        EnvironmentFault: One is neither a bool nor a number 0 or 1: "False" would be true.
+    """
+    if type(terminated) is bool and type(truncated) is bool:
+        return terminated, truncated
+    for which, value in (("terminated", terminated), ("truncated", truncated)):
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+            raise EnvironmentFault(
+                f"{name} returned {which}={display_text(value)}, expected a bool."
+            )
+    return bool(terminated), bool(truncated)
+
+
+def require_reward(reward: Any, name: str, what: str = "the reward") -> None:
+    """Refuse what is not one finite number that float32 can hold.
+
+    Raises:
+        EnvironmentFault: With the reward in its message.
+    """
+    try:
+        array = np.asarray(reward)
+        usable = array.shape == () and array.dtype.kind in "biufO"
+        if usable and abs(float(array)) <= MOST_REWARD:
+            return
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise EnvironmentFault(
+        f"{name} returned {what} {display_text(reward)}, expected one finite number of at most "
+        f"{MOST_REWARD:.2g}, the largest float32."
+    )

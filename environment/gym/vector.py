@@ -13,11 +13,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, raise_fault
+from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
-from kytolly.environment.gym.step import HostStep
+from kytolly.environment.gym.step import MOST_REWARD, HostStep
 
 CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
 
@@ -56,16 +56,18 @@ class HostVector:
         timeout_seconds: float = 60.0,
         saves: bool = False,
     ):
-        self._actions = ActionForm(env.single_action_space, name)
-        self._form = observation_form(env.single_observation_space, name, self._actions.space)
+        observation_space: Any = getattr(env, "single_observation_space", None)
+        action_space: Any = getattr(env, "single_action_space", None)
+        self._actions = ActionForm(action_space, name)
+        self._form = observation_form(observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
         self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env, self._owned, self._timeout = env, owned, timeout_seconds
-        self._saves = saves
-        takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self._seed: Any = list(seeds) if takes_many else seeds[0]
+        self._saves, self._broken = saves, False
+        self._takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._seed: Any = list(seeds) if self._takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
         self._splits = getattr(type(env), "step", None) is AsyncVectorEnv.step
         self._outcome: Any = None  # of a pending step that could not be split
@@ -73,8 +75,11 @@ class HostVector:
         self._steps = 0
         self._resetting: np.ndarray | None = None
 
-    def reset(self) -> Any:
+    def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
+        if seed is not None:
+            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+            self._seed = seeds if self._takes_many else seeds[0]
         if self._pending:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         try:
@@ -129,8 +134,8 @@ class HostVector:
         self._steps += 1
         valid = ~self._resetting
         reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
-        terminated = np.logical_and(terminated, valid)
-        truncated = np.logical_and(truncated, valid)
+        terminated = self._flag_array(terminated, "terminated") & valid
+        truncated = self._flag_array(truncated, "truncated") & valid
         ended = terminated | truncated
         self._returns += reward
         self._lengths += valid
@@ -163,8 +168,11 @@ class HostVector:
     def get_state(self) -> dict[str, Any]:
         """The environments, and what is counted of their episodes."""
         env: Any = self._env
+        if self._broken:
+            raise NotSavable(f"{self.spec.name} did something wrong before")
         if self._saves:
-            env = list(env.call("state_text"))
+            env.call_async("state_text")
+            env = list(env.call_wait(self._timeout))
             for text in env:
                 if text.startswith('{"reason"'):
                     raise NotSavable(json.loads(text)["reason"])
@@ -185,7 +193,7 @@ class HostVector:
         if self._splits:
             end_processes(self._env)
         else:
-            self._env.close()
+            close_or_warn(self._env, self.spec.name)
 
     def _obs_and_next_obs(
         self, obs: np.ndarray, ended: np.ndarray, info: dict[str, Any]
@@ -204,7 +212,7 @@ class HostVector:
             fresh[ended] = self._encode(raw, "reset()")[ended]
             self._check(fresh, "reset()")
             return view(fresh), view(obs)
-        if "final_obs" not in info:
+        if not isinstance(info, dict) or "final_obs" not in info:
             raise EnvironmentFault(
                 f"{self.spec.name} ended an episode without info['final_obs'], which its "
                 "autoreset mode SAME_STEP promises: the last observation is lost, and with it "
@@ -214,8 +222,8 @@ class HostVector:
         try:
             for index in np.flatnonzero(ended):
                 next_obs[index] = self._form.encode(info["final_obs"][index])
-        except EnvironmentFault as fault:
-            self._report(fault, "step()")
+        except Exception as error:
+            self._report(error, "step()")
         self._form.allow_all(next_obs, ended)
         self._check(next_obs, "step()")
         return view(obs), view(next_obs)
@@ -223,20 +231,41 @@ class HostVector:
     def _encode(self, raw: Any, method: str) -> np.ndarray:
         try:
             return self._form.encode(raw, self.num_envs)
-        except EnvironmentFault as fault:
-            self._report(fault, method)
+        except Exception as error:
+            self._report(error, method)
 
     def _reward_array(self, reward: Any) -> np.ndarray:
-        reward = np.asarray(reward, np.float32)
-        if reward.shape != (self.num_envs,) or not np.isfinite(reward).all():
+        values = self._row(reward)
+        if values is None or not (np.abs(values) <= MOST_REWARD).all():
             self._report(
                 EnvironmentFault(
-                    f"{self.spec.name} returned the rewards {reward}, expected {self.num_envs} "
-                    "finite numbers."
+                    f"{self.spec.name} returned the rewards {display_text(reward)}, expected "
+                    f"{self.num_envs} finite numbers of at most {MOST_REWARD:.2g}."
                 ),
                 "step()",
             )
-        return reward
+        return values.astype(np.float32)
+
+    def _flag_array(self, flags: Any, which: str) -> np.ndarray:
+        values = self._row(flags)
+        if values is None or (values.dtype != np.bool_ and not np.isin(values, (0, 1)).all()):
+            self._report(
+                EnvironmentFault(
+                    f"{self.spec.name} returned {which}={display_text(flags)}, expected "
+                    f"{self.num_envs} bools."
+                ),
+                "step()",
+            )
+        return values.astype(np.bool_)
+
+    def _row(self, given: Any) -> np.ndarray | None:
+        """One number for each environment; None if `given` is something else."""
+        try:
+            values = np.asarray(given)
+        except ValueError:  # lists of different lengths
+            return None
+        fits = values.shape == (self.num_envs,) and values.dtype.kind in "biuf"
+        return values if fits else None
 
     def _check(self, rows: np.ndarray, method: str) -> None:
         """Report what no agent could use in the rows [E] of all environments."""
@@ -245,6 +274,7 @@ class HostVector:
             self._report(EnvironmentFault(f"{found[1]} That is environment {found[0]}."), method)
 
     def _report(self, error: Exception, method: str) -> NoReturn:
+        self._broken = True
         where = f"(a vector of {self.num_envs} environments, after {self._steps} steps)"
         if isinstance(error, multiprocessing.TimeoutError):
             raise EnvironmentFault(

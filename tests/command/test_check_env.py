@@ -7,11 +7,12 @@ from kytolly.command.entry import main
 
 def test_findings_are_printed_and_returned_as_json(capsys):
     assert main(["check-env", "CartPole-v1", "--steps", "50", "--json"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-2] == "CartPole-v1 does what it promises."
-    found = json.loads(lines[-1])
-    assert [f["level"] for f in found] == ["ok"] * len(found)
-    assert len(lines) == len(found) + 2
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["ok"] and found["environment"] == "CartPole-v1"
+    assert {finding["level"] for finding in found["findings"]} == {"ok"}
+    lines = [line for line in printed.err.splitlines() if line.startswith("ok ")]
+    assert len(lines) == len(found["findings"]) and "does what it promises" in printed.err
 
 
 def test_an_environment_that_cannot_be_used_is_exit_status_1(capsys):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -25,7 +24,7 @@ from kytolly.environment.gym.masks import (
 )
 from kytolly.environment.gym.saved_state import SavableEnv
 from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
-from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
 from kytolly.environment.gym.vector import HostVector, autoreset_mode, end_processes
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
@@ -205,7 +204,7 @@ def _make_separate(
     time_limit: int | None = None,
     owned: bool = True,
 ) -> SeparateEnvs:
-    seeds = _seeds(request.seed, len(envs))
+    seeds = environment_seeds(request.seed, len(envs))
     mask = _mask_of(envs[0], name) if request.masks else None
     if mask is not None:
         envs = [MaskedObservation(env, *mask, name) for env in envs]
@@ -224,7 +223,7 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
     mask = _mask_of(env, name) if request.masks else None
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
-    seeds, limit = _seeds(request.seed, env.num_envs), request.timeout_seconds
+    seeds, limit = environment_seeds(request.seed, env.num_envs), request.timeout_seconds
     return HostVector(env, name, known_spec, seeds, owned=owned, timeout_seconds=limit)
 
 
@@ -237,7 +236,7 @@ def _make_process_groups(
         mask = _mask_of(first, name) if request.masks else None
     finally:
         close_or_warn(first, name)
-    seeds = _seeds(request.seed, request.num_envs or 1)
+    seeds = environment_seeds(request.seed, request.num_envs or 1)
     groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
     size, envs = len(seeds) // groups, []
     try:
@@ -309,11 +308,6 @@ def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | Non
             "gymnasium.wrappers.DiscretizeAction, or give no mask."
         )
     return source, num_choices(action)
-
-
-def _seeds(seed: int, count: int) -> list[int]:
-    """One seed for each environment; a larger `count` keeps the first ones."""
-    return np.random.SeedSequence(seed).generate_state(count).tolist()
 
 
 def _name(env: gymnasium.Env | VectorEnv) -> str:

@@ -95,6 +95,11 @@ class HostEnv(Protocol):
         ...
 
 
+def environment_seeds(seed: int, count: int) -> list[int]:
+    """One seed for each environment; a larger `count` keeps the first ones."""
+    return np.random.SeedSequence(seed).generate_state(count).tolist()
+
+
 def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
     """The two as bools, where an environment says that its episode is over.
 

@@ -17,7 +17,7 @@ from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
-from kytolly.environment.gym.step import MOST_REWARD, HostStep
+from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds
 
 CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
 
@@ -78,7 +78,7 @@ class HostVector:
     def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
         if seed is not None:
-            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+            seeds = environment_seeds(seed, self.num_envs)
             self._seed = seeds if self._takes_many else seeds[0]
         if self._pending:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")

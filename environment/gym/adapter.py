@@ -26,6 +26,7 @@ from kytolly.environment.gym.saved_state import SavableEnv
 from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
 from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
 from kytolly.environment.gym.vector import HostVector, autoreset_mode, end_processes
+from kytolly.environment.signals import STOP_SIGNALS
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
@@ -265,9 +266,8 @@ def _make_process_vector(
         # A terminal sends its signals to these processes, too: they end when the run closes them.
         # Gymnasium calls this function in our own process as well.
         if multiprocessing.parent_process() is not None:
-            for stop in ("SIGINT", "SIGTERM", "SIGHUP"):
-                if hasattr(signal, stop):
-                    signal.signal(getattr(signal, stop), signal.SIG_IGN)
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")

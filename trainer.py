@@ -139,10 +139,11 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
-        settings, _ = folder.read_settings()
-        cfg = make_config(settings)
+        saved = folder.read_config()
+        cfg = make_config(saved.settings)
         device = device_name(cfg.device)
-        side = choose_side(cfg.for_playing(), env or folder.environment(trust=False))
+        env = env or folder.trusted_environment(saved, trust=False)
+        side = choose_side(cfg.for_playing(), env)
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Any
 
 from kytolly.config.run import RunConfig
+from kytolly.config.words import nearest
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import TensorEnvironment
 
@@ -28,11 +28,10 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
         tensor_env = env
     if cfg.loop == "device" and tensor_env is None:
         known = ", ".join(sorted(name for name in TENSOR_ENVIRONMENTS if "probe" not in name))
-        near = difflib.get_close_matches(str(env), TENSOR_ENVIRONMENTS, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(
-            f"loop is 'device', and {env!r} does not exist as tensor code; these do: {known}.{hint}"
-            " Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
+            f"loop is 'device', and {env!r} does not exist as tensor code; these do: {known}."
+            f"{nearest(env, TENSOR_ENVIRONMENTS)} Set loop='host' or 'auto', or write it as "
+            "an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":
         from kytolly.loop.device_side import DeviceSide

@@ -271,7 +271,7 @@ def test_a_mapping_must_name_its_algorithm_and_know_its_settings(tmp_path):
     trainer = Trainer(tmp_path / "l", progress=False)
     for values, words in (
         ({}, "name no algorithm, expected one of dqn, ddqn, ppo"),
-        ({"algorithm": "dqnn"}, "'dqnn' is no algorithm.*Did you mean dqn?"),
+        ({"algorithm": "dqnn"}, "'dqnn' is no algorithm.*Did you mean 'dqn'?"),
         ({"algorithm": ["dqn"]}, r"\['dqn'\] is no algorithm"),
         ({"algorithm": "ppo", "n_step": 3}, "'n_step' is not a setting of PPOConfig"),
     ):

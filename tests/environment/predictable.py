@@ -51,7 +51,8 @@ class Recorded(gymnasium.Env):
     """Observes [id, episode, step, actions]: the actions since the reset, in digits of base 4.
 
     So two observations tell all that happened between them. The id is the seed of the first
-    reset modulo 1000. With `one_array` all observations are one array, overwritten at every step.
+    reset modulo a million. With `one_array` all observations are one array, overwritten at every
+    step.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -79,7 +80,7 @@ class Recorded(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed is not None:
-            self.id, self.episode = seed % 1000, -1
+            self.id, self.episode = seed % 10**6, -1
         self.episode, self.steps, self.actions = self.episode + 1, 0, 0
         return self.observed(), {}
 

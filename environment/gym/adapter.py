@@ -15,6 +15,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from kytolly.environment.faults import EnvironmentFault, close_or_warn
 from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.ends import CheckedEnds
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import (
     MaskedObservation,
@@ -271,7 +272,8 @@ def _make_process_vector(
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")
-        return SavableEnv(gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None))
+        env = SavableEnv(gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None))
+        return CheckedEnds(env, f"environment {index} of {name}")
 
     try:
         return AsyncVectorEnv(

@@ -18,14 +18,9 @@ from kytolly.environment.faults import (
     raise_fault,
 )
 from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.ends import end_flags
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
-from kytolly.environment.gym.step import (
-    MOST_REWARD,
-    HostStep,
-    end_flags,
-    environment_seeds,
-    require_reward,
-)
+from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds, require_reward
 
 _NUMBERS = frozenset([float, int, bool, np.float64, np.float32])  # rewards that need one look
 _FLOAT32 = np.dtype(np.float32)

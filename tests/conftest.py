@@ -15,7 +15,6 @@ os.environ.setdefault(
 )
 
 import pytest
-import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
 
@@ -29,11 +28,27 @@ def pytest_addoption(parser):
         type=int,
         help="fail where a process of the tests has needed more memory (Linux, without a GPU)",
     )
+    parser.addoption(
+        "--quick-graphs",
+        action="store_true",
+        help="leave out TensorFlow's own optimizer of graphs, which takes longer than short runs",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_graphs(request):
+    """Not at the top of this file: the process that only hands out tests needs no TensorFlow."""
+    import tensorflow as tf
+
+    if request.config.getoption("--quick-graphs"):
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @pytest.fixture(scope="module", autouse=True)
 def release_memory(request):
     """Give back what a file compiled: a program stays as long as anything refers to it."""
+    import tensorflow as tf
+
     before = megabytes()
     yield
     for value in vars(request.module).values():
@@ -94,6 +109,7 @@ def small_config():
 @pytest.fixture
 def maybe_compile():
     """A function as it is, or compiled with XLA."""
+    import tensorflow as tf
 
     def choose(function, compiled):
         return tf.function(function, jit_compile=True, autograph=False) if compiled else function

@@ -18,6 +18,14 @@ import pytest
 
 from kytolly.config.dqn import DQNConfig
 
+# What takes longest begins first, so that no worker waits at the end for another one's last file.
+LONGEST = (
+    "test_train_optimized.py",
+    "test_dqn_runs.py",
+    "test_ppo_runs.py",
+    "test_notebook.py",
+    "test_examples.py",
+)
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []
 
@@ -33,6 +41,11 @@ def pytest_addoption(parser):
         action="store_true",
         help="leave out TensorFlow's own optimizer of graphs, which takes longer than short runs",
     )
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(scope="session", autouse=True)

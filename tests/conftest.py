@@ -21,11 +21,13 @@ from kytolly.config.dqn import DQNConfig
 # What takes longest begins first, so that no worker waits at the end for another one's last file.
 LONGEST = (
     "test_train_optimized.py",
+    "test_page.py",
     "test_dqn_runs.py",
     "test_ppo_runs.py",
     "test_notebook.py",
     "test_examples.py",
 )
+xla = os.environ.get("KYTOLLY_XLA", "on")
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []
 
@@ -55,6 +57,12 @@ def quick_graphs(request):
 
     if request.config.getoption("--quick-graphs"):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+@pytest.fixture(autouse=True)
+def keep_xla_setting(monkeypatch):
+    """What a command in this process decides is not for the tests after it."""
+    monkeypatch.setenv("KYTOLLY_XLA", xla)
 
 
 @pytest.fixture(scope="module", autouse=True)

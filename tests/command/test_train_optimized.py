@@ -68,6 +68,7 @@ def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
     monkeypatch.setenv("KYTOLLY_XLA", "off")
     argv = ["--config", str(folder / "settings.yaml"), "--device", "cpu", "--baseline-flow", "0.03"]
     assert train_optimized.main([*argv, "--json"]) == 0
+    assert os.environ["KYTOLLY_XLA"] == "off"  # the command leaves it off
     found = json.loads(capsys.readouterr().out)
     assert found["ratio"] > 0 and list(gain_lines(found))[3].startswith("  ratio ")
     calls = found["calls"]["embedding calls"]

@@ -31,7 +31,7 @@ train: $(VENV)/.installed
 	$(BIN)/kytolly train dqn --env CartPole-v1 --reward-threshold 475 --evaluation-episodes 100
 
 test: style
-	$(call run-tests,-m "not learning" --quick-graphs)
+	$(call run-tests,-m "not learning")
 
 test-all: style
 	$(call run-tests,)

@@ -22,10 +22,13 @@ from kytolly.config.dqn import DQNConfig
 LONGEST = (
     "test_train_optimized.py",
     "test_page.py",
+    "test_host.py",
     "test_dqn_runs.py",
     "test_ppo_runs.py",
-    "test_notebook.py",
+    "test_train.py",
     "test_examples.py",
+    "test_notebook.py",
+    "test_compile_cache.py",
 )
 xla = os.environ.get("KYTOLLY_XLA", "on")
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
@@ -38,25 +41,11 @@ def pytest_addoption(parser):
         type=int,
         help="fail where a process of the tests has needed more memory (Linux, without a GPU)",
     )
-    parser.addoption(
-        "--quick-graphs",
-        action="store_true",
-        help="leave out TensorFlow's own optimizer of graphs, which takes longer than short runs",
-    )
 
 
 def pytest_collection_modifyitems(items):
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_graphs(request):
-    """Not at the top of this file: the process that only hands out tests needs no TensorFlow."""
-    import tensorflow as tf
-
-    if request.config.getoption("--quick-graphs"):
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +57,7 @@ def keep_xla_setting(monkeypatch):
 @pytest.fixture(scope="module", autouse=True)
 def release_memory(request):
     """Give back what a file compiled: a program stays as long as anything refers to it."""
-    import tensorflow as tf
+    import tensorflow as tf  # not above: the process that only hands out tests needs none
 
     before = megabytes()
     yield

@@ -24,6 +24,7 @@ def folder(tmp_path_factory):
     write_collection(folder / "tiny")
     training = {**SETTINGS["training"], "warm_start_epochs": 1}
     settings = {**SETTINGS, "training": training, "collection": str(folder / "tiny")}
+    settings["retrieval"] = {**SETTINGS["retrieval"], "max_terms": 1}  # quicker to compile
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
     return folder
 

@@ -1,5 +1,6 @@
 """Collections made by rule have the figures that they claim, and every size is measured."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from kytolly.benchmarks import query_scale, suite
 from kytolly.benchmarks.suite import Options
+from kytolly.reformulation import ppo_training
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import metric
@@ -50,7 +52,9 @@ def test_words_are_distinct_and_stop_words_come_first():
 
 
 def test_one_size_is_measured(capsys, monkeypatch):
-    monkeypatch.setenv("KYTOLLY_XLA", "off")
+    made = ppo_training.ppo_config
+    uncompiled = lambda *args: dataclasses.replace(made(*args), xla=False)  # noqa: E731
+    monkeypatch.setattr(ppo_training, "ppo_config", uncompiled)
     argv = "--documents 200 --train 20 --dev 5 --rollouts 1 --search host"
     assert query_scale.main(argv.split()) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -17,7 +17,7 @@ from kytolly.benchmarks.reformulation import (
     measure_turn,
     prepare,
 )
-from kytolly.reformulation import pool
+from kytolly.reformulation import pool, ppo_training
 from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.embedding import HashEncoder
@@ -161,7 +161,9 @@ def test_gain_is_arithmetic_on_the_turns():
 
 
 def test_both_flows_are_measured_alike(ground, flow, monkeypatch):
-    monkeypatch.setenv("KYTOLLY_XLA", "off")
+    made = ppo_training.ppo_config
+    uncompiled = lambda *args: dataclasses.replace(made(*args), xla=False)  # noqa: E731
+    monkeypatch.setattr(ppo_training, "ppo_config", uncompiled)
     compiled = make_flow(COMPILED, ground, "/CPU:0")
     compiled.ready()
     rows = [

@@ -96,6 +96,7 @@ SETTINGS = {
     "algorithm": "expected-sarsa",
     "gamma": GAMMA,
     "num_envs": 2,
+    "xla": False,
     "hidden_units": [16],
     "batch_size": 32,
     "warmup_env_steps": 64,

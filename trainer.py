@@ -18,15 +18,14 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.build import make_agent
-from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.kytolly import KytollyAgent, make_agent
 from kytolly.agent.own_network import ModelOrFactory, check_network
 from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
-from kytolly.loop.choose import choose_side, evaluation_side
+from kytolly.loop.choose import choose_side
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
 from kytolly.record.checkpoint import BEST, load_network
@@ -91,11 +90,14 @@ class Trainer:
         cfg = make_config(train_cfg) if isinstance(train_cfg, Mapping) else train_cfg
         device, own = device_name(cfg.device), as_callbacks(cb)
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
-        side = choose_side(cfg, env)
+        side = playing = choose_side(cfg, env)
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
         opened: Any = side  # what must be closed, whatever happens
         try:
-            playing = evaluation_side(cfg, evaluation_env, side)
+            if evaluation_env is not None:
+                from kytolly.loop.evaluation_env import evaluation_side
+
+                playing = evaluation_side(cfg, evaluation_env, side)
             with tf.device(device):
                 agent = make_agent(cfg, side.spec, model, available_bytes(device))
                 loop = opened = side.loop(agent, device)
@@ -139,14 +141,12 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         folder = RunFolder.existing(run)
-        settings, _ = folder.read_settings()
-        cfg = make_config(settings)
+        cfg = make_config(folder.read_settings()[0])
         device = device_name(cfg.device)
         side = choose_side(cfg.for_playing(), env or folder.environment(trust=False))
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
-        distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
-        check_network(network, cfg, side.spec, distribution)
+        check_network(network, cfg, side.spec)
         first = final_seed(cfg) if seed is None else seed
         with tf.device(device):
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)

@@ -5,22 +5,23 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.algorithms import part
 from kytolly.agent.randomness import RandomStream
-from kytolly.agent.schedule import linear_schedule
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
+from kytolly.policy.weights import linear_schedule, make_optimizer
 
 
 class KytollyAgent(tf.Module):
     """Acts, remembers and learns: owns the policy, the memory, the random stream and the counters.
 
-    `observe` and `finish_iteration` are plain functions of tensors, compiled by the loop that calls
-    them. `act` and `q_values` are for everybody else. The parts are those of `agent.algorithms`.
+    A loop compiles what it calls; `act` and `q_values` are for everybody else.
     """
 
     def __init__(self, policy: Policy, memory: Any, exploration: Any, cfg: Any, env_spec: EnvSpec):
@@ -50,11 +51,9 @@ class KytollyAgent(tf.Module):
             What `memory.batch` takes, and [L] the `latest_names` now.
         """
         cfg = self.cfg
-        # A schedule over updates is the optimizer's own.
-        if cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is None:
-            rate = linear_schedule(
-                cfg.learning_rate, cfg.learning_rate_final, cfg.total_env_steps, self.env_steps
-            )
+        first, last = cfg.learning_rate, cfg.learning_rate_final
+        if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
+            rate = linear_schedule(first, last, cfg.total_env_steps, self.env_steps)
             self.policy.optimizer.learning_rate.assign(rate)
         opened = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
@@ -102,3 +101,46 @@ class KytollyAgent(tf.Module):
         from kytolly.agent.playing import Player
 
         return Player(self.policy.network, self.policy.distribution, self.env_spec.obs)
+
+
+def make_agent(
+    cfg: Any, env_spec: EnvSpec, model: Any = None, available_bytes: int | None = None
+) -> KytollyAgent:
+    """An agent of the parts that `agent.algorithms` names for `cfg.algorithm`.
+
+    Args:
+        cfg: Configuration.
+        env_spec: What the environment looks like.
+        model: The user's network instead of ours, as for `Trainer.train`.
+        available_bytes: Memory that a replay buffer may take, if known.
+    """
+    policy = part(cfg.algorithm, "policy")
+    distribution = policy.distribution_for(cfg, env_spec)
+    keras.utils.set_random_seed(cfg.seed)
+    previous = keras.mixed_precision.dtype_policy()
+    precision = previous.name if cfg.precision == "auto" else cfg.precision
+    keras.mixed_precision.set_dtype_policy(precision)
+    try:
+        if model is None:
+            network = _make_network(cfg, env_spec, distribution)
+        else:
+            from kytolly.agent.own_network import own_network
+
+            network = own_network(model, cfg, env_spec)
+    finally:
+        keras.mixed_precision.set_dtype_policy(previous)
+    optimizer = make_optimizer(cfg, scale_loss=precision == "mixed_float16")
+    return KytollyAgent(
+        policy(network, distribution, optimizer, cfg),
+        part(cfg.algorithm, "memory").for_config(cfg, env_spec, available_bytes),
+        part(cfg.algorithm, "exploration")(cfg, distribution),
+        cfg,
+        env_spec,
+    )
+
+
+def _make_network(cfg: Any, env_spec: EnvSpec, distribution: Any) -> keras.Model:
+    seen = without_mask(env_spec.obs)
+    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
+    network(tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen))
+    return network

@@ -54,7 +54,8 @@ class HostLoop:
             lambda obs: policy.outputs(obs, policy.current_weights())[0],
         )
         overlaps = agent.memory.allows_lag and self.actor.twin is not None
-        self.block = cfg.iterations_between_acting_weights if overlaps else 1
+        wanted = (cfg.acting_interval_env_steps or 32) if overlaps else 0
+        self.block = max(1, round(wanted / cfg.env_steps_per_iteration))
         self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration
         self.specs = tf.nest.map_structure(
             lambda s: tf.TensorSpec([self.block, cfg.rollout_steps, *s.shape], s.dtype),

@@ -5,7 +5,7 @@ import tensorflow as tf
 from kytolly.agent.correlated_noise import correlate
 from kytolly.agent.epsilon_greedy import EpsilonGreedy
 from kytolly.agent.randomness import RandomStream
-from kytolly.agent.schedule import linear_schedule
+from kytolly.policy.weights import linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.distributions import Categorical
 

@@ -11,21 +11,13 @@ from kytolly.config.fields import from_mapping
 
 
 class Algorithm(NamedTuple):
-    """A row of the table. Each part is an object, or its "module:name" to import it when needed.
+    """A row of the table. Each part is an object, or its "module:name" to import it when needed."""
 
-    Attributes:
-        config: Configuration dataclass; its `algorithm` field is the name of the row.
-        policy: `policy.base.Policy`: the learning rule.
-        memory: `ReplayBuffer` or `RolloutBuffer`: which rows are learned from.
-        exploration: `EpsilonGreedy` or `Sampling`: how to act while learning.
-        network: Function (cfg, obs_spec, distribution) -> Keras model, where the user gives none.
-    """
-
-    config: Any
-    policy: Any
-    memory: Any
-    exploration: Any
-    network: Any
+    config: Any  # dataclass whose field `algorithm` is the name of the row
+    policy: Any  # `policy.base.Policy`: the learning rule
+    memory: Any  # `ReplayBuffer` or `RolloutBuffer`: which rows are learned from
+    exploration: Any  # `EpsilonGreedy` or `Sampling`: how to act while learning
+    network: Any  # (cfg, obs_spec, distribution) -> Keras model, where the user gives none
 
 
 _DQN = Algorithm(

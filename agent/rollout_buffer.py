@@ -88,9 +88,6 @@ class RolloutBuffer(tf.Module):
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 
-    def close(self, batch: Any, td_error: Any) -> None:
-        """Nothing: every row is used as often."""
-
     def end_episodes(self) -> None:
         """Nothing: no row is remembered."""
 

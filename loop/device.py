@@ -43,7 +43,8 @@ class DeviceSide:
             network: Keras model whose output, or first output, is [B, P].
             episodes: Environments, and so episodes.
             seed: Seed of the episodes.
-            xla, device: As for `Program`.
+            xla: Compile with XLA.
+            device: Name of the device to play on, such as "/GPU:0".
         """
         return DeviceEvaluator(self, network, episodes, seed, xla, device)
 

@@ -29,9 +29,7 @@ def learn(
     opened, latest = agent.observe(rollout)
 
     def update(index, going, sums):
-        batch = memory.batch(opened, index, bits)
-        result = policy.update(batch)
-        memory.close(batch, result.td_error)
+        result = policy.update(memory.batch(opened, index, bits))
         again = policy.keep_going(result)
         return index + 1, going if again is None else again, sums.with_update(result.metrics)
 

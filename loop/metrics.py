@@ -13,22 +13,16 @@ from kytolly.agent.kytolly import KytollyAgent
 class LoopMetrics(NamedTuple):
     """Sums over one call of a loop's program.
 
-    Attributes:
-        updates: [] optimizer steps.
-        fit: [F] sums over updates of the policy's `metric_names`. One tensor, because every
-            tensor more that a loop carries costs it time. [2, F] sums of the finite ones, and
-            their number, where an update is skipped if float16 overflows.
-        episodes: [] episodes that ended.
-        episode_return, episode_length: [] sums over those episodes, in reward units and env steps.
-        latest: [L] the agent's `latest_names`, as they are at the end.
+    `fit` is one tensor, because every tensor more that a loop carries costs it time. Where float16
+    overflows and an update is skipped, it is [2, F]: sums of the finite metrics, and their number.
     """
 
-    updates: Any
-    fit: Any
-    episodes: Any
-    episode_return: Any
-    episode_length: Any
-    latest: Any
+    updates: Any  # [] optimizer steps
+    fit: Any  # [F] sums over updates of the policy's `metric_names`
+    episodes: Any  # [] episodes that ended
+    episode_return: Any  # [] sum over those episodes, in reward units
+    episode_length: Any  # [] sum over those episodes, in env steps
+    latest: Any  # [L] the agent's `latest_names`, as they are at the end
 
     @classmethod
     def zeros(cls, agent: KytollyAgent) -> LoopMetrics:

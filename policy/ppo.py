@@ -22,23 +22,14 @@ KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Bas
 
 
 class PPOBatch(NamedTuple):
-    """Rows of a rollout with what the acting policy thought of them.
+    """Rows of a rollout with what the acting policy thought of them."""
 
-    Attributes:
-        obs: [B, *obs] or a dict.
-        action: [B, ...] raw action.
-        log_prob: [B] of the action, under the policy that took it.
-        advantage: [B] in reward units.
-        target: [B] value target, in reward units.
-        value: [B] estimate before learning, in reward units.
-    """
-
-    obs: Any
-    action: Any
-    log_prob: Any
-    advantage: Any
-    target: Any
-    value: Any
+    obs: Any  # [B, *obs] or a dict
+    action: Any  # [B, ...] raw action
+    log_prob: Any  # [B] of the action, under the policy that took it
+    advantage: Any  # [B] in reward units
+    target: Any  # [B] value target, in reward units
+    value: Any  # [B] estimate before learning, in reward units
 
 
 class PPOPolicy(Policy):

@@ -10,41 +10,24 @@ from kytolly.environment.spec import TensorEnvironment
 
 
 class DeviceState(NamedTuple):
-    """All that `E` running environments remember between two steps.
+    """All that `E` running environments remember between two steps."""
 
-    Attributes:
-        env: The environment's own state, a nest of [E, ...] tensors.
-        elapsed: [E] int32 env steps since the episode began.
-        episode_return: [E] sum of the rewards since the episode began.
-    """
-
-    env: Any
-    elapsed: tf.Tensor
-    episode_return: tf.Tensor
+    env: Any  # the environment's own state, a nest of [E, ...] tensors
+    elapsed: tf.Tensor  # [E] int32 env steps since the episode began
+    episode_return: tf.Tensor  # [E] sum of the rewards since the episode began
 
 
 class TimeStep(NamedTuple):
-    """The outcome of one step of `E` environments.
+    """The outcome of one step of `E` environments."""
 
-    Attributes:
-        obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
-        reward: [E] reward of the step.
-        terminated: [E] bool, the world ended the episode: nothing follows.
-        truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
-        next_obs: [E, *obs] what the step led to, before any reset.
-        ended: [E] bool, terminated or truncated.
-        episode_return: [E] undiscounted sum of the episode's rewards so far.
-        episode_length: [E] int32 env steps of the episode so far.
-    """
-
-    obs: Any
-    reward: tf.Tensor
-    terminated: tf.Tensor
-    truncated: tf.Tensor
-    next_obs: Any
-    ended: tf.Tensor
-    episode_return: tf.Tensor
-    episode_length: tf.Tensor
+    obs: Any  # [E, *obs] what the agent acts on next: after the reset, where an episode ended
+    reward: tf.Tensor  # [E] of the step
+    terminated: tf.Tensor  # [E] bool, the world ended the episode: nothing follows
+    truncated: tf.Tensor  # [E] bool, a time limit ended it: the value of `next_obs` still counts
+    next_obs: Any  # [E, *obs] what the step led to, before any reset
+    ended: tf.Tensor  # [E] bool, terminated or truncated
+    episode_return: tf.Tensor  # [E] undiscounted sum of the episode's rewards so far
+    episode_length: tf.Tensor  # [E] int32 env steps of the episode so far
 
 
 def uniforms_per_step(env: TensorEnvironment) -> int:

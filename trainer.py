@@ -87,7 +87,7 @@ class Trainer:
                 what was found, what was expected and what to do.
         """
         began = time.perf_counter()
-        cfg = make_config(train_cfg) if isinstance(train_cfg, Mapping) else train_cfg
+        cfg = make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
         side = playing = choose_side(cfg, env)
@@ -123,16 +123,16 @@ class Trainer:
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
-        return self.train(with_default_algorithm(train_cfg, "dqn"), env, cb, **options)
+        return self.train(make_config(train_cfg, "dqn"), env, cb, **options)
 
     def train_ppo(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for PPO; a mapping without `algorithm` means ppo."""
-        return self.train(with_default_algorithm(train_cfg, "ppo"), env, cb, **options)
+        return self.train(make_config(train_cfg, "ppo"), env, cb, **options)
 
     def evaluate(
         self, run: str | Path, episodes: int = 100, seed: int | None = None, env: Any = None
     ) -> Evaluation:
-        """Play a run's best weights greedily in fresh environments.
+        """Play the best weights in a run's folder greedily in fresh environments.
 
         Args:
             run: The run's folder.
@@ -166,11 +166,6 @@ def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainRe
 def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
     """`Trainer().train_ppo`, in a new folder under `runs/`."""
     return Trainer().train_ppo(train_cfg, env, cb, **options)
-
-
-def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
-    """A mapping with `algorithm` in it; a configuration as it is."""
-    return {"algorithm": algorithm, **train_cfg} if isinstance(train_cfg, Mapping) else train_cfg
 
 
 def final_seed(cfg: RunConfig) -> int:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.model.numpy_forward import numpy_forward, ordered_weights
+from kytolly.policy.weights import FlatWeights, concatenate
 
 
 class HostActor:
@@ -79,6 +80,12 @@ class HostActor:
 
     def _greedy(self, params: np.ndarray) -> np.ndarray:
         return self.distribution.host_to_env(self.distribution.host_mode(params))
+
+
+def packed_weights(weights: FlatWeights) -> tf.Tensor:
+    """[V] all weights of a policy, end to end in the order of `ordered_weights`."""
+    others = [weight.value for weight in weights.network.non_trainable_weights]
+    return concatenate([weights.vector, *others])
 
 
 def mask_params(params: np.ndarray, obs: Any) -> np.ndarray:

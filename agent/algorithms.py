@@ -50,11 +50,17 @@ def part(algorithm: str, name: str) -> Any:
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
 
-def make_config(values: Mapping[str, Any]) -> Any:
-    """The configuration of the algorithm that `values["algorithm"]` names; else ValueError."""
-    if "algorithm" not in values:
+def make_config(values: Any, default: str | None = None) -> Any:
+    """The configuration of the algorithm that a mapping names, or of `default`.
+
+    What is no mapping is a configuration already, and returned as it is.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    algorithm = values.get("algorithm", default)
+    if algorithm is None:
         raise ValueError(
             f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "
             "in {'algorithm': 'dqn'}."
         )
-    return from_mapping(part(values["algorithm"], "config"), dict(values))
+    return from_mapping(part(algorithm, "config"), {"algorithm": algorithm, **values})

@@ -42,23 +42,18 @@ class KytollyAgent(tf.Module):
         return where(terminated, np.float32(0.0), np.float32(self.cfg.gamma))
 
     def observe(self, rollout: Rollout) -> tuple[Any, tf.Tensor]:
-        """Count the env steps of a rollout and open it in the memory.
+        """Count the [T, E] env steps of a rollout and open it in the memory.
 
-        Args:
-            rollout: [T, E] env steps, collected with the present weights or a little older ones.
-
-        Returns:
-            What `memory.batch` takes, and [L] the `latest_names` now.
+        Returns what `memory.batch` takes, and [L] the `latest_names` now.
         """
         cfg = self.cfg
         first, last = cfg.learning_rate, cfg.learning_rate_final
         if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
             rate = linear_schedule(first, last, cfg.total_env_steps, self.env_steps)
             self.policy.optimizer.learning_rate.assign(rate)
-        opened = self.memory.open(rollout, self.policy)
+        opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
-        explored = self.exploration.state(self.env_steps)
-        return opened, tf.concat([explored, self.memory.latest(opened)], axis=0)
+        return opened, tf.concat([self.exploration.state(self.env_steps), metrics], axis=0)
 
     def updates_due(self) -> Any:
         """Updates after the rollout that `observe` counted: a number, or [] int32 where it varies.
@@ -78,22 +73,14 @@ class KytollyAgent(tf.Module):
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(self, observation: Any) -> Any:
-        """Greedy action for one observation, or for a batch of them.
+        """Greedy action for one observation (an int or an array [D]), or for a batch (B rows).
 
-        Args:
-            observation: [*obs] or [B, *obs]; for Dict observations a dict of such arrays.
-
-        Returns:
-            For one observation what an environment's `step` takes: an int, or an array [D]. For a
-            batch an array with `B` rows.
+        An observation is [*obs] or [B, *obs], or a dict of such arrays.
         """
         return self._player.act(observation)
 
     def q_values(self, observation: Any) -> np.ndarray:
-        """[B, A] action values of a batch of observations, where the policy learns action values.
-
-        Of other policies these are the params of the action distribution.
-        """
+        """[B, A] action values of a batch of observations; of other policies the params [B, P]."""
         return self._player.params(observation)
 
     @cached_property
@@ -122,7 +109,9 @@ def make_agent(
     keras.mixed_precision.set_dtype_policy(precision)
     try:
         if model is None:
-            network = _make_network(cfg, env_spec, distribution)
+            seen = without_mask(env_spec.obs)
+            network = part(cfg.algorithm, "network")(cfg, seen, distribution)
+            network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
         else:
             from kytolly.agent.own_network import own_network
 
@@ -137,10 +126,3 @@ def make_agent(
         cfg,
         env_spec,
     )
-
-
-def _make_network(cfg: Any, env_spec: EnvSpec, distribution: Any) -> keras.Model:
-    seen = without_mask(env_spec.obs)
-    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
-    network(tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen))
-    return network

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
+
+
+def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The return of the `n_step` rows of a `ReplayBuffer` from each of the [B] slots on.
+
+    Returns:
+        [B] reward and [B] discount, as `n_step_return`, and [B] the slot of the last row used.
+    """
+    steps = buffer.stride * tf.range(buffer.n_step)
+    window = (slots[:, tf.newaxis] + steps) % buffer.capacity
+    columns = buffer.columns.reward, buffer.columns.discount, buffer.last
+    total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
+    return total, weight, (slots + used * buffer.stride) % buffer.capacity
 
 
 def n_step_return(

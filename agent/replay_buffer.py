@@ -80,26 +80,20 @@ class ReplayBuffer(tf.Module):
         """[] int32 rows remembered."""
         return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
 
-    def open(self, rollout: Rollout, policy: Any) -> tuple[()]:
+    def open(self, rollout: Rollout, policy: Any) -> tuple[tuple[()], tf.Tensor]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
         *columns, last = map(merge_time, rollout[:6])
         self.add(Transition(*columns), last)
-        return ()
+        return (), tf.zeros([0])  # nothing to pass on, and no metrics
 
     def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Transition:
         """The rows of update `index`, drawn with the iteration's `draws` words."""
         return self.sample(tf.gather(tf.reshape(bits, [self.updates, self.batch_size]), index))
 
-    def latest(self, opened: Any) -> tf.Tensor:
-        """[0] no metrics."""
-        return tf.zeros([0])
-
     def add(self, rows: Transition, last: tf.Tensor) -> None:
-        """Write rows behind the newest, over the oldest.
+        """Write one-step rows behind the newest, over the oldest; `last`: the episode ended there.
 
-        Args:
-            rows: One-step transitions, a number of them that is fixed when the program is traced.
-            last: bool for each row, the episode ended with it.
+        Their number [B] is fixed when the program is traced.
         """
         count = rows.reward.shape[0]
         if count is None or count > self.capacity:
@@ -134,13 +128,9 @@ class ReplayBuffer(tf.Module):
         if self.n_step == 1:
             total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots
         else:
-            from kytolly.agent.n_step import n_step_return
+            from kytolly.agent.n_step import window_return
 
-            window = (slots[:, tf.newaxis] + self.stride * tf.range(self.n_step)) % self.capacity
-            total, weight, used = n_step_return(
-                *(tf.gather(column, window) for column in (reward, discount, self.last))
-            )
-            end = (slots + used * self.stride) % self.capacity
+            total, weight, end = window_return(self, slots)
         return Transition(
             tf.gather(obs, slots), tf.gather(action, slots), total, weight, tf.gather(next_obs, end)
         )

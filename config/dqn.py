@@ -44,9 +44,7 @@ class DQNConfig(RunConfig):
     )
     updates_per_interval: _Updates = setting(32, "updates after each train interval")
     acting_interval_env_steps: EnvSteps | None = setting(
-        None,
-        "collected by the host loop with one set of weights, in whole train intervals; "
-        "none: one train interval, or several where one is shorter than 32 env steps",
+        None, "collected by the host loop with the same weights, in whole train intervals; none: 32"
     )
     target_sync_updates: _Updates = setting(96, "updates between two changes of the target network")
     target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(

@@ -20,9 +20,7 @@ _DEVICE = Meta(
 class RunConfig:
     """Settings that every algorithm shares: length, environments, device, intervals, stopping.
 
-    A config of an algorithm adds `algorithm`, its own settings, and these numbers: rollout_steps,
-    env_steps_per_iteration, first_update_env_steps, updates_per_iteration, updates_per_env_step
-    and learning_rate_decay_updates.
+    An algorithm's config adds its own, and what an iteration consists of: env steps and updates.
     """
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")

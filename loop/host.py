@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor
+from kytolly.agent.acting import HostActor, packed_weights
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
-from kytolly.loop.learn import learn
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
 from kytolly.policy.batch import rollout_spec
@@ -201,7 +200,7 @@ class HostLoop:
             (tf.constant(0), LoopMetrics.zeros(agent)),
         )[1]
         state = agent.exploration.state(agent.env_steps)
-        return metrics, tf.concat([agent.policy.weights.pack(), state], axis=0)
+        return metrics, tf.concat([packed_weights(agent.policy.weights), state], axis=0)
 
 
 class HostState(tf.train.experimental.PythonState):

@@ -16,7 +16,7 @@ from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
 from kytolly.loop.interrupt import hold_signals
-from kytolly.loop.metrics import LoopMetrics, averages
+from kytolly.loop.learn import LoopMetrics, averages
 
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from kytolly.environment.spec import EnvSpec
+from kytolly.environment.spec import Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.continuous import make_distribution
-from kytolly.policy.distributions import Distribution
+from kytolly.policy.distributions import Categorical, Distribution
 from kytolly.policy.policy_gradient import (
     approximate_kl,
     clipped_surrogate,
@@ -56,7 +55,16 @@ class PPOPolicy(Policy):
     @classmethod
     def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
         """A distribution for actions of every kind."""
-        return make_distribution(env_spec.action, cfg.action_bounds)
+        action = env_spec.action
+        if isinstance(action, Discrete):
+            return Categorical(action.count)
+        if isinstance(action, MultiDiscrete):
+            from kytolly.policy.multi_categorical import MultiCategorical
+
+            return MultiCategorical(tuple(action.counts))
+        from kytolly.policy.continuous import make_gaussian
+
+        return make_gaussian(action, cfg.action_bounds)
 
     def batch(self, rollout: Rollout, values: tf.Tensor, next_values: tf.Tensor) -> PPOBatch:
         """[T * E] rows with log-probabilities and advantages.

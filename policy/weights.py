@@ -51,11 +51,6 @@ class FlatWeights(tf.Module):
                 variable.assign(changed)
         return outputs
 
-    def pack(self) -> tf.Tensor:
-        """[V] all weights end to end in the order of `model.numpy_forward.ordered_weights`."""
-        others = [weight.value for weight in self.network.non_trainable_weights]
-        return concatenate([self.vector, *others])
-
     def publish(self) -> None:
         """Copy the vector into the Keras network."""
         for weight, part in zip(self._weights, self.split(self.vector), strict=True):

@@ -68,12 +68,10 @@ def step_and_reset(
     ended = terminated if limit is None else terminated | truncated
 
     def observe(env_state):
-        shown = env.observe(env_state)
-        return tf.nest.map_structure(
-            lambda spec, value: tf.ensure_shape(value, [*elapsed.shape, *spec.shape]),
-            env.spec.obs,
-            shown,
-        )
+        def checked(spec, value):
+            return tf.ensure_shape(value, [*elapsed.shape, *spec.shape])
+
+        return tf.nest.map_structure(checked, env.spec.obs, env.observe(env_state))
 
     def restart(new, old, before):
         rows = tf.reshape(ended, [-1] + [1] * (len(new.shape) - 1))

@@ -19,7 +19,6 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.kytolly import KytollyAgent, make_agent
-from kytolly.agent.own_network import ModelOrFactory, check_network
 from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.defaults import run_callbacks
@@ -66,7 +65,7 @@ class Trainer:
         env: Any,
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
-        model: ModelOrFactory = None,
+        model: Any = None,
         evaluation_env: Any = None,
         resume: bool = False,
     ) -> TrainResult:
@@ -77,7 +76,7 @@ class Trainer:
             env: Gymnasium id, environment, vector environment, a function that makes one, or an
                 environment in tensor code (`environment.spec.TensorEnvironment`).
             cb: Callbacks, ours and Keras's.
-            model: Your own network, or a function that makes one from an `EnvSpec`. It maps
+            model: Your own Keras model, or a function that makes one from an `EnvSpec`. It maps
                 [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
@@ -140,6 +139,8 @@ class Trainer:
             seed: Seed of the episodes; None takes the final evaluation's.
             env: The environment, where the run's own name does not make it.
         """
+        from kytolly.agent.own_network import check_network
+
         folder = RunFolder.existing(run)
         cfg = make_config(folder.read_settings()[0])
         device = device_name(cfg.device)

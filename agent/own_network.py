@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,8 +11,6 @@ import tensorflow as tf
 from kytolly.agent.algorithms import part
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
-
-ModelOrFactory = keras.Model | Callable[[EnvSpec], keras.Model] | None
 
 
 def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:

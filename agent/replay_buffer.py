@@ -24,8 +24,7 @@ class ReplayBuffer(tf.Module):
         obs_spec: Shape and dtype of one observation; uint8 images stay uint8.
         stride: Environments that write in turn.
         n_step: Rewards summed before bootstrapping.
-        available_bytes: Memory of the device, if known: a buffer that does not fit is refused
-            before anything is allocated.
+        available_bytes: Free memory of the device, if known; a larger buffer is refused.
         batch_size: Rows of an update.
         updates: Updates of an iteration.
     """

@@ -40,23 +40,21 @@ class DQNConfig(RunConfig):
     )
     warmup_env_steps: EnvSteps = setting(1_000, "random actions before the first update")
     train_interval_env_steps: EnvSteps = setting(
-        64, "collected before each learning phase, rounded to whole steps of all environments"
+        64, "env steps before each learning phase, rounded to whole steps of all environments"
     )
     updates_per_interval: _Updates = setting(32, "updates after each train interval")
     acting_interval_env_steps: EnvSteps | None = setting(
-        None, "collected by the host loop with the same weights, in whole train intervals; none: 32"
+        None, "env steps of the host loop with the same weights, in whole train intervals; none: 32"
     )
     target_sync_updates: _Updates = setting(96, "updates between two changes of the target network")
     target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(
         1.0, "share of the online weights in each change; 1: a copy; below 1: a Polyak average"
     )
-    huber_delta: Annotated[Positive, "reward"] = setting(
-        1.0, "TD error where the loss turns linear"
-    )
+    huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error where loss turns linear")
     max_grad_norm: Positive = setting(10.0, "largest norm of the gradient of all weights together")
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
-    exploration_env_steps: EnvSteps = setting(7_000, "over which epsilon falls linearly")
+    exploration_env_steps: EnvSteps = setting(7_000, "length of epsilon's linear fall")
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)

@@ -73,7 +73,7 @@ class RunConfig:
         return own if own is not None else max(1, self.total_env_steps // share_of_run)
 
     def for_playing(self) -> Any:
-        """The same with one environment, which plays: not checked, as if it were to learn."""
+        """The same with one environment, which only plays: settings of learning may not fit it."""
         playing = copy.copy(self)
         object.__setattr__(playing, "num_envs", 1)
         object.__setattr__(playing, "async_envs", False)

@@ -68,10 +68,10 @@ def step_and_reset(
     ended = terminated if limit is None else terminated | truncated
 
     def observe(env_state):
-        def checked(spec, value):
+        def with_shape(spec, value):
             return tf.ensure_shape(value, [*elapsed.shape, *spec.shape])
 
-        return tf.nest.map_structure(checked, env.spec.obs, env.observe(env_state))
+        return tf.nest.map_structure(with_shape, env.spec.obs, env.observe(env_state))
 
     def restart(new, old, before):
         rows = tf.reshape(ended, [-1] + [1] * (len(new.shape) - 1))
@@ -80,9 +80,8 @@ def step_and_reset(
 
     fresh = env.reset(uniforms[:, split:])
     env_state = tf.nest.map_structure(restart, fresh, after, state.env)
-    next_state = DeviceState(
-        env_state, tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
-    )
+    steps, total = tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
+    next_state = DeviceState(env_state, steps, total)
     seen, next_obs = observe(env_state), observe(after)
     step = TimeStep(seen, reward, terminated, truncated, next_obs, ended, episode_return, elapsed)
     return next_state, step

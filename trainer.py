@@ -18,15 +18,13 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.build import make_agent
-from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.own_network import ModelOrFactory, check_network
+from kytolly.agent.kytolly import KytollyAgent, make_agent
 from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
-from kytolly.loop.choose import choose_side, evaluation_side
+from kytolly.loop.choose import choose_side
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
 from kytolly.record.checkpoint import BEST, load_network
@@ -67,7 +65,7 @@ class Trainer:
         env: Any,
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
-        model: ModelOrFactory = None,
+        model: Any = None,
         evaluation_env: Any = None,
         resume: bool = False,
     ) -> TrainResult:
@@ -78,7 +76,7 @@ class Trainer:
             env: Gymnasium id, environment, vector environment, a function that makes one, or an
                 environment in tensor code (`environment.spec.TensorEnvironment`).
             cb: Callbacks, ours and Keras's.
-            model: Your own network, or a function that makes one from an `EnvSpec`. It maps
+            model: Your own Keras model, or a function that makes one from an `EnvSpec`. It maps
                 [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
@@ -88,14 +86,17 @@ class Trainer:
                 what was found, what was expected and what to do.
         """
         began = time.perf_counter()
-        cfg = make_config(train_cfg) if isinstance(train_cfg, Mapping) else train_cfg
+        cfg = make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
-        side = choose_side(cfg, env)
+        side = playing = choose_side(cfg, env)
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
         opened: Any = side  # what must be closed, whatever happens
         try:
-            playing = evaluation_side(cfg, evaluation_env, side)
+            if evaluation_env is not None:
+                from kytolly.loop.evaluation_env import evaluation_side
+
+                playing = evaluation_side(cfg, evaluation_env, side)
             with tf.device(device):
                 agent = make_agent(cfg, side.spec, model, available_bytes(device))
                 loop = opened = side.loop(agent, device)
@@ -121,16 +122,16 @@ class Trainer:
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
-        return self.train(with_default_algorithm(train_cfg, "dqn"), env, cb, **options)
+        return self.train(make_config(train_cfg, "dqn"), env, cb, **options)
 
     def train_ppo(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for PPO; a mapping without `algorithm` means ppo."""
-        return self.train(with_default_algorithm(train_cfg, "ppo"), env, cb, **options)
+        return self.train(make_config(train_cfg, "ppo"), env, cb, **options)
 
     def evaluate(
         self, run: str | Path, episodes: int = 100, seed: int | None = None, env: Any = None
     ) -> Evaluation:
-        """Play a run's best weights greedily in fresh environments.
+        """Play the best weights in a run's folder greedily in fresh environments.
 
         Args:
             run: The run's folder.
@@ -138,6 +139,8 @@ class Trainer:
             seed: Seed of the episodes; None takes the final evaluation's.
             env: The environment, where the run's own name does not make it.
         """
+        from kytolly.agent.own_network import check_network
+
         folder = RunFolder.existing(run)
         saved = folder.read_config()
         cfg = make_config(saved.settings)
@@ -146,8 +149,7 @@ class Trainer:
         side = choose_side(cfg.for_playing(), env)
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
-        distribution = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec)
-        check_network(network, cfg, side.spec, distribution)
+        check_network(network, cfg, side.spec)
         first = final_seed(cfg) if seed is None else seed
         with tf.device(device):
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
@@ -167,11 +169,6 @@ def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainRe
 def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
     """`Trainer().train_ppo`, in a new folder under `runs/`."""
     return Trainer().train_ppo(train_cfg, env, cb, **options)
-
-
-def with_default_algorithm(train_cfg: Any, algorithm: str) -> Any:
-    """A mapping with `algorithm` in it; a configuration as it is."""
-    return {"algorithm": algorithm, **train_cfg} if isinstance(train_cfg, Mapping) else train_cfg
 
 
 def final_seed(cfg: RunConfig) -> int:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.model.numpy_forward import numpy_forward, ordered_weights
+from kytolly.policy.weights import FlatWeights, concatenate
 
 
 class HostActor:
@@ -72,6 +73,12 @@ class HostActor:
         """Give the twin the network's weights, all end to end [W]."""
         if self.twin is not None:
             self.twin.take(packed)
+
+
+def packed_weights(weights: FlatWeights) -> tf.Tensor:
+    """[V] all weights of a policy, end to end in the order of `ordered_weights`."""
+    others = [weight.value for weight in weights.network.non_trainable_weights]
+    return concatenate([weights.vector, *others])
 
 
 def mask_params(params: np.ndarray, obs: Any) -> np.ndarray:

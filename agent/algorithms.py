@@ -11,21 +11,13 @@ from kytolly.config.words import nearest
 
 
 class Algorithm(NamedTuple):
-    """A row of the table. Each part is an object, or its "module:name" to import it when needed.
+    """A row of the table. Each part is an object, or its "module:name" to import it when needed."""
 
-    Attributes:
-        config: Configuration dataclass; its `algorithm` field is the name of the row.
-        policy: `policy.base.Policy`: the learning rule.
-        memory: `ReplayBuffer` or `RolloutBuffer`: which rows are learned from.
-        exploration: `EpsilonGreedy` or `Sampling`: how to act while learning.
-        network: Function (cfg, obs_spec, distribution) -> Keras model, where the user gives none.
-    """
-
-    config: Any
-    policy: Any
-    memory: Any
-    exploration: Any
-    network: Any
+    config: Any  # dataclass whose field `algorithm` is the name of the row
+    policy: Any  # `policy.base.Policy`: the learning rule
+    memory: Any  # `ReplayBuffer` or `RolloutBuffer`: which rows are learned from
+    exploration: Any  # `EpsilonGreedy` or `Sampling`: how to act while learning
+    network: Any  # (cfg, obs_spec, distribution) -> Keras model, where the user gives none
 
 
 _DQN = Algorithm(
@@ -59,11 +51,17 @@ def part(algorithm: str, name: str) -> Any:
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
 
-def make_config(values: Mapping[str, Any]) -> Any:
-    """The configuration of the algorithm that `values["algorithm"]` names; else ValueError."""
-    if "algorithm" not in values:
+def make_config(values: Any, default: str | None = None) -> Any:
+    """The configuration of the algorithm that a mapping names, or of `default`.
+
+    What is no mapping is a configuration already, and returned as it is.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    algorithm = values.get("algorithm", default)
+    if algorithm is None:
         raise ValueError(
             f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "
             "in {'algorithm': 'dqn'}."
         )
-    return from_mapping(part(values["algorithm"], "config"), dict(values))
+    return from_mapping(part(algorithm, "config"), {"algorithm": algorithm, **values})

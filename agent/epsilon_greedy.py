@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.randomness import uniforms, whole_numbers
-from kytolly.agent.schedule import linear_schedule
+from kytolly.policy.weights import linear_schedule
 
 
 class EpsilonGreedy:

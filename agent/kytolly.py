@@ -5,22 +5,23 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.algorithms import part
 from kytolly.agent.randomness import RandomStream
-from kytolly.agent.schedule import linear_schedule
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
+from kytolly.policy.weights import linear_schedule, make_optimizer
 
 
 class KytollyAgent(tf.Module):
     """Acts, remembers and learns: owns the policy, the memory, the random stream and the counters.
 
-    `observe` and `finish_iteration` are plain functions of tensors, compiled by the loop that calls
-    them. `act` and `q_values` are for everybody else. The parts are those of `agent.algorithms`.
+    A loop compiles what it calls; `act` and `q_values` are for everybody else.
     """
 
     def __init__(self, policy: Policy, memory: Any, exploration: Any, cfg: Any, env_spec: EnvSpec):
@@ -41,25 +42,18 @@ class KytollyAgent(tf.Module):
         return where(terminated, np.float32(0.0), np.float32(self.cfg.gamma))
 
     def observe(self, rollout: Rollout) -> tuple[Any, tf.Tensor]:
-        """Count the env steps of a rollout and open it in the memory.
+        """Count the [T, E] env steps of a rollout and open it in the memory.
 
-        Args:
-            rollout: [T, E] env steps, collected with the present weights or a little older ones.
-
-        Returns:
-            What `memory.batch` takes, and [L] the `latest_names` now.
+        Returns what `memory.batch` takes, and [L] the `latest_names` now.
         """
         cfg = self.cfg
-        # A schedule over updates is the optimizer's own.
-        if cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is None:
-            rate = linear_schedule(
-                cfg.learning_rate, cfg.learning_rate_final, cfg.total_env_steps, self.env_steps
-            )
+        first, last = cfg.learning_rate, cfg.learning_rate_final
+        if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
+            rate = linear_schedule(first, last, cfg.total_env_steps, self.env_steps)
             self.policy.optimizer.learning_rate.assign(rate)
-        opened = self.memory.open(rollout, self.policy)
+        opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
-        explored = self.exploration.state(self.env_steps)
-        return opened, tf.concat([explored, self.memory.latest(opened)], axis=0)
+        return opened, tf.concat([self.exploration.state(self.env_steps), metrics], axis=0)
 
     def updates_due(self) -> Any:
         """Updates after the rollout that `observe` counted: a number, or [] int32 where it varies.
@@ -79,22 +73,14 @@ class KytollyAgent(tf.Module):
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(self, observation: Any) -> Any:
-        """Greedy action for one observation, or for a batch of them.
+        """Greedy action for one observation (an int or an array [D]), or for a batch (B rows).
 
-        Args:
-            observation: [*obs] or [B, *obs]; for Dict observations a dict of such arrays.
-
-        Returns:
-            For one observation what an environment's `step` takes: an int, or an array [D]. For a
-            batch an array with `B` rows.
+        An observation is [*obs] or [B, *obs], or a dict of such arrays.
         """
         return self._player.act(observation)
 
     def q_values(self, observation: Any) -> np.ndarray:
-        """[B, A] action values of a batch of observations, where the policy learns action values.
-
-        Of other policies these are the params of the action distribution.
-        """
+        """[B, A] action values of a batch of observations; of other policies the params [B, P]."""
         return self._player.params(observation)
 
     @cached_property
@@ -102,3 +88,41 @@ class KytollyAgent(tf.Module):
         from kytolly.agent.playing import Player
 
         return Player(self.policy.network, self.policy.distribution, self.env_spec.obs)
+
+
+def make_agent(
+    cfg: Any, env_spec: EnvSpec, model: Any = None, available_bytes: int | None = None
+) -> KytollyAgent:
+    """An agent of the parts that `agent.algorithms` names for `cfg.algorithm`.
+
+    Args:
+        cfg: Configuration.
+        env_spec: What the environment looks like.
+        model: The user's network instead of ours, as for `Trainer.train`.
+        available_bytes: Memory that a replay buffer may take, if known.
+    """
+    policy = part(cfg.algorithm, "policy")
+    distribution = policy.distribution_for(cfg, env_spec)
+    keras.utils.set_random_seed(cfg.seed)
+    previous = keras.mixed_precision.dtype_policy()
+    precision = previous.name if cfg.precision == "auto" else cfg.precision
+    keras.mixed_precision.set_dtype_policy(precision)
+    try:
+        if model is None:
+            seen = without_mask(env_spec.obs)
+            network = part(cfg.algorithm, "network")(cfg, seen, distribution)
+            network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
+        else:
+            from kytolly.agent.own_network import own_network
+
+            network = own_network(model, cfg, env_spec)
+    finally:
+        keras.mixed_precision.set_dtype_policy(previous)
+    optimizer = make_optimizer(cfg, scale_loss=precision == "mixed_float16")
+    return KytollyAgent(
+        policy(network, distribution, optimizer, cfg),
+        part(cfg.algorithm, "memory").for_config(cfg, env_spec, available_bytes),
+        part(cfg.algorithm, "exploration")(cfg, distribution),
+        cfg,
+        env_spec,
+    )

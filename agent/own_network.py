@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,10 +12,8 @@ from kytolly.agent.algorithms import part
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 
-ModelOrFactory = keras.Model | Callable[[EnvSpec], keras.Model] | None
 
-
-def own_network(model: Any, cfg: Any, env_spec: EnvSpec, distribution: Any) -> keras.Model:
+def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
     """The built network: `model` itself, or what it makes of an `EnvSpec`.
 
     Raises:
@@ -29,7 +26,7 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec, distribution: Any) -> k
             "one from an EnvSpec."
         )
     network: Any = model if isinstance(model, keras.Model) else model(env_spec)
-    check_network(network, cfg, env_spec, distribution)
+    check_network(network, cfg, env_spec)
     normalizes = getattr(cfg, "normalize_observations", False)
     if normalizes and not hasattr(network, "update_statistics"):
         raise ValueError(
@@ -40,7 +37,7 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec, distribution: Any) -> k
     return network
 
 
-def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec, distribution: Any) -> None:
+def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
     """Build a network by calling it once; ValueError if its outputs are not what is learned."""
     seen = without_mask(env_spec.obs)
     obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
@@ -54,8 +51,9 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec, distributio
             f"dtype {dtypes}: {_first_sentence(error)}"
         ) from error
     found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
-    params = (2, distribution.num_params)
-    if part(cfg.algorithm, "policy").has_value:
+    policy = part(cfg.algorithm, "policy")
+    params = (2, policy.distribution_for(cfg, env_spec).num_params)
+    if policy.has_value:
         fits = len(found) == 2 and found[0] == params and found[1] in ((2,), (2, 1))
         expected = (
             f"a pair: {params}, the parameters of the action distribution of {env_spec.name}, and "

@@ -13,7 +13,7 @@ from kytolly.policy.base import greedy_action
 
 
 class Player:
-    """`KytollyAgent.act` and `KytollyAgent.q_values`, which say what goes in and comes out.
+    """What `KytollyAgent.act` and `KytollyAgent.q_values` do.
 
     Args:
         network: Keras model whose output, or first output, is [B, P].
@@ -36,7 +36,15 @@ class Player:
         )
 
     def act(self, observation: Any) -> Any:
-        """An action for one observation, or an array of them for a batch."""
+        """Greedy action for one observation, or for a batch of them.
+
+        Args:
+            observation: [*obs] or [B, *obs]; for Dict observations a dict of such arrays.
+
+        Returns:
+            For one observation what an environment's `step` takes: an int, or an array [D]. For a
+            batch an array with `B` rows.
+        """
         obs = self._arrays(observation)
         parts, specs = tf.nest.flatten(obs), tf.nest.flatten(self.obs_spec)
         found, expected = [part.shape for part in parts], [tuple(spec.shape) for spec in specs]

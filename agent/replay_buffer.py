@@ -24,8 +24,7 @@ class ReplayBuffer(tf.Module):
         obs_spec: Shape and dtype of one observation; uint8 images stay uint8.
         stride: Environments that write in turn.
         n_step: Rewards summed before bootstrapping.
-        available_bytes: Memory of the device, if known: a buffer that does not fit is refused
-            before anything is allocated.
+        available_bytes: Free memory of the device, if known; a larger buffer is refused.
         batch_size: Rows of an update.
         updates: Updates of an iteration.
     """
@@ -72,51 +71,34 @@ class ReplayBuffer(tf.Module):
     @classmethod
     def for_config(cls, cfg: Any, env_spec: EnvSpec, available_bytes: int | None) -> ReplayBuffer:
         """The buffer that a configuration asks for."""
-        return cls(
-            cfg.replay_capacity,
-            env_spec.obs,
-            cfg.num_envs,
-            cfg.n_step,
-            available_bytes,
-            cfg.batch_size,
-            cfg.updates_per_iteration,
-        )
+        capacity, drawn = cfg.replay_capacity, (cfg.batch_size, cfg.updates_per_iteration)
+        return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, available_bytes, *drawn)
 
     @property
     def size(self) -> tf.Tensor:
         """[] int32 rows remembered."""
         return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
 
-    def open(self, rollout: Rollout, policy: Any) -> tuple[()]:
+    def open(self, rollout: Rollout, policy: Any) -> tuple[tuple[()], tf.Tensor]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
         *columns, last = map(merge_time, rollout[:6])
         self.add(Transition(*columns), last)
-        return ()
+        return (), tf.zeros([0])  # nothing to pass on, and no metrics
 
     def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Transition:
         """The rows of update `index`, drawn with the iteration's `draws` words."""
         return self.sample(tf.gather(tf.reshape(bits, [self.updates, self.batch_size]), index))
 
-    def close(self, batch: Transition, td_error: tf.Tensor) -> None:
-        """Nothing: every row stays as likely as it was."""
-
-    def latest(self, opened: Any) -> tf.Tensor:
-        """[0] no metrics."""
-        return tf.zeros([0])
-
     def add(self, rows: Transition, last: tf.Tensor) -> None:
-        """Write rows behind the newest, over the oldest.
+        """Write one-step rows behind the newest, over the oldest; `last`: the episode ended there.
 
-        Args:
-            rows: One-step transitions, a number of them that is fixed when the program is traced.
-            last: bool for each row, the episode ended with it.
+        Their number [B] is fixed when the program is traced.
         """
         count = rows.reward.shape[0]
         if count is None or count > self.capacity:
             raise ValueError(
-                f"add() got {count} rows for a buffer of {self.capacity}. The row count must be "
-                "known at trace time and fit the buffer: give add() a fixed number of "
-                "environments."
+                f"add() got {count} rows for a buffer of {self.capacity}, expected a fixed number "
+                "that fits: lower num_envs, or raise replay_capacity."
             )
         slots = ((self._cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         # XLA fuses the write of a single row into the next read, and copies the column for it.
@@ -142,16 +124,12 @@ class ReplayBuffer(tf.Module):
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step rows that begin at the given [B] slots."""
         obs, action, reward, discount, next_obs, *_ = self.columns
-        end = slots
         if self.n_step == 1:
-            total, weight = tf.gather(reward, slots), tf.gather(discount, slots)
+            total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots
         else:
-            steps = self.stride * tf.range(self.n_step)
-            window = (slots[:, tf.newaxis] + steps) % self.capacity
-            total, weight, used = n_step_return(
-                *(tf.gather(column, window) for column in (reward, discount, self.last))
-            )
-            end = (slots + used * self.stride) % self.capacity
+            from kytolly.agent.n_step import window_return
+
+            total, weight, end = window_return(self, slots)
         return Transition(
             tf.gather(obs, slots), tf.gather(action, slots), total, weight, tf.gather(next_obs, end)
         )
@@ -159,29 +137,3 @@ class ReplayBuffer(tf.Module):
     def _cursor(self) -> tf.Tensor:
         """[] int32 slot of the next row."""
         return tf.cast(self.added % self.capacity, tf.int32)
-
-
-def n_step_return(
-    reward: tf.Tensor, discount: tf.Tensor, last: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Sum the rewards of a window up to the end of its first episode.
-
-    Args:
-        reward: [B, n] rewards of consecutive env steps.
-        discount: [B, n] gamma, or 0 where the episode terminated at that step.
-        last: [B, n] bool, the episode ended at that step, for either reason.
-
-    Returns:
-        [B] discounted sum of the rewards, [B] discount of what follows (the product of the
-        discounts used), [B] int32 index in the window of the last step used.
-
-    Source: Sutton & Barto 2018, "Reinforcement Learning", equation 7.1.
-    """
-    total, weight = reward[:, 0], discount[:, 0]
-    alive, used = tf.logical_not(last[:, 0]), tf.zeros_like(reward[:, 0], tf.int32)
-    for step in range(1, reward.shape[1]):
-        total = tf.where(alive, total + weight * reward[:, step], total)
-        weight = tf.where(alive, weight * discount[:, step], weight)
-        used = tf.where(alive, step, used)
-        alive = tf.logical_and(alive, tf.logical_not(last[:, step]))
-    return total, weight, used

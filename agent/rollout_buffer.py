@@ -26,7 +26,7 @@ class RolloutBuffer(tf.Module):
         reward_scale: `RewardScale` that divides the rewards; None leaves them.
     """
 
-    metric_names = ("explained_variance",)
+    metric_names = ("explained_variance",)  # what the values explained before learning
     allows_lag = False  # a rollout must come from the policy that learns
 
     def __init__(
@@ -54,8 +54,8 @@ class RolloutBuffer(tf.Module):
         once = env_spec.truncates_at_limit_only and (limit is None or limit >= cfg.rollout_steps)
         return cls(cfg.rows_per_update, cfg.updates_per_epoch, cfg.epochs, once, scale)
 
-    def open(self, rollout: Rollout, policy: Any) -> Any:
-        """[T * E] rows to learn from, made with the policy's present estimates.
+    def open(self, rollout: Rollout, policy: Any) -> tuple[Any, tf.Tensor]:
+        """[T * E] rows to learn from, made with the policy's present estimates; [1] metrics.
 
         Args:
             rollout: [T, E] env steps, collected with the present weights.
@@ -72,7 +72,8 @@ class RolloutBuffer(tf.Module):
         next_values = self._next_values(
             rollout, values, lambda obs: policy.outputs(obs, weights)[1]
         )
-        return policy.batch(rollout, values, next_values)
+        rows = policy.batch(rollout, values, next_values)
+        return rows, explained_variance(rows.value, rows.target)[tf.newaxis]
 
     def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Any:
         """The rows of update `index`: every row is in exactly one update of an epoch.
@@ -88,15 +89,8 @@ class RolloutBuffer(tf.Module):
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 
-    def close(self, batch: Any, td_error: Any) -> None:
-        """Nothing: every row is used as often."""
-
     def end_episodes(self) -> None:
         """Nothing: no row is remembered."""
-
-    def latest(self, opened: Any) -> tf.Tensor:
-        """[1] share of the targets' variance that the values explained before learning."""
-        return explained_variance(opened.value, opened.target)[tf.newaxis]
 
     def _next_values(
         self, rollout: Rollout, values: tf.Tensor, evaluate: Callable[[Any], tf.Tensor]

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.build import make_agent
+from kytolly.agent.kytolly import make_agent
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.choose import choose_side
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.metrics import averages
+from kytolly.loop.learn import averages
 from kytolly.policy.batch import Rollout, Transition
 
 TERMINATED = 0.05  # share of the made rows that end an episode

@@ -22,7 +22,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
     from kytolly.trainer import final_seed  # isort: skip  (checks the backend before Keras is imported)
     from kytolly.agent.algorithms import make_config
-    from kytolly.agent.build import make_agent
+    from kytolly.agent.kytolly import make_agent
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore
     from kytolly.record.run_folder import RunFolder

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
-    from kytolly.agent.build import make_agent
+    from kytolly.agent.kytolly import make_agent
     from kytolly.loop.choose import choose_side
     from kytolly.reformulation.network import make_scorer
     from kytolly.reformulation.ppo_training import ppo_config

@@ -38,61 +38,53 @@ class DQNConfig(RunConfig):
     replay_capacity: Annotated[int, Meta(ge=1, le=2**31 - 1), "rows"] = setting(
         50_000, "transitions that the replay memory holds"
     )
-    warmup_env_steps: EnvSteps = setting(
-        1_000, "random actions that are collected before the first update"
-    )
+    warmup_env_steps: EnvSteps = setting(1_000, "random actions before the first update")
     train_interval_env_steps: EnvSteps = setting(
-        64,
-        "env steps that are collected before each learning phase, rounded to whole steps of all "
-        "environments",
+        64, "env steps before each learning phase, rounded to whole steps of all environments"
     )
     updates_per_interval: _Updates = setting(32, "updates after each train interval")
     acting_interval_env_steps: EnvSteps | None = setting(
         None,
-        "env steps that the host loop collects with one set of weights, in whole train intervals; "
-        "none: one train interval, or several where one is shorter than 32 env steps",
+        "env steps that the host loop acts with the same weights, in whole train intervals; none: "
+        "one train interval, or several where one is shorter than 32 env steps",
     )
     target_sync_updates: _Updates = setting(96, "updates between two changes of the target network")
     target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(
         1.0,
-        "share of the online weights in each change of the target network; 1: a copy; below 1: a "
-        "Polyak average",
+        "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average",
     )
-    huber_delta: Annotated[Positive, "reward"] = setting(
-        1.0, "TD error above which the loss is linear"
-    )
+    huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
     max_grad_norm: Positive = setting(10.0, "largest norm of the gradient of all weights together")
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
-    exploration_env_steps: EnvSteps = setting(
-        7_000, "length of the schedule in which epsilon falls linearly"
-    )
+    exploration_env_steps: EnvSteps = setting(7_000, "length of epsilon's linear decay")
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
+        rows = self.env_steps_per_iteration
+        needed = rows * (1 + self.n_step)
         if self.warmup_env_steps < self.batch_size:
             raise ValueError(
                 f"warmup_env_steps ({self.warmup_env_steps}) is below batch_size "
-                f"({self.batch_size}): the first update would draw from a buffer smaller than "
-                "one batch. Raise warmup_env_steps or lower batch_size."
+                f"({self.batch_size}): the first update would draw from less than one batch. Raise "
+                "warmup_env_steps or lower batch_size."
             )
         if self.replay_capacity < self.warmup_env_steps:
             raise ValueError(
                 f"replay_capacity ({self.replay_capacity}) is below warmup_env_steps "
-                f"({self.warmup_env_steps}): warm-up would overwrite itself and never end. "
-                "Raise replay_capacity or lower warmup_env_steps."
+                f"({self.warmup_env_steps}): warm-up would never end. Raise replay_capacity or "
+                "lower warmup_env_steps."
             )
         if self.epsilon_final > self.epsilon_start:
             raise ValueError(
                 f"epsilon_final ({self.epsilon_final}) is above epsilon_start "
                 f"({self.epsilon_start}): exploration only falls. Swap them."
             )
-        rows = self.env_steps_per_iteration
-        if rows * (1 + self.n_step) > self.replay_capacity:
+        if needed > self.replay_capacity:
             raise ValueError(
                 f"replay_capacity ({self.replay_capacity}) is too small for {rows} rows per train "
-                f"interval and n_step {self.n_step}: at least {rows * (1 + self.n_step)} are "
-                "needed. Raise replay_capacity or lower num_envs or train_interval_env_steps."
+                f"interval and n_step {self.n_step}: at least {needed} are needed. Raise "
+                "replay_capacity or lower num_envs or train_interval_env_steps."
             )
         if self.updates_per_iteration * self.batch_size * self.n_step > MOST_ROWS:
             raise ValueError(
@@ -107,25 +99,24 @@ class DQNConfig(RunConfig):
         return max(1, round(self.train_interval_env_steps / self.num_envs))
 
     @property
+    def env_steps_per_iteration(self) -> int:
+        """Env steps of all environments between two times of learning."""
+        return self.num_envs * self.rollout_steps
+
+    @property
     def first_update_env_steps(self) -> int:
         """Env steps before the first update: those of warm-up, and of a whole n-step window."""
         return max(self.warmup_env_steps, (self.n_step - 1) * self.num_envs + 1)
 
     @property
-    def iterations_between_acting_weights(self) -> int:
-        """Iterations that the host loop collects with one set of weights."""
-        wanted = self.acting_interval_env_steps or 32
-        return max(1, round(wanted / self.env_steps_per_iteration))
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps, as configured for any number of environments."""
+        return Fraction(self.updates_per_interval, self.train_interval_env_steps)
 
     @property
     def updates_per_iteration(self) -> int:
         """Most updates of an iteration; others make one less where the ratio is not whole."""
         return math.ceil(self.updates_per_env_step * self.env_steps_per_iteration)
-
-    @property
-    def updates_per_env_step(self) -> Fraction:
-        """Updates over env steps, as configured for any number of environments."""
-        return Fraction(self.updates_per_interval, self.train_interval_env_steps)
 
     @property
     def learning_rate_decay_updates(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -35,9 +36,7 @@ class PPOConfig(RunConfig):
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
     num_minibatches: Minibatches = setting(4, "equal parts of a rollout, with one gradient each")
-    gradient_accumulation: Minibatches = setting(
-        1, "minibatches whose gradients are added up for one update"
-    )
+    gradient_accumulation: Minibatches = setting(1, "minibatches whose gradients make one update")
     learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
@@ -52,24 +51,18 @@ class PPOConfig(RunConfig):
     entropy_coef: NotNegative = setting(0.0, "weight of the entropy bonus")
     value_coef: NotNegative = setting(0.5, "weight of the value loss")
     max_grad_norm: Positive = setting(0.5, "largest norm of the gradient of all weights together")
-    normalize_advantage: bool = setting(
-        True, "scale advantages to mean 0, deviation 1 in each update"
-    )
+    normalize_advantage: bool = setting(True, "scale advantages to mean 0, deviation 1 per update")
     target_kl: Positive | None = setting(
-        None,
-        "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end",
+        None, "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end"
     )
-    network: Literal["auto", "mlp", "cnn"] = setting(
-        "auto", "architecture; auto: cnn for images, else mlp"
-    )
+    network: Literal["auto", "mlp", "cnn"] = setting("auto", "auto: cnn for images, else mlp")
     hidden_units: Widths = setting((64, 64), "widths of the hidden layers")
     activation: Literal["tanh", "relu", "elu", "silu"] = setting(
         "tanh", "activation of the hidden layers"
     )
     shared_torso: bool = setting(False, "share one torso between policy and value")
     action_bounds: Literal["clip", "squash"] = setting(
-        "clip",
-        "how continuous actions stay in their bounds; squash: a tanh, also in the log-probability",
+        "clip", "how continuous actions stay in bounds; squash: a tanh, also in the log-probability"
     )
     # The policy clips it to this range, and a value outside has no gradient.
     log_std_init: Annotated[float, Meta(ge=-20, le=2)] = setting(
@@ -84,26 +77,26 @@ class PPOConfig(RunConfig):
     normalize_observations: bool = setting(
         False, "scale observations by their running mean and deviation, which the network keeps"
     )
-    normalize_rewards: bool = setting(
-        False, "divide rewards by the running deviation of discounted returns"
-    )
-    normalized_clip: Positive = setting(
-        10.0, "largest size of a normalized observation or reward, which is clipped to it"
-    )
+    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
+    normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
+
+    first_update_env_steps = 0  # learning begins with the first rollout
+    learning_rate_decay_updates = None  # the learning rate follows the env steps
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
         rows = self.env_steps_per_iteration
+        product = f"num_envs {self.num_envs} x rollout_steps {self.rollout_steps}"
         if rows > MOST_ROWS:
             raise ValueError(
-                f"a rollout has {rows:,} rows (num_envs {self.num_envs} x rollout_steps "
-                f"{self.rollout_steps}), expected at most {MOST_ROWS:,}. Lower one of them."
+                f"a rollout has {rows:,} rows ({product}), expected at most {MOST_ROWS:,}. Lower "
+                "one of them."
             )
         if rows % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "
-                f"rows (num_envs {self.num_envs} x rollout_steps {self.rollout_steps}): they "
-                f"must be equally large. {nearest_divisors(rows, self.num_minibatches)} would do."
+                f"rows ({product}): they must be equally large. "
+                f"{nearest_divisors(rows, self.num_minibatches)} would do."
             )
         if self.num_minibatches % self.gradient_accumulation:
             raise ValueError(
@@ -117,6 +110,11 @@ class PPOConfig(RunConfig):
                 "advantage of a single row cannot be normalized. Lower num_minibatches, or set "
                 "normalize_advantage to false."
             )
+
+    @property
+    def env_steps_per_iteration(self) -> int:
+        """Rows of a rollout."""
+        return self.num_envs * self.rollout_steps
 
     @property
     def updates_per_epoch(self) -> int:
@@ -134,20 +132,9 @@ class PPOConfig(RunConfig):
         return self.epochs * self.updates_per_epoch
 
     @property
-    def learning_rate_decay_updates(self) -> None:
-        """None: the learning rate follows the env steps."""
-        return None
-
-    def for_playing(self) -> PPOConfig:
-        """One environment; its rollout need not be divisible."""
-        return dataclasses.replace(
-            self,
-            num_envs=1,
-            async_envs=False,
-            num_minibatches=1,
-            gradient_accumulation=1,
-            normalize_advantage=False,
-        )
+    def updates_per_env_step(self) -> Fraction:
+        """Updates over env steps."""
+        return Fraction(self.updates_per_iteration, self.env_steps_per_iteration)
 
 
 def nearest_divisors(rows: int, wanted: int) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from kytolly.config.fields import Environments, EnvSteps, Episodes, Seed, check_fields, setting
 
+_Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
 _DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
@@ -17,25 +18,26 @@ _DEVICE = Meta(
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
-    """Settings that every algorithm shares: length, environments, device, intervals, stopping."""
+    """Settings that every algorithm shares: length, environments, device, intervals, stopping.
+
+    An algorithm's config adds its own, and what an iteration consists of: env steps and updates.
+    """
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
     num_envs: Environments = setting(1, "environments stepped together")
     seed: Seed = setting(0, "seed of every random draw")
     loop: Literal["auto", "device", "host"] = setting(
-        "auto",
-        "where the environment runs; auto: device where it exists as tensor code, else host",
+        "auto", "where environments run; auto: device where they exist as tensor code, else host"
     )
     device: Annotated[str, _DEVICE] = setting(
-        "auto",
-        "device of networks, memory and loop: auto (the first GPU, if any), cpu, gpu or gpu:N",
+        "auto", "where training runs: auto (the first GPU, if any), cpu, gpu or gpu:N"
     )
     precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
         "auto", "number format of the networks; auto: Keras's global policy"
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
-    env_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] = setting(
+    env_timeout_seconds: _Seconds = setting(
         60.0, "longest reset or step of an environment in a separate process; the run ends after it"
     )
     log_interval_env_steps: EnvSteps | None = setting(
@@ -44,9 +46,7 @@ class RunConfig:
     evaluation_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two evaluations; none: a twentieth of the run"
     )
-    evaluation_episodes: Episodes = setting(
-        20, "greedy episodes in each evaluation during training"
-    )
+    evaluation_episodes: Episodes = setting(20, "greedy episodes in each evaluation while training")
     final_evaluation_episodes: Episodes = setting(
         100, "greedy episodes that evaluate the best weights at the end"
     )
@@ -62,7 +62,7 @@ class RunConfig:
     early_stop_min_improvement: Annotated[float, Meta(ge=0, le=1e30), "reward"] = setting(
         0.0, "smallest improvement that counts for early stopping"
     )
-    max_wall_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] | None = setting(
+    max_wall_seconds: _Seconds | None = setting(
         None, "wall-clock time that ends training; none: no such end"
     )
 
@@ -74,31 +74,9 @@ class RunConfig:
         own = getattr(self, name)
         return own if own is not None else max(1, self.total_env_steps // share_of_run)
 
-    @property
-    def rollout_steps(self) -> int:
-        """Steps of each environment in an iteration."""
-        raise NotImplementedError
-
-    @property
-    def env_steps_per_iteration(self) -> int:
-        """Env steps of all environments between two times of learning."""
-        return self.num_envs * self.rollout_steps
-
-    @property
-    def updates_per_iteration(self) -> int:
-        """Most updates after a rollout."""
-        raise NotImplementedError
-
-    @property
-    def updates_per_env_step(self) -> Fraction:
-        """Updates over env steps, once learning has begun."""
-        return Fraction(self.updates_per_iteration, self.env_steps_per_iteration)
-
-    @property
-    def first_update_env_steps(self) -> int:
-        """Env steps that are collected before the first update."""
-        return 0
-
     def for_playing(self) -> Any:
-        """The same configuration for one environment that plays and does not learn."""
-        return dataclasses.replace(self, num_envs=1, async_envs=False)
+        """The same with one environment, which only plays: settings of learning may not fit it."""
+        playing = copy.copy(self)
+        object.__setattr__(playing, "num_envs", 1)
+        object.__setattr__(playing, "async_envs", False)
+        return playing

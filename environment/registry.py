@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 
 from kytolly.environment.spec import TensorEnvironment
 
@@ -12,25 +12,12 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, class
     "MountainCar-v0": "tensor.mountain_car:MountainCar",
     "MountainCarContinuous-v0": "tensor.mountain_car_continuous:MountainCarContinuous",
     "Pendulum-v1": "tensor.pendulum:Pendulum",
-    "probe/constant-reward": "probe.q_learning:ConstantReward",
-    "probe/observation-reward": "probe.q_learning:ObservationReward",
-    "probe/delayed-reward": "probe.q_learning:DelayedReward",
-    "probe/best-action": "probe.q_learning:BestAction",
-    "probe/observation-action": "probe.q_learning:ObservationAction",
-    "probe/endless-reward": "probe.q_learning:EndlessReward",
-    "probe/corridor": "probe.q_learning:Corridor",
-    "probe/ring": "probe.q_learning:Ring",
-    "probe/masked-action": "probe.on_policy:MaskedAction",
-    "probe/masked-kinds": "probe.on_policy:MaskedKinds",
-    "probe/action-kinds": "probe.on_policy:ActionKinds",
-    "probe/continuous-action": "probe.on_policy:ContinuousAction",
-    "probe/dict-observation": "probe.on_policy:DictObservation",
 }
 
 
 def tensor_environment(name: str) -> TensorEnvironment | None:
     """The environment of that id in tensor code; None where it does not exist as such."""
-    if name not in TENSOR_ENVIRONMENTS:
-        return None
-    module, _, kind = TENSOR_ENVIRONMENTS[name].partition(":")
-    return getattr(importlib.import_module(f"kytolly.environment.{module}"), kind)()
+    known = TENSOR_ENVIRONMENTS
+    if name.startswith("probe/"):
+        known = pkgutil.resolve_name("kytolly.environment.probe:PROBE_ENVIRONMENTS")
+    return pkgutil.resolve_name(f"kytolly.environment.{known[name]}")() if name in known else None

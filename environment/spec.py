@@ -35,22 +35,15 @@ StepOutcome = tuple[Any, tf.Tensor, tf.Tensor]  # next state, reward [E], termin
 class EnvSpec(NamedTuple):
     """The shape of an environment: all that a network or a buffer needs to know of it.
 
-    Attributes:
-        name: Gymnasium id or a name of our own.
-        obs: Shape (without the batch axis) and dtype of an observation, or a dict of them by name.
-            An entry `action_mask` [A] bool is no observation: it says which actions are allowed.
-        action: What the environment accepts.
-        max_episode_steps: Env steps after which an episode is truncated; None for no limit.
-        reward_threshold: Mean return that counts as solved; None where nobody defined one.
-        truncates_at_limit_only: Nothing but `max_episode_steps` is known to truncate an episode.
+    In a dict of observations the entry `action_mask` [A] bool says which actions are allowed.
     """
 
-    name: str
-    obs: tf.TensorSpec | dict[str, tf.TensorSpec]
-    action: ActionSpace
-    max_episode_steps: int | None = None
-    reward_threshold: float | None = None
-    truncates_at_limit_only: bool = False
+    name: str  # Gymnasium id or a name of our own
+    obs: tf.TensorSpec | dict[str, tf.TensorSpec]  # without the batch axis, or several by name
+    action: ActionSpace  # what the environment accepts
+    max_episode_steps: int | None = None  # env steps after which an episode is truncated
+    reward_threshold: float | None = None  # mean return that counts as solved
+    truncates_at_limit_only: bool = False  # nothing else is known to truncate an episode
 
     @property
     def num_actions(self) -> int:

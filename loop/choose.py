@@ -1,8 +1,7 @@
-"""Which loop an environment gets, and how it is evaluated."""
+"""Which loop an environment gets."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from kytolly.config.run import RunConfig
@@ -27,31 +26,15 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
         check_environment(env)
         tensor_env = env
     if cfg.loop == "device" and tensor_env is None:
-        known = ", ".join(sorted(name for name in TENSOR_ENVIRONMENTS if "probe" not in name))
         raise ValueError(
-            f"loop is 'device', and {env!r} does not exist as tensor code; these do: {known}."
-            f"{nearest(env, TENSOR_ENVIRONMENTS)} Set loop='host' or 'auto', or write it as "
-            "an environment.spec.TensorEnvironment."
+            f"loop is 'device', and {env!r} does not exist as tensor code; these do: "
+            f"{', '.join(sorted(TENSOR_ENVIRONMENTS))}.{nearest(str(env), TENSOR_ENVIRONMENTS)} "
+            "Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":
-        from kytolly.loop.device_side import DeviceSide
+        from kytolly.loop.device import DeviceSide
 
         return DeviceSide(tensor_env, cfg)
     from kytolly.loop.host_side import HostSide
 
     return HostSide(env, cfg)
-
-
-def evaluation_side(cfg: RunConfig, env: Any, trained: Any) -> Any:
-    """Where evaluations play; an environment of their own must look alike to the agent."""
-    if env is None:
-        return trained
-    side = choose_side(dataclasses.replace(cfg.for_playing(), loop="auto"), env)
-    side.close()  # evaluations make environments of their own
-    if (side.spec.obs, side.spec.action) != (trained.spec.obs, trained.spec.action):
-        raise ValueError(
-            f"evaluation_env has observations {side.spec.obs} and actions {side.spec.action}, "
-            f"expected those of the environment that trains: {trained.spec.obs} and "
-            f"{trained.spec.action}."
-        )
-    return side

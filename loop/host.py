@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor
+from kytolly.agent.acting import HostActor, packed_weights
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.environment.faults import one_line
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
-from kytolly.loop.learn import learn
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
 from kytolly.policy.batch import rollout_spec
@@ -55,7 +54,8 @@ class HostLoop:
             lambda obs: policy.outputs(obs, policy.current_weights())[0],
         )
         overlaps = agent.memory.allows_lag and self.actor.twin is not None
-        self.block = cfg.iterations_between_acting_weights if overlaps else 1
+        wanted = (cfg.acting_interval_env_steps or 32) if overlaps else 0
+        self.block = max(1, round(wanted / cfg.env_steps_per_iteration))
         self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration
         self.specs = tf.nest.map_structure(
             lambda s: tf.TensorSpec([self.block, cfg.rollout_steps, *s.shape], s.dtype),
@@ -199,7 +199,7 @@ class HostLoop:
             (tf.constant(0), LoopMetrics.zeros(agent)),
         )[1]
         state = agent.exploration.state(agent.env_steps)
-        return metrics, tf.concat([agent.policy.weights.pack(), state], axis=0)
+        return metrics, tf.concat([packed_weights(agent.policy.weights), state], axis=0)
 
 
 class HostState(tf.train.experimental.PythonState):

@@ -18,8 +18,8 @@ from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
+from kytolly.loop.endless import STEP_LIMIT, warn_of_cut
 from kytolly.loop.host import HostLoop
-from kytolly.loop.protocols import STEP_LIMIT, Evaluator, Loop, warn_of_cut
 
 EVALUATION_ENVS = 8
 
@@ -48,13 +48,13 @@ class HostSide:
         self.spec = self.groups[0].spec
         self.num_envs = sum(group.num_envs for group in self.groups)
 
-    def loop(self, agent: KytollyAgent, device: str | None) -> Loop:
+    def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains."""
         return HostLoop(agent, self.groups, device)
 
     def evaluator(
         self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
-    ) -> Evaluator:
+    ) -> HostEvaluator:
         """Plays episodes in environments apart from those that train."""
         distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
         actor = HostActor(network, distribution, self.spec.obs)

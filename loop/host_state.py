@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kytolly.callback.base import Evaluation
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics
 
 
 def host_state(session: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.program import Program
 
 

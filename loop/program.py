@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-
-COMPILE_ERRORS = (
-    tf.errors.InvalidArgumentError,
-    tf.errors.UnimplementedError,
-    tf.errors.NotFoundError,
-    tf.errors.InternalError,
-)
-WORDS = ("compil", "xla", "jit", "unsupported op", "const", "hlo")
 
 
 class Program:
@@ -46,15 +37,12 @@ class Program:
                 ).get_concrete_function()
         try:
             return self.in_graph(*args)
-        except COMPILE_ERRORS as error:
-            if not (self.xla and any(word in str(error).lower() for word in WORDS)):
+        except tf.errors.OpError as error:
+            from kytolly.loop.xla_refusal import is_refusal, warn_of_refusal
+
+            if not (self.xla and is_refusal(error)):
                 raise
-            reason = " ".join(str(error).split())[:300]
-            warnings.warn(
-                f"XLA cannot compile {getattr(self.function, '__qualname__', 'this program')}: "
-                f"{reason} Training goes on without XLA, slower. Set xla=False to choose that.",
-                stacklevel=3,
-            )
+            warn_of_refusal(self.function, error)
             self.xla, self._ready = False, None
             return self(*args)
 

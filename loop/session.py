@@ -7,7 +7,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
 from kytolly.loop.interrupt import hold_signals
-from kytolly.loop.metrics import LoopMetrics, averages
-
-if TYPE_CHECKING:
-    from kytolly.loop.protocols import Evaluator, Loop
+from kytolly.loop.learn import LoopMetrics, averages
 
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
@@ -29,25 +26,18 @@ class TrainingSession:
 
     Args:
         agent: The learner.
-        loop: Trains it.
-        make_evaluator: Makes what judges the network from a number of episodes, a seed and `xla`.
+        loop: `DeviceLoop` or `HostLoop`, which trains it.
+        make_evaluator: Makes what plays greedily, from a number of episodes, a seed and `xla`.
         callbacks: Called in this order at every hook.
-        state: The run at its beginning (or where it is resumed).
-
-    Attributes:
-        history: One row of metrics for each log interval.
-        steady_seconds, steady_env_steps: Time and env steps in the loop's program after warm-up.
-        interval_end: Env steps at which the last log interval ended, its evaluation included. The
-            next one depends on nothing but this, so a resumed run has the same intervals.
-        sums: Metrics of the interval that has begun.
-        unwritten: Why files could not be written, by what they are.
+        state: The run at its beginning.
+        saved: What `loop.host_state` gave, where the run is resumed.
     """
 
     def __init__(
         self,
         agent: KytollyAgent,
-        loop: Loop,
-        make_evaluator: Callable[..., Evaluator],
+        loop: Any,
+        make_evaluator: Callable[..., Any],
         callbacks: Sequence[Callback],
         state: TrainState,
         saved: dict[str, Any] | None = None,
@@ -55,15 +45,16 @@ class TrainingSession:
         self.agent, self.loop, self.callbacks = agent, loop, callbacks
         self.make_evaluator, self.cfg = make_evaluator, agent.cfg
         self.state = dataclasses.replace(state, host_state=lambda: host_state(self))
-        self.history: list[dict[str, float]] = []
-        self.best_weights: list[np.ndarray] | None = None
-        self.compile_seconds, self.steady_seconds, self.steady_env_steps = 0.0, 0.0, 0
+        self.history: list[dict[str, float]] = []  # one row of metrics for each log interval
+        self.sums: LoopMetrics | None = None  # of the interval that has begun
+        # Intervals depend on nothing but the env steps at which the last one ended, its evaluation
+        # included: so a resumed run has the same.
         self.interval_end, self.last_evaluation = 0, -1
-        self.sums: LoopMetrics | None = None
-        self.unwritten: dict[str, str] = {}
-        self._evaluator: Evaluator | None = None
-        self._began = time.perf_counter()
-        self._saved = saved
+        self.best_weights: list[np.ndarray] | None = None
+        self.compile_seconds = 0.0
+        self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
+        self.unwritten: dict[str, str] = {}  # why, by what could not be written
+        self._began, self._saved = time.perf_counter(), saved
         if saved:
             set_host_state(self, saved)
 
@@ -114,14 +105,19 @@ class TrainingSession:
     def _stop_reason(self) -> str | None:
         return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
 
+    @functools.cached_property
+    def _evaluator(self) -> Any:
+        seed = stream_seed(self.cfg.seed, EVALUATION)
+        return self.make_evaluator(self.cfg.evaluation_episodes, seed, xla=self.loop.xla)
+
     def wall_seconds(self) -> float:
         """Time spent on the run until now."""
         return self.state.wall_seconds_before + time.perf_counter() - self._began
 
     def _train_until(self, env_steps: int, deliver_signals: Callable[[], None]) -> None:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
-        before, moment = self.state, time.perf_counter()
-        began, done = moment, before.env_steps
+        before, began = self.state, time.perf_counter()
+        done, moment = before.env_steps, began
         while done < env_steps:
             metrics = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
             metrics = LoopMetrics(*map(np.asarray, metrics))
@@ -135,10 +131,10 @@ class TrainingSession:
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
-        row, self.sums = averages(self.sums, self.agent), None
+        row, self.sums, seconds = averages(self.sums, self.agent), None, moment - began
         row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
-        row["env_steps_per_second"] = (done - before.env_steps) / (moment - began)
-        row["updates_per_second"] = (self.state.updates - before.updates) / (moment - began)
+        row["env_steps_per_second"] = (done - before.env_steps) / seconds
+        row["updates_per_second"] = (self.state.updates - before.updates) / seconds
         self.state = dataclasses.replace(self.state, metrics=row)
         self.history.append({"env_steps": done, **row})
         self._notify("on_log")
@@ -146,18 +142,13 @@ class TrainingSession:
     def _evaluate(self) -> None:
         if self.last_evaluation == self.state.env_steps:
             return
-        if self._evaluator is None:
-            cfg, seed = self.cfg, stream_seed(self.cfg.seed, EVALUATION)
-            self._evaluator = self.make_evaluator(cfg.evaluation_episodes, seed, xla=self.loop.xla)
         evaluation = self._evaluator.evaluate(self.state.env_steps)
-        best = self.state.best_return
-        if evaluation.return_mean >= best:
+        is_best = evaluation.return_mean >= self.state.best_return
+        if is_best:
             self.best_weights = self.agent.policy.network.get_weights()
+        best = evaluation.return_mean if is_best else self.state.best_return
         self.state = dataclasses.replace(
-            self.state,
-            evaluation=evaluation,
-            is_best=evaluation.return_mean >= best,
-            best_return=max(best, evaluation.return_mean),
+            self.state, evaluation=evaluation, is_best=is_best, best_return=best
         )
         self.last_evaluation = self.state.env_steps
         row = {f"evaluation_{k}": v for k, v in evaluation.summary().items() if k != "episodes"}
@@ -177,12 +168,11 @@ class TrainingSession:
 
     def _notify(self, hook: str) -> None:
         for callback in self.callbacks:
+            call = functools.partial(getattr(callback, hook), self.state)
             if callback.writes is None or hook == "on_train_begin":
-                getattr(callback, hook)(self.state)
+                call()
             else:
-                self.write_or_note(
-                    callback.writes, functools.partial(getattr(callback, hook), self.state)
-                )
+                self.write_or_note(callback.writes, call)
 
     def write_or_note(self, what: str, write: Callable[[], Any]) -> None:
         """Write something; where that fails, warn once for each kind and go on."""

@@ -15,17 +15,11 @@ FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with
 
 
 class Loss(NamedTuple):
-    """What a policy makes of a batch with its weights before an update.
+    """What a policy makes of a batch with its weights before an update."""
 
-    Attributes:
-        loss: [] to be minimized.
-        td_error: [B] target minus estimate, in reward units; () where there is none.
-        metrics: [F] the policy's `metric_names`; from `Policy.loss` all but the gradient's norm.
-    """
-
-    loss: Any
-    td_error: Any
-    metrics: Any
+    loss: Any  # [] to be minimized
+    td_error: Any  # [B] target minus estimate, in reward units; () where there is none
+    metrics: Any  # [F] the policy's `metric_names`; from `Policy.loss` all but the gradient's norm
 
 
 class Policy(tf.Module):

@@ -10,46 +10,28 @@ from kytolly.environment.spec import EnvSpec, action_spec
 
 
 class Rollout(NamedTuple):
-    """Consecutive env steps of `E` environments, time-major: what one iteration collects.
+    """Consecutive env steps of `E` environments, time-major: what one iteration collects."""
 
-    Attributes:
-        obs: [T, E, *obs] observation that was acted on, a tensor or a dict of them.
-        action: [T, E, ...] raw action, as the exploration drew it.
-        reward: [T, E] reward of one env step.
-        discount: [T, E] gamma, or 0 where the episode terminated. A time limit is not a
-            termination.
-        next_obs: [T, E, *obs] what the step led to, before any reset.
-        last: [T, E] bool, the episode ended with the step: terminated or truncated.
-        log_prob: [T, E] log-probability of the action; () where it was not kept.
-    """
-
-    obs: Any
-    action: Any
-    reward: Any
-    discount: Any
-    next_obs: Any
-    last: Any
-    log_prob: Any = ()
+    obs: Any  # [T, E, *obs] what was acted on, a tensor or a dict of them
+    action: Any  # [T, E, ...] raw action, as the exploration drew it
+    reward: Any  # [T, E] of one env step
+    discount: (
+        Any  # [T, E] gamma, or 0 where the episode terminated; a time limit terminates nothing
+    )
+    next_obs: Any  # [T, E, *obs] what the step led to, before any reset
+    last: Any  # [T, E] bool, the episode ended with the step: terminated or truncated
+    log_prob: Any = ()  # [T, E] log-probability of the action; () where it was not kept
 
 
 class Transition(NamedTuple):
-    """Rows that Q-learning learns from.
+    """Rows that Q-learning learns from."""
 
-    Attributes:
-        obs: [B, *obs] observation that was acted on.
-        action: [B] int32.
-        reward: [B] sum of the n discounted rewards, in reward units.
-        discount: [B] weight of what follows: gamma**n, or 0 where the episode terminated.
-        next_obs: [B, *obs] observation after the n-th reward, before any reset.
-        weight: [B] importance weight of a row in the loss; () means 1 for every row.
-    """
-
-    obs: Any
-    action: Any
-    reward: Any
-    discount: Any
-    next_obs: Any
-    weight: Any = ()
+    obs: Any  # [B, *obs] what was acted on
+    action: Any  # [B] int32
+    reward: Any  # [B] sum of the n discounted rewards, in reward units
+    discount: Any  # [B] weight of what follows: gamma**n, or 0 where the episode terminated
+    next_obs: Any  # [B, *obs] observation after the n-th reward, before any reset
+    weight: Any = ()  # [B] importance weight of a row in the loss; () means 1 for every row
 
 
 def rollout_spec(env_spec: EnvSpec, num_envs: int, keeps_log_prob: bool) -> Rollout:

@@ -1,4 +1,4 @@
-"""Distributions over continuous actions, and the choice of a distribution for an environment."""
+"""Distributions over continuous actions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.spec import ActionSpace, Discrete, MultiDiscrete
-from kytolly.policy.distributions import Categorical, Distribution, MultiCategorical
+from kytolly.environment.spec import Box
+from kytolly.policy.distributions import Distribution
 
 LOG_STD_RANGE = (-20.0, 2.0)
 HERMITE_POINTS = 20
@@ -142,20 +142,12 @@ def log_tanh_slope(x: tf.Tensor) -> tf.Tensor:
     return 2.0 * (math.log(2.0) - x - tf.nn.softplus(-2.0 * x))
 
 
-def make_distribution(action: ActionSpace, bounds: str) -> Distribution:
-    """The distribution over an environment's actions.
-
-    Args:
-        action: What the environment accepts.
-        bounds: How continuous actions are kept in their bounds, "clip" or "squash".
+def make_gaussian(action: Box, bounds: str) -> Gaussian:
+    """The distribution over continuous actions, kept in their bounds by "clip" or "squash".
 
     Raises:
         ValueError: Squashing into infinite bounds.
     """
-    if isinstance(action, Discrete):
-        return Categorical(action.count)
-    if isinstance(action, MultiDiscrete):
-        return MultiCategorical(tuple(action.counts))
     if bounds == "clip":
         return Gaussian(action.low, action.high)
     if not all(map(math.isfinite, (*action.low, *action.high))):

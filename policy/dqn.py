@@ -51,20 +51,10 @@ class DQNPolicy(Policy):
     @classmethod
     def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> ActionValues:
         """Action values, which only Discrete actions have."""
-        name, algorithm = env_spec.name, cfg.algorithm
-        if not isinstance(env_spec.action, Discrete):
-            kind = type(env_spec.action).__name__
-            raise ValueError(
-                f"the actions of {name} are a {kind}, and {algorithm} needs Discrete ones. Train "
-                "it with ppo, or wrap the environment in gymnasium.wrappers.DiscretizeAction (Box) "
-                "or a gymnasium.wrappers.TransformAction that numbers the combinations."
-            )
-        if isinstance(env_spec.obs, dict):
-            raise ValueError(
-                f"the observations of {name} are a Dict of {', '.join(env_spec.obs)}, and "
-                f"{algorithm} needs one array. Train it with ppo, or wrap the environment in "
-                "gymnasium.wrappers.FlattenObservation."
-            )
+        if not isinstance(env_spec.action, Discrete) or isinstance(env_spec.obs, dict):
+            from kytolly.policy.unfit import unfit_environment
+
+            raise unfit_environment(cfg.algorithm, env_spec)
         return ActionValues(env_spec.action.count)
 
     def target_q(self, obs: Any) -> tf.Tensor:

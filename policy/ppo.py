@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from kytolly.environment.spec import EnvSpec
+from kytolly.environment.spec import Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.continuous import make_distribution
-from kytolly.policy.distributions import Distribution
+from kytolly.policy.distributions import Categorical, Distribution
 from kytolly.policy.policy_gradient import (
     approximate_kl,
     clipped_surrogate,
@@ -22,23 +21,14 @@ KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Bas
 
 
 class PPOBatch(NamedTuple):
-    """Rows of a rollout with what the acting policy thought of them.
+    """Rows of a rollout with what the acting policy thought of them."""
 
-    Attributes:
-        obs: [B, *obs] or a dict.
-        action: [B, ...] raw action.
-        log_prob: [B] of the action, under the policy that took it.
-        advantage: [B] in reward units.
-        target: [B] value target, in reward units.
-        value: [B] estimate before learning, in reward units.
-    """
-
-    obs: Any
-    action: Any
-    log_prob: Any
-    advantage: Any
-    target: Any
-    value: Any
+    obs: Any  # [B, *obs] or a dict
+    action: Any  # [B, ...] raw action
+    log_prob: Any  # [B] of the action, under the policy that took it
+    advantage: Any  # [B] in reward units
+    target: Any  # [B] value target, in reward units
+    value: Any  # [B] estimate before learning, in reward units
 
 
 class PPOPolicy(Policy):
@@ -65,7 +55,16 @@ class PPOPolicy(Policy):
     @classmethod
     def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
         """A distribution for actions of every kind."""
-        return make_distribution(env_spec.action, cfg.action_bounds)
+        action = env_spec.action
+        if isinstance(action, Discrete):
+            return Categorical(action.count)
+        if isinstance(action, MultiDiscrete):
+            from kytolly.policy.multi_categorical import MultiCategorical
+
+            return MultiCategorical(tuple(action.counts))
+        from kytolly.policy.continuous import make_gaussian
+
+        return make_gaussian(action, cfg.action_bounds)
 
     def batch(self, rollout: Rollout, values: tf.Tensor, next_values: tf.Tensor) -> PPOBatch:
         """[T * E] rows with log-probabilities and advantages.

@@ -20,13 +20,8 @@ class FlatWeights(tf.Module):
     and clipping and Adam are a few operations on a vector where they are dozens on single weights.
     The network's own variables are not touched until `publish` copies the vector into them.
 
-    Args:
-        network: Built Keras model.
-
-    Attributes:
-        variable: [W] for Keras optimizers that treat every number by itself, as Adam and SGD do;
-            Muon and LAMB do not.
-        vector: The same for TensorFlow.
+    `variable` [W] is for Keras optimizers that treat every number by itself, as Adam and SGD do
+    (Muon and LAMB do not); `vector` is the same for TensorFlow.
     """
 
     def __init__(self, network: keras.Model):
@@ -55,11 +50,6 @@ class FlatWeights(tf.Module):
             if changed is not None:
                 variable.assign(changed)
         return outputs
-
-    def pack(self) -> tf.Tensor:
-        """[V] all weights end to end in the order of `model.numpy_forward.ordered_weights`."""
-        others = [weight.value for weight in self.network.non_trainable_weights]
-        return concatenate([self.vector, *others])
 
     def publish(self) -> None:
         """Copy the vector into the Keras network."""
@@ -126,3 +116,12 @@ def make_optimizer(cfg: Any, scale_loss: bool) -> keras.optimizers.Optimizer:
         )
     adam = Adam(rate, epsilon=cfg.adam_epsilon)
     return keras.optimizers.LossScaleOptimizer(adam) if scale_loss else adam
+
+
+def linear_schedule(start: float, final: float, steps: int, done: tf.Tensor) -> tf.Tensor:
+    """[] value that falls linearly from `start` to `final` over `steps`, and stays there.
+
+    `done` counts the steps done, [] in the same unit; negative counts as 0.
+    """
+    share = tf.clip_by_value(tf.cast(done, tf.float32) / steps, 0.0, 1.0)
+    return start + share * (final - start)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from kytolly.callback.base import Callback, TrainState
 from kytolly.environment.spec import ACTION_MASK
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics
 
 FORWARD, SEARCH, UPDATE = "forward", "search and reward", "update"
 COMPILATION, REST, TRANSFERS, IDLE = "compilation", "evaluation and saving", "transfers", "idle"

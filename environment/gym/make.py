@@ -9,6 +9,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.probe import PROBE_ENVIRONMENTS
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 # Packages that register their ids when imported: namespace, module, name to install.
@@ -38,7 +39,7 @@ def registered_spec(name: str) -> EnvSpec:
         _import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
     if name in gymnasium.registry:
         return gymnasium.registry[name]
-    known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS]
+    known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS]
     nearest = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.6)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
     raise ValueError(

@@ -10,41 +10,24 @@ from kytolly.environment.spec import TensorEnvironment
 
 
 class DeviceState(NamedTuple):
-    """All that `E` running environments remember between two steps.
+    """All that `E` running environments remember between two steps."""
 
-    Attributes:
-        env: The environment's own state, a nest of [E, ...] tensors.
-        elapsed: [E] int32 env steps since the episode began.
-        episode_return: [E] sum of the rewards since the episode began.
-    """
-
-    env: Any
-    elapsed: tf.Tensor
-    episode_return: tf.Tensor
+    env: Any  # the environment's own state, a nest of [E, ...] tensors
+    elapsed: tf.Tensor  # [E] int32 env steps since the episode began
+    episode_return: tf.Tensor  # [E] sum of the rewards since the episode began
 
 
 class TimeStep(NamedTuple):
-    """The outcome of one step of `E` environments.
+    """The outcome of one step of `E` environments."""
 
-    Attributes:
-        obs: [E, *obs] what the agent acts on next: after the reset, where an episode ended.
-        reward: [E] reward of the step.
-        terminated: [E] bool, the world ended the episode: nothing follows.
-        truncated: [E] bool, a time limit ended it: the value of `next_obs` still counts.
-        next_obs: [E, *obs] what the step led to, before any reset.
-        ended: [E] bool, terminated or truncated.
-        episode_return: [E] undiscounted sum of the episode's rewards so far.
-        episode_length: [E] int32 env steps of the episode so far.
-    """
-
-    obs: Any
-    reward: tf.Tensor
-    terminated: tf.Tensor
-    truncated: tf.Tensor
-    next_obs: Any
-    ended: tf.Tensor
-    episode_return: tf.Tensor
-    episode_length: tf.Tensor
+    obs: Any  # [E, *obs] what the agent acts on next: after the reset, where an episode ended
+    reward: tf.Tensor  # [E] of the step
+    terminated: tf.Tensor  # [E] bool, the world ended the episode: nothing follows
+    truncated: tf.Tensor  # [E] bool, a time limit ended it: the value of `next_obs` still counts
+    next_obs: Any  # [E, *obs] what the step led to, before any reset
+    ended: tf.Tensor  # [E] bool, terminated or truncated
+    episode_return: tf.Tensor  # [E] undiscounted sum of the episode's rewards so far
+    episode_length: tf.Tensor  # [E] int32 env steps of the episode so far
 
 
 def uniforms_per_step(env: TensorEnvironment) -> int:
@@ -85,12 +68,10 @@ def step_and_reset(
     ended = terminated if limit is None else terminated | truncated
 
     def observe(env_state):
-        shown = env.observe(env_state)
-        return tf.nest.map_structure(
-            lambda spec, value: tf.ensure_shape(value, [*elapsed.shape, *spec.shape]),
-            env.spec.obs,
-            shown,
-        )
+        def with_shape(spec, value):
+            return tf.ensure_shape(value, [*elapsed.shape, *spec.shape])
+
+        return tf.nest.map_structure(with_shape, env.spec.obs, env.observe(env_state))
 
     def restart(new, old, before):
         rows = tf.reshape(ended, [-1] + [1] * (len(new.shape) - 1))
@@ -99,9 +80,8 @@ def step_and_reset(
 
     fresh = env.reset(uniforms[:, split:])
     env_state = tf.nest.map_structure(restart, fresh, after, state.env)
-    next_state = DeviceState(
-        env_state, tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
-    )
+    steps, total = tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
+    next_state = DeviceState(env_state, steps, total)
     seen, next_obs = observe(env_state), observe(after)
     step = TimeStep(seen, reward, terminated, truncated, next_obs, ended, episode_return, elapsed)
     return next_state, step

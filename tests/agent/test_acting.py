@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor, mask_params
+from kytolly.agent.acting import HostActor, mask_params, packed_weights
 from kytolly.model.actor_critic_mlp import ActorCriticMLP, ObservationFeatures
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.policy.distributions import Categorical
@@ -46,7 +46,7 @@ def test_a_twin_takes_the_weights_that_a_policy_packs():
     flat = FlatWeights(network)
     network.update_statistics(OBS)
     flat.vector.assign_sub(tf.linspace(0.0, 1.0, flat.vector.shape[0]))
-    actor.take(flat.pack().numpy())
+    actor.take(packed_weights(flat).numpy())
     expected = flat.call(flat.split(flat.vector), OBS)[0]
     np.testing.assert_allclose(actor.params(OBS), expected, atol=1e-4)
 

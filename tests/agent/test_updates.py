@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.build import make_agent
+from kytolly.agent.kytolly import make_agent
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.learn import learn
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.policy.batch import Rollout
 from tests.loop.configs import small_config
 

@@ -21,7 +21,7 @@ from kytolly.benchmarks import (
 )
 from kytolly.benchmarks.competitors.settings import Settings
 from kytolly.benchmarks.suite import Options, Side
-from kytolly.loop.metrics import LoopMetrics
+from kytolly.loop.learn import LoopMetrics
 
 TINY = {
     "batch_size": 8,

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
+from kytolly.environment.probe import PROBE_ENVIRONMENTS
 from kytolly.environment.probe import q_learning as probe
 from kytolly.environment.probe.on_policy import PPO_PROBES
 from kytolly.environment.probe.q_learning import PROBES, ProbeEnvironment
@@ -79,11 +80,13 @@ def test_every_observation_and_action_occurs_and_episodes_end_as_documented(make
 
 def test_registry_makes_every_environment_under_its_name():
     games = "CartPole-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1".split()
-    assert {*games, "probe/constant-reward", "probe/masked-action"} <= set(TENSOR_ENVIRONMENTS)
-    for name in TENSOR_ENVIRONMENTS:
+    assert set(TENSOR_ENVIRONMENTS) == set(games)
+    assert {"probe/constant-reward", "probe/masked-action"} <= set(PROBE_ENVIRONMENTS)
+    for name in (*TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS):
         env = tensor_environment(name)
         assert env is not None and env.spec.name == name
-    assert len(TENSOR_ENVIRONMENTS) == len(games) + len(PROBES) + len(PPO_PROBES)
+    assert len(PROBE_ENVIRONMENTS) == len(PROBES) + len(PPO_PROBES)
+    assert tensor_environment("probe/unknown") is None
     assert tensor_environment("LunarLander-v3") is None
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.build import make_agent
+from kytolly.agent.kytolly import make_agent
 from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
     ContinuousAction,
@@ -15,7 +15,7 @@ from kytolly.environment.probe.on_policy import (
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.metrics import LoopMetrics, averages
+from kytolly.loop.learn import LoopMetrics, averages
 from tests.loop.configs import assert_same_state, small_config
 from tests.loop.rollouts import assert_consecutive, join, watch
 

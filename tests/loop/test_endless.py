@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kytolly import DQNConfig
-from kytolly.agent.build import make_agent
+from kytolly.agent.kytolly import make_agent
 from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop.choose import choose_side
 
@@ -37,7 +37,7 @@ def evaluation(env):
         side.close()
 
 
-@pytest.mark.parametrize("module", ["host_side", "device_side"])
+@pytest.mark.parametrize("module", ["host_side", "device"])
 def test_an_endless_episode_is_cut_with_a_warning(module, monkeypatch):
     monkeypatch.setattr(f"kytolly.loop.{module}.STEP_LIMIT", 50)
     monkeypatch.setattr(EndlessReward, "spec", EndlessReward.spec._replace(max_episode_steps=None))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops
 
+from kytolly.agent.acting import packed_weights
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.weights import FlatWeights, concatenate, make_optimizer
 
@@ -88,7 +89,7 @@ def test_dropout_takes_another_seed_at_every_call(maybe_compile, compiled):
 def test_all_weights_are_packed_in_the_order_of_the_numpy_twin():
     _, flat = make_flat(keras.layers.BatchNormalization())
     # gamma, beta, kernel, bias; then the moving mean and variance
-    packed = flat.pack()
+    packed = packed_weights(flat)
     assert packed.shape == [5 + 5 + 15 + 3 + 5 + 5]
     np.testing.assert_array_equal(packed[-10:], [0.0] * 5 + [1.0] * 5)
     np.testing.assert_array_equal(packed[:28], flat.vector)

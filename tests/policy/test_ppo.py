@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.build import make_agent
+from kytolly.agent.kytolly import make_agent
 from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
@@ -206,7 +206,7 @@ def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
     policy = linear_policy(gae_lambda=0.5)
     rollout = make_rollout(policy)
     memory = RolloutBuffer(8, 1, 1, cut_at_most_once=cut_once)
-    batch = memory.open(rollout, policy)
+    batch, _ = memory.open(rollout, policy)
     value = np.asarray(rollout.obs) @ VALUE
     next_value = np.asarray(rollout.next_obs) @ VALUE
     assert abs(next_value[2, 1] - value[3, 1]) > 1  # bootstrapping after the reset would show
@@ -227,7 +227,7 @@ def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
 def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():
     policy = linear_policy()
     rollout = make_rollout(policy)._replace(log_prob=())
-    batch = RolloutBuffer(8, 1, 1).open(rollout, policy)
+    batch, _ = RolloutBuffer(8, 1, 1).open(rollout, policy)
     p = softmax(batch.obs.numpy() @ PARAMS)
     np.testing.assert_allclose(np.exp(batch.log_prob), p[np.arange(8), batch.action], rtol=1e-5)
     found = policy.gradient(batch)[1].metrics.numpy()

@@ -91,7 +91,7 @@ class RolloutBuffer(tf.Module):
     def close(self, batch: Any, td_error: Any) -> None:
         """Nothing: every row is used as often."""
 
-    def end_episodes(self) -> None:
+    def end_episodes(self, envs: Any = None) -> None:
         """Nothing: no row is remembered."""
 
     def latest(self, opened: Any) -> tf.Tensor:

@@ -36,7 +36,12 @@ class RunConfig:
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     env_timeout_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] = setting(
-        60.0, "longest reset or step of an environment in a separate process; the run ends after it"
+        60.0, "longest constructor, reset or step of an environment in a separate process"
+    )
+    on_env_fault: Literal["stop", "restart"] = setting(
+        "stop",
+        "host loop: when an environment raises, or its separate process hangs or ends, stop the run"
+        " or make the environment anew",
     )
     log_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two rows of metrics; none: a fiftieth of the run"
@@ -101,4 +106,4 @@ class RunConfig:
 
     def for_playing(self) -> Any:
         """The same configuration for one environment that plays and does not learn."""
-        return dataclasses.replace(self, num_envs=1, async_envs=False)
+        return dataclasses.replace(self, num_envs=1, async_envs=False, on_env_fault="stop")

@@ -47,7 +47,11 @@ def evaluation_side(cfg: RunConfig, env: Any, trained: Any) -> Any:
     """Where evaluations play; an environment of their own must look alike to the agent."""
     if env is None:
         return trained
-    side = choose_side(dataclasses.replace(cfg.for_playing(), loop="auto"), env)
+    playing = dataclasses.replace(cfg.for_playing(), loop="auto")
+    if isinstance(env, str) or callable(env):
+        faults = {"async_envs": cfg.async_envs, "on_env_fault": cfg.on_env_fault}
+        playing = dataclasses.replace(playing, **faults)
+    side = choose_side(playing, env)
     side.close()  # evaluations make environments of their own
     if (side.spec.obs, side.spec.action) != (trained.spec.obs, trained.spec.action):
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tensorflow as tf
@@ -43,7 +44,7 @@ class DeviceLoop(tf.Module):
         self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
-    def run(self, env_steps: int) -> LoopMetrics:
+    def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
         """Train for at least `env_steps` env steps, in whole iterations; 0 only compiles."""
         return self.program(tf.constant(-(-env_steps // self.env_steps_per_iteration), tf.int32))
 
@@ -56,6 +57,10 @@ class DeviceLoop(tf.Module):
     def xla(self) -> bool:
         """Whether the program is compiled with XLA; known after the first call."""
         return self.program.xla
+
+    @property
+    def env_restarts(self) -> None:
+        """None: tensor code has no faults to survive."""
 
     def close(self) -> None:
         """Nothing to release."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, Protocol
 
@@ -9,6 +10,10 @@ from kytolly.callback.base import Evaluation
 from kytolly.loop.metrics import LoopMetrics
 
 STEP_LIMIT = 20_000  # env steps; ends an evaluation episode where the environment never does
+
+
+class OutOfTime(Exception):
+    """Time was up within a call of a loop; what it has learned until then stays."""
 
 
 class Loop(Protocol):
@@ -24,8 +29,17 @@ class Loop(Protocol):
         """Whether it is compiled with XLA; known after the first call."""
         ...
 
-    def run(self, env_steps: int) -> LoopMetrics:
-        """Train for at least this many env steps; 0 only compiles."""
+    @property
+    def env_restarts(self) -> int | None:
+        """Environments that were made anew after a fault; None where a fault ends the run."""
+        ...
+
+    def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
+        """Train for at least this many env steps; 0 only compiles.
+
+        Raises:
+            OutOfTime: `time.perf_counter()` is past the `deadline`, where the loop can look.
+        """
         ...
 
     def close(self) -> None:
@@ -36,8 +50,12 @@ class Loop(Protocol):
 class Evaluator(Protocol):
     """Plays greedy episodes with the network as it is now."""
 
-    def evaluate(self, number: int = 0) -> Evaluation:
-        """Other episodes for each `number`, whatever was played before."""
+    def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
+        """Other episodes for each `number`, whatever was played before.
+
+        If `time.perf_counter()` passes the `deadline`, only episodes that have ended count, or,
+        where none has, what all of them have reached.
+        """
         ...
 
 
@@ -46,5 +64,15 @@ def warn_of_cut(name: str) -> None:
     warnings.warn(
         f"An evaluation episode of {name} did not end within {STEP_LIMIT:,} env steps and was cut "
         "there. Give the environment a time limit (max_episode_steps, or Gymnasium's TimeLimit).",
+        stacklevel=2,
+    )
+
+
+def warn_of_time(name: str, ended: int, episodes: int) -> None:
+    """Say that an evaluation had no time to end."""
+    counted = "only those count" if ended else "what they had reached counts"
+    warnings.warn(
+        f"max_wall_seconds cut an evaluation of {name} when {ended} of {episodes} episodes had "
+        f"ended; {counted}.",
         stacklevel=2,
     )

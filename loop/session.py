@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,10 +18,13 @@ from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
 from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.metrics import LoopMetrics, averages
+from kytolly.loop.protocols import OutOfTime
 
 if TYPE_CHECKING:
     from kytolly.loop.protocols import Evaluator, Loop
 
+LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
+END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
 
@@ -41,6 +45,8 @@ class TrainingSession:
             next one depends on nothing but this, so a resumed run has the same intervals.
         sums: Metrics of the interval that has begun.
         unwritten: Why files could not be written, by what they are.
+        deadline: `time.perf_counter()` at which max_wall_seconds have passed.
+        grace: Seconds after it until the final evaluation must end.
     """
 
     def __init__(
@@ -63,6 +69,9 @@ class TrainingSession:
         self.unwritten: dict[str, str] = {}
         self._evaluator: Evaluator | None = None
         self._began = time.perf_counter()
+        limit = self.cfg.max_wall_seconds
+        self.deadline, self.grace = math.inf, max(END_SECONDS, (limit or 0.0) / 10)
+        self._time_is_up = False
         self._saved = saved
         if saved:
             set_host_state(self, saved)
@@ -74,6 +83,8 @@ class TrainingSession:
         saved, and KeyboardInterrupt goes on to the caller.
         """
         self._began = time.perf_counter()
+        if self.cfg.max_wall_seconds is not None:
+            self.deadline = self._began + self.cfg.max_wall_seconds
         self._update_state()
         with hold_signals() as deliver_signals:
             try:
@@ -112,7 +123,8 @@ class TrainingSession:
 
     @property
     def _stop_reason(self) -> str | None:
-        return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
+        reasons = (c.stop_reason for c in self.callbacks if c.stop_reason)
+        return next(reasons, "time" if self._time_is_up else None)
 
     def wall_seconds(self) -> float:
         """Time spent on the run until now."""
@@ -122,8 +134,13 @@ class TrainingSession:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
         before, moment = self.state, time.perf_counter()
         began, done = moment, before.env_steps
-        while done < env_steps:
-            metrics = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
+        while done < env_steps and not self._time_is_up:
+            try:
+                call = min(CALL_ENV_STEPS, env_steps - done)
+                metrics = self.loop.run(call, self.deadline + LATE_SECONDS)
+            except OutOfTime:
+                self._time_is_up, moment = True, time.perf_counter()
+                break
             metrics = LoopMetrics(*map(np.asarray, metrics))
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
             last, moment = moment, time.perf_counter()
@@ -131,11 +148,14 @@ class TrainingSession:
             if previous >= self.cfg.first_update_env_steps:
                 self.steady_seconds += moment - last
                 self.steady_env_steps += done - previous
+            self._time_is_up = moment > self.deadline
             deliver_signals()
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
         row, self.sums = averages(self.sums, self.agent), None
+        if self.loop.env_restarts is not None:
+            row["env_restarts"] = self.loop.env_restarts
         row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
         row["env_steps_per_second"] = (done - before.env_steps) / (moment - began)
         row["updates_per_second"] = (self.state.updates - before.updates) / (moment - began)
@@ -149,7 +169,11 @@ class TrainingSession:
         if self._evaluator is None:
             cfg, seed = self.cfg, stream_seed(self.cfg.seed, EVALUATION)
             self._evaluator = self.make_evaluator(cfg.evaluation_episodes, seed, xla=self.loop.xla)
-        evaluation = self._evaluator.evaluate(self.state.env_steps)
+        limit = self.deadline + self.grace / 2
+        evaluation = self._evaluator.evaluate(self.state.env_steps, limit)
+        self._time_is_up |= evaluation.cut
+        if evaluation.cut and self.best_weights is not None:
+            return  # it is no better than those that ended
         best = self.state.best_return
         if evaluation.return_mean >= best:
             self.best_weights = self.agent.policy.network.get_weights()

@@ -126,7 +126,7 @@ class Collector:
             if step.ended.any():
                 self._count_episodes([step], step.ended[np.newaxis])
                 for env in np.flatnonzero(step.ended & ~step.valid):
-                    self._end_previous_row(env)
+                    self._end_previous_row(int(env))
 
     def rollout(self) -> Rollout:
         """The rows of the rollout, [T, E, ...] arrays."""

@@ -19,8 +19,8 @@ def hold_signals() -> Iterator[Callable[[], None]]:
 
     Its own handler runs when that function is called, or after the block. A second signal is not
     held back, and the first no longer where one call of an environment goes on at two looks, each
-    after LOOK_SECONDS: it hangs. Signals that are ignored, or that end the process without Python, stay as they are;
-    so do all of them outside the main thread.
+    after LOOK_SECONDS: it hangs. Signals that are ignored, or that end the process without Python,
+    stay as they are; so do all of them outside the main thread.
     """
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()

@@ -244,9 +244,10 @@ def _make_separate(
 
     given: Any = [complete(env) for env in envs]
     if request.restart and make is not None:
-        restarts = Restarts(name, seeds)
+        maker, restarts = make, Restarts(name, seeds)
         given = [
-            Replaceable(env, lambda: complete(make()), restarts, i) for i, env in enumerate(given)
+            Replaceable(env, lambda: complete(maker()), restarts, index)
+            for index, env in enumerate(given)
         ]
         return RestartingEnvs(given, name, known_spec, seeds, restarts, time_limit)
     adapter, owned = SingleEnv if len(envs) == 1 else SeparateEnvs, make is not None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import multiprocessing
 import multiprocessing.util
+import os
 import select
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +30,7 @@ from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.worker import DONE, RAISED, Job, Offer, Raised, run_worker
 
 CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
+UNKNOWN = 255  # exit status of a process that has closed what would tell it; it may be alive
 START_SECONDS = 60.0  # for a process to start and to import what it needs
 
 
@@ -60,7 +64,7 @@ class Worker:
         try:
             self.process = context.Process(
                 target=run_worker,
-                args=(CloudpickleWrapper(job), theirs, buffer, slot),
+                args=(CloudpickleWrapper(lambda: job), theirs, buffer, slot),
                 daemon=True,
             )
             with clear_mpi_env_vars():
@@ -104,15 +108,7 @@ class Worker:
                 raise EOFError
             kind, payload = self.pipe.recv()
         except Exception:
-            self.process.join(1.0)
-            status = self.process.exitcode
-            how = "" if status is None else f" with status {status}"
-            how = f" by signal {-status}" if status is not None and status < 0 else how
-            what = f"ended{how}. An environment must not exit its process"
-            self._fail(
-                f"{self.job.name}: the process of {self.place} "
-                f"{what if status is not None else 'closed its pipe'}.{where}"
-            )
+            self._fail(f"{self.job.name}: the process of {self.place} {self._end_text()}.{where}")
         if kind == RAISED:
             self._fail(
                 f"{self.job.name}: {self.place} raised {payload.kinds[0]}: {payload.text}{where}",
@@ -124,10 +120,20 @@ class Worker:
         """End the process; it has until `deadline` to do so by itself, after "close"."""
         if not self.failed:
             self.process.join(max(0.0, deadline - time.monotonic()))
-        if self.process.is_alive():
-            self.process.kill()
+        if self.process.is_alive() or self.process.exitcode == UNKNOWN:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid or 0, signal.SIGKILL)
             self.process.join(CLOSE_SECONDS)
         self.pipe.close()
+
+    def _end_text(self) -> str:
+        """What became of a process that does not answer any more."""
+        self.process.join(1.0)
+        status = self.process.exitcode
+        if status is None or status == UNKNOWN:
+            return "closed its pipe"
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        return f"ended {how}, which an environment must not do"
 
     def _fail(self, message: str, raised: Raised | None = None) -> None:
         self.failed = True

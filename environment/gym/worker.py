@@ -62,11 +62,11 @@ class Raised(NamedTuple):
     missing: str | None  # the module that an ImportError did not find
 
 
-def run_worker(job: Any, pipe: Connection, buffer: Any, slot: int) -> None:
+def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: int) -> None:
     """Serve one environment until the other end closes.
 
     Args:
-        job: A `Job` that a CloudpickleWrapper holds.
+        given: Gives what to do.
         pipe: Commands come in, (kind, payload) go out.
         buffer: Shared memory of the observations of several environments.
         slot: Where this one writes.
@@ -79,7 +79,7 @@ def run_worker(job: Any, pipe: Connection, buffer: Any, slot: int) -> None:
         env = None
         try:
             pipe.send((BEGUN, None))
-            job = job.fn
+            job = given()
             env = job.make()
             if job.describes:
                 pipe.send((DONE, offer_of(env, job)))

@@ -68,7 +68,7 @@ class RunConfig:
         0.0, "smallest improvement that counts for early stopping"
     )
     max_wall_seconds: Annotated[float, Meta(gt=0, le=1e9), "seconds"] | None = setting(
-        None, "wall-clock time that ends training; none: no such end"
+        None, "wall-clock time that ends training and cuts evaluations; none: no such end"
     )
 
     def __post_init__(self) -> None:

@@ -73,20 +73,20 @@ def assert_each_row_follows(obs, next_obs, last):
 
 @pytest.mark.parametrize("acting_interval", [1, 48], ids=["one iteration", "two iterations"])
 def test_no_window_of_the_replay_buffer_reaches_beyond_a_fault(acting_interval):
-    # Iterations of 24 env steps, 12 of each environment; so 13 is the first step of a rollout.
+    # Rollouts of 12 rows of each environment, or 24: step 27 is the first of one, with 12 also 14.
     settings = {"acting_interval_env_steps": acting_interval, "train_interval_env_steps": 24}
-    loop, metrics, _ = run("dqn", (7, 13, 26), 192, n_step=3, num_envs=2, xla=False, **settings)
+    loop, metrics, _ = run("dqn", (7, 14, 27), 192, n_step=3, num_envs=2, xla=False, **settings)
     memory = loop.agent.memory
     size = int(memory.size)
     columns = (memory.columns.obs, memory.columns.next_obs, memory.last)
     obs, next_obs, last = (c.numpy()[:size].reshape(size // 2, 2, -1) for c in columns)
     assert_each_row_follows(obs, next_obs, last[..., 0])
-    # Steps 7, 13 and 26 of the first environment failed.
+    # Steps 7, 14 and 27 of the first environment failed.
     lengths = np.diff(np.flatnonzero(last[:, 0, 0]), prepend=-1)
-    np.testing.assert_array_equal(lengths, [6, 5, 12])
+    np.testing.assert_array_equal(lengths, [6, 6, 12])
     assert (memory.columns.discount.numpy()[:size] > 0).all()  # truncated, not terminated
     assert loop.env_restarts == 3 and int(metrics.episodes) == 3
-    assert int(metrics.episode_length) == 6 + 5 + 12
+    assert int(metrics.episode_length) == 6 + 6 + 12
 
 
 def test_a_rollout_of_ppo_has_no_row_of_a_failed_step():

@@ -60,11 +60,12 @@ class Worker:
         context.set_forkserver_preload(["__main__", run_worker.__module__])
         self.place = f"environment {job.index}"
         self.job, self.timeout, self.failed = job, timeout_seconds, False
+        given: Any = CloudpickleWrapper
         self.pipe, theirs = context.Pipe()
         try:
             self.process = context.Process(
                 target=run_worker,
-                args=(CloudpickleWrapper(lambda: job), theirs, buffer, slot),
+                args=(given(lambda: job), theirs, buffer, slot),
                 daemon=True,
             )
             with clear_mpi_env_vars():
@@ -78,7 +79,7 @@ class Worker:
         for end in (self.pipe.fileno(), self.process.sentinel):
             self._poll.register(end, select.POLLIN)
 
-    def made(self) -> Any:
+    def wait_until_made(self) -> Any:
         """Wait until the environment is made; returns its spaces, or its offer."""
         self.answer(time.monotonic() + START_SECONDS + self.timeout, "the start of its process")
         return self.answer(time.monotonic() + self.timeout, "its constructor")
@@ -146,7 +147,7 @@ def describe(job: Job, timeout_seconds: float) -> Offer | None:
     """What the environment of a job says of itself; None for what is not one environment."""
     worker = Worker(job._replace(describes=True), timeout_seconds)
     try:
-        offer = worker.made()
+        offer = worker.wait_until_made()
         worker.end(time.monotonic() + CLOSE_SECONDS)
         return offer
     finally:
@@ -259,7 +260,10 @@ class ProcessVector:
         return Worker(job, self.timeout, self._buffer, slot)
 
     def _require_spaces(self, worker: Worker) -> None:
-        found, expected = worker.made(), (self.single_observation_space, self.single_action_space)
+        found, expected = (
+            worker.wait_until_made(),
+            (self.single_observation_space, self.single_action_space),
+        )
         if found != expected:
             raise EnvironmentFault(
                 f"{worker.place} of {self.job.name} has the spaces {found}, another one has "

@@ -88,7 +88,7 @@ def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: in
         except EOFError:
             pass
         except BaseException as error:
-            pipe.send((RAISED, raised(error)))
+            pipe.send((RAISED, exception_parts(error)))
         finally:
             if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
                 env.close()
@@ -178,7 +178,7 @@ def reason_not_restored(env: Any, text: str) -> str | None:
     return None
 
 
-def raised(error: BaseException) -> Raised:
+def exception_parts(error: BaseException) -> Raised:
     """An exception as another process can hold it."""
     missing = getattr(error, "name", None)
     return Raised(

@@ -17,7 +17,7 @@ from kytolly import DQNConfig, Trainer
 from kytolly.agent.build import make_agent
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.q_learning import EndlessReward
-from kytolly.loop import interrupt
+from kytolly.loop import hangs
 from kytolly.loop.choose import choose_side
 from kytolly.loop.host import HostLoop
 from kytolly.loop.protocols import OutOfTime
@@ -120,7 +120,7 @@ def test_a_run_whose_steps_and_episodes_do_not_end_is_over(tmp_path):
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_ctrl_c_ends_a_run_whose_environment_hangs_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(interrupt, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(hangs, "LOOK_SECONDS", 0.2)
     steps = []
 
     class Hanging(Uneven):

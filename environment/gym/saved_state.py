@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import collections
 import enum
-import json
 import logging
 import pathlib
 import random
@@ -59,22 +58,6 @@ def restore_state(env: Any, state: Any) -> None:
         NotSavable: The environment is made of other parts than the one that was saved.
     """
     _Reader().value(state, env, type(env).__name__)
-
-
-class SavableEnv(gymnasium.Wrapper):
-    """Gives the state of an environment in a process of its own as an attribute."""
-
-    @property
-    def state_text(self) -> str:
-        """The saved state as JSON; `{"reason": ...}` where there is none."""
-        try:
-            return json.dumps(saved_state(self.env))
-        except Exception as reason:  # one that is raised here would end the process
-            return json.dumps({"reason": str(reason)})
-
-    @state_text.setter
-    def state_text(self, text: str) -> None:
-        restore_state(self.env, json.loads(text))
 
 
 class _Writer:

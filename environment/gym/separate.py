@@ -43,6 +43,7 @@ class SeparateEnvs:
     """
 
     has_dummy_steps = False
+    restarts: Any = None
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class SeparateEnvs:
                 if terminated or truncated:
                     ends[index] = end_flags(terminated, truncated, self.spec.name)
             changed = rewards != self._rewards
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report_step(index, error, rewards)
         if changed:
             self._convert_rewards(rewards)
@@ -222,7 +223,7 @@ class SeparateEnvs:
                     "(observation, info)."
                 )
             obs = self._form.encode(outcome[0])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report(index, error, "reset()")
         if not (self._form.plain and all_finite(obs)):
             self._check(obs[np.newaxis], index, "reset()")
@@ -240,7 +241,7 @@ class SeparateEnvs:
         except EnvironmentFault as fault:
             self._report(index, fault, "step()")
 
-    def _report_step(self, index: int, error: Exception, rewards: list[Any]) -> NoReturn:
+    def _report_step(self, index: int, error: BaseException, rewards: list[Any]) -> NoReturn:
         """Report what went wrong in a step that paid `rewards` until then."""
         for payer, reward in enumerate(rewards):
             self._require_reward(payer, reward)
@@ -252,7 +253,7 @@ class SeparateEnvs:
             )
         self._report(index, error, "step()")
 
-    def _report(self, index: int, error: Exception, method: str) -> NoReturn:
+    def _report(self, index: int, error: BaseException, method: str) -> NoReturn:
         steps = self._time - self._starts[index]
         where = f"(environment {index} of {self.num_envs}, after {steps} steps of an episode)"
         raise_fault(self.spec.name, error, method, where)
@@ -288,7 +289,7 @@ class SingleEnv(SeparateEnvs):
             ended = terminated or truncated
             if ended:
                 terminated, truncated = end_flags(terminated, truncated, self.spec.name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report_step(0, error, [reward])
         if changed:
             self._convert_rewards(changed)

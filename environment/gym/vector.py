@@ -182,7 +182,10 @@ class HostVector:
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         if self._saves:
-            self._env.set_attr("state_text", state["env"])  # type: ignore[attr-defined]
+            env: Any = self._env
+            env.set_attr("state_text", state["env"])
+            for reason in filter(None, env.get_attr("unrestored")):
+                raise NotSavable(reason)
         self._resetting, self._steps = state["resetting"], state["steps"]
         self._returns, self._lengths = state["returns"], state["lengths"]
 

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 
 WRAPPERS = gymnasium.wrappers
@@ -208,6 +209,17 @@ def test_an_environment_may_save_itself():
     env.count = 5
     restore_state(other, json.loads(json.dumps(saved_state(env))))
     assert other.count == 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_state_of_another_number_of_environments_is_refused(count):
+    env, other = make_host_env("CartPole-v1", 3), make_host_env("CartPole-v1", count)
+    env.reset()
+    other.reset()
+    with pytest.raises(NotSavable):
+        restore_state(other, json.loads(json.dumps(saved_state(env))))
+    assert other.reset().shape == (count, 4)
+    assert other.step(np.zeros(count, np.int64)).valid.all()
 
 
 def test_a_state_of_another_environment_is_refused():

@@ -307,8 +307,7 @@ def _array_code(array: np.ndarray, path: str) -> list:
 
 
 def _array(code: list) -> np.ndarray:
-    dtype, shape, data, *rest = code
-    order = rest[0] if rest else "C"
+    dtype, shape, data, order = code
     array = np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape, order=order)
     return array.copy(order)
 

@@ -4,12 +4,13 @@
 
 RUN is a name in `runs.RUNS`. A run that is never killed comes first, in FOLDER/whole. The killed
 ones, FOLDER/run-1 and so on, share KILLS kills: each start of a process ends a random time after a
-random line of progress, unless the run ends before. FOLDER/kills.json holds what each kill
+random change of what it does, unless the run ends before. FOLDER/kills.json holds what each kill
 interrupted, by run. SEED decides which lines and times they are.
 
 A file that is run as `__main__` would be imported again by every process of an environment.
 """
 
+import collections
 import json
 import os
 import pathlib
@@ -28,7 +29,8 @@ from tests.record.runs import RUNS, VARIANTS
 
 MOST_KILLS = 4  # of one run
 STARTING = 0.15  # share of the kills while a process builds and compiles
-LINES = (0.0, 0.7)  # of a whole run's lines of progress, after which the others come
+PHASES = ("training", "evaluating", "checkpoint", "files")  # that share the others
+WHEN = (0.0, 0.7)  # which of a whole run's lines of that phase comes before
 MIDDLE = (0.25, 0.7)  # the same for the variants, of which no kill comes before training
 
 
@@ -59,18 +61,19 @@ def send_phases(send):
 
 
 class Clock:
-    """How long a run that is never killed takes to its first training, and from line to line."""
+    """How long a run that is never killed takes to train at first, and what it does how long."""
 
     def __init__(self, folder, run):
-        began = time.perf_counter()
+        began = last = time.perf_counter()
         child, lines = begin(folder, run.config, send_phases, run.env, **run.options())
-        while lines.readline() not in (b"training\n", b""):
-            pass
-        self.start_seconds = time.perf_counter() - began
-        code, rest = ended(child, lines)
-        assert code == 0, "the run that is never killed was killed"
-        self.lines = len(rest)
-        self.line_seconds = (time.perf_counter() - began - self.start_seconds) / self.lines
+        self.start_seconds, phase, self.seconds = 0.0, "starting", collections.defaultdict(list)
+        while line := lines.readline():
+            now = time.perf_counter()
+            self.seconds[phase].append(now - last)
+            last, phase = now, line.decode().strip()
+            if phase == "training" and not self.start_seconds:
+                self.start_seconds = now - began
+        assert ended(child, lines)[0] == 0, "the run that is never killed was killed"
 
 
 def kill_once(folder, run, clock, rng):
@@ -80,11 +83,13 @@ def kill_once(folder, run, clock, rng):
     if not variant and rng.random() < STARTING:
         time.sleep(rng.uniform(0.0, clock.start_seconds))
     else:
-        count = int(clock.lines * rng.uniform(*(MIDDLE if variant else LINES)))
-        while count > 0 and (line := lines.readline()):
+        wanted = rng.choice(PHASES)
+        seconds = clock.seconds[wanted]
+        count = 1 + int(len(seconds) * rng.uniform(*(MIDDLE if variant else WHEN)))
+        while count and (line := lines.readline()):
             phase = line.decode().strip()
-            count -= phase != "compiling"
-        time.sleep(rng.uniform(0.0, 2.0 * clock.line_seconds))
+            count -= phase == wanted
+        time.sleep(rng.uniform(0.0, sum(seconds) / len(seconds)))
     os.kill(child, signal.SIGKILL)
     code, rest = ended(child, lines)
     return (rest[-1] if rest else phase) if code else None
@@ -110,4 +115,4 @@ def kill_often(home, run, kills, rng):
 
 def main():
     home, run, kills, seed = sys.argv[1:]
-    kill_often(pathlib.Path(home), RUNS[run], int(kills), random.Random(int(seed)))
+    kill_often(pathlib.Path(home), RUNS[run], int(kills), random.Random(f"{seed} {run}"))

@@ -23,13 +23,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 PLAIN = (bool, int, float, str)
+BOUND = (types.MethodType, types.BuiltinFunctionType)
 # Made anew with the environment, and never changed by its steps.
 CONSTANT = (
     type,
     types.ModuleType,
     types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
+    *BOUND,
     RegisteredSpec,
     pathlib.PurePath,
     logging.Logger,
@@ -100,6 +100,8 @@ class _Writer:
     def code(self, value: Any, path: str) -> Any:
         if value is None or type(value) in PLAIN:
             return value
+        if isinstance(value, BOUND) and not isinstance(value.__self__, (*CONSTANT, type(None))):
+            return {"bound": self.code(value.__self__, path)}  # such as a generator's `random`
         if isinstance(value, CONSTANT):
             return {"keep": True}
         if isinstance(value, np.generic):
@@ -172,6 +174,9 @@ class _Reader:
         if "again" in code:
             return self.seen[code["again"]]
         if "keep" in code:
+            return here
+        if "bound" in code:
+            self.value(code["bound"], here.__self__, path)
             return here
         if "scalar" in code:
             return _array(code["scalar"])[()]

@@ -204,6 +204,14 @@ class OwnState(gymnasium.Env):
         self.count = state["count"] + int(state["table"].sum())
 
 
+def test_what_only_a_method_holds_is_saved():
+    env, other = (Holder(np.random.default_rng(seed).random) for seed in (1, 2))
+    env.step = env.thing.__self__.integers
+    other.step = other.thing.__self__.integers
+    restore_state(other, json.loads(json.dumps(saved_state(env))))
+    assert [other.thing(), other.step(9)] == [env.thing(), env.step(9)]
+
+
 def test_an_environment_may_save_itself():
     env, other = OwnState(), OwnState()
     env.count = 5

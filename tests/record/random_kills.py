@@ -36,7 +36,7 @@ MIDDLE = (0.25, 0.7)  # the same for the variants, of which no kill comes before
 
 def send_phases(send):
     """Let this process send what it does whenever that changes."""
-    stack = ["starting"]
+    stack = ["between"]
 
     def within(owner, method, phase):
         function = getattr(owner, method)

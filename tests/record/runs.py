@@ -162,7 +162,7 @@ VARIANTS = {
     ),
     "stopped early": Run(DQN | HOST | {"early_stop_patience": 2, "total_env_steps": 2_000}),
     "stopped at a threshold": Run(
-        PPO | HOST | {"reward_threshold": 20.0, "total_env_steps": 2_000}
+        PPO | HOST | {"reward_threshold": 45.0, "total_env_steps": 2_000}
     ),
     "half precision": Run(DQN | HOST | {"precision": "mixed_bfloat16"}),
 }

@@ -245,6 +245,8 @@ class ProcessVector:
 
     def set_state(self, texts: Sequence[str]) -> None:
         """Bring each environment into a state from `get_state`."""
+        if len(texts) != self.num_envs:
+            raise NotSavable(f"the state is of {len(texts)} environments, not {self.num_envs}")
         for worker, text in zip(self.workers, texts, strict=True):
             worker.ask("restore", text)
         reasons, faults = self._answers(range(self.num_envs), self.timeout)

@@ -19,6 +19,7 @@ from kytolly.environment.faults import (
 )
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.ends import end_flags
+from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
 from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds, require_reward
 
@@ -152,10 +153,12 @@ class SeparateEnvs:
     def get_state(self) -> dict[str, Any]:
         """The environments, and what is counted of their episodes."""
         counts = {"time": self._time, "starts": self._starts, "next_limit": self._next_limit}
-        return {"envs": self._envs, "returns": self._returns, **counts}
+        return {"envs": tuple(self._envs), "returns": self._returns, **counts}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
+        if len(state["starts"]) != self.num_envs:
+            raise NotSavable(f"it is of {len(state['starts'])} environments, not {self.num_envs}")
         self._time, self._starts = state["time"], state["starts"]
         self._next_limit, self._returns = state["next_limit"], state["returns"]
         self._rewards = [None] * self.num_envs

@@ -176,7 +176,7 @@ def reason_not_restored(env: Any, text: str) -> str | None:
     try:
         restore_state(env, json.loads(text))
     except Exception as reason:
-        return one_line(str(reason)) or type(reason).__name__
+        return one_line(f"{type(reason).__name__}: {reason}")
     return None
 
 

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.processes import ProcessVector
+from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.separate import SeparateEnvs
 from kytolly.environment.gym.vector import HostVector
 from tests.environment.masked import Masked
@@ -86,6 +87,24 @@ def test_processes_work_between_the_phases(tmp_path):
         time.sleep(0.01)
     assert len(list(tmp_path.iterdir())) == 2  # both have stepped, and nobody waits for them
     env.finish_step()
+    env.close()
+
+
+def test_processes_outlive_a_state_that_cannot_be_restored():
+    class Forgetting(Predictable):  # a local class, so that the processes do not load this file
+        def get_state(self):
+            return {"steps": self.steps}
+
+        def set_state(self, state):
+            raise KeyError("no such place")
+
+    env = make_host_env(Forgetting, 2, async_envs=True)
+    env.reset()
+    env.step(np.zeros(2, np.int64))
+    with pytest.raises(NotSavable, match="KeyError: 'no such place'"):
+        restore_state(env, saved_state(env))
+    env.reset(seed=1)  # as a resumed run does then
+    assert env.step(np.zeros(2, np.int64)).valid.all()
     env.close()
 
 

@@ -197,7 +197,7 @@ class DeviceEvaluator:
         limit, name = self.env.spec.max_episode_steps or STEP_LIMIT, self.env.spec.name
         call = CALL_STEPS if deadline < math.inf else limit
         until, carried, ended = 0, self.start, np.zeros(1, bool)
-        while until < limit and not ended.all() and (not until or time.perf_counter() < deadline):
+        while until < limit and not ended.all() and (not until or time.perf_counter() <= deadline):
             until = min(limit, until + call)
             carried = self.program(tf.constant(until), *tf.nest.flatten(carried))
             ended = carried[0][1].numpy()

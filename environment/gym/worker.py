@@ -136,14 +136,14 @@ def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> None:
     if job.mask is not None:
         where = f" for environment {job.index} of {job.count}"
         env = MaskedObservation(env, *job.mask, job.name, where)
-    space = env.observation_space
+    space, name = env.observation_space, f"environment {job.index} of {job.name}"
     pipe.send((DONE, (space, env.action_space)))
     while True:
         command, given = pipe.recv()
         answer: Any = None
         if command == "step":
             obs, reward, terminated, truncated, _ = env.step(given)
-            terminated, truncated = end_flags(terminated, truncated, job.name)
+            terminated, truncated = end_flags(terminated, truncated, name)
             answer = reward, terminated, truncated
             if terminated or truncated:
                 # The end is told before the reset, so that a fault in reset() cannot lose it.

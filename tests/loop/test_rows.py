@@ -78,13 +78,11 @@ class Buffers:
     def open(self, rollout, policy):
         for buffer in self.all.values():
             buffer.open(rollout, policy)
+        return (), tf.zeros([0])
 
-    def latest(self, opened):
-        return tf.zeros([0])
-
-    def end_episodes(self):
+    def end_episodes(self, envs=None):
         for buffer in self.all.values():
-            buffer.end_episodes()
+            buffer.end_episodes(envs)
 
 
 @functools.cache

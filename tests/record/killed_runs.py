@@ -23,7 +23,7 @@ import gymnasium
 import matplotlib.backends.backend_agg  # noqa: F401
 import tensorflow as tf
 
-from kytolly.loop import device_side, host_side  # noqa: F401
+from kytolly.loop import device, host_side  # noqa: F401
 from kytolly.trainer import Trainer
 
 COMMON = {

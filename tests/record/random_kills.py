@@ -20,8 +20,7 @@ import sys
 import time
 
 from kytolly.callback.checkpoint import CheckpointSaver
-from kytolly.loop.device import DeviceLoop
-from kytolly.loop.device import DeviceEvaluator
+from kytolly.loop.device import DeviceEvaluator, DeviceLoop
 from kytolly.loop.host import HostLoop
 from kytolly.loop.host_side import HostEvaluator
 from tests.record.killed_runs import before_operations, begin, ended

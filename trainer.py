@@ -142,9 +142,10 @@ class Trainer:
         from kytolly.agent.own_network import check_network
 
         folder = RunFolder.existing(run)
-        cfg = make_config(folder.read_settings()[0])
-        device = device_name(cfg.device)
-        side = choose_side(cfg.for_playing(), env or folder.environment(trust=False))
+        saved = folder.read_config()
+        env = env or folder.trusted_environment(saved, trust=False)
+        cfg = make_config(saved.settings)
+        device, side = device_name(cfg.device), choose_side(cfg.for_playing(), env)
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
         check_network(network, cfg, side.spec)

@@ -52,11 +52,7 @@ class HostActor:
 
     def greedy(self, obs: Any) -> np.ndarray:
         """[E, ...] most likely actions for [E, *obs], as the environment takes them."""
-        return self._greedy(self.params(obs))
-
-    def greedy_now(self, obs: Any) -> np.ndarray:
-        """The same with the network's weights as they are now."""
-        return self._greedy(mask_params(self.network_outputs(obs), obs))
+        return self.distribution.host_to_env(self.distribution.host_mode(self.params(obs)))
 
     def network_outputs(self, obs: Any) -> np.ndarray:
         """[E, P] params through TensorFlow, without a mask."""
@@ -77,9 +73,6 @@ class HostActor:
         """Give the twin the network's weights, all end to end [W]."""
         if self.twin is not None:
             self.twin.take(packed)
-
-    def _greedy(self, params: np.ndarray) -> np.ndarray:
-        return self.distribution.host_to_env(self.distribution.host_mode(params))
 
 
 def packed_weights(weights: FlatWeights) -> tf.Tensor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import pkgutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kytolly.config.fields import from_mapping
+from kytolly.config.words import nearest
 
 
 class Algorithm(NamedTuple):
@@ -43,8 +43,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 def part(algorithm: str, name: str) -> Any:
     """The part `name` of an algorithm, imported now if nobody has needed it before."""
     if str(algorithm) not in ALGORITHMS:
-        near = difflib.get_close_matches(str(algorithm), ALGORITHMS, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = nearest(algorithm, ALGORITHMS)
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
     found = getattr(ALGORITHMS[algorithm], name)
     return pkgutil.resolve_name(found) if isinstance(found, str) else found

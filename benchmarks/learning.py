@@ -8,7 +8,6 @@ the best one of the evaluations during training, and the last one (`play_last`).
 from __future__ import annotations
 
 import concurrent.futures
-import difflib
 import importlib.util
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from kytolly.benchmarks.learning_curves import check_picture, evaluations, save_
 from kytolly.benchmarks.play_last import EPISODES
 from kytolly.benchmarks.seed_statistics import CONFIDENCE, RESAMPLES, summary
 from kytolly.config.tuned import tuned_settings
+from kytolly.config.words import nearest
 
 AT_ONCE = 2  # processes
 
@@ -112,10 +112,9 @@ def select_tasks(tasks: Sequence[Task], env: str | None) -> list[Task]:
     found = [task for task in tasks if env in (None, task.env)]
     if not found:
         known = [task.env for task in tasks]
-        hint = "".join(
-            f" Did you mean {near}?" for near in difflib.get_close_matches(str(env), known, 1, 0.4)
+        raise ValueError(
+            f"env is {env!r}, expected one of {', '.join(known)}.{nearest(env, known)}"
         )
-        raise ValueError(f"env is {env!r}, expected one of {', '.join(known)}.{hint}")
     return found
 
 

@@ -28,9 +28,9 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.existing(run)
-    saved, env = folder.read_settings()
-    cfg = make_config(saved)
-    side = choose_side(cfg, env)
+    saved = folder.read_config()
+    cfg = make_config(saved.settings)
+    side = choose_side(cfg, saved.environment)
     agent = make_agent(cfg, side.spec)
     loop = side.loop(agent, None)
     try:

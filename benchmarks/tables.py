@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import json
 import os
@@ -11,6 +10,7 @@ import sys
 from typing import Any
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
+from kytolly.config.words import nearest
 
 # Where each table's function lives: (module, function), called with options and a watch.
 SHORT = {
@@ -68,9 +68,9 @@ def run(
         return optimizations.main(["--json"] * as_json + ["--quick"] * quick)
     if name is not None and name not in TABLES:
         known = [*TABLES, OPTIMIZATIONS]
-        hint = "".join(f" Did you mean {x}?" for x in difflib.get_close_matches(name, known, 1))
         raise ValueError(
-            f"{name!r} is no table of `kytolly benchmark`; there are {', '.join(known)}.{hint}"
+            f"{name!r} is no table of `kytolly benchmark`; there are {', '.join(known)}."
+            + nearest(name, known)
         )
     options = Options(
         repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick

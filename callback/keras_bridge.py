@@ -119,12 +119,10 @@ class KerasCallbacks(Callback):
         vars(self).update(saved["counts"])
         if saved["kinds"] != self._kinds():  # what stopped the run is not asked for any more
             self.stop_reason = None
-        kinds = zip(saved["kinds"], self._kinds(), strict=False)
-        same = [old[0] == new[0] for old, new in kinds]
-        for callback, values, fits in zip(self._given, saved["callbacks"], same, strict=False):
-            if not fits:
-                continue
-            vars(callback).update({k: v for k, v in values.items() if k in vars(callback)})
+        kinds = [kind for kind, _ in saved["kinds"]]
+        for callback, kind, values in zip(self._given, kinds, saved["callbacks"], strict=False):
+            if kind == type(callback).__name__:
+                vars(callback).update({k: v for k, v in values.items() if k in vars(callback)})
 
     def _kinds(self) -> list[list[Any]]:
         """Class and patience of each callback."""

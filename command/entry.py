@@ -12,12 +12,12 @@ if sys.version_info < (3, 10):
     sys.exit(2)
 
 import argparse
-import difflib
 import importlib
 from collections.abc import Sequence
 from typing import Any
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
+from kytolly.config.words import nearest
 
 # Each is a module of this room with `add_options(parser, words)` and `run(args)`.
 COMMANDS = {
@@ -65,9 +65,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         flag = unknown[0].split("=")[0]
-        near = difflib.get_close_matches(flag, flags, 1)
-        hint = f"Did you mean {near[0]}?" if near else f"`kytolly {args.command} --help` lists all."
-        raise BadInput(f"{flag} is not an option of `kytolly {args.command}`. {hint}")
+        hint = nearest(flag, flags) or f" `kytolly {args.command} --help` lists all."
+        raise BadInput(f"{flag} is not an option of `kytolly {args.command}`.{hint}")
     return args
 
 

@@ -25,9 +25,9 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.record.run_folder import RunFolder
 
     folder = RunFolder.existing(args.run_dir)
-    settings, _ = folder.read_settings()
-    env = args.env or folder.environment(trust=args.trust)
-    prepare_machine(make_config(settings))
+    saved = folder.read_config()
+    env = args.env or folder.trusted_environment(saved, trust=args.trust)
+    prepare_machine(make_config(saved.settings))
     from kytolly.trainer import Trainer
 
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)

@@ -12,11 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-# With each of these signals a run is saved first; the exit status is 128 and its number.
-STOP_SIGNALS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
-
+from kytolly.environment.signals import STOP_SIGNALS
 
 PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
 

@@ -15,10 +15,11 @@ def prepare_machine(cfg: RunConfig | None = None) -> None:
     """Configure TensorFlow before its first import and hide its start-up messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.showwarning = lambda message, *_, **__: print(f"kytolly: {message}", file=sys.stderr)
-    from kytolly.machine.configure import configure_gpu_optimization
+    from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
 
     with hide_standard_error():
-        configure_gpu_optimization(enable_xla=cfg is None or cfg.xla, verbose=False)
+        wanted = xla_enabled() and (cfg is None or cfg.xla)  # KYTOLLY_XLA=off is for every command
+        configure_gpu_optimization(enable_xla=wanted, verbose=False)
 
 
 @contextlib.contextmanager

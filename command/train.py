@@ -99,13 +99,13 @@ def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, 
     """Config and environment of a run that continues; flags may change what is no structure."""
     from kytolly.record.run_folder import RunFolder
 
-    folder = RunFolder.resumable(args.resume)
-    settings, env = folder.read_settings()
-    if not args.env:
-        folder.environment(trust=args.trust)
-    previous = make_config(settings)
-    if args.env and args.env != env:
-        raise BadInput(f"--env is {args.env}, and the run to resume was trained on {env}.")
+    folder = RunFolder.existing(args.resume)
+    saved = folder.read_config()
+    folder.check_version(saved)
+    env = args.env or folder.trusted_environment(saved, trust=args.trust)
+    previous = make_config(saved.settings)
+    if env != saved.environment:
+        raise BadInput(f"--env is {env}, and the run to resume was trained on {saved.environment}.")
     if previous.algorithm != args.algorithm:
         raise BadInput(f"ALGO is {args.algorithm}, and the run to resume is {previous.algorithm}.")
     return make_config({**dataclasses.asdict(previous), **flags}), env

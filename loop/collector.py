@@ -52,7 +52,7 @@ class Collector:
     def begin_episodes(self, seed: int | None = None) -> None:
         """Begin a new episode in every environment."""
         self._open = False  # whether a rollout has begun and is not complete
-        self._obs = self.env.reset() if seed is None else self.env.reset(seed)
+        self._obs = self.env.reset(seed)
         self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
         self._valid[:] = 0
 

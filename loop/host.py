@@ -19,6 +19,7 @@ import tensorflow as tf
 from kytolly.agent.acting import HostActor, packed_weights
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
+from kytolly.environment.faults import one_line
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
@@ -81,9 +82,7 @@ class HostLoop:
             for _ in range(blocks):
                 sums, packed = self.program(tf.constant(1), *map(tf.constant, self._collect()))
                 self._take(packed.numpy())
-                calls.append(
-                    LoopMetrics(*map(np.asarray, sums))
-                )  # NumPy adds single numbers faster
+                calls.append(LoopMetrics(*map(np.asarray, sums)))  # NumPy adds numbers faster
             metrics = functools.reduce(LoopMetrics.plus, calls)
         episodes = np.sum([collector.take_episodes() for collector in self.collectors], axis=0)
         self.agent.episodes.assign_add(int(episodes[0]))
@@ -106,7 +105,7 @@ class HostLoop:
         try:
             return {"acting": acting, "collectors": saved_state(self.collectors)}
         except Exception as error:  # an environment's own get_state may raise anything
-            return {"acting": acting, "reason": " ".join(str(error).split())[:500]}
+            return {"acting": acting, "reason": one_line(str(error))}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there when the loop begins."""
@@ -153,7 +152,7 @@ class HostLoop:
             try:
                 return restore_state(self.collectors, state["collectors"])
             except Exception as error:  # what it raises is up to the environment
-                reason = " ".join(str(error).split())
+                reason = one_line(str(error))
         for group, collector in enumerate(self.collectors):  # other episodes than those at step 0
             number = group + len(self.collectors) * int(self.agent.env_steps.numpy())
             collector.begin_episodes(stream_seed(self.agent.cfg.seed, RESUMED_EPISODES, number))

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+from kytolly.environment.signals import STOP_SIGNALS
 
 
 @contextlib.contextmanager
@@ -20,8 +20,7 @@ def hold_signals() -> Iterator[Callable[[], None]]:
     """
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
-    numbers = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-    handlers = {n: h for n in numbers if is_main and callable(h := signal.getsignal(n))}
+    handlers = {n: h for n in STOP_SIGNALS if is_main and callable(h := signal.getsignal(n))}
 
     def hold(number: int, frame: object) -> None:
         if held:

@@ -61,7 +61,7 @@ def write_checkpoint(
     """
     folder, name = run_dir / FOLDER, f"ckpt-{env_steps}"
     folder.mkdir(exist_ok=True)
-    json.dumps(host_state)  # fails, if it does, before anything is touched
+    host_text = json.dumps(host_state)  # fails, if it does, before anything is touched
     if checkpoint is not None:
         (folder / f"{name}.json").unlink(missing_ok=True)
         try:
@@ -73,8 +73,8 @@ def write_checkpoint(
     for path in files:
         sync(path)
     files += [folder / best] if best else []
-    manifest = {"files": {path.name: checksum(path) for path in files}, "host_state": host_state}
-    write_text(folder / f"{name}.json", json.dumps(manifest, indent=1) + "\n")
+    sums = json.dumps({path.name: checksum(path) for path in files})
+    write_text(folder / f"{name}.json", f'{{"files": {sums},\n "host_state": {host_text}}}\n')
     prune(folder, env_steps, keep)
 
 

@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from filelock import FileLock, Timeout
@@ -25,7 +25,23 @@ from kytolly.record.version import __version__
 
 LOCK = ".lock"  # the system knows which process holds it; a file left behind means nothing
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
-CHECKPOINTS_SINCE = (0, 2)  # earlier versions wrote checkpoints that nothing reads any more
+CHECKPOINTS_SINCE = (0, 2)
+
+
+class SavedConfig(NamedTuple):
+    """What `config.yaml` says of a run.
+
+    Attributes:
+        settings: The run's settings, its algorithm's name among them.
+        environment: The name of its environment.
+        loop: The loop that ran.
+        version: Of the kytolly that wrote it.
+    """
+
+    settings: dict[str, Any]
+    environment: str
+    loop: Any
+    version: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,16 +130,18 @@ class RunFolder:
         if path is None:
             raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
         folder = cls.existing(path)
-        found = read_settings(folder.path / "config.yaml")[1].get("versions")
-        found = str(found.get("kytolly") if isinstance(found, dict) else None)
-        numbers = re.match(r"(\d+)\.(\d+)", found)
+        folder.check_version(folder.read_config())
+        return folder
+
+    def check_version(self, saved: SavedConfig) -> None:
+        """Refuse a run of an early version, whose checkpoints nothing reads any more."""
+        numbers = re.match(r"(\d+)\.(\d+)", saved.version)
         if numbers is None or tuple(map(int, numbers.groups())) < CHECKPOINTS_SINCE:
             raise ValueError(
-                f"{path} was written by kytolly {found}, expected 0.2 or newer: older checkpoints "
-                f"cannot be read any more. `kytolly evaluate {path}` still plays it; to train "
-                "further, start a new run."
+                f"{self.path} was written by kytolly {saved.version}, expected 0.2 or newer: older "
+                f"checkpoints cannot be read any more. `kytolly evaluate {self.path}` still plays "
+                "it; to train further, start a new run."
             )
-        return folder
 
     def write_config(self, cfg: Any, environment: str, loop: str) -> None:
         """Write every setting and the versions of what trains with it."""
@@ -134,16 +152,17 @@ class RunFolder:
 
     def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
         """What differs from `config.yaml`, in words; ValueError where the environment does."""
-        saved, trained_on = self.read_settings()
-        beside = read_settings(self.path / "config.yaml")[1]
-        if trained_on != environment:
+        saved = self.read_config()
+        if saved.environment != environment:
             raise ValueError(
                 f"the environment is {environment}, and the run in {self.path} was trained on "
-                f"{trained_on}: give that one, or start a new run."
+                f"{saved.environment}: give that one, or start a new run."
             )
         now = yaml.safe_load(yaml_text(cfg, {"loop": loop}))
-        pairs = {"chosen loop": (beside.get("loop"), loop)}
-        pairs |= {name: (saved.get(name), value) for name, value in now["settings"].items()}
+        pairs = {"chosen loop": (saved.loop, loop)}
+        pairs |= {
+            name: (saved.settings.get(name), value) for name, value in now["settings"].items()
+        }
         return [f"{name} was {old}, now {new}" for name, (old, new) in pairs.items() if old != new]
 
     def is_before_first_checkpoint(self) -> bool:
@@ -152,8 +171,8 @@ class RunFolder:
         listing, result = folder / "checkpoint", self.path / "result.json"
         return not (any(folder.glob("ckpt-*.json")) or listing.exists() or result.exists())
 
-    def read_settings(self) -> tuple[dict[str, Any], str]:
-        """The run's settings, its algorithm's name among them, and the name of its environment."""
+    def read_config(self) -> SavedConfig:
+        """What `config.yaml` says; ValueError where the algorithm or the environment is missing."""
         path = self.path / "config.yaml"
         settings, beside = read_settings(path)
         if "algorithm" not in settings:
@@ -161,15 +180,19 @@ class RunFolder:
         elif "environment" not in beside:
             lacking = "environment"
         else:
-            return settings, str(beside["environment"])
+            versions = beside.get("versions")
+            version = versions.get("kytolly") if isinstance(versions, dict) else None
+            return SavedConfig(
+                settings, str(beside["environment"]), beside.get("loop"), str(version)
+            )
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "
             "again."
         )
 
-    def environment(self, trust: bool) -> str:
+    def trusted_environment(self, saved: SavedConfig, trust: bool) -> str:
         """The id of the run's environment; one that imports a module of its own must be trusted."""
-        name = self.read_settings()[1]
+        name = saved.environment
         if ":" in name and not trust:
             raise ValueError(
                 f"{self.path / 'config.yaml'} names the environment {name!r}, which would import "

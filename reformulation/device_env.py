@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import ACTION_MASK
+from kytolly.machine.configure import xla_enabled
 from kytolly.policy.base import greedy_action
 from kytolly.policy.distributions import Categorical
 from kytolly.reformulation.episode import (
@@ -176,7 +177,8 @@ class DeviceQueries(tf.Module):
             network: Keras model ({candidates, state}) -> (logits [E, N + 1], value [E]).
             xla: Compile with XLA. That takes seconds, so it pays if the function is called often.
         """
-        program = tf.function(lambda: self._play(network), jit_compile=xla or None, autograph=False)
+        jit = (xla and xla_enabled()) or None
+        program = tf.function(lambda: self._play(network), jit_compile=jit, autograph=False)
         return lambda: PlayedQueries(*(part.numpy() for part in program()))
 
     def gain_examples(self, steps: int, seed: int = 0, passes: int = 1) -> GainExamples:
@@ -232,13 +234,13 @@ class DeviceQueries(tf.Module):
         return tf.stack(actions, axis=-1), state.value - first
 
     def _gain_parts(self, steps: int, seed: int, passes: int) -> Iterator[GainExamples]:
-        count = min(CHUNK, self.num_queries)
+        count, jit = min(CHUNK, self.num_queries), xla_enabled() or None
 
-        @tf.function(jit_compile=True, autograph=False)
+        @tf.function(jit_compile=jit, autograph=False)
         def look(state: QueryState) -> tuple:
             return self.observe(state), self.one_step_gains(state)
 
-        @tf.function(jit_compile=True, autograph=False)
+        @tf.function(jit_compile=jit, autograph=False)
         def move(state: QueryState, action: tf.Tensor) -> tuple:
             state, _, over = self.step(state, action, tf.zeros([count, 0]))
             return state, over

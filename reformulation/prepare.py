@@ -17,6 +17,7 @@ from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import make_table
 
 Say = Callable[[str], None]
+LEARNING = ("train", "dev")  # the splits that training uses
 
 
 @dataclasses.dataclass
@@ -36,19 +37,22 @@ class Preparation:
     counts: dict[str, int]
 
 
-def prepare(options: ReformulationOptions, say: Say) -> Preparation:
+def prepare(
+    options: ReformulationOptions, say: Say, splits: Sequence[str] = LEARNING
+) -> Preparation:
     """Read and index a collection, mine candidates, and make queries that can be played.
 
-    Only the judgments of the train and dev splits are read.
+    Only the judgments of the train and dev splits are used.
 
     Args:
         options: The collection, and how it is searched.
         say: Receives the lines of the progress display.
+        splits: The splits to read: what is wrong with the file of one is said here.
 
     Raises:
-        ValueError: A split has no query that can be used.
+        ValueError: A split has no query that can be used, or a file is malformed.
     """
-    side = SearchSide.load(options, ("train", "dev"), Phases(say))
+    side = SearchSide.load(options, splits, Phases(say))
     train_queries, dev_queries = side.queries("train"), side.queries("dev")
     usable = [query for query in train_queries if query.has_relevant]
     judged = [query for query in dev_queries if query.has_relevant]

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.reformulation.reformulator import Reformulator, trec_run
-from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import METRICS, paired_bootstrap, per_query
 from kytolly.retrieval.trec import write_run
 
@@ -20,20 +19,19 @@ REST = "other"
 
 
 def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
-    """Evaluate a trained network on the test queries; their judgments are read here, not before.
+    """Evaluate a trained network on the test queries; their judgments are used here, not before.
 
     Every query with judgments counts: one that cannot be reformulated keeps its ranking.
 
     Args:
-        reformulator: The reformulator with the network.
+        reformulator: The reformulator with the network, and a collection with a test split.
         run_dir: Receives `test_bm25.run` and `test_reformulated.run`.
 
     Returns:
         Means of each metric for both systems, their difference with its 95% interval, and the
         numbers of queries that gained and lost.
     """
-    options = reformulator.side.options
-    collection = load_collection(options.collection, ("test",))
+    options, collection = reformulator.side.options, reformulator.side.collection
     numbers, qrels = collection.split("test"), collection.judgments["test"]
     plans = reformulator.plans(collection, numbers)
     rankings = reformulator.rankings(collection, numbers, plans, RUN_DEPTH)

@@ -23,7 +23,7 @@ from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import make_half_precision_scorer, make_scorer
 from kytolly.reformulation.options import ReformulationOptions
 from kytolly.reformulation.ppo_training import COLLECTION, train_with_ppo
-from kytolly.reformulation.prepare import Preparation, prepare
+from kytolly.reformulation.prepare import LEARNING, Preparation, prepare
 from kytolly.reformulation.profile import LoopKeeper, profile_loop
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import phase_rows, test_metrics, write_phases
@@ -70,7 +70,7 @@ def train(
     try:
         with tf.device("/GPU:0" if gpu else "/CPU:0"):
             keras.utils.set_random_seed(options.seed)
-            preparation = prepare(options, say)
+            preparation = prepare(options, say, ("train", "dev", "test") if test else LEARNING)
             summary, network = train_network(preparation, folder, gpu, profile, say)
             if test:
                 with preparation.side.phases.measure("test"):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import MASKED_LOGIT
+from kytolly.machine.configure import xla_enabled
 from kytolly.policy.weights import clip_factor, squared_norm
 from kytolly.reformulation.episode import GainExamples, Queries
 from kytolly.reformulation.options import ReformulationOptions
@@ -46,7 +47,8 @@ class GainPolicy(tf.Module):
         self.temperature, self.value_coef = temperature, value_coef
         self.max_grad_norm = max_grad_norm
         self.optimizer.build(network.trainable_variables)
-        self.fit_step = tf.function(self.update, jit_compile=xla, autograph=False)
+        jit = (xla and xla_enabled()) or None
+        self.fit_step = tf.function(self.update, jit_compile=jit, autograph=False)
 
     def update(self, obs: Any, mask: tf.Tensor, gain: tf.Tensor) -> tf.Tensor:
         """One update.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+
+from kytolly.config.words import nearest
 
 BUILTIN = "builtin"
 SPLITS = ("train", "dev", "test")
@@ -83,6 +84,5 @@ def text_digest(texts: Iterable[str]) -> str:
 
 def unknown_split(split: str, where: str, known: Sequence[str]) -> str:
     """The message for a split that is not there, with the nearest name that is."""
-    near = difflib.get_close_matches(split, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "ask for one of these."
-    return f"No split {split!r} in {where}; there are: {', '.join(known) or 'none'}: {hint}"
+    hint = nearest(split, known) or " Ask for one of these."
+    return f"No split {split!r} in {where}; there are: {', '.join(known) or 'none'}.{hint}"

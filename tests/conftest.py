@@ -15,10 +15,22 @@ os.environ.setdefault(
 )
 
 import pytest
-import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
 
+# What takes longest begins first, so that no worker waits at the end for another one's last file.
+LONGEST = (
+    "test_train_optimized.py",
+    "test_page.py",
+    "test_host.py",
+    "test_dqn_runs.py",
+    "test_ppo_runs.py",
+    "test_train.py",
+    "test_examples.py",
+    "test_notebook.py",
+    "test_compile_cache.py",
+)
+xla = os.environ.get("KYTOLLY_XLA", "on")
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []
 
@@ -31,9 +43,22 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+
+
+@pytest.fixture(autouse=True)
+def keep_xla_setting(monkeypatch):
+    """What a command in this process decides is not for the tests after it."""
+    monkeypatch.setenv("KYTOLLY_XLA", xla)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def release_memory(request):
     """Give back what a file compiled: a program stays as long as anything refers to it."""
+    import tensorflow as tf  # not above: the process that only hands out tests needs none
+
     before = megabytes()
     yield
     for value in vars(request.module).values():
@@ -94,6 +119,7 @@ def small_config():
 @pytest.fixture
 def maybe_compile():
     """A function as it is, or compiled with XLA."""
+    import tensorflow as tf
 
     def choose(function, compiled):
         return tf.function(function, jit_compile=True, autograph=False) if compiled else function

@@ -96,6 +96,7 @@ SETTINGS = {
     "algorithm": "expected-sarsa",
     "gamma": GAMMA,
     "num_envs": 2,
+    "xla": False,
     "hidden_units": [16],
     "batch_size": 32,
     "warmup_env_steps": 64,
@@ -164,5 +165,5 @@ def test_every_part_of_every_row_is_there(algorithm):
 
 def test_an_unknown_algorithm_is_told_the_nearest():
     for near, name in {"expected-sarsa": "expected-sars", "ppo": "pppo", "ddqn": "dddqn"}.items():
-        with pytest.raises(ValueError, match=f"'{name}' is no algorithm.* Did you mean {near}?"):
+        with pytest.raises(ValueError, match=f"'{name}' is no algorithm.* Did you mean '{near}'?"):
             part(name, "policy")

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from kytolly.environment.faults import EnvironmentFault, close_or_warn
 from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.ends import CheckedEnds
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import (
     MaskedObservation,
@@ -25,8 +25,9 @@ from kytolly.environment.gym.masks import (
 )
 from kytolly.environment.gym.saved_state import SavableEnv
 from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
-from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
 from kytolly.environment.gym.vector import HostVector, autoreset_mode, end_processes
+from kytolly.environment.signals import STOP_SIGNALS
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
@@ -205,7 +206,7 @@ def _make_separate(
     time_limit: int | None = None,
     owned: bool = True,
 ) -> SeparateEnvs:
-    seeds = _seeds(request.seed, len(envs))
+    seeds = environment_seeds(request.seed, len(envs))
     mask = _mask_of(envs[0], name) if request.masks else None
     if mask is not None:
         envs = [MaskedObservation(env, *mask, name) for env in envs]
@@ -224,7 +225,7 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
     mask = _mask_of(env, name) if request.masks else None
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
-    seeds, limit = _seeds(request.seed, env.num_envs), request.timeout_seconds
+    seeds, limit = environment_seeds(request.seed, env.num_envs), request.timeout_seconds
     return HostVector(env, name, known_spec, seeds, owned=owned, timeout_seconds=limit)
 
 
@@ -237,7 +238,7 @@ def _make_process_groups(
         mask = _mask_of(first, name) if request.masks else None
     finally:
         close_or_warn(first, name)
-    seeds = _seeds(request.seed, request.num_envs or 1)
+    seeds = environment_seeds(request.seed, request.num_envs or 1)
     groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
     size, envs = len(seeds) // groups, []
     try:
@@ -266,13 +267,13 @@ def _make_process_vector(
         # A terminal sends its signals to these processes, too: they end when the run closes them.
         # Gymnasium calls this function in our own process as well.
         if multiprocessing.parent_process() is not None:
-            for stop in ("SIGINT", "SIGTERM", "SIGHUP"):
-                if hasattr(signal, stop):
-                    signal.signal(getattr(signal, stop), signal.SIG_IGN)
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
         env = make()
         if mask is not None:
             env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")
-        return SavableEnv(gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None))
+        env = SavableEnv(gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None))
+        return CheckedEnds(env, f"environment {index} of {name}")
 
     try:
         return AsyncVectorEnv(
@@ -309,11 +310,6 @@ def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | Non
             "gymnasium.wrappers.DiscretizeAction, or give no mask."
         )
     return source, num_choices(action)
-
-
-def _seeds(seed: int, count: int) -> list[int]:
-    """One seed for each environment; a larger `count` keeps the first ones."""
-    return np.random.SeedSequence(seed).generate_state(count).tolist()
 
 
 def _name(env: gymnasium.Env | VectorEnv) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import pickle
@@ -61,10 +62,10 @@ def check_env(env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0) -
     name = env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
     checks = VECTOR_CHECKS if isinstance(env, VectorEnv) else CHECKS
     env.close()
-    subject, findings = Subject(make, name, steps, seed), []
+    subject, findings = Subject(make, make, name, steps, seed), []
     for title, check in checks.items():
         try:
-            found = list(check(subject))
+            found = run_check(check, subject)
         except Exception as error:
             found = [("error", f"{type(error).__name__}: {error}")]
         findings += [Finding(title, *pair) for pair in found or [("ok", "")]]
@@ -74,6 +75,18 @@ def check_env(env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0) -
 
 
 Findings = Iterator[tuple[str, str]]
+
+
+def run_check(check: Callable[[Subject], Findings], subject: Subject) -> list[tuple[str, str]]:
+    """The findings of a check; the environments that it made are closed, even where it raises."""
+    with contextlib.ExitStack() as stack:
+
+        def make():
+            env = subject.factory()
+            stack.callback(env.close)
+            return env
+
+        return list(check(subject._replace(make=make)))
 
 
 def space_findings(subject: Subject) -> Findings:
@@ -88,7 +101,6 @@ def space_findings(subject: Subject) -> Findings:
             "a bound of the action space is infinite: actions are then unbounded. Give finite "
             "bounds, as in spaces.Box(-1.0, 1.0, ...), if the environment has any.",
         )
-    env.close()
 
 
 def observation_findings(subject: Subject) -> Findings:
@@ -113,7 +125,6 @@ def observation_findings(subject: Subject) -> Findings:
             "the environment returns one array at every step and overwrites it. We copy it; a "
             "Gymnasium vector environment loses the last observation. Return array.copy().",
         )
-    env.close()
 
 
 def reward_findings(subject: Subject) -> Findings:
@@ -139,7 +150,6 @@ def reward_findings(subject: Subject) -> Findings:
             )
     if not all(isinstance(o.info, dict) for o in outcomes if o.info is not None):
         yield "error", "info is no dict. Return {} where there is nothing to say."
-    env.close()
 
 
 def episode_findings(subject: Subject) -> Findings:
@@ -148,7 +158,6 @@ def episode_findings(subject: Subject) -> Findings:
     outcomes = play(env, subject)
     terminated = sum(bool(o.terminated) for o in outcomes)
     truncated = sum(bool(o.truncated) for o in outcomes)
-    env.close()
     if terminated + truncated:
         yield (
             "ok",
@@ -185,8 +194,6 @@ def seed_findings(subject: Subject) -> Findings:
         is None
     ):
         yield "ok", "every seed gives the same episodes: the environment has no randomness"
-    for env in (one, two, other):
-        env.close()
 
 
 def mask_findings(subject: Subject) -> Findings:
@@ -213,7 +220,7 @@ def process_findings(subject: Subject) -> Findings:
     import cloudpickle
 
     try:
-        pickle.loads(cloudpickle.dumps(subject.make))().close()
+        pickle.loads(cloudpickle.dumps(subject.factory))().close()
     except Exception as error:
         yield (
             "warning",
@@ -252,7 +259,6 @@ def speed_findings(subject: Subject) -> Findings:
     began = time.perf_counter()
     play(env, subject)
     yield "ok", f"{subject.steps / (time.perf_counter() - began):,.0f} env steps/s in one process"
-    env.close()
 
 
 def vector_space_findings(subject: Subject) -> Findings:
@@ -262,7 +268,6 @@ def vector_space_findings(subject: Subject) -> Findings:
     form = observation_form(env.single_observation_space, subject.name, action)
     mode = autoreset_mode(env, subject.name).name
     yield "ok", f"observations {description(form.spec)}, actions {description(action)}, {mode}"
-    env.close()
 
 
 def autoreset_findings(subject: Subject) -> Findings:

@@ -15,8 +15,12 @@ from kytolly.environment.mask import ACTION_MASK
 
 
 class Subject(NamedTuple):
-    """An environment to check, and how: `steps` env steps with random actions from `seed`."""
+    """An environment to check, and how: `steps` env steps with random actions from `seed`.
 
+    `factory` is the function that was given; what `make` makes is closed after the check.
+    """
+
+    factory: Callable[[], Any]
     make: Callable[[], Any]
     name: str
     steps: int

@@ -18,8 +18,9 @@ from kytolly.environment.faults import (
     raise_fault,
 )
 from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.ends import end_flags
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
-from kytolly.environment.gym.step import MOST_REWARD, HostStep, end_flags, require_reward
+from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds, require_reward
 
 _NUMBERS = frozenset([float, int, bool, np.float64, np.float32])  # rewards that need one look
 _FLOAT32 = np.dtype(np.float32)
@@ -78,7 +79,7 @@ class SeparateEnvs:
     def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
         if seed is not None:
-            self._seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+            self._seeds = environment_seeds(seed, self.num_envs)
         if self._pending_step is not None:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
         self._time, self._starts = 0, [0] * self.num_envs

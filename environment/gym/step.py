@@ -95,21 +95,9 @@ class HostEnv(Protocol):
         ...
 
 
-def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
-    """The two as bools, where an environment says that its episode is over.
-
-    Raises:
-        EnvironmentFault: One is neither a bool nor a number 0 or 1: "False" would be true.
-    """
-    if type(terminated) is bool and type(truncated) is bool:
-        return terminated, truncated
-    for which, value in (("terminated", terminated), ("truncated", truncated)):
-        array = np.asarray(value)
-        if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
-            raise EnvironmentFault(
-                f"{name} returned {which}={display_text(value)}, expected a bool."
-            )
-    return bool(terminated), bool(truncated)
+def environment_seeds(seed: int, count: int) -> list[int]:
+    """One seed for each environment; a larger `count` keeps the first ones."""
+    return np.random.SeedSequence(seed).generate_state(count).tolist()
 
 
 def require_reward(reward: Any, name: str, what: str = "the reward") -> None:

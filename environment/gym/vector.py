@@ -15,9 +15,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text, raise_fault
 from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.ends import CheckedEnds
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
-from kytolly.environment.gym.step import MOST_REWARD, HostStep
+from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds
 
 CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
 
@@ -70,6 +71,11 @@ class HostVector:
         self._seed: Any = list(seeds) if self._takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
         self._splits = getattr(type(env), "step", None) is AsyncVectorEnv.step
+        own: Any = env.unwrapped
+        self._checked: list[CheckedEnds] = []
+        if getattr(type(own), "step", None) is SyncVectorEnv.step:
+            names = [f"environment {index} of {name}" for index in range(env.num_envs)]
+            self._checked = list(map(CheckedEnds, own.envs, names))
         self._outcome: Any = None  # of a pending step that could not be split
         self._pending = False
         self._steps = 0
@@ -78,7 +84,7 @@ class HostVector:
     def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them."""
         if seed is not None:
-            seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+            seeds = environment_seeds(seed, self.num_envs)
             self._seed = seeds if self._takes_many else seeds[0]
         if self._pending:
             raise ValueError(f"{self.spec.name}: reset() before the finish_step() of a step.")
@@ -116,10 +122,21 @@ class HostVector:
             if self._splits:
                 self._env.step_async(actions)
             else:
-                self._outcome = self._env.step(actions)
+                self._outcome = self._step_checked(actions)
         except Exception as error:
             self._report(error, "step()")
         self._pending = True
+
+    def _step_checked(self, actions: Any) -> Any:
+        """A step; each environment of a SyncVectorEnv is looked at before its bools are made."""
+        if not self._checked:
+            return self._env.step(actions)
+        vector: Any = self._env.unwrapped
+        envs, vector.envs = vector.envs, self._checked
+        try:
+            return self._env.step(actions)
+        finally:
+            vector.envs = envs
 
     def finish_step(self) -> HostStep:
         """Wait for the pending step, and begin new episodes where one ended."""

@@ -51,11 +51,13 @@ def test_a_twin_takes_the_weights_that_a_policy_packs():
     np.testing.assert_allclose(actor.params(OBS), expected, atol=1e-4)
 
 
-def test_greedy_now_sees_new_weights_at_once_and_greedy_after_a_refresh():
+def test_network_outputs_see_new_weights_at_once_and_greedy_after_a_refresh():
     network, actor = make_actor(lambda: DQNMLP(3, (8,)))
     bias = np.eye(3)[2] * 100.0
     network.q_values.bias.assign(bias)
-    assert (actor.greedy_now(OBS) == 2).all() and (actor.greedy(OBS) != 2).any()
+    np.testing.assert_allclose(actor.network_outputs(OBS), network(OBS), atol=1e-5)
+    assert (actor.network_outputs(OBS).argmax(axis=1) == 2).all()
+    assert (actor.greedy(OBS) != 2).any()
     actor.refresh()
     assert (actor.greedy(OBS) == 2).all()
 

@@ -91,9 +91,9 @@ def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch
 @pytest.mark.parametrize(
     ("table", "options", "complaint"),
     [
-        (learning.learning_table, Options(env="Acrobt-v1"), r"Did you mean Acrobot-v1\?"),
+        (learning.learning_table, Options(env="Acrobt-v1"), r"Did you mean 'Acrobot-v1'\?"),
         (learning.learning_table, Options(env="Pendulum-v1"), "expected one of CartPole-v1"),
-        (learning.ppo_learning_table, Options(env="Pendulum"), r"Did you mean Pendulum-v1\?"),
+        (learning.ppo_learning_table, Options(env="Pendulum"), r"Did you mean 'Pendulum-v1'\?"),
         (learning.ppo_learning_table, Options(figure="curves.text"), r"\.png"),
     ],
 )

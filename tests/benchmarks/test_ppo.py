@@ -1,5 +1,8 @@
 """PPO's program counts its own work, and its tables ask every side for the same."""
 
+import dataclasses
+import json
+
 import pytest
 
 from kytolly.benchmarks import comparisons, determinism, environments, ppo, suite
@@ -24,6 +27,15 @@ def device_run():
     return ppo.measure_loop(PPOSettings(env_steps=200, seed=3, **TINY), "device", 1, True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def uncompiled():
+    """Without XLA: tests/benchmarks/test_suite.py measures compiled programs."""
+    made = ppo.make_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ppo, "make_config", lambda *a: dataclasses.replace(made(*a), xla=False))
+        yield
+
+
 def test_the_device_loop_counts_whole_rollouts_and_their_updates(device_run):
     assert device_run["env_steps"] == 208  # 12.5 rollouts become 13; the untimed are not among them
     assert device_run["updates"] == 52
@@ -41,10 +53,11 @@ def test_digests_are_those_of_the_seed_whatever_the_calls(device_run):
     assert not {part for part in first if first[part] == other[part]} - {"counters"}
 
 
-def test_the_host_loop_runs_as_a_program_and_does_the_same_amount_of_work():
+def test_the_host_loop_does_the_same_amount_of_work(capsys):
     flags = ["--loop", "host", "--env-steps", "200", "--num-envs", "2", "--num-steps", "8",
              "--epochs", "2", "--minibatches", "2", "--hidden", "8"]  # fmt: skip
-    result = suite.run_module("kytolly.benchmarks.ppo", flags)
+    ppo.main(flags)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (result["env_steps"], result["updates"]) == (208, 52)
     assert result["settings"]["hidden"] == [8]
     assert "digests" not in result

@@ -162,7 +162,7 @@ def test_optimizations_has_its_own_program_and_an_older_spelling(name, monkeypat
 
 
 def test_a_table_that_does_not_exist_is_refused_with_the_nearest():
-    with pytest.raises(ValueError, match=r"Did you mean lunar-lander\?"):
+    with pytest.raises(ValueError, match=r"Did you mean 'lunar-lander'\?"):
         tables.run("lunar-landr")
 
 

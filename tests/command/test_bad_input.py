@@ -36,7 +36,7 @@ def error_line(argv, capsys):
         (["train", "dqn"], "--env is missing"),
         (["train", "dqn", "--env", "CartPole-v9"], "CartPole-v"),
         (["train", "dqn", "--env", "CartPol-v1"], "CartPole"),
-        ([*TRAIN, "--learning-rat", "0.1"], "Did you mean --learning-rate?"),
+        ([*TRAIN, "--learning-rat", "0.1"], "Did you mean '--learning-rate'?"),
         (
             [*TRAIN, "--learning-rate", "fast"],
             "learning_rate is 'fast', expected a number, above 0",
@@ -71,7 +71,7 @@ def error_line(argv, capsys):
         ),
         ([*PPO, "--num-envs", "0"], "num_envs is 0, expected a whole number, at least 1"),
         ([*PPO, "--action-bounds", "squish"], "Did you mean 'squash'?"),
-        ([*PPO, "--rollout-step", "5"], "Did you mean --rollout-steps?"),
+        ([*PPO, "--rollout-step", "5"], "Did you mean '--rollout-steps'?"),
         ([*PPO, "--replay-capacity", "5"], "--replay-capacity is not an option"),
         ([*TRAIN, "--clip-range", "0.1"], "--clip-range is not an option"),
         (["evaluate", "nowhere"], "nowhere is no run"),

@@ -120,39 +120,26 @@ def test_a_run_is_resumed_by_its_own_algorithm_only(trained_ppo, folder):
     assert json.loads(done.out)["env_steps"] == 225
 
 
-@pytest.fixture(scope="module")
-def children(folder):
-    """A process that trains, for each algorithm; both start while the other one imports."""
-    endless, children = ["--total-env-steps", "100000000"], {}
-    for algorithm, short in (("dqn", SHORT), ("ppo", SHORT_PPO)):
-        run = ["--env", "CartPole-v1", "--log-dir", f"stopped-{algorithm}"]
-        children[algorithm] = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "train", algorithm, *run, *short, *endless],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-    yield children
-    for child in children.values():
+def test_a_signal_saves_the_run_and_decides_the_exit_status(folder):
+    """SIGINT, and a run of DQN: tests/loop/test_stopped_host.py; statuses: test_exits.py."""
+    run = folder / "stopped"
+    words = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", run.name, *SHORT_PPO]
+    child = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words, "--total-env-steps", "100000000"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        while not list(run.glob("events*")) and child.poll() is None:  # until its loop runs
+            time.sleep(0.1)
+        time.sleep(0.5)
+        child.send_signal(signal.SIGTERM)
+        _, errors = child.communicate(timeout=300)
+    finally:
         child.kill()
-
-
-@pytest.mark.parametrize(
-    "algorithm, number, status",
-    [("dqn", signal.SIGTERM, 143), ("ppo", signal.SIGINT, 130)],
-    ids=["dqn-SIGTERM", "ppo-SIGINT"],
-)
-def test_a_signal_saves_the_run_and_decides_the_exit_status(
-    folder, children, algorithm, number, status
-):
-    child, run = children[algorithm], folder / f"stopped-{algorithm}"
-    while not list(run.glob("events*")) and child.poll() is None:  # until its loop runs
-        time.sleep(0.1)
-    time.sleep(0.5)
-    child.send_signal(number)
-    _, errors = child.communicate(timeout=300)
-    assert child.returncode == status, errors
-    assert f"kytolly train {algorithm} --resume {run.name}" in errors and "Traceback" not in errors
+    assert child.returncode == 143, errors
+    assert f"kytolly train ppo --resume {run.name}" in errors and "Traceback" not in errors
     assert list(run.glob("checkpoints/*.index"))

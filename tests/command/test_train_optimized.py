@@ -24,6 +24,7 @@ def folder(tmp_path_factory):
     write_collection(folder / "tiny")
     training = {**SETTINGS["training"], "warm_start_epochs": 1}
     settings = {**SETTINGS, "training": training, "collection": str(folder / "tiny")}
+    settings["retrieval"] = {**SETTINGS["retrieval"], "max_terms": 1}  # quicker to compile
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
     return folder
 
@@ -64,9 +65,11 @@ def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
     assert result == {"run_dir": str(folder / "json"), "epochs": 1, "gpu": False}
 
 
-def test_the_baseline_flow_is_run_and_compared(folder, capsys):
+def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
+    monkeypatch.setenv("KYTOLLY_XLA", "off")
     argv = ["--config", str(folder / "settings.yaml"), "--device", "cpu", "--baseline-flow", "0.03"]
     assert train_optimized.main([*argv, "--json"]) == 0
+    assert os.environ["KYTOLLY_XLA"] == "off"  # the command leaves it off
     found = json.loads(capsys.readouterr().out)
     assert found["ratio"] > 0 and list(gain_lines(found))[3].startswith("  ratio ")
     calls = found["calls"]["embedding calls"]

@@ -63,6 +63,23 @@ def test_a_fault_is_found_and_named(fault, check, level, text):
     assert re.search(text, found_text), found_text
 
 
+@pytest.mark.parametrize("fault", [None, "four"])
+def test_every_environment_that_was_made_is_closed(fault):
+    made, closed = [], []
+
+    class Counted(Faulty):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+
+    Counted.fault = fault
+    check_env(lambda: Counted(), steps=60)
+    assert len(made) > 8 and {id(env) for env in made} == {id(env) for env in closed}
+
+
 def test_one_array_for_all_observations_is_a_warning():
     level, text = findings(lambda: Predictable(one_array=True))["observations"]
     assert level == "warning" and "overwrites" in text

@@ -138,6 +138,19 @@ def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message):
     assert not any(process.is_alive() for process in processes)
 
 
+def test_what_is_no_bool_does_not_end_an_episode_in_a_process():
+    class Says(Predictable):
+        def step(self, action):
+            obs, reward, *_ = super().step(action)
+            return obs, reward, "False", False, {}
+
+    env = make_host_env(Says, 2, async_envs=True)
+    env.reset()
+    with pytest.raises(EnvironmentFault, match=r"environment \d of Says .*terminated='False'"):
+        env.step(np.zeros(2, np.int64))
+    env.close()
+
+
 def test_an_interrupt_reaches_us_while_an_environment_hangs():
     env = make_host_env(misbehaving("hangs"), 2, async_envs=True)
     processes = env._env.processes

@@ -30,6 +30,7 @@ import sys
 assert "kytolly.trainer" in sys.modules and "kytolly.machine.doctor" not in sys.modules
 """
 ORIGINAL = f"""
+{NAMES}
 from gpu_optimize import configure_gpu_optimization, require_tensorflow_backend, xla_enabled
 from config import DQNConfig
 from trainer import Trainer, train_dqn, train_ppo
@@ -63,11 +64,7 @@ def run_in_checkout(*command):
     return done.stdout
 
 
-def test_the_names_under_kytolly_are_there_and_load_no_doctor():
-    run_in_checkout("-c", NAMES)
-
-
-def test_the_calls_of_the_original_design_train(tmp_path):
+def test_the_names_are_there_and_the_calls_of_the_original_design_train(tmp_path):
     assert "XLA compilation off" in run_in_checkout("-c", ORIGINAL, tmp_path)
 
 

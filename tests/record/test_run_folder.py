@@ -42,7 +42,9 @@ def test_the_checkpoints_of_an_early_version_are_refused_in_one_line(folder, ver
     assert f"was written by kytolly {version}, expected 0.2 or newer" in message
     assert f"kytolly evaluate {folder.path}" in message and "start a new run" in message
     assert "\n" not in message
-    assert RunFolder.existing(folder.path).read_settings()[1] == "CartPole-v1"  # can be played
+    assert (
+        RunFolder.existing(folder.path).read_config().environment == "CartPole-v1"
+    )  # can be played
 
 
 def test_a_run_without_versions_is_refused(folder):
@@ -77,13 +79,13 @@ def test_a_folder_in_use_is_refused_and_left_alone(folder):
 def test_a_config_that_lacks_something_is_named(folder, text, words):
     (folder.path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=words):
-        folder.read_settings()
+        folder.read_config()
 
 
 def test_an_environment_that_would_import_a_module_must_be_trusted(folder):
-    assert folder.environment(trust=False) == "CartPole-v1"
+    assert folder.trusted_environment(folder.read_config(), trust=False) == "CartPole-v1"
     folder.write_config(DQNConfig(), "evil.module:Env-v0", "host")
     with pytest.raises(ValueError, match="would import the Python module evil") as error:
-        folder.environment(trust=False)
+        folder.trusted_environment(folder.read_config(), trust=False)
     assert "--trust" in str(error.value) and "\n" not in str(error.value)
-    assert folder.environment(trust=True) == "evil.module:Env-v0"
+    assert folder.trusted_environment(folder.read_config(), trust=True) == "evil.module:Env-v0"

@@ -102,7 +102,7 @@ def test_candidates_that_exhaust_the_memory_are_refused(collection, capsys, monk
 
 def test_a_rollout_that_exhausts_the_memory_is_refused(collection, capsys, monkeypatch):
     monkeypatch.setattr(files, "available_memory_bytes", lambda: 2**30)
-    large = {"buffer_size": 2**26, "episodes_per_update": 2**20}
+    large = {"buffer_size": 2**26, "episodes_per_update": 2**20, "warm_start_epochs": 0}
     said = complaint(collection, capsys, training=large)
     assert "a rollout of 2,097,152 env steps" in said and "lower buffer_size" in said
 

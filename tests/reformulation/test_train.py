@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kytolly.reformulation import ppo_training, profile
+from kytolly.reformulation import train as train_module
 from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.network import make_scorer
 from kytolly.reformulation.phases import Phases
@@ -125,6 +126,16 @@ def test_a_test_split_that_is_missing_is_found_before_training(collection, tmp_p
     other = write_collection(tmp_path / "tiny")
     (other / "qrels" / "test.tsv").unlink()
     with pytest.raises(ValueError, match="no judgments of a test split"):
+        train(make_options(other), log_dir=tmp_path / "c", test=True)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_malformed_test_split_is_found_before_training(tmp_path, monkeypatch):
+    other = write_collection(tmp_path / "tiny")
+    with (other / "qrels" / "test.tsv").open("a") as file:
+        file.write("q11.0\tgood11.0\thigh\n")
+    monkeypatch.setattr(train_module, "train_network", lambda *_: pytest.fail("it trained"))
+    with pytest.raises(ValueError, match=r"test\.tsv:\d+: the score is 'high'"):
         train(make_options(other), log_dir=tmp_path / "c", test=True)
     assert not (tmp_path / "c").exists()
 

@@ -42,6 +42,11 @@ def test_it_learns_which_actions_gain_and_when_to_stop():
     assert np.corrcoef(value, best)[0, 1] > 0.9
 
 
+def test_nothing_is_compiled_where_xla_is_off():
+    """The fixture of this folder sets KYTOLLY_XLA."""
+    assert make_policy(CandidateScorer((8,)), xla=True).fit_step._jit_compile is None
+
+
 def test_a_network_that_ends_in_half_precision_is_fitted_too():
     obs = keras.Input((3,))
     heads = [keras.layers.Dense(n, dtype="mixed_float16")(obs) for n in (5, 1)]

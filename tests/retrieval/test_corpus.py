@@ -76,7 +76,7 @@ def test_files_of_other_splits_are_not_opened(folder):
 
 
 def test_an_unknown_split_is_named_with_its_nearest(folder):
-    assert "did you mean 'train'" in refusal(folder, splits=("trian",))
+    assert "Did you mean 'train'" in refusal(folder, splits=("trian",))
     with pytest.raises(ValueError, match="there are: train, dev, test"):
         load_collection(folder).relevant(0, "validation")
 

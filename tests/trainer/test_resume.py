@@ -78,12 +78,11 @@ def test_the_best_return_is_not_forgotten_after_a_second_resume(run, cfg):
             self.value = state.best_return
 
     found, best_file = [], (run / "best.keras").read_bytes()
-    for total in (400, 400, 400):
+    for _ in range(2):
         best = Best()
-        same = dataclasses.replace(cfg, total_env_steps=total)
-        Trainer(run, progress=False).train(same, "CartPole-v1", [best], resume=True)
+        Trainer(run, progress=False).train(cfg, "CartPole-v1", [best], resume=True)
         found.append(best.value)
-    assert found[0] == found[1] == found[2] > 0 and (run / "best.keras").read_bytes() == best_file
+    assert found[0] == found[1] > 0 and (run / "best.keras").read_bytes() == best_file
 
 
 def test_damage_to_one_copy_of_the_best_network_is_mended(run, cfg):

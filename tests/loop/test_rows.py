@@ -78,9 +78,7 @@ class Buffers:
     def open(self, rollout, policy):
         for buffer in self.all.values():
             buffer.open(rollout, policy)
-
-    def latest(self, opened):
-        return tf.zeros([0])
+        return (), tf.zeros([0])
 
     def end_episodes(self):
         for buffer in self.all.values():

@@ -184,7 +184,7 @@ def run_session(session: TrainingSession, folder: RunFolder, began: float) -> Tr
             agent.policy.set_weights(session.best_weights)
         evaluation = session.make_evaluator(
             cfg.final_evaluation_episodes, final_seed(cfg), xla=session.loop.xla
-        ).evaluate()
+        ).evaluate(deadline=session.deadline + session.grace)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(what_is_saved(folder.path, cfg.algorithm)) from None
     summary = {
@@ -201,6 +201,8 @@ def run_session(session: TrainingSession, folder: RunFolder, began: float) -> Tr
         "stopped_by": stopped_by,
         "run_dir": str(folder.path),
     }
+    if session.loop.env_restarts is not None:
+        summary["env_restarts"] = session.loop.env_restarts
     session.write_or_note("result.json", lambda: folder.write_result(summary))
     session.write_or_note("learning_curve.png", lambda: save_learning_curve(folder.path))
     return TrainResult(

@@ -107,10 +107,15 @@ class ReplayBuffer(tf.Module):
             self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)
 
-    def end_episodes(self) -> None:
-        """Let no window reach beyond the newest rows: the environments begin new episodes."""
-        newest = (self._cursor() - 1 - tf.range(self.stride)) % self.capacity
-        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill([self.stride], True))
+    def end_episodes(self, envs: Any = None) -> None:
+        """Let no window reach beyond the newest rows: the environments begin new episodes.
+
+        Args:
+            envs: Numbers of the environments; None: all of them.
+        """
+        envs = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
+        newest = (self._cursor() - self.stride + envs) % self.capacity
+        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill(tf.shape(envs), True))
 
     def sample(self, bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""

@@ -89,7 +89,7 @@ class RolloutBuffer(tf.Module):
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 
-    def end_episodes(self) -> None:
+    def end_episodes(self, envs: Any = None) -> None:
         """Nothing: no row is remembered."""
 
     def _next_values(

@@ -19,6 +19,7 @@ class Evaluation:
         return_mean, return_std: Mean and standard deviation over episodes, in reward units.
         length_mean: Mean length of an episode, in env steps.
         returns: Return of every episode.
+        cut: Time was up before all episodes had ended.
     """
 
     episodes: int
@@ -26,9 +27,10 @@ class Evaluation:
     return_std: float
     length_mean: float
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
+    cut: bool = False
 
     @classmethod
-    def of_episodes(cls, returns: Any, lengths: Any) -> Evaluation:
+    def of_episodes(cls, returns: Any, lengths: Any, cut: bool = False) -> Evaluation:
         """The evaluation of [N] episodes with these returns and lengths."""
         values = [float(value) for value in returns]
         return cls(
@@ -37,6 +39,7 @@ class Evaluation:
             return_std=float(np.std(returns)),
             length_mean=float(np.mean(lengths)),
             returns=tuple(values),
+            cut=cut,
         )
 
     def summary(self) -> dict[str, float]:

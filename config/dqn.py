@@ -44,24 +44,25 @@ class DQNConfig(RunConfig):
     )
     updates_per_interval: _Updates = setting(32, "updates after each train interval")
     acting_interval_env_steps: EnvSteps | None = setting(
-        None, "env steps of the host loop with the same weights, in whole train intervals; none: 32"
+        None,
+        "env steps that the host loop acts with the same weights, in whole train intervals; none: "
+        "one train interval, or several where one is shorter than 32 env steps",
     )
     target_sync_updates: _Updates = setting(96, "updates between two changes of the target network")
     target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(
-        1.0, "share of the online weights in each change; 1: a copy; below 1: a Polyak average"
+        1.0,
+        "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average",
     )
-    huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error where loss turns linear")
+    huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
     max_grad_norm: Positive = setting(10.0, "largest norm of the gradient of all weights together")
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
-    exploration_env_steps: EnvSteps = setting(7_000, "length of epsilon's linear fall")
+    exploration_env_steps: EnvSteps = setting(7_000, "length of epsilon's linear decay")
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
-        rows, needed = (
-            self.env_steps_per_iteration,
-            self.env_steps_per_iteration * (1 + self.n_step),
-        )
+        rows = self.env_steps_per_iteration
+        needed = rows * (1 + self.n_step)
         if self.warmup_env_steps < self.batch_size:
             raise ValueError(
                 f"warmup_env_steps ({self.warmup_env_steps}) is below batch_size "

@@ -36,7 +36,7 @@ class PPOConfig(RunConfig):
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
     num_minibatches: Minibatches = setting(4, "equal parts of a rollout, with one gradient each")
-    gradient_accumulation: Minibatches = setting(1, "minibatches added up for one update")
+    gradient_accumulation: Minibatches = setting(1, "minibatches whose gradients make one update")
     learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
@@ -78,7 +78,7 @@ class PPOConfig(RunConfig):
         False, "scale observations by their running mean and deviation, which the network keeps"
     )
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
-    normalized_clip: Positive = setting(10.0, "what normalized numbers are clipped to, both ways")
+    normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
 
     first_update_env_steps = 0  # learning begins with the first rollout
     learning_rate_decay_updates = None  # the learning rate follows the env steps

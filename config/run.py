@@ -38,7 +38,12 @@ class RunConfig:
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     env_timeout_seconds: _Seconds = setting(
-        60.0, "longest reset or step of an environment in a separate process; the run ends after it"
+        60.0, "longest constructor, reset or step of an environment in a separate process"
+    )
+    on_env_fault: Literal["stop", "restart"] = setting(
+        "stop",
+        "host loop: when an environment raises, or its separate process hangs or ends, stop the run"
+        " or make the environment anew",
     )
     log_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two rows of metrics; none: a fiftieth of the run"
@@ -62,7 +67,9 @@ class RunConfig:
     early_stop_min_improvement: Annotated[float, Meta(ge=0, le=1e30), "reward"] = setting(
         0.0, "smallest improvement that counts for early stopping"
     )
-    max_wall_seconds: _Seconds | None = setting(None, "time that ends training; none: no such end")
+    max_wall_seconds: _Seconds | None = setting(
+        None, "wall-clock time that ends training and cuts evaluations; none: no such end"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -75,6 +82,7 @@ class RunConfig:
     def for_playing(self) -> Any:
         """The same with one environment, which only plays: settings of learning may not fit it."""
         playing = copy.copy(self)
-        object.__setattr__(playing, "num_envs", 1)
-        object.__setattr__(playing, "async_envs", False)
+        alone = {"num_envs": 1, "async_envs": False, "on_env_fault": "stop"}
+        for name, value in alone.items():
+            object.__setattr__(playing, name, value)
         return playing

@@ -13,7 +13,7 @@ class EnvironmentFault(RuntimeError):
         super().__init__(one_line(str(message)))
 
 
-def raise_fault(name: str, error: Exception, method: str, where: str) -> NoReturn:
+def raise_fault(name: str, error: BaseException, method: str, where: str) -> NoReturn:
     """Raise what an environment did as a fault that says in which method and where it happened."""
     if isinstance(error, EnvironmentFault):
         raise EnvironmentFault(f"{error} It happened in {method} {where}.") from error.__cause__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.loop.limits import OutOfTime
 from kytolly.policy.batch import Rollout
 
 
@@ -22,12 +25,18 @@ class Collector:
     faster ones have too many is kept for the next rollout, unless it must come from one policy. An
     environment that has another rollout's rows already loses whole episodes.
 
+    The step of an environment that failed and was made anew is such a row, too. Its episode ends
+    with the previous row, or, if another rollout has taken that one, `take_cut` says so.
+
     Args:
         agent: Gives exploration and config; its variables are not touched.
         actor: The network on the host.
         env: Adapter around the group's environments.
         rng: Source of the exploration's noise.
         steps: Length of a rollout, in steps of each environment, `T`.
+
+    Attributes:
+        deadline: `time.perf_counter()` after which no step begins: OutOfTime is raised.
     """
 
     def __init__(
@@ -46,6 +55,8 @@ class Collector:
         self._noise: Any = ()
         self._time = 0
         self._valid = np.zeros(env.num_envs, int)  # rows of each environment
+        self._cut = np.zeros(env.num_envs, bool)
+        self.deadline = math.inf
         self._episodes = np.zeros(3)
         self.begin_episodes()
 
@@ -83,6 +94,8 @@ class Collector:
             return
         choose, to_env = self.exploration.host_action, self.distribution.host_to_env
         params, step, obs = self.actor.params, self.env.step, self._obs
+        if self.deadline < math.inf:
+            step = self._step_in_time
         for noise in self._noise:
             action = choose(params, obs, noise)
             outcome = step(to_env(action))
@@ -92,6 +105,8 @@ class Collector:
 
     def begin_step(self) -> None:
         """Choose actions and let the environments begin."""
+        if self.deadline < math.inf:
+            self._look_at_clock()
         if self._time < self.steps:
             noise = self._noise[self._time]
         else:
@@ -108,6 +123,10 @@ class Collector:
         self._obs = step.obs
         if self.env.has_dummy_steps:
             self._valid += step.valid
+            if step.ended.any():
+                self._count_episodes([step], step.ended[np.newaxis])
+                for env in np.flatnonzero(step.ended & ~step.valid):
+                    self._end_previous_row(int(env))
 
     def rollout(self) -> Rollout:
         """The rows of the rollout, [T, E, ...] arrays."""
@@ -126,8 +145,6 @@ class Collector:
             self._count_episodes(steps, columns.last)
             self._rows.clear()
             return columns
-        new = len(steps) - self._time
-        self._count_episodes(steps[new:], columns.last[new:])
         return self._without_dummies(columns, stack_time(outcomes.valid))
 
     def get_state(self) -> dict[str, Any]:
@@ -144,14 +161,37 @@ class Collector:
         self._rows = [(obs, action, HostStep(*step)) for obs, action, step in state["rows"]]
         self._valid[:] = sum(step.valid for *_, step in self._rows)
 
+    def take_cut(self) -> np.ndarray:
+        """[E] bool, since the last call an episode ended with the last row of a rollout."""
+        cut, self._cut = self._cut, np.zeros(self.env.num_envs, bool)
+        return cut
+
     def take_episodes(self) -> np.ndarray:
         """[3] count, summed returns and summed lengths of the episodes since the last call."""
         sums, self._episodes = self._episodes, np.zeros(3)
         return sums
 
+    def _step_in_time(self, action: np.ndarray) -> HostStep:
+        self._look_at_clock()
+        return self.env.step(action)
+
+    def _look_at_clock(self) -> None:
+        if time.perf_counter() > self.deadline:
+            raise OutOfTime
+
+    def _end_previous_row(self, env: int) -> None:
+        for place in reversed(range(len(self._rows))):
+            obs, action, step = self._rows[place]
+            if step.valid[env]:
+                ended = step.ended.copy()
+                ended[env] = True
+                self._rows[place] = obs, action, step._replace(ended=ended)
+                return
+        self._cut[env] = True
+
     def _count_episodes(self, steps: Any, ended: np.ndarray) -> None:
-        for time, env in zip(*ended.nonzero(), strict=True):
-            step = steps[time]
+        for row, env in zip(*ended.nonzero(), strict=True):
+            step = steps[row]
             self._episodes += (1, step.episode_return[env], step.episode_length[env])
 
     def _without_dummies(self, columns: Rollout, valid: np.ndarray) -> Rollout:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
@@ -13,11 +16,13 @@ from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
-from kytolly.loop.endless import STEP_LIMIT, warn_of_cut
 from kytolly.loop.learn import LoopMetrics, learn
+from kytolly.loop.limits import STEP_LIMIT, warn_of_cut, warn_of_time
 from kytolly.loop.program import Program
 from kytolly.policy.base import greedy_action
 from kytolly.policy.batch import Rollout, rollout_spec
+
+CALL_STEPS = 200  # of an evaluation, between two looks at the clock where time is limited
 
 
 class DeviceSide:
@@ -52,6 +57,8 @@ class DeviceLoop(tf.Module):
         device: Where the program runs, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
+    env_restarts = None  # tensor code has no faults to survive
+
     def __init__(self, agent: KytollyAgent, env: TensorEnvironment, device: str | None = None):
         super().__init__(name="device_loop")
         self.agent: Any = agent
@@ -64,7 +71,7 @@ class DeviceLoop(tf.Module):
         self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
-    def run(self, env_steps: int) -> LoopMetrics:
+    def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
         """Train for at least `env_steps` env steps, in whole iterations; 0 only compiles."""
         return self.program(tf.constant(-(-env_steps // self.env_steps_per_iteration), tf.int32))
 
@@ -173,36 +180,60 @@ class DeviceEvaluator:
         policy = part(side.cfg.algorithm, "policy")
         self.distribution = policy.distribution_for(side.cfg, side.spec)
         self.random_stream = RandomStream(seed, purpose=2)
-        self.program = Program(self._play, [], xla, device)
+        state = reset_all(self.env, tf.zeros([episodes, self.env.reset_uniforms]))
+        zeros = tf.zeros([episodes])
+        counts = tf.constant(0), zeros > 0, zeros, tf.cast(zeros, tf.int32)
+        self.start: Any = (counts, state)  # (steps, ended, returns, lengths), environments
+        signature = tf.nest.map_structure(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
+        self.program = Program(self._play, [tf.TensorSpec([], tf.int32), *signature], xla, device)
 
-    def evaluate(self, number: int = 0) -> Evaluation:
-        """The returns and lengths of `episodes` episodes, other ones for each `number`."""
+    def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
+        """The returns and lengths of `episodes` episodes, other ones for each `number`.
+
+        If `time.perf_counter()` passes the `deadline`, only episodes that have ended count, or,
+        where none has, what all of them have reached.
+        """
         self.random_stream.counter.assign(number << 32)
-        returns, lengths, ended = self.program()
-        if not ended and self.env.spec.max_episode_steps is None:
-            warn_of_cut(self.env.spec.name)
-        return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
+        limit, name = self.env.spec.max_episode_steps or STEP_LIMIT, self.env.spec.name
+        call = CALL_STEPS if deadline < math.inf else limit
+        until, carried, ended = 0, self.start, np.zeros(1, bool)
+        while until < limit and not ended.all() and (not until or time.perf_counter() < deadline):
+            until = min(limit, until + call)
+            carried = self.program(tf.constant(until), *tf.nest.flatten(carried))
+            ended = carried[0][1].numpy()
+        returns, lengths = (part.numpy() for part in carried[0][2:])
+        late = until < limit and not ended.all()
+        if late:
+            warn_of_time(name, int(ended.sum()), self.episodes)
+            counted = ended if ended.any() else ~ended
+            returns, lengths = returns[counted], lengths[counted]
+        elif not ended.all() and self.env.spec.max_episode_steps is None:
+            warn_of_cut(name)
+        return Evaluation.of_episodes(returns, lengths, late)
 
-    def _play(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _play(self, until: tf.Tensor, *leaves: tf.Tensor) -> Any:
+        """Play up to a step; takes and returns what `start` holds."""
         env, stream, rows = self.env, self.random_stream, self.episodes
-        limit = env.spec.max_episode_steps or STEP_LIMIT
-        state, obs = reset_all(env, draw_uniforms(stream, rows, env.reset_uniforms))
-        zeros = tf.zeros([rows])
+        (steps, *counts), state = tf.nest.pack_sequence_as(self.start, leaves)
+        fresh = reset_all(env, draw_uniforms(stream, rows, env.reset_uniforms))
+        state, obs = tf.nest.map_structure(
+            lambda new, old: tf.where(steps == 0, new, old), fresh, state
+        )
 
-        def step(time, state, obs, ended, returns, lengths):
+        def step(steps, state, obs, ended, returns, lengths):
             action = greedy_action(self.network, self.distribution, obs)
             draws = draw_uniforms(stream, rows, uniforms_per_step(env))
             state, after = step_and_reset(env, state, action, draws)
             returns = tf.where(ended, returns, after.episode_return)
             lengths = tf.where(ended, lengths, after.episode_length)
-            return time + 1, state, after.obs, ended | after.ended, returns, lengths
+            return steps + 1, state, after.obs, ended | after.ended, returns, lengths
 
-        *_, ended, returns, lengths = tf.while_loop(
-            lambda time, _, __, ended, *___: (time < limit) & ~tf.reduce_all(ended),
+        steps, state, obs, *counts = tf.while_loop(
+            lambda steps, _, __, ended, *___: (steps < until) & ~tf.reduce_all(ended),
             step,
-            (tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)),
+            (steps, state, obs, *counts),
         )
-        return returns, lengths, tf.reduce_all(ended)
+        return (steps, *counts), (state, obs)
 
 
 def draw_uniforms(stream: RandomStream, rows: int, count: int) -> tf.Tensor:

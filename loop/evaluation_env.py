@@ -11,7 +11,11 @@ from kytolly.loop.choose import choose_side
 
 def evaluation_side(cfg: RunConfig, env: Any, trained: Any) -> Any:
     """Where evaluations play; the environment must look to the agent like the `trained` one."""
-    side = choose_side(dataclasses.replace(cfg, loop="auto").for_playing(), env)
+    playing = dataclasses.replace(cfg, loop="auto").for_playing()
+    if isinstance(env, str) or callable(env):
+        for name in ("async_envs", "on_env_fault"):
+            object.__setattr__(playing, name, getattr(cfg, name))
+    side = choose_side(playing, env)
     side.close()  # evaluations make environments of their own
     if (side.spec.obs, side.spec.action) != (trained.spec.obs, trained.spec.action):
         raise ValueError(

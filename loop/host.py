@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -67,11 +68,14 @@ class HostLoop:
         self.collectors: list[Collector] = []
         self._packed = self._state = np.zeros(0)
         self._restored: dict[str, Any] = {}
+        self._restarts = [group.restarts for group in self.groups if group.restarts is not None]
 
-    def run(self, env_steps: int) -> LoopMetrics:
+    def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
         """Collect at least `env_steps` env steps in whole blocks, and learn; 0 only compiles."""
         if not self.collectors:
             self._start()
+        for collector in self.collectors:
+            collector.deadline = deadline
         blocks = -(-env_steps // self.env_steps_per_iteration)
         if blocks == 0:
             return LoopMetrics.zeros(self.agent)
@@ -80,7 +84,9 @@ class HostLoop:
         else:
             calls = []
             for _ in range(blocks):
-                sums, packed = self.program(tf.constant(1), *map(tf.constant, self._collect()))
+                columns = [tf.constant(column) for column in self._collect()]
+                self._end_cut_episodes()
+                sums, packed = self.program(tf.constant(1), *columns)
                 self._take(packed.numpy())
                 calls.append(LoopMetrics(*map(np.asarray, sums)))  # NumPy adds numbers faster
             metrics = functools.reduce(LoopMetrics.plus, calls)
@@ -93,6 +99,13 @@ class HostLoop:
         )
 
     @property
+    def env_restarts(self) -> int | None:
+        """Environments that were made anew, also before a resume; None where a fault ends a run."""
+        if not self._restarts:
+            return None
+        return self._restored.get("restarts", 0) + sum(one.total for one in self._restarts)
+
+    @property
     def trackables(self) -> dict[str, Any]:
         """What a checkpoint holds beside the agent: the environments and what acts in them."""
         return {"host": HostState(self)}
@@ -101,11 +114,13 @@ class HostLoop:
         """What the next rollout depends on beside the agent, as JSON can hold it."""
         if not self.collectors:
             return {}
-        acting = saved_state({"packed": self._packed})
+        state: dict[str, Any] = {"acting": saved_state({"packed": self._packed})}
+        if self._restarts:
+            state["restarts"] = self.env_restarts
         try:
-            return {"acting": acting, "collectors": saved_state(self.collectors)}
+            return {**state, "collectors": saved_state(self.collectors)}
         except Exception as error:  # an environment's own get_state may raise anything
-            return {"acting": acting, "reason": one_line(str(error))}
+            return {**state, "reason": one_line(str(error))}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there when the loop begins."""
@@ -175,10 +190,21 @@ class HostLoop:
 
     def _take(self, packed: np.ndarray) -> None:
         """Act from now on with the weights and the exploration's state that `_learn` returned."""
+        self._end_cut_episodes()
         self._packed = packed
         count = len(packed) - len(self.agent.exploration.metric_names)
         self._state = packed[count:]
         self.actor.take(packed[:count])
+
+    def _end_cut_episodes(self) -> None:
+        """Tell the memory which of its newest rows ended an episode, because a fault followed.
+
+        Called when the learner has taken the rows before and not those after.
+        """
+        if self._restarts and self.collectors:
+            cut = np.concatenate([collector.take_cut() for collector in self.collectors])
+            if cut.any():
+                self.agent.memory.end_episodes(np.flatnonzero(cut))
 
     def _learn(self, count: tf.Tensor, *leaves: tf.Tensor) -> tuple[LoopMetrics, tf.Tensor]:
         """Learn from a block, `count` times: 1, or 0 to compile.

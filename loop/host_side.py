@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +20,8 @@ from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
-from kytolly.loop.endless import STEP_LIMIT, warn_of_cut
 from kytolly.loop.host import HostLoop
+from kytolly.loop.limits import STEP_LIMIT, warn_of_cut, warn_of_time
 
 EVALUATION_ENVS = 8
 
@@ -44,6 +46,7 @@ class HostSide:
             async_envs=cfg.async_envs,
             masks=self.masks,
             timeout_seconds=cfg.env_timeout_seconds,
+            restart=cfg.on_env_fault == "restart",
         )
         self.spec = self.groups[0].spec
         self.num_envs = sum(group.num_envs for group in self.groups)
@@ -64,7 +67,15 @@ class HostSide:
 
         def make_env(seed: int) -> HostEnv:
             actor.refresh()
-            return make_host_env(self.separate, num_envs, seed=seed, masks=self.masks)
+            return make_host_env(
+                self.separate,
+                num_envs,
+                seed=seed,
+                async_envs=self.cfg.async_envs,
+                masks=self.masks,
+                timeout_seconds=self.cfg.env_timeout_seconds,
+                restart=self.cfg.on_env_fault == "restart",
+            )
 
         return HostEvaluator(actor.greedy, make_env, episodes, seed)
 
@@ -87,25 +98,26 @@ class HostEvaluator:
     def __init__(self, act: Callable, make_env: Callable[[int], HostEnv], episodes: int, seed: int):
         self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
 
-    def evaluate(self, number: int = 0) -> Evaluation:
+    def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
         env = self.make_env(stream_seed(self.seed, EVALUATION, number))
         try:
-            return self._play(env)
+            return self._play(env, deadline)
         finally:
             env.close()
 
-    def _play(self, env: HostEnv) -> Evaluation:
+    def _play(self, env: HostEnv, deadline: float) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs
         quota = self.episodes // env.num_envs + rest
-        obs, played, cut = env.reset(), [], False
+        obs, played, cut, late = env.reset(), [], False, False
         now = np.zeros([env.num_envs, 2])  # return and length of each episode that goes on
-        while quota.any():
+        while quota.any() and not late:
             step = env.step(self.act(obs))
             obs = step.obs
             now[:, 0] += step.reward
             now[:, 1] += step.valid
             over = step.ended | (now[:, 1] >= STEP_LIMIT)
+            late = time.perf_counter() > deadline
             if not over.any():
                 continue
             for index in np.flatnonzero(over & (quota > 0)):
@@ -118,8 +130,11 @@ class HostEvaluator:
                 now[:] = 0.0
         if cut:
             warn_of_cut(env.spec.name)
-        returns, lengths = np.array(played, np.float64).T
-        return Evaluation.of_episodes(returns, lengths)
+        late = bool(quota.any())
+        if late:
+            warn_of_time(env.spec.name, len(played), self.episodes)
+        returns, lengths = np.array(played or now[quota > 0], np.float64).T
+        return Evaluation.of_episodes(returns, lengths, late)
 
 
 def makes_any_number(env: Any) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
 from kytolly.environment.signals import STOP_SIGNALS
+
+HOST, HANGS = "kytolly.loop.host", "kytolly.loop.hangs"  # tensor code cannot hang
 
 
 @contextlib.contextmanager
@@ -15,8 +18,9 @@ def hold_signals() -> Iterator[Callable[[], None]]:
     """Hold back the first stop signal; gives the function that lets it through.
 
     Its own handler runs when that function is called, or after the block. A second signal is not
-    held back. Signals that are ignored, or that end the process without Python, stay as they are;
-    so do all of them outside the main thread.
+    held back, nor is the first where an environment hangs (`loop.hangs`). Signals that are ignored,
+    or that end the process without Python, stay as they are; so do all of them outside the main
+    thread.
     """
     held: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
@@ -26,6 +30,10 @@ def hold_signals() -> Iterator[Callable[[], None]]:
         if held:
             handlers[number](number, None)
         held.append(number)
+        if HOST in sys.modules:
+            from kytolly.loop.hangs import watch_environments
+
+            watch_environments(deliver)
 
     def deliver() -> None:
         if held:
@@ -37,6 +45,8 @@ def hold_signals() -> Iterator[Callable[[], None]]:
     try:
         yield deliver
     finally:
+        if HANGS in sys.modules:
+            sys.modules[HANGS].end_watch()
         for number, handler in handlers.items():
             signal.signal(number, handler)
     deliver()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +18,10 @@ from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
 from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.learn import LoopMetrics, averages
+from kytolly.loop.limits import OutOfTime
 
+LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
+END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
 
@@ -54,6 +58,13 @@ class TrainingSession:
         self.compile_seconds = 0.0
         self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
+        # `time.perf_counter()` at which max_wall_seconds have passed, and seconds for the last
+        # evaluations after it.
+        self.deadline, self.grace = (
+            math.inf,
+            max(END_SECONDS, (self.cfg.max_wall_seconds or 0) / 10),
+        )
+        self._time_is_up = False
         self._began, self._saved = time.perf_counter(), saved
         if saved:
             set_host_state(self, saved)
@@ -65,6 +76,8 @@ class TrainingSession:
         saved, and KeyboardInterrupt goes on to the caller.
         """
         self._began = time.perf_counter()
+        if self.cfg.max_wall_seconds is not None:
+            self.deadline = self._began + self.cfg.max_wall_seconds
         self._update_state()
         with hold_signals() as deliver_signals:
             try:
@@ -103,7 +116,8 @@ class TrainingSession:
 
     @property
     def _stop_reason(self) -> str | None:
-        return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
+        reasons = (c.stop_reason for c in self.callbacks if c.stop_reason)
+        return next(reasons, "time" if self._time_is_up else None)
 
     @functools.cached_property
     def _evaluator(self) -> Any:
@@ -118,8 +132,13 @@ class TrainingSession:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
         before, began = self.state, time.perf_counter()
         done, moment = before.env_steps, began
-        while done < env_steps:
-            metrics = self.loop.run(min(CALL_ENV_STEPS, env_steps - done))
+        while done < env_steps and not self._time_is_up:
+            try:
+                call = min(CALL_ENV_STEPS, env_steps - done)
+                metrics = self.loop.run(call, self.deadline + LATE_SECONDS)
+            except OutOfTime:
+                self._time_is_up, moment = True, time.perf_counter()
+                break
             metrics = LoopMetrics(*map(np.asarray, metrics))
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
             last, moment = moment, time.perf_counter()
@@ -127,11 +146,14 @@ class TrainingSession:
             if previous >= self.cfg.first_update_env_steps:
                 self.steady_seconds += moment - last
                 self.steady_env_steps += done - previous
+            self._time_is_up = moment > self.deadline
             deliver_signals()
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
         row, self.sums, seconds = averages(self.sums, self.agent), None, moment - began
+        if self.loop.env_restarts is not None:
+            row["env_restarts"] = self.loop.env_restarts
         row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
         row["env_steps_per_second"] = (done - before.env_steps) / seconds
         row["updates_per_second"] = (self.state.updates - before.updates) / seconds
@@ -142,7 +164,11 @@ class TrainingSession:
     def _evaluate(self) -> None:
         if self.last_evaluation == self.state.env_steps:
             return
-        evaluation = self._evaluator.evaluate(self.state.env_steps)
+        limit = self.deadline + self.grace / 2
+        evaluation = self._evaluator.evaluate(self.state.env_steps, limit)
+        self._time_is_up |= evaluation.cut
+        if evaluation.cut and self.best_weights is not None:
+            return  # it is no better than those that ended
         is_best = evaluation.return_mean >= self.state.best_return
         if is_best:
             self.best_weights = self.agent.policy.network.get_weights()

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import multiprocessing
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, close_or_warn
+from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.actions import ActionForm
-from kytolly.environment.gym.ends import CheckedEnds
-from kytolly.environment.gym.make import make_env, registered_spec
+from kytolly.environment.gym.make import make_env, refusal, registered_spec
 from kytolly.environment.gym.masks import (
     MaskedObservation,
     MaskedVector,
-    mask_source,
+    masked_space,
     vector_mask_source,
 )
-from kytolly.environment.gym.saved_state import SavableEnv
+from kytolly.environment.gym.processes import ProcessVector, WorkerFault, describe
+from kytolly.environment.gym.restarting import Replaceable, RestartingEnvs
+from kytolly.environment.gym.restarts import Restarts
 from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
+from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
-from kytolly.environment.gym.vector import HostVector, autoreset_mode, end_processes
-from kytolly.environment.signals import STOP_SIGNALS
+from kytolly.environment.gym.vector import HostVector, autoreset_mode
+from kytolly.environment.gym.worker import Job, Offer, first_mask_source
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
 
+FACTORY = "the function given as env"
 _ACCEPTED = (
     "a Gymnasium id, a gymnasium.Env, a gymnasium.vector.VectorEnv or a function without "
     "arguments that makes one of the two"
@@ -47,6 +47,7 @@ class _Request(NamedTuple):
     async_envs: bool
     masks: bool
     timeout_seconds: float
+    restart: bool
 
 
 def make_host_env(
@@ -57,6 +58,7 @@ def make_host_env(
     async_envs: bool = False,
     masks: bool = False,
     timeout_seconds: float = 60.0,
+    restart: bool = False,
 ) -> HostEnv:
     """Environments on the host, whatever they are made from.
 
@@ -71,7 +73,9 @@ def make_host_env(
             `action_masks()` or else in `info["action_mask"]`, and make it the entry `action_mask`
             of the observations. To see the info, one environment is reset one time more. An
             `action_mask` that is in a Dict observation already is taken in any case.
-        timeout_seconds: Most that a reset or a step in processes may take.
+        timeout_seconds: Most that a constructor, a reset or a step in processes may take.
+        restart: Replace an environment that raises, and in a process one that hangs or ends it;
+            its row of that step is not `valid`. Needs an id, or a function that makes one.
 
     Returns:
         The environments; `close()` closes those that were made here.
@@ -88,6 +92,7 @@ def make_host_env(
         async_envs=async_envs,
         masks=masks,
         timeout_seconds=timeout_seconds,
+        restart=restart,
     )[0]
 
 
@@ -100,6 +105,7 @@ def make_host_groups(
     async_envs: bool = False,
     masks: bool = False,
     timeout_seconds: float = 60.0,
+    restart: bool = False,
 ) -> list[HostEnv]:
     """The environments of `make_host_env` in groups: one can step while the agent acts for another.
 
@@ -113,7 +119,8 @@ def make_host_groups(
         seed: Each environment's own seed follows from this one.
         async_envs: Whether every environment has its own process.
         masks: Whether to look for action masks.
-        timeout_seconds: Most that a reset or a step in processes may take.
+        timeout_seconds: Most that a constructor, a reset or a step in processes may take.
+        restart: Whether to replace environments that fail.
 
     Returns:
         The groups, equally large, in the order of their environments.
@@ -121,7 +128,7 @@ def make_host_groups(
     for setting, value in (("num_envs", num_envs), ("groups", groups)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
-    request = _Request(num_envs, groups, seed, async_envs, masks, timeout_seconds)
+    request = _Request(num_envs, groups, seed, async_envs, masks, timeout_seconds, restart)
     if isinstance(env, str):
         return _make_from_id(env, request)
     if isinstance(env, VectorEnv | gymnasium.Env):
@@ -139,14 +146,19 @@ def make_host_groups(
 def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
     spec = registered_spec(name)
     if request.async_envs:
-        first = make_env(spec)  # its messages say what is missing
         make = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-        return _make_process_groups(make, first, spec.id, request)
-    envs, limit = [], None
-    for _ in range(request.num_envs or 1):
+        offer = _offer(make, spec.id, request, lambda *raised: refusal(spec, *raised))
+        if offer is not None:
+            return _make_process_groups(make, offer, request)
+    limit: int | None = None
+
+    def make_one() -> gymnasium.Env:
+        nonlocal limit
         env, limit = _without_time_limit(make_env(spec))
-        envs.append(env)
-    return [_make_separate(envs, spec.id, spec, request, time_limit=limit)]
+        return env
+
+    envs = [make_one() for _ in range(request.num_envs or 1)]
+    return [_make_separate(envs, spec.id, spec, request, make_one, time_limit=limit)]
 
 
 def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> HostEnv:
@@ -158,37 +170,39 @@ def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> Ho
         )
     if isinstance(env, VectorEnv):
         return _make_vector(env, name, request, owned=False)
+    if request.restart:
+        raise ValueError(_no_restart(name, "one environment that exists"))
     if request.num_envs not in (None, 1):
         raise ValueError(
             f"num_envs is {request.num_envs}, but {name} is one environment. What works: a "
             "function that can make more, as in env=lambda: MyEnv(), or num_envs=1."
         )
-    return _make_separate([env], name, env.spec, request, owned=False)
+    return _make_separate([env], name, env.spec, request)
 
 
 def _make_from_factory(make: Callable[[], Any], request: _Request) -> list[HostEnv]:
+    if request.async_envs:
+        offer = _offer(make, FACTORY, request, _factory_fault)
+        if offer is not None:
+            return _make_process_groups(make, offer, request)
     first = _call_factory(make)
     name = _name(first)
     if isinstance(first, VectorEnv):
         return [_make_vector(first, name, request, owned=True)]
-    if request.async_envs:
-        return _make_process_groups(make, first, name, request)
     envs = [first, *(_call_factory(make) for _ in range((request.num_envs or 1) - 1))]
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError(
             f"the function given as env returned the same {name} twice; for "
             f"num_envs={request.num_envs} it must make a new one at every call."
         )
-    return [_make_separate(envs, name, first.spec, request)]
+    return [_make_separate(envs, name, first.spec, request, lambda: _call_factory(make))]
 
 
 def _call_factory(make: Callable[[], Any]) -> Any:
     try:
         env = make()
-    except Exception as error:
-        raise EnvironmentFault(
-            f"the function given as env raised {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise _factory_fault([type(error).__name__], str(error)) from error
     if not isinstance(env, VectorEnv | gymnasium.Env):
         raise ValueError(
             f"the function given as env returned {env!r}, a {type(env).__name__}; expected a "
@@ -197,24 +211,51 @@ def _call_factory(make: Callable[[], Any]) -> Any:
     return env
 
 
+def _factory_fault(kinds: Sequence[str], text: str, missing: str | None = None) -> Exception:
+    return EnvironmentFault(f"{FACTORY} raised {kinds[0]}: {text}")
+
+
+def _no_restart(name: str, what: str) -> str:
+    return (
+        f"on_env_fault is 'restart', but {name} is {what}, which cannot be made anew. What works: "
+        "a Gymnasium id or a function that makes one environment, or on_env_fault='stop'."
+    )
+
+
 def _make_separate(
     envs: list[gymnasium.Env],
     name: str,
     known_spec: RegisteredSpec | None,
     request: _Request,
+    make: Callable[[], gymnasium.Env] | None = None,
     *,
     time_limit: int | None = None,
-    owned: bool = True,
 ) -> SeparateEnvs:
+    """The adapter of environments in this process, which it owns if it could `make` others."""
     seeds = environment_seeds(request.seed, len(envs))
-    mask = _mask_of(envs[0], name) if request.masks else None
-    if mask is not None:
-        envs = [MaskedObservation(env, *mask, name) for env in envs]
-    adapter = SingleEnv if len(envs) == 1 else SeparateEnvs
-    return adapter(envs, name, known_spec, seeds, time_limit=time_limit, owned=owned)
+    mask = None
+    if request.masks and isinstance(getattr(envs[0], "observation_space", None), gymnasium.Space):
+        source = first_mask_source(envs[0], name)
+        mask = _mask(source, envs[0].action_space, name)
+
+    def complete(env: gymnasium.Env) -> gymnasium.Env:
+        return env if mask is None else MaskedObservation(env, *mask, name)
+
+    given: Any = [complete(env) for env in envs]
+    if request.restart and make is not None:
+        maker, restarts = make, Restarts(name, seeds)
+        given = [
+            Replaceable(env, lambda: complete(maker()), restarts, index)
+            for index, env in enumerate(given)
+        ]
+        return RestartingEnvs(given, name, known_spec, seeds, restarts, time_limit)
+    adapter, owned = SingleEnv if len(envs) == 1 else SeparateEnvs, make is not None
+    return adapter(given, name, known_spec, seeds, time_limit=time_limit, owned=owned)
 
 
 def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -> HostVector:
+    if request.restart:
+        raise ValueError(_no_restart(name, "a vector environment"))
     if request.num_envs not in (None, env.num_envs):
         raise ValueError(
             f"num_envs is {request.num_envs}, but the vector environment {name} has {env.num_envs} "
@@ -222,87 +263,70 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
             f"{request.num_envs}."
         )
     known_spec = _spec_of(env)
-    mask = _mask_of(env, name) if request.masks else None
+    mask = None
+    if request.masks and isinstance(
+        getattr(env, "single_observation_space", None), gymnasium.Space
+    ):
+        source = first_mask_source(env, name, vector_mask_source)
+        mask = _mask(source, env.single_action_space, name)
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
     seeds, limit = environment_seeds(request.seed, env.num_envs), request.timeout_seconds
     return HostVector(env, name, known_spec, seeds, owned=owned, timeout_seconds=limit)
 
 
-def _make_process_groups(
-    make: Callable[[], gymnasium.Env], first: gymnasium.Env, name: str, request: _Request
-) -> list[HostEnv]:
-    """Groups of environments with a process each; `first` only shows their mask and spec."""
-    known_spec = first.spec
+def _offer(
+    make: Callable[[], Any], name: str, request: _Request, fault_of: Callable[..., Exception]
+) -> Offer | None:
+    """What an environment in a process says of itself; None: it is not a single environment."""
     try:
-        mask = _mask_of(first, name) if request.masks else None
-    finally:
-        close_or_warn(first, name)
-    seeds = environment_seeds(request.seed, request.num_envs or 1)
-    groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
-    size, envs = len(seeds) // groups, []
-    try:
-        for _ in range(groups):
-            envs.append(_make_process_vector(make, name, size, mask))
-        shares = [seeds[start : start + size] for start in range(0, len(seeds), size)]
-        limit = request.timeout_seconds
-        return [
-            HostVector(env, name, known_spec, share, timeout_seconds=limit, saves=True)
-            for env, share in zip(envs, shares, strict=True)
-        ]
-    except BaseException:
-        for env in envs:
-            end_processes(env)
-        raise
-
-
-def _make_process_vector(
-    make: Callable[[], gymnasium.Env], name: str, count: int, mask: tuple[str, int] | None
-) -> AsyncVectorEnv:
-    """One process per environment; not forked: TensorFlow's threads do not survive a fork."""
-
-    def make_copying(index: int) -> gymnasium.Env:
-        # Gymnasium resets before it copies: of an environment that overwrites one array, the last
-        # observation would be lost. A local function, so that the process loads no TensorFlow.
-        # A terminal sends its signals to these processes, too: they end when the run closes them.
-        # Gymnasium calls this function in our own process as well.
-        if multiprocessing.parent_process() is not None:
-            for number in STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-        env = make()
-        if mask is not None:
-            env = MaskedObservation(env, *mask, name, f" for environment {index} of {count}")
-        env = SavableEnv(gymnasium.wrappers.TransformObservation(env, copy.deepcopy, None))
-        return CheckedEnds(env, f"environment {index} of {name}")
-
-    try:
-        return AsyncVectorEnv(
-            [functools.partial(make_copying, index) for index in range(count)],
-            context="forkserver",
-            autoreset_mode=AutoresetMode.SAME_STEP,
-        )
+        return describe(Job(make, name, asks_mask=request.masks), request.timeout_seconds)
+    except WorkerFault as fault:
+        if fault.raised is None:
+            raise
+        kinds, text, _, missing = fault.raised
+        if EnvironmentFault.__name__ in kinds:
+            raise EnvironmentFault(text) from fault.__cause__
+        raise fault_of(kinds, text, missing) from fault.__cause__
     except Exception as error:
         raise EnvironmentFault(
             f"{name} cannot run in its own processes, {type(error).__name__}: {error}"
         ) from error
 
 
-def _mask_of(env: gymnasium.Env | VectorEnv, name: str) -> tuple[str, int] | None:
-    """Where to look for action masks, and their length; None where `obs` is the only place."""
-    is_vector = isinstance(env, VectorEnv)
-    space = getattr(env, "single_observation_space" if is_vector else "observation_space", None)
-    if not isinstance(space, gymnasium.Space):
-        return None  # `observation_form` refuses it
+def _make_process_groups(
+    make: Callable[[], gymnasium.Env], offer: Offer, request: _Request
+) -> list[HostEnv]:
+    """Groups of environments with a process each."""
+    name, seeds = offer.name, environment_seeds(request.seed, request.num_envs or 1)
+    mask = _mask(offer.mask, offer.action_space, name) if offer.mask else None
+    if mask is not None:
+        offer = offer._replace(observation_space=masked_space(offer.observation_space, mask[1]))
+    action = ActionForm(offer.action_space, name).space
+    observation_form(offer.observation_space, name, action)  # refuses what no process could share
+    groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
+    size, limit = len(seeds) // groups, request.timeout_seconds
+    job, vectors, made = Job(make, name, count=len(seeds), mask=mask), [], []
     try:
-        source = vector_mask_source(env) if is_vector else mask_source(env)
-    except Exception as error:
-        raise EnvironmentFault(
-            f"{name} raised {type(error).__name__} in a first reset(), which was to show whether "
-            f"its info has an action mask: {error}"
-        ) from error
+        for first in range(0, len(seeds), size):
+            share = seeds[first : first + size]
+            restarts = Restarts(name, share) if request.restart else None
+            places = range(first, first + size)
+            vectors.append(ProcessVector(job, offer, places, limit, restarts))
+            env = HostVector(vectors[-1], name, offer.known_spec, share, timeout_seconds=limit)
+            made.append(env)
+        return made
+    except BaseException:
+        for vector in vectors:
+            vector.close()
+        raise
+
+
+def _mask(source: str | None, action_space: Any, name: str) -> tuple[str, int] | None:
+    """Where to look for action masks, and their length; None where `obs` is the only place."""
     if source is None:
         return None
-    action = ActionForm(env.single_action_space if is_vector else env.action_space, name).space
+    action = ActionForm(action_space, name).space
     if isinstance(action, Box):
         raise ValueError(
             f"{name} gives action masks ({source}), but its actions are a Box, of which a mask "

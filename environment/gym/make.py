@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Sequence
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -57,22 +58,27 @@ def make_env(spec: EnvSpec) -> gymnasium.Env:
     """
     try:
         return gymnasium.make(spec, disable_env_checker=True)
-    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-        raise ValueError(
-            f"{spec.id} needs a package that is not installed. {_advice(spec, error)}"
-        ) from error
-    except Exception as error:
-        raise EnvironmentFault(
-            f"{spec.id} cannot be made, {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        raise refusal(spec, kinds, str(error), getattr(error, "name", None)) from error
 
 
-def _advice(spec: EnvSpec, error: Exception) -> str:
+def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None) -> Exception:
+    """What to raise where the environment of a spec cannot be made.
+
+    Args:
+        spec: Of the environment.
+        kinds: Names of the classes of what was raised, its own first.
+        text: What it says.
+        missing: The module that an ImportError did not find.
+    """
+    if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:
+        return EnvironmentFault(f"{spec.id} cannot be made, {kinds[0]}: {text}")
+    advice = f"Install it: pip install {missing}. (Found: {text})" if missing else text
     for module, extra in _EXTRAS.items():
         if str(spec.entry_point).startswith(module):
-            return f'Install it: pip install "gymnasium[{extra}]". (Found: {error})'
-    missing = getattr(error, "name", None)
-    return f"Install it: pip install {missing}. (Found: {error})" if missing else str(error)
+            advice = f'Install it: pip install "gymnasium[{extra}]". (Found: {text})'
+    return ValueError(f"{spec.id} needs a package that is not installed. {advice}")
 
 
 def _import_module(module: str, name: str, package: str | None = None) -> None:

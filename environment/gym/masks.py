@@ -63,7 +63,7 @@ class MaskedObservation(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, source: str, size: int, name: str, where: str = ""):
         super().__init__(env)
-        self.observation_space = _masked_space(env.observation_space, size)
+        self.observation_space = masked_space(env.observation_space, size)
         self._source, self._size, self._name, self._where = source, size, name, where
         self._ask = env.get_wrapper_attr(METHOD) if source == METHOD else None
 
@@ -99,7 +99,7 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
 
     def __init__(self, env: VectorEnv, mode: AutoresetMode, source: str, size: int, name: str):
         super().__init__(env)
-        self.single_observation_space = _masked_space(env.single_observation_space, size)
+        self.single_observation_space = masked_space(env.single_observation_space, size)
         self._mode, self._source, self._size, self._name = mode, source, size, name
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
@@ -157,7 +157,8 @@ def _has_entry(space: spaces.Space) -> bool:
     return isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces
 
 
-def _masked_space(space: spaces.Space, size: int) -> spaces.Dict:
+def masked_space(space: spaces.Space, size: int) -> spaces.Dict:
+    """An observation space with an entry for masks of `size` actions."""
     inner = space.spaces if isinstance(space, spaces.Dict) else {OBSERVATION: space}
     return spaces.Dict({**inner, ACTION_MASK: spaces.MultiBinary(size)})
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import collections
 import enum
-import json
 import logging
 import pathlib
 import random
+import sys
 import types
 from typing import Any
 
@@ -22,13 +22,13 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 PLAIN = (bool, int, float, str)
+BOUND = (types.MethodType, types.BuiltinFunctionType)
 # Made anew with the environment, and never changed by its steps.
 CONSTANT = (
     type,
     types.ModuleType,
     types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
+    *BOUND,
     RegisteredSpec,
     pathlib.PurePath,
     logging.Logger,
@@ -61,22 +61,6 @@ def restore_state(env: Any, state: Any) -> None:
     _Reader().value(state, env, type(env).__name__)
 
 
-class SavableEnv(gymnasium.Wrapper):
-    """Gives the state of an environment in a process of its own as an attribute."""
-
-    @property
-    def state_text(self) -> str:
-        """The saved state as JSON; `{"reason": ...}` where there is none."""
-        try:
-            return json.dumps(saved_state(self.env))
-        except Exception as reason:  # one that is raised here would end the process
-            return json.dumps({"reason": str(reason)})
-
-    @state_text.setter
-    def state_text(self, text: str) -> None:
-        restore_state(self.env, json.loads(text))
-
-
 class _Writer:
     """Writes a graph of Python objects; what appears twice is written once."""
 
@@ -87,6 +71,8 @@ class _Writer:
     def code(self, value: Any, path: str) -> Any:
         if value is None or type(value) in PLAIN:
             return value
+        if isinstance(value, BOUND) and not isinstance(value.__self__, (*CONSTANT, type(None))):
+            return {"bound": self.code(value.__self__, path)}  # such as a generator's `random`
         if isinstance(value, CONSTANT):
             return {"keep": True}
         if isinstance(value, np.generic):
@@ -103,16 +89,17 @@ class _Writer:
         if type(value) is collections.deque:
             return {"deque": [self.code(item, path) for item in value], "maxlen": value.maxlen}
         if isinstance(value, dict):
-            return {"dict": self._items(value, path)}
+            kind = {} if type(value) is dict else {"kind": _kind(value)}
+            return {"dict": self._items(value, path), **kind}
         if isinstance(value, np.random.Generator):
             return {"generator": self.code(value.bit_generator.state, path)}
         if isinstance(value, (np.random.RandomState, random.Random)):
             read = value.get_state if isinstance(value, np.random.RandomState) else value.getstate
             return {"random": self.code(read(), path)}
         if isinstance(value, gymnasium.Space):
-            return {"space": self.code(vars(value).get("_np_random"), path)}
+            return {"space": self._items(_space_parts(value), path), "kind": _kind(value)}
         if isinstance(value, enum.Enum):
-            return {"enum": value.name}
+            return {"enum": value.name, "kind": _kind(value)}
         return self._object(value, path)
 
     def _object(self, value: Any, path: str) -> Any:
@@ -149,6 +136,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
+        self.kinds: dict[str, type] = {}  # of the objects that were there
 
     def value(self, code: Any, here: Any, path: str) -> Any:
         """The value of a code; `here` is what stands in its place now."""
@@ -157,6 +145,9 @@ class _Reader:
         if "again" in code:
             return self.seen[code["again"]]
         if "keep" in code:
+            return here
+        if "bound" in code:
+            self.value(code["bound"], here.__self__, path)
             return here
         if "scalar" in code:
             return _array(code["scalar"])[()]
@@ -179,11 +170,14 @@ class _Reader:
                     return here
                 return kind(items)
         if "enum" in code:
-            return getattr(type(here), code["enum"])
+            kind = type(here) if _kind(here) == code["kind"] else self._class(code, here, path)
+            return getattr(kind, code["enum"])
         if "deque" in code:
             items = [self.value(item, None, path) for item in code["deque"]]
             return collections.deque(items, code["maxlen"])
         if "dict" in code:
+            if "kind" in code:
+                self._require_kind(code, here, path)
             found = here if isinstance(here, dict) else {}
             return self._update(found, code["dict"], path)
         if "generator" in code:
@@ -193,10 +187,14 @@ class _Reader:
             (here.set_state if isinstance(here, np.random.RandomState) else here.setstate)(state)
             return here
         if "space" in code:
-            generator = self.value(code["space"], vars(here).get("_np_random"), path)
-            vars(here)["_np_random"] = generator
+            self._require_kind(code, here, path)
+            vars(here).update(self._update(_space_parts(here), code["space"], path))
             return here
+        if "object" in code and _kind(here) != code["kind"]:
+            kind = self._class(code, here, path)
+            self.seen[place] = here = object.__new__(kind)
         self._require_kind(code, here, path)
+        self.kinds[code["kind"]] = type(here)
         if "own" in code:
             try:
                 parts = here.get_state()  # objects among them are restored where they are
@@ -225,7 +223,26 @@ class _Reader:
             key = self.value(key, None, path)
             pairs.append((key, self.value(code, old.get(key), f"{path}.{key}")))
         found.clear()
-        found.update(pairs)
+        for key, value in pairs:  # a Counter's update() would count
+            found[key] = value
+        return found
+
+    def _class(self, code: dict, here: Any, path: str) -> type:
+        """The class of an object that is not there, as where a list was longer when it was saved.
+
+        It must be of a module from which another object is there, so that a file can name no class
+        but those that the environment is made of, and be no environment: their place is fixed.
+        """
+        kind = code["kind"]
+        found: Any = self.kinds.get(kind)
+        for module in {known.__module__ for known in self.kinds.values()}:
+            if found is None and kind.startswith(f"{module}."):
+                found = sys.modules.get(module)
+                for name in kind[len(module) + 1 :].split("."):
+                    found = getattr(found, name, None)
+                found = found if isinstance(found, type) and _kind_of(found) == kind else None
+        if found is None or issubclass(found, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+            raise NotSavable(f"{path} is a {_kind(here)}, and the saved state is of a {kind}")
         return found
 
     @staticmethod
@@ -237,19 +254,38 @@ class _Reader:
 
 def _kind(value: Any) -> str:
     """Module and name of a value's class."""
-    return f"{getattr(type(value), '__module__', '')}.{type(value).__qualname__}"
+    return _kind_of(type(value))
+
+
+def _kind_of(kind: type) -> str:
+    return f"{getattr(kind, '__module__', '')}.{kind.__qualname__}"
+
+
+def _space_parts(space: gymnasium.Space) -> dict[str, Any]:
+    """The random state of a space, and the spaces that it is made of."""
+    parts = {name: value for name, value in vars(space).items() if name == "_np_random"}
+    for name, value in vars(space).items():
+        inner = value.values() if isinstance(value, dict) else value
+        inner = inner if isinstance(inner, (tuple, type({}.values()))) else [inner]
+        if any(isinstance(part, gymnasium.Space) for part in inner):
+            parts[name] = value
+    return parts
 
 
 def _array_code(array: np.ndarray, path: str) -> list:
     if array.dtype.hasobject:
         raise NotSavable(f"{path} is an array of Python objects, which is no plain data")
-    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
-    return [array.dtype.str, list(array.shape), data]
+    if type(array) is not np.ndarray or array.dtype.names:
+        raise NotSavable(f"{path} is a {_kind(array)} of {array.dtype}, expected a plain array")
+    order = "F" if array.flags.fnc else "C"  # BLAS rounds by it
+    data = base64.b64encode(array.tobytes(order)).decode("ascii")
+    return [array.dtype.str, list(array.shape), data, order]
 
 
 def _array(code: list) -> np.ndarray:
-    dtype, shape, data = code
-    return np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape).copy()
+    dtype, shape, data, order = code
+    array = np.frombuffer(base64.b64decode(data), np.dtype(dtype)).reshape(shape, order=order)
+    return array.copy(order)
 
 
 class _MuJoCo:

@@ -19,6 +19,7 @@ from kytolly.environment.faults import (
 )
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.ends import end_flags
+from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
 from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds, require_reward
 
@@ -43,6 +44,7 @@ class SeparateEnvs:
     """
 
     has_dummy_steps = False
+    restarts: Any = None
 
     def __init__(
         self,
@@ -114,7 +116,7 @@ class SeparateEnvs:
                 if terminated or truncated:
                     ends[index] = end_flags(terminated, truncated, self.spec.name)
             changed = rewards != self._rewards
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report_step(index, error, rewards)
         if changed:
             self._convert_rewards(rewards)
@@ -151,10 +153,12 @@ class SeparateEnvs:
     def get_state(self) -> dict[str, Any]:
         """The environments, and what is counted of their episodes."""
         counts = {"time": self._time, "starts": self._starts, "next_limit": self._next_limit}
-        return {"envs": self._envs, "returns": self._returns, **counts}
+        return {"envs": tuple(self._envs), "returns": self._returns, **counts}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
+        if len(state["starts"]) != self.num_envs:
+            raise NotSavable(f"it is of {len(state['starts'])} environments, not {self.num_envs}")
         self._time, self._starts = state["time"], state["starts"]
         self._next_limit, self._returns = state["next_limit"], state["returns"]
         self._rewards = [None] * self.num_envs
@@ -222,7 +226,7 @@ class SeparateEnvs:
                     "(observation, info)."
                 )
             obs = self._form.encode(outcome[0])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report(index, error, "reset()")
         if not (self._form.plain and all_finite(obs)):
             self._check(obs[np.newaxis], index, "reset()")
@@ -240,7 +244,7 @@ class SeparateEnvs:
         except EnvironmentFault as fault:
             self._report(index, fault, "step()")
 
-    def _report_step(self, index: int, error: Exception, rewards: list[Any]) -> NoReturn:
+    def _report_step(self, index: int, error: BaseException, rewards: list[Any]) -> NoReturn:
         """Report what went wrong in a step that paid `rewards` until then."""
         for payer, reward in enumerate(rewards):
             self._require_reward(payer, reward)
@@ -252,7 +256,7 @@ class SeparateEnvs:
             )
         self._report(index, error, "step()")
 
-    def _report(self, index: int, error: Exception, method: str) -> NoReturn:
+    def _report(self, index: int, error: BaseException, method: str) -> NoReturn:
         steps = self._time - self._starts[index]
         where = f"(environment {index} of {self.num_envs}, after {steps} steps of an episode)"
         raise_fault(self.spec.name, error, method, where)
@@ -288,7 +292,7 @@ class SingleEnv(SeparateEnvs):
             ended = terminated or truncated
             if ended:
                 terminated, truncated = end_flags(terminated, truncated, self.spec.name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._report_step(0, error, [reward])
         if changed:
             self._convert_rewards(changed)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from kytolly.environment.faults import EnvironmentFault, display_text
+from kytolly.environment.gym.restarts import Restarts
 from kytolly.environment.spec import EnvSpec
 
 MOST_REWARD = float(np.finfo(np.float32).max)
@@ -23,12 +24,14 @@ class HostStep(NamedTuple):
         obs: [E, *obs] what the agent acts on next.
         reward: [E] float32.
         terminated: [E] bool, the world ended the episode.
-        truncated: [E] bool, a time limit ended it.
+        truncated: [E] bool, a time limit or a fault ended it.
         next_obs: [E, *obs] what the step led to, before any reset. Where an episode ended, an
             `action_mask` in it allows everything: no action follows.
         valid: [E] bool. False for a dummy step: a vector environment (NEXT_STEP) spent it on a
-            reset and ignored the action. Such a row is no transition and counts for nothing.
-        ended: [E] bool, terminated or truncated.
+            reset and ignored the action, or an environment failed and was made anew. Such a row is
+            no transition and counts for nothing.
+        ended: [E] bool, terminated or truncated. In a row that is not valid it says that the
+            episode of an environment that failed had ended with the step before.
         episode_return: [E] float32, sum of the rewards of the episode that ended.
         episode_length: [E] int32, its steps. Both are meaningful only where `ended`.
     """
@@ -51,11 +54,13 @@ class HostEnv(Protocol):
         spec: What one environment shows and accepts.
         num_envs: Number of environments, `E`.
         has_dummy_steps: Whether some steps may be no transitions; else `valid` is always True.
+        restarts: Counts the environments that were made anew; None where a fault is raised.
     """
 
     spec: EnvSpec
     num_envs: int
     has_dummy_steps: bool
+    restarts: Restarts | None
 
     def reset(self, seed: int | None = None) -> Any:
         """Begin an episode in every environment; observations [E, *obs], or a dict of them.

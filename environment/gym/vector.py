@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import multiprocessing.connection
 import time
@@ -16,11 +15,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text, raise_fault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.ends import CheckedEnds
+from kytolly.environment.gym.processes import CLOSE_SECONDS, ProcessVector
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
 from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds
-
-CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
 
 
 class HostVector:
@@ -37,45 +35,48 @@ class HostVector:
                    `reset(options={"reset_mask": ...})`
 
     Args:
-        env: The vector environment.
+        env: The vector environment, or our own processes.
         name: What to call it in messages.
         known_spec: What Gymnasium knows of one environment; None where it is not registered.
         seeds: One for each environment; where only one seed is taken, the first.
         owned: Whether `close()` closes it.
-        timeout_seconds: Most that a reset or a step in Gymnasium's processes may take.
-        saves: Whether its processes hold `saved_state.SavableEnv`s.
+        timeout_seconds: Most that a reset or a step in processes may take.
     """
 
     def __init__(
         self,
-        env: VectorEnv,
+        env: VectorEnv | ProcessVector,
         name: str,
         known_spec: RegisteredSpec | None,
         seeds: Sequence[int],
         *,
         owned: bool = True,
         timeout_seconds: float = 60.0,
-        saves: bool = False,
     ):
         observation_space: Any = getattr(env, "single_observation_space", None)
         action_space: Any = getattr(env, "single_action_space", None)
         self._actions = ActionForm(action_space, name)
         self._form = observation_form(observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
-        self.has_dummy_steps = self._mode is AutoresetMode.NEXT_STEP
+        self._own = env if isinstance(env, ProcessVector) else None
+        self.restarts = None if self._own is None else self._own.restarts
+        self.has_dummy_steps = bool(self._mode is AutoresetMode.NEXT_STEP or self.restarts)
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
-        self._env, self._owned, self._timeout = env, owned, timeout_seconds
-        self._saves, self._broken = saves, False
-        self._takes_many = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self._env: Any = env
+        self._owned, self._timeout, self._broken = owned, timeout_seconds, False
+        self._takes_many = self._own is not None or isinstance(
+            env.unwrapped, SyncVectorEnv | AsyncVectorEnv
+        )
         self._seed: Any = list(seeds) if self._takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
-        self._splits = getattr(type(env), "step", None) is AsyncVectorEnv.step
-        own: Any = env.unwrapped
+        step = getattr(type(env), "step", None)
+        self._splits = self._own is not None or step is AsyncVectorEnv.step
         self._checked: list[CheckedEnds] = []
-        if getattr(type(own), "step", None) is SyncVectorEnv.step:
+        inner: Any = None if self._own else env.unwrapped
+        if getattr(type(inner), "step", None) is SyncVectorEnv.step:
             names = [f"environment {index} of {name}" for index in range(env.num_envs)]
-            self._checked = list(map(CheckedEnds, own.envs, names))
+            self._checked = list(map(CheckedEnds, inner.envs, names))
         self._outcome: Any = None  # of a pending step that could not be split
         self._pending = False
         self._steps = 0
@@ -149,10 +150,14 @@ class HostVector:
         except Exception as error:
             self._report(error, "step()")
         self._steps += 1
-        valid = ~self._resetting
+        valid, failed = ~self._resetting, info.get("restarted") if self._own else None
+        if failed is not None:
+            valid &= ~failed
         reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
         terminated = self._flag_array(terminated, "terminated") & valid
         truncated = self._flag_array(truncated, "truncated") & valid
+        if failed is not None:  # their episodes end with the previous step
+            truncated |= failed & (self._lengths > 0)
         ended = terminated | truncated
         self._returns += reward
         self._lengths += valid
@@ -165,7 +170,7 @@ class HostVector:
         if ended.any():
             self._returns = np.where(ended, np.float32(0.0), episode_return)
             self._lengths = np.where(ended, np.int32(0), episode_length)
-            obs, next_obs = self._obs_and_next_obs(obs, ended, info)
+            obs, next_obs = self._obs_and_next_obs(obs, ended & valid, info)
         else:
             obs = next_obs = self._form.agent_view(obs)
             episode_return, episode_length = episode_return.copy(), episode_length.copy()
@@ -184,22 +189,20 @@ class HostVector:
 
     def get_state(self) -> dict[str, Any]:
         """The environments, and what is counted of their episodes."""
-        env: Any = self._env
         if self._broken:
             raise NotSavable(f"{self.spec.name} did something wrong before")
-        if self._saves:
-            env.call_async("state_text")
-            env = list(env.call_wait(self._timeout))
-            for text in env:
-                if text.startswith('{"reason"'):
-                    raise NotSavable(json.loads(text)["reason"])
+        env = self._env if self._own is None else self._own.get_state()
         counts = {"returns": self._returns, "lengths": self._lengths, "steps": self._steps}
+        if self.restarts is not None:
+            counts["restarts"] = self.restarts.counts
         return {"env": env, "resetting": self._resetting, **counts}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if self._saves:
-            self._env.set_attr("state_text", state["env"])  # type: ignore[attr-defined]
+        if self._own is not None:
+            self._own.set_state(state["env"])
+        if self.restarts is not None and "restarts" in state:
+            self.restarts.counts[:] = state["restarts"]
         self._resetting, self._steps = state["resetting"], state["steps"]
         self._returns, self._lengths = state["returns"], state["lengths"]
 
@@ -207,7 +210,9 @@ class HostVector:
         """Close the vector environment, unless the caller made it."""
         if not self._owned:
             return
-        if self._splits:
+        if self._own is not None:
+            self._own.close()
+        elif self._splits:
             end_processes(self._env)
         else:
             close_or_warn(self._env, self.spec.name)
@@ -298,7 +303,7 @@ class HostVector:
                 f"{self.spec.name} did not return from {method} within {self._timeout:g} seconds "
                 f"{where}: it hangs, or it is slower than env_timeout_seconds allows."
             ) from error
-        if self._splits and isinstance(error, EOFError | ConnectionError):
+        if self._splits and self._own is None and isinstance(error, EOFError | ConnectionError):
             sentinels = [process.sentinel for process in self._env.processes]
             ended = multiprocessing.connection.wait(sentinels, CLOSE_SECONDS)
             dead = [index for index, one in enumerate(sentinels) if one in ended]
@@ -336,7 +341,7 @@ def end_processes(env: Any, seconds: float = CLOSE_SECONDS) -> None:
     env.closed = True
 
 
-def autoreset_mode(env: VectorEnv, name: str) -> AutoresetMode:
+def autoreset_mode(env: Any, name: str) -> AutoresetMode:
     """What a vector environment says it does at an episode's end."""
     declared = env.metadata.get("autoreset_mode")
     try:

@@ -137,7 +137,8 @@ def test_a_fault_in_another_process_arrives_with_its_message():
         fault = run_until_fault(env, steps=3)
     finally:
         env.close()
-    assert "raised KeyError in step() (a vector of 2 environments, after 2 steps)" in str(fault)
+    assert "environment 0 raised KeyError" in str(fault)
+    assert "in step() (a vector of 2 environments, after 2 steps)" in str(fault)
     assert "the bottom fell out" in str(fault)
 
 

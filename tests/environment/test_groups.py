@@ -14,6 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
+from kytolly.environment.gym.processes import ProcessVector
+from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.separate import SeparateEnvs
 from kytolly.environment.gym.vector import HostVector
 from tests.environment.masked import Masked
@@ -88,6 +90,24 @@ def test_processes_work_between_the_phases(tmp_path):
     env.close()
 
 
+def test_processes_outlive_a_state_that_cannot_be_restored():
+    class Forgetting(Predictable):  # a local class, so that the processes do not load this file
+        def get_state(self):
+            return {"steps": self.steps}
+
+        def set_state(self, state):
+            raise KeyError("no such place")
+
+    env = make_host_env(Forgetting, 2, async_envs=True)
+    env.reset()
+    env.step(np.zeros(2, np.int64))
+    with pytest.raises(NotSavable, match="KeyError: 'no such place'"):
+        restore_state(env, saved_state(env))
+    env.reset(seed=1)  # as a resumed run does then
+    assert env.step(np.zeros(2, np.int64)).valid.all()
+    env.close()
+
+
 def test_a_step_that_was_begun_may_be_left_unfinished():
     env = make_host_env(Predictable, 2, async_envs=True)
     env.reset()
@@ -116,7 +136,7 @@ def misbehaving(what):
     ("what", "message"),
     [
         ("exits", "the process of environment 1 ended"),
-        ("raises", "the process of environment 1 ended"),
+        ("raises", "environment 1 raised SystemExit: 1000"),
         ("hangs", "within 3 seconds"),
         ("hangs in close", None),
     ],
@@ -124,7 +144,7 @@ def misbehaving(what):
 def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message):
     limit = 3.0 if what == "hangs" else 60.0
     env = make_host_env(misbehaving(what), 2, async_envs=True, timeout_seconds=limit)
-    processes = env._env.processes
+    processes = [worker.process for worker in env._env.workers]
     env.reset()
     begin = time.monotonic()
     if message is not None:
@@ -153,7 +173,7 @@ def test_what_is_no_bool_does_not_end_an_episode_in_a_process():
 
 def test_an_interrupt_reaches_us_while_an_environment_hangs():
     env = make_host_env(misbehaving("hangs"), 2, async_envs=True)
-    processes = env._env.processes
+    processes = [worker.process for worker in env._env.workers]
     env.reset()
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -228,26 +248,26 @@ def test_groups_of_an_id_and_with_masks():
         env.close()
 
 
-@pytest.mark.parametrize("failing", ["AsyncVectorEnv", "HostVector"])
+@pytest.mark.parametrize("failing", ["ProcessVector", "HostVector"])
 def test_processes_end_if_a_later_group_cannot_be_made(monkeypatch, failing):
     made = []
 
-    class Counted(gymnasium.vector.AsyncVectorEnv):
+    class Counted(ProcessVector):
         def __init__(self, *args, **settings):
-            if failing == "AsyncVectorEnv" and made:
+            if failing == "ProcessVector" and made:
                 raise OSError("no room for a second one")
-            made.append(self)
             super().__init__(*args, **settings)
+            made.extend(worker.process for worker in self.workers)
 
     def refusing(*_, **__):
         raise OSError("no room for a second one")
 
-    monkeypatch.setattr("kytolly.environment.gym.adapter.AsyncVectorEnv", Counted)
+    monkeypatch.setattr("kytolly.environment.gym.adapter.ProcessVector", Counted)
     if failing == "HostVector":
         monkeypatch.setattr("kytolly.environment.gym.adapter.HostVector", refusing)
-    with pytest.raises((OSError, EnvironmentFault), match="no room"):
+    with pytest.raises(OSError, match="no room"):
         make_host_groups(Predictable, 2, async_envs=True)
-    assert made and all(env.closed for env in made)
+    assert made and not any(process.is_alive() for process in made)
 
 
 def test_a_bad_number_of_groups_is_refused():

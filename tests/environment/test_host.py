@@ -1,4 +1,5 @@
 import functools
+import os
 import sys
 
 import gymnasium
@@ -309,19 +310,23 @@ def test_close_ends_what_was_made_here_and_leaves_what_was_given():
     assert len(closed) == 2
 
 
-def test_the_environments_that_only_show_their_spaces_to_this_process_are_closed():
-    envs, closed = [], []
+def test_the_environments_of_processes_are_not_made_in_this_one_and_are_closed(tmp_path):
+    ours = os.getpid()
 
     class Counted(Predictable):
         def __init__(self):
             super().__init__()
-            envs.append(self)
+            assert os.getpid() != ours
+            (tmp_path / f"made{os.getpid()}").touch()
 
         def close(self):
-            closed.append(self)
+            (tmp_path / f"closed{os.getpid()}").touch()
 
     make_host_env(Counted, 1, async_envs=True).close()
-    assert envs and closed == envs
+    names = [path.name for path in tmp_path.iterdir()]
+    made = {name.removeprefix("made") for name in names if name.startswith("made")}
+    assert len(made) == 2  # one shows its spaces, the other one would step
+    assert made == {name.removeprefix("closed") for name in names if name.startswith("closed")}
 
 
 def test_processes_of_their_own_do_not_load_tensorflow():

@@ -1,6 +1,7 @@
 """Saved states: an environment goes on exactly where it was, and what cannot be saved is named."""
 
 import collections
+import enum
 import json
 import threading
 
@@ -8,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 
 WRAPPERS = gymnasium.wrappers
@@ -95,10 +97,22 @@ SHARED = [ROW, ROW[1:3]]  # restored apart, one would not see what is written in
         iter([1]),
         (x for x in [1]),
         np.array([object()]),
+        np.zeros(2, [("x", "f4"), ("y", "i8")]),
+        np.ma.masked_array([1, 2], [True, False]),
         ListOfOwn([1]),
         open,
     ],
-    ids=["views", "lock", "iterator", "generator", "objects", "subclass", "function"],
+    ids=[
+        "views",
+        "lock",
+        "iterator",
+        "generator",
+        "objects",
+        "fields",
+        "masked",
+        "list",
+        "function",
+    ],
 )
 def test_what_is_no_plain_data_is_named(thing):
     if thing is open:  # a function is no state
@@ -119,6 +133,70 @@ def test_shared_objects_stay_shared():
     assert other.thing["last"].maxlen == 2 and other.thing[3] == {4.5, "x"} and other.self is other
 
 
+class Color(enum.Enum):
+    RED = "red"
+    GREEN = "green"
+
+
+class Ball:
+    """Something of which an environment holds a varying number."""
+
+    def __init__(self, place):
+        self.place, self.color = place, Color.GREEN
+
+
+def test_objects_that_are_not_there_are_made_anew():
+    env, other = Holder([Ball(1), Ball(2)]), Holder([])
+    env.first, env.color, other.first, other.color = env.thing[0], Color.GREEN, None, None
+    state = json.loads(json.dumps(saved_state(env)))
+    restore_state(other, state)
+    assert [ball.place for ball in other.thing] == [1, 2] and type(other.thing[1]) is Ball
+    assert other.first is other.thing[0] and other.color is other.first.color is Color.GREEN
+    restore_state(other, json.loads(json.dumps(saved_state(Holder([Ball(3)])))))
+    assert [ball.place for ball in other.thing] == [3]
+
+
+@pytest.mark.parametrize(
+    "kind", ["tempfile.TemporaryDirectory", "json.decoder.JSONDecoder", "OwnState", "Holder"]
+)
+def test_a_file_cannot_name_any_other_class(kind):
+    """Neither one of a module that the environment has no object of, nor an environment."""
+    state = saved_state(Holder([Ball(1)]))
+    text, own = json.dumps(state), f"{Ball.__module__}."
+    wanted = kind if "." in kind else own + kind
+    with pytest.raises(NotSavable, match=rf"thing\[0\] is a builtins.NoneType.* {wanted}"):
+        restore_state(Holder([]), json.loads(text.replace(f"{own}Ball", wanted)))
+
+
+def test_a_counter_that_is_not_there_is_no_plain_dict():
+    env, other = Holder(collections.Counter("aab")), Holder(collections.Counter())
+    restore_state(other, json.loads(json.dumps(saved_state(env))))
+    assert other.thing == {"a": 2, "b": 1} and other.thing["c"] == 0
+    with pytest.raises(NotSavable, match=r"thing is a builtins.NoneType, .* collections.Counter"):
+        restore_state(Holder(None), json.loads(json.dumps(saved_state(env))))
+
+
+def test_each_part_of_a_space_goes_on_drawing():
+    parts = {"a": gymnasium.spaces.Discrete(1_000), "b": gymnasium.spaces.Box(-1, 1, (3,))}
+    env, other = (
+        Holder(gymnasium.spaces.Tuple([gymnasium.spaces.Dict(parts), parts["a"]])) for _ in range(2)
+    )
+    env.thing.seed(1)
+    env.thing.sample()
+    state = json.loads(json.dumps(saved_state(env)))
+    expected = [str(env.thing.sample()) for _ in range(3)]
+    restore_state(other, state)
+    assert [str(other.thing.sample()) for _ in range(3)] == expected
+
+
+def test_an_array_keeps_the_order_of_its_numbers_in_memory():
+    table = np.arange(6.0).reshape(2, 3)
+    other = Holder(None)
+    restore_state(other, json.loads(json.dumps(saved_state(Holder(table.T.copy("F"))))))
+    np.testing.assert_array_equal(other.thing, table.T)
+    assert other.thing.flags.f_contiguous and other.thing.flags.writeable
+
+
 class OwnState(gymnasium.Env):
     """An environment whose state nobody else can read."""
 
@@ -132,11 +210,30 @@ class OwnState(gymnasium.Env):
         self.count = state["count"] + int(state["table"].sum())
 
 
+def test_what_only_a_method_holds_is_saved():
+    env, other = (Holder(np.random.default_rng(seed).random) for seed in (1, 2))
+    env.step = env.thing.__self__.integers
+    other.step = other.thing.__self__.integers
+    restore_state(other, json.loads(json.dumps(saved_state(env))))
+    assert [other.thing(), other.step(9)] == [env.thing(), env.step(9)]
+
+
 def test_an_environment_may_save_itself():
     env, other = OwnState(), OwnState()
     env.count = 5
     restore_state(other, json.loads(json.dumps(saved_state(env))))
     assert other.count == 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_state_of_another_number_of_environments_is_refused(count):
+    env, other = make_host_env("CartPole-v1", 3), make_host_env("CartPole-v1", count)
+    env.reset()
+    other.reset()
+    with pytest.raises(NotSavable):
+        restore_state(other, json.loads(json.dumps(saved_state(env))))
+    assert other.reset().shape == (count, 4)
+    assert other.step(np.zeros(count, np.int64)).valid.all()
 
 
 def test_a_state_of_another_environment_is_refused():

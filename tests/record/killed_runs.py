@@ -3,7 +3,8 @@
     python killed_runs.py FOLDER KIND POINT...
 
 KIND is an algorithm and a loop, as in dqn-device. A point is how many file operations of the first
-process are done before it dies. With 0 it is never killed. Each process is forked from this one,
+process are done before it dies. Without points a run that is not killed is copied before each of
+its operations: that is what a kill leaves, at half the cost. Each process is forked from this one,
 which has imported everything and run nothing.
 """
 
@@ -14,11 +15,15 @@ import pathlib
 import shutil
 import signal
 import sys
+import traceback
 import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+import gymnasium
+import matplotlib.backends.backend_agg  # noqa: F401
 import tensorflow as tf
 
+from kytolly.loop import device_side, host_side  # noqa: F401
 from kytolly.trainer import Trainer
 
 COMMON = {
@@ -53,60 +58,100 @@ OWN = {
 }
 
 
-def count_operations(die_at):
-    """Let this process die at an operation that changes a file; returns the list of them."""
-    done = []
-
-    def counted(function, changes=lambda *args, **options: True):
-        def call(*args, **options):
-            if changes(*args, **options):
-                done.append(function.__name__)
-                if len(done) == die_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **options)
-
-        return call
-
-    def opens_to_write(file, mode="r", *args, **options):
-        return any(letter in mode for letter in "wa+x")
-
-    for name in ("replace", "fsync", "unlink", "truncate", "mkdir"):
-        setattr(os, name, counted(getattr(os, name)))
-    io.open = counted(io.open, opens_to_write)
-    pathlib.io.open = io.open
-    tf.train.Checkpoint.write = counted(tf.train.Checkpoint.write)
-    tf.summary.experimental.write_raw_pb = counted(tf.summary.experimental.write_raw_pb)
-    return done
-
-
 def config(kind):
     algorithm, loop = kind.split("-")
     return {"algorithm": algorithm, "loop": loop, **COMMON, **OWN[algorithm]}
 
 
-def train(folder, kind, die_at=0):
-    """Train or resume the run in a child; returns how it ended and its number of operations."""
+def before_operations(call):
+    """Let this process make a call before each operation that changes a file."""
+
+    def watched(function, changes=lambda *args, **options: True):
+        def watch(*args, **options):
+            if changes(*args, **options):
+                call(function.__name__)
+            return function(*args, **options)
+
+        return watch
+
+    def opens_to_write(file, mode="r", *args, **options):
+        return any(letter in mode for letter in "wa+x")
+
+    for name in ("replace", "fsync", "unlink", "truncate", "mkdir"):
+        setattr(os, name, watched(getattr(os, name)))
+    io.open = watched(io.open, opens_to_write)
+    pathlib.io.open = io.open
+    tf.train.Checkpoint.write = watched(tf.train.Checkpoint.write)
+    tf.summary.experimental.write_raw_pb = watched(tf.summary.experimental.write_raw_pb)
+
+
+def begin(folder, cfg, prepare, env="CartPole-v1", **options):
+    """Train or resume a run in a child; returns its id and a file of the lines that it sends.
+
+    `prepare` is called in the child with the function that sends a line.
+    """
     reader, writer = os.pipe()
     child = os.fork()
-    if child == 0:
-        warnings.simplefilter("ignore")
-        status = 1
-        try:
-            done = count_operations(die_at)
-            Trainer(folder, progress=False).train(
-                config(kind), "CartPole-v1", resume=(folder / "config.yaml").exists()
-            )
-            os.write(writer, str(len(done)).encode())
-            status = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        count = file.read()
+    if child:
+        os.close(writer)
+        return child, open(reader, "rb", buffering=0)
+    warnings.simplefilter("ignore")
+    status = 1
+    try:
+        prepare(lambda line: os.write(writer, f"{line}\n".encode()))
+        resume = (folder / "config.yaml").exists()
+        Trainer(folder, progress=False).train(cfg, env, resume=resume, **options)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def ended(child, lines):
+    """How a child ended, and the lines that it sent until then."""
+    with lines:
+        rest = lines.read().decode().split()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, -signal.SIGKILL), f"{folder} ended with {code}"
-    return code, int(count or 0)
+    assert code in (0, -signal.SIGKILL), f"a run ended with {code}"
+    return code, rest
+
+
+def train(folder, kind, die_at=0, copies=None):
+    """Train or resume the run; returns how it ended and its number of operations.
+
+    It dies at operation `die_at`, or is copied before each, to `copies/killed-N`.
+    """
+
+    def prepare(send):
+        done = []
+
+        def count(name):
+            done.append(name)
+            send(name)
+            if len(done) == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        before_operations(count)
+
+    def prepare_copies(send):
+        done, own = [], []
+
+        def copy(name):
+            if own:  # copying is no operation of the run
+                return
+            done.append(name)
+            send(name)
+            own.append(True)
+            if folder.exists():
+                shutil.copytree(folder, copies / f"killed-{len(done)}")
+            own.clear()
+
+        before_operations(copy)
+
+    code, operations = ended(*begin(folder, config(kind), prepare_copies if copies else prepare))
+    return code, len(operations)
 
 
 def kill_and_resume(folder, kind, point, again=None):
@@ -120,11 +165,14 @@ def kill_and_resume(folder, kind, point, again=None):
 
 if __name__ == "__main__":
     home, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
-    _, count = train(home / "whole", kind)
-    points = [int(word) for word in sys.argv[3:]] or range(1, count + 1)
+    points = [int(word) for word in sys.argv[3:]]
+    gymnasium.make("CartPole-v1")  # imports what a child would import otherwise
+    _, count = train(home / "whole", kind, copies=None if points else home)
     for point in points:
         if point <= count:
             kill_and_resume(home / f"killed-{point}", kind, point)
+    for point in [] if points else range(1, count + 1):
+        assert train(home / f"killed-{point}", kind)[0] == 0
     kill_and_resume(home / "killed-twice", kind, 2 * count // 3, count // 4)
     times = {str(p): p.stat().st_mtime_ns for p in (home / "whole").rglob("*") if p.is_file()}
     (home / "times.json").write_text(json.dumps(times))

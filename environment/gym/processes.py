@@ -1,0 +1,317 @@
+"""Environments in processes of their own, each of which can be ended and made anew."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import multiprocessing
+import multiprocessing.util
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import (
+    CloudpickleWrapper,
+    batch_space,
+    clear_mpi_env_vars,
+    create_shared_memory,
+    iterate,
+    read_from_shared_memory,
+)
+
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.restarts import Restarts
+from kytolly.environment.gym.saved_state import NotSavable
+from kytolly.environment.gym.worker import DONE, RAISED, Job, Offer, Raised, run_worker
+
+CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
+UNKNOWN = 255  # exit status of a process that has closed what would tell it; it may be alive
+START_SECONDS = 60.0  # for a process to start and to import what it needs
+
+
+class WorkerFault(EnvironmentFault):
+    """An environment in a process raised, hangs, or has ended its process.
+
+    Attributes:
+        raised: What it raised, if it did.
+    """
+
+    raised: Raised | None = None
+
+
+class Worker:
+    """A process with one environment.
+
+    Args:
+        job: What it is to do.
+        timeout_seconds: Most that the environment's constructor may take.
+        buffer: Shared memory that it writes observations to.
+        slot: Where.
+    """
+
+    def __init__(self, job: Job, timeout_seconds: float, buffer: Any = None, slot: int = 0):
+        # Not forked from this process: TensorFlow's threads do not survive a fork.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["__main__", run_worker.__module__])
+        self.place = f"environment {job.index}"
+        self.job, self.timeout, self.failed = job, timeout_seconds, False
+        given: Any = CloudpickleWrapper
+        self.pipe, theirs = context.Pipe()
+        try:
+            self.process = context.Process(
+                target=run_worker,
+                args=(given(lambda: job), theirs, buffer, slot),
+                daemon=True,
+            )
+            with clear_mpi_env_vars():
+                self.process.start()
+        except BaseException:
+            self.pipe.close()
+            raise
+        finally:
+            theirs.close()
+        self._poll = select.poll()
+        for end in (self.pipe.fileno(), self.process.sentinel):
+            self._poll.register(end, select.POLLIN)
+
+    def wait_until_made(self) -> Any:
+        """Wait until the environment is made; returns its spaces, or its offer."""
+        self.answer(time.monotonic() + START_SECONDS + self.timeout, "the start of its process")
+        return self.answer(time.monotonic() + self.timeout, "its constructor")
+
+    def ask(self, command: str, given: Any = None) -> None:
+        """Send a command; if nobody listens, `answer` says so."""
+        try:
+            self.pipe.send((command, given))
+        except OSError:
+            return
+
+    def answer(self, deadline: float, method: str = "") -> Any:
+        """The next message.
+
+        Raises:
+            WorkerFault: There is none until the `deadline`, or an exception, or the process ended.
+        """
+        ready = self._poll.poll(max(0.0, deadline - time.monotonic()) * 1e3)
+        where = f" It happened in {method}." if method else ""
+        if not ready:
+            self._fail(
+                f"{self.job.name}: {self.place} did not return within {self.timeout:g} seconds: "
+                f"it hangs, or it is slower than env_timeout_seconds allows.{where}"
+            )
+        try:
+            if all(end != self.pipe.fileno() for end, _ in ready):
+                raise EOFError
+            kind, payload = self.pipe.recv()
+        except Exception:
+            self._fail(f"{self.job.name}: the process of {self.place} {self._end_text()}.{where}")
+        if kind == RAISED:
+            self._fail(
+                f"{self.job.name}: {self.place} raised {payload.kinds[0]}: {payload.text}{where}",
+                payload,
+            )
+        return payload if kind == DONE else None
+
+    def end(self, deadline: float = 0.0) -> None:
+        """End the process; it has until `deadline` to do so by itself, after "close"."""
+        if not self.failed:
+            self.process.join(max(0.0, deadline - time.monotonic()))
+        if self.process.is_alive() or self.process.exitcode == UNKNOWN:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid or 0, signal.SIGKILL)
+            self.process.join(CLOSE_SECONDS)
+        self.pipe.close()
+
+    def _end_text(self) -> str:
+        """What became of a process that does not answer any more."""
+        self.process.join(1.0)
+        status = self.process.exitcode
+        if status is None or status == UNKNOWN:
+            return "closed its pipe"
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        return f"ended {how}, which an environment must not do"
+
+    def _fail(self, message: str, raised: Raised | None = None) -> None:
+        self.failed = True
+        fault = WorkerFault(message)
+        fault.raised = raised
+        raise fault from (RuntimeError(raised.traceback) if raised else None)
+
+
+def describe(job: Job, timeout_seconds: float) -> Offer | None:
+    """What the environment of a job says of itself; None for what is not one environment."""
+    worker = Worker(job._replace(describes=True), timeout_seconds)
+    try:
+        offer = worker.wait_until_made()
+        worker.end(time.monotonic() + CLOSE_SECONDS)
+        return offer
+    finally:
+        worker.failed = True
+        worker.end()
+
+
+class ProcessVector:
+    """`E` environments in a process each, with as much of a VectorEnv as `HostVector` needs.
+
+    An episode's end and the first observation of the next one share a step (SAME_STEP). Where
+    `restarts` are given, an environment that fails is replaced: its row of that step is marked in
+    `info["restarted"]`, and shows the first observation of a new episode.
+
+    Args:
+        job: What each process does, but for its place.
+        offer: What `describe` gave, with the action mask among the observations.
+        places: Place of each environment among `job.count`.
+        timeout_seconds: Most that a constructor, a reset or a step may take.
+        restarts: Counts replaced environments; None: a fault is raised.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        offer: Offer,
+        places: Sequence[int],
+        timeout_seconds: float,
+        restarts: Restarts | None = None,
+    ):
+        self.job, self.places, self.num_envs = job, list(places), len(places)
+        self.timeout, self.restarts = timeout_seconds, restarts
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = space = offer.observation_space
+        self.single_action_space = offer.action_space
+        self.action_space = batch_space(offer.action_space, self.num_envs)
+        context: Any = multiprocessing.get_context("forkserver")
+        self._buffer = create_shared_memory(space, self.num_envs, context)
+        self._rows = read_from_shared_memory(space, self._buffer, self.num_envs)
+        self.workers: list[Worker] = []
+        self._steps = 0
+        # Also when Python exits: it would wait for these processes without limit.
+        self._closing = multiprocessing.util.Finalize(
+            self, end_workers, (self.workers,), exitpriority=10
+        )
+        try:
+            for slot in range(self.num_envs):
+                self.workers.append(self._start(slot))
+            for worker in self.workers:
+                self._require_spaces(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset_async(self, seed: Sequence[int] | None) -> None:
+        """Begin an episode in every environment."""
+        for worker, own in zip(self.workers, seed or [None] * self.num_envs, strict=True):
+            worker.ask("reset", own)
+
+    def reset_wait(self, timeout: float) -> tuple[Any, dict]:
+        """The first observations [E, *obs]."""
+        faults = self._answers(range(self.num_envs), timeout)[1]
+        self._replace(faults, self._steps)
+        return copy.deepcopy(self._rows), {}
+
+    def step_async(self, actions: Any) -> None:
+        """Give every environment its action."""
+        for worker, action in zip(self.workers, iterate(self.action_space, actions), strict=True):
+            worker.ask("step", action)
+
+    def step_wait(self, timeout: float) -> tuple[Any, list, list, list, dict[str, Any]]:
+        """What `VectorEnv.step` returns, without the infos of the environments."""
+        answers, faults = self._answers(range(self.num_envs), timeout)
+        ended = [slot for slot, answer in enumerate(answers) if len(answer) > 3]
+        info: dict[str, Any] = {"final_obs": {slot: answers[slot][3] for slot in ended}}
+        later = self._answers(ended, timeout)[1] if ended else {}
+        self._steps += 1
+        if faults or later:
+            self._replace(faults, self._steps - 1)
+            self._replace(later, self._steps)
+            info["restarted"] = np.isin(np.arange(self.num_envs), list(faults))
+        reward, terminated, truncated = ([answer[n] for answer in answers] for n in range(3))
+        return copy.deepcopy(self._rows), reward, terminated, truncated, info
+
+    def get_state(self) -> list[str]:
+        """The state of each environment as JSON."""
+        for worker in self.workers:
+            worker.ask("state")
+        texts, faults = self._answers(range(self.num_envs), self.timeout)
+        reasons = [str(fault) for fault in faults.values()]
+        reasons += [text for text in texts if text and text.startswith('{"reason"')]
+        if reasons:
+            raise NotSavable(reasons[0].removeprefix('{"reason": "').removesuffix('"}'))
+        return texts
+
+    def set_state(self, texts: Sequence[str]) -> None:
+        """Bring each environment into a state from `get_state`."""
+        if len(texts) != self.num_envs:
+            raise NotSavable(f"the state is of {len(texts)} environments, not {self.num_envs}")
+        for worker, text in zip(self.workers, texts, strict=True):
+            worker.ask("restore", text)
+        reasons, faults = self._answers(range(self.num_envs), self.timeout)
+        for reason in [*map(str, faults.values()), *filter(None, reasons)]:
+            raise NotSavable(reason)
+
+    def close(self) -> None:
+        """End the processes, in limited time."""
+        self._closing()
+
+    def _start(self, slot: int) -> Worker:
+        job = self.job._replace(index=self.places[slot])
+        return Worker(job, self.timeout, self._buffer, slot)
+
+    def _require_spaces(self, worker: Worker) -> None:
+        found, expected = (
+            worker.wait_until_made(),
+            (self.single_observation_space, self.single_action_space),
+        )
+        if found != expected:
+            raise EnvironmentFault(
+                f"{worker.place} of {self.job.name} has the spaces {found}, another one has "
+                f"{expected}. All must have the same."
+            )
+
+    def _answers(
+        self, slots: Sequence[int], timeout: float
+    ) -> tuple[list[Any], dict[int, WorkerFault]]:
+        """The answers of some environments, those that failed with what a dummy step pays."""
+        deadline, answers, faults = time.monotonic() + timeout, [], {}
+        for slot in slots:
+            try:
+                answers.append(self.workers[slot].answer(deadline))
+            except WorkerFault as fault:
+                answers.append((0.0, False, False))
+                faults[slot] = fault
+        return answers, faults
+
+    def _replace(self, faults: dict[int, WorkerFault], before: int) -> None:
+        """Make environments anew, and begin an episode in each."""
+        for slot, first in faults.items():
+            if self.restarts is None:
+                raise first
+            fault: WorkerFault | None = first
+            while fault is not None:
+                self.workers[slot].end()
+                seed = self.restarts.next_seed(slot, fault, before, self._steps)
+                fault, before = self._begin_anew(slot, seed), self._steps
+
+    def _begin_anew(self, slot: int, seed: int) -> WorkerFault | None:
+        """Start an environment in place of another one; returns what goes wrong."""
+        try:
+            worker = self.workers[slot] = self._start(slot)
+            self._require_spaces(worker)
+            worker.ask("reset", seed)
+            worker.answer(time.monotonic() + self.timeout, "reset()")
+        except WorkerFault as fault:
+            return fault
+        return None
+
+
+def end_workers(workers: list[Worker]) -> None:
+    """Ask processes to close their environments; end those that have not after a few seconds."""
+    deadline = time.monotonic() + CLOSE_SECONDS
+    for worker in workers:
+        worker.ask("close")
+    for worker in workers:
+        worker.end(deadline)

@@ -1,0 +1,191 @@
+"""What runs in the process of one environment. Nothing here may load TensorFlow."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+from gymnasium.vector.utils import write_to_shared_memory
+
+from kytolly.environment.faults import EnvironmentFault, display_text, one_line
+from kytolly.environment.gym.ends import end_flags
+from kytolly.environment.gym.masks import MaskedObservation, mask_source
+from kytolly.environment.gym.saved_state import restore_state, saved_state
+from kytolly.environment.signals import STOP_SIGNALS
+
+BEGUN, DONE, RAISED = "begun", "done", "raised"  # kinds of messages
+
+
+class Job(NamedTuple):
+    """What a process is to do.
+
+    Attributes:
+        make: Makes the environment.
+        name: What to call it in messages.
+        index: Its place among all environments of its kind.
+        count: How many those are.
+        mask: Where to look for action masks, and their length.
+        describes: Answer with an `Offer` and end.
+        asks_mask: Say in the offer where the environment has action masks.
+    """
+
+    make: Callable[[], Any]
+    name: str
+    index: int = 0
+    count: int = 1
+    mask: tuple[str, int] | None = None
+    describes: bool = False
+    asks_mask: bool = False
+
+
+class Offer(NamedTuple):
+    """What an environment says of itself, as another process can hold it."""
+
+    name: str
+    observation_space: Any
+    action_space: Any
+    known_spec: RegisteredSpec | None
+    mask: str | None
+
+
+class Raised(NamedTuple):
+    """An exception of the other process: the names of its classes, and texts."""
+
+    kinds: list[str]
+    text: str
+    traceback: str
+    missing: str | None  # the module that an ImportError did not find
+
+
+def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: int) -> None:
+    """Serve one environment until the other end closes.
+
+    Args:
+        given: Gives what to do.
+        pipe: Commands come in, (kind, payload) go out.
+        buffer: Shared memory of the observations of several environments.
+        slot: Where this one writes.
+    """
+    # A terminal sends its signals to these processes, too: they end when the run closes them.
+    for stop in STOP_SIGNALS:
+        signal.signal(stop, signal.SIG_IGN)
+    try:
+        env = None
+        try:
+            pipe.send((BEGUN, None))
+            job = given()
+            env = job.make()
+            if job.describes:
+                pipe.send((DONE, offer_of(env, job)))
+            else:
+                serve(env, job, pipe, buffer, slot)
+        except EOFError:
+            pass
+        except BaseException as error:
+            pipe.send((RAISED, exception_parts(error)))
+        finally:
+            if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
+                env.close()
+    except BaseException:  # nobody listens any more, or close() raised: say nothing
+        return
+
+
+def offer_of(env: Any, job: Job) -> Offer | None:
+    """What an environment says of itself; None for what is not a single environment."""
+    if not isinstance(env, gymnasium.Env):
+        return None
+    spec, known = env.spec, None
+    if spec is not None:  # the rest may not leave the process
+        known = RegisteredSpec(
+            spec.id,
+            reward_threshold=spec.reward_threshold,
+            max_episode_steps=spec.max_episode_steps,
+        )
+    has_spaces = isinstance(getattr(env, "observation_space", None), gymnasium.Space)
+    return Offer(
+        spec.id if spec is not None else type(env.unwrapped).__name__,
+        getattr(env, "observation_space", None),
+        getattr(env, "action_space", None),
+        known,
+        first_mask_source(env, job.name) if job.asks_mask and has_spaces else None,
+    )
+
+
+def first_mask_source(
+    env: Any, name: str, source: Callable[[Any], str | None] = mask_source
+) -> str | None:
+    """`mask_source`, with a fault that says why the environment was reset."""
+    try:
+        return source(env)
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{name} raised {type(error).__name__} in a first reset(), which was to show whether "
+            f"its info has an action mask: {error}"
+        ) from error
+
+
+def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> None:
+    """Do what the commands say, until "close"."""
+    if job.mask is not None:
+        where = f" for environment {job.index} of {job.count}"
+        env = MaskedObservation(env, *job.mask, job.name, where)
+    space = env.observation_space
+    pipe.send((DONE, (space, env.action_space)))
+    while True:
+        command, given = pipe.recv()
+        answer: Any = None
+        if command == "step":
+            obs, reward, terminated, truncated, _ = env.step(given)
+            terminated, truncated = end_flags(terminated, truncated, job.name)
+            answer = reward, terminated, truncated
+            if terminated or truncated:
+                # The end is told before the reset, so that a fault in reset() cannot lose it.
+                pipe.send((DONE, (*answer, copy.deepcopy(obs))))
+                obs, _ = env.reset()
+                answer = None
+            write_to_shared_memory(space, slot, obs, buffer)
+        elif command == "reset":
+            obs, _ = env.reset(seed=given)
+            write_to_shared_memory(space, slot, obs, buffer)
+        elif command == "state":
+            answer = state_text(env)
+        elif command == "restore":
+            answer = reason_not_restored(env, given)
+        else:
+            return
+        pipe.send((DONE, answer))
+
+
+def state_text(env: Any) -> str:
+    """The saved state as JSON; `{"reason": ...}` where there is none."""
+    try:
+        return json.dumps(saved_state(env))
+    except Exception as reason:
+        return json.dumps({"reason": str(reason)})
+
+
+def reason_not_restored(env: Any, text: str) -> str | None:
+    """Restore a saved state; returns why that failed, if it did."""
+    try:
+        restore_state(env, json.loads(text))
+    except Exception as reason:
+        return one_line(f"{type(reason).__name__}: {reason}")
+    return None
+
+
+def exception_parts(error: BaseException) -> Raised:
+    """An exception as another process can hold it."""
+    missing = getattr(error, "name", None)
+    return Raised(
+        [kind.__name__ for kind in type(error).__mro__],
+        one_line(str(error)) if str(error) else display_text(error),
+        "".join(traceback.format_exception(error)),
+        missing if isinstance(missing, str) else None,
+    )

@@ -143,10 +143,9 @@ class Trainer:
 
         folder = RunFolder.existing(run)
         saved = folder.read_config()
-        cfg = make_config(saved.settings)
-        device = device_name(cfg.device)
         env = env or folder.trusted_environment(saved, trust=False)
-        side = choose_side(cfg.for_playing(), env)
+        cfg = make_config(saved.settings)
+        device, side = device_name(cfg.device), choose_side(cfg.for_playing(), env)
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
         check_network(network, cfg, side.spec)

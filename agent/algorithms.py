@@ -43,10 +43,8 @@ ALGORITHMS: dict[str, Algorithm] = {
 def part(algorithm: str, name: str) -> Any:
     """The part `name` of an algorithm, imported now if nobody has needed it before."""
     if str(algorithm) not in ALGORITHMS:
-        raise ValueError(
-            f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}."
-            + nearest(algorithm, ALGORITHMS)
-        )
+        hint = nearest(algorithm, ALGORITHMS)
+        raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
     found = getattr(ALGORITHMS[algorithm], name)
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
 

@@ -90,10 +90,7 @@ class ReplayBuffer(tf.Module):
         return self.sample(tf.gather(tf.reshape(bits, [self.updates, self.batch_size]), index))
 
     def add(self, rows: Transition, last: tf.Tensor) -> None:
-        """Write one-step rows behind the newest, over the oldest; `last`: the episode ended there.
-
-        Their number [B] is fixed when the program is traced.
-        """
+        """Write [B] one-step rows over the oldest; `last` [B] bool, the episode ended there."""
         count = rows.reward.shape[0]
         if count is None or count > self.capacity:
             raise ValueError(

@@ -28,7 +28,7 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
     if cfg.loop == "device" and tensor_env is None:
         raise ValueError(
             f"loop is 'device', and {env!r} does not exist as tensor code; these do: "
-            f"{', '.join(sorted(TENSOR_ENVIRONMENTS))}.{nearest(str(env), TENSOR_ENVIRONMENTS)} "
+            f"{', '.join(sorted(TENSOR_ENVIRONMENTS))}.{nearest(env, TENSOR_ENVIRONMENTS)} "
             "Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":

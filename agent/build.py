@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.memory import require_memory
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.weights import make_optimizer
@@ -25,10 +26,13 @@ def make_agent(
         model: The user's network instead of ours: a Keras model, or a function that makes one from
             an `EnvSpec`. It maps [B, *obs] to action values [B, A] or, for policies with a value,
             to a pair: distribution params [B, P] and values [B].
-        available_bytes: Memory that a replay buffer may take, if known.
+        available_bytes: Memory that training may take, if known.
     """
     policy = part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
+    if model is None:
+        seen = without_mask(env_spec.obs)
+        require_memory(cfg, seen, distribution.num_params, available_bytes)
     keras.utils.set_random_seed(cfg.seed)
     previous = keras.mixed_precision.dtype_policy()
     precision = previous.name if cfg.precision == "auto" else cfg.precision

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from kytolly.environment.faults import display_text
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
+MOST_CHOICES = 2**20
 _SUPPORTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 
 
@@ -80,6 +81,12 @@ class ActionForm:
 
 
 def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> None:
+    if sum(counts) > MOST_CHOICES:
+        raise ValueError(
+            f"the actions of {name} are {display_text(space)}, {sum(counts):,} to choose from, "
+            f"expected at most {MOST_CHOICES:,}. What works: a MultiDiscrete of few parts, or a "
+            "Box of floats that a gymnasium.wrappers.TransformAction rounds."
+        )
     if min(counts, default=0) < 1:
         raise ValueError(
             f"the actions of {name} are {display_text(space)}, in which there is nothing to "

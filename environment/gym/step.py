@@ -10,6 +10,7 @@ from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.spec import EnvSpec
 
 MOST_REWARD = float(np.finfo(np.float32).max)
+_BOOLS = (bool, np.bool_)
 
 
 class HostStep(NamedTuple):
@@ -96,13 +97,14 @@ class HostEnv(Protocol):
 
 
 def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
-    """The two as bools, where an environment says that its episode is over.
+    """The two as bools, where an environment returned anything but False.
 
     Raises:
-        EnvironmentFault: One is neither a bool nor a number 0 or 1: "False" would be true.
+        EnvironmentFault: One is neither a bool nor a number 0 or 1: "False" would be true, and
+            None false.
     """
-    if type(terminated) is bool and type(truncated) is bool:
-        return terminated, truncated
+    if type(terminated) in _BOOLS and type(truncated) in _BOOLS:
+        return bool(terminated), bool(truncated)
     for which, value in (("terminated", terminated), ("truncated", truncated)):
         array = np.asarray(value)
         if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from kytolly.callback.base import Evaluation
 from kytolly.loop.metrics import LoopMetrics
@@ -28,20 +30,43 @@ def host_state(session: Any) -> dict[str, Any]:
     }
 
 
-def set_host_state(session: Any, saved: dict[str, Any]) -> None:
+Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
+
+
+@dataclasses.dataclass
+class HostState:
+    """What `host_state` gives, with the types and ranges that a file must have."""
+
+    interval_end: Annotated[int, Meta(ge=0)]
+    last_evaluation: Annotated[int, Meta(ge=-1)]
+    wall_seconds: Annotated[float, Meta(ge=0)]
+    steady: tuple[float, float, int]
+    best_return: float
+    evaluation: Evaluation | None
+    metrics: dict[str, int | float]
+    sums: Annotated[list[tuple[Kind, Any]], Meta(min_length=len(LoopMetrics._fields))] | None
+    history: list[dict[str, int | float]]
+    callbacks: list[tuple[str, dict[str, Any]]]
+
+
+def set_host_state(session: Any, values: dict[str, Any]) -> None:
     """Continue from what `host_state` gave; the callbacks follow in `set_callback_states`."""
-    evaluation, sums = saved["evaluation"], saved["sums"]
-    session.interval_end = saved["interval_end"]
-    session.last_evaluation = saved["last_evaluation"]
-    session.compile_seconds, session.steady_seconds, session.steady_env_steps = saved["steady"]
-    session.history[:] = saved["history"]
-    session.sums = None if sums is None else LoopMetrics(*map(array_of, sums))
+    try:
+        saved = msgspec.convert(values, HostState)
+        sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
+    except (TypeError, ValueError) as error:
+        raise altered(error) from error
+    session.interval_end = saved.interval_end
+    session.last_evaluation = saved.last_evaluation
+    session.compile_seconds, session.steady_seconds, session.steady_env_steps = saved.steady
+    session.history[:] = saved.history
+    session.sums = sums
     session.state = dataclasses.replace(
         session.state,
-        wall_seconds_before=saved["wall_seconds"],
-        best_return=saved["best_return"],
-        evaluation=None if evaluation is None else Evaluation(**evaluation),
-        metrics=saved["metrics"],
+        wall_seconds_before=saved.wall_seconds,
+        best_return=saved.best_return,
+        evaluation=saved.evaluation,
+        metrics=saved.metrics,
     )
 
 
@@ -52,7 +77,19 @@ def set_callback_states(session: Any, saved: dict[str, Any]) -> None:
         name = type(callback).__name__
         index = next((i for i, (kind, _) in enumerate(states) if kind == name), None)
         if index is not None:
-            callback.set_state(session.state, states.pop(index)[1])
+            try:
+                callback.set_state(session.state, states.pop(index)[1])
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                raise altered(f"{name}: {type(error).__name__} {error}") from error
+
+
+def altered(reason: Any) -> ValueError:
+    """The error for a state that no session wrote."""
+    return ValueError(
+        f"the newest checkpoint's JSON file does not hold the state of a run ({reason}), expected "
+        "what training wrote. Copy it back from where it came from, or remove it to continue from "
+        "the checkpoint before."
+    )
 
 
 def dtype_and_numbers(values: np.ndarray) -> list[Any]:

@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kytolly.record.checkpoint import BEST, BEST_WEIGHTS, FOLDER, Restored, read_manifest
+from kytolly.record.checkpoint import (
+    BEST,
+    BEST_WEIGHTS,
+    FOLDER,
+    Restored,
+    is_finite,
+    one_line,
+    read_manifest,
+)
 from kytolly.record.files import checksum, write_file
 
 
@@ -47,10 +55,22 @@ def public_name(name: str) -> str:
 
 
 def weights_in(network: Any, path: Path) -> list[np.ndarray]:
-    """The weights that a file holds for a network, which stays as it is."""
+    """The weights that a file holds for a network, which stays as it is.
+
+    Raises:
+        ValueError: They are no weights of this network, or not finite.
+    """
     own = network.get_weights()
     try:
         network.load_weights(path)
-        return network.get_weights()
+        if is_finite(network):
+            return network.get_weights()
+        reason: Any = "a weight is not finite"
+    except Exception as error:  # zipfile, h5py and Keras each have their own
+        reason = error
     finally:
         network.set_weights(own)
+    raise ValueError(
+        f"{path} holds no weights of this run's network ({one_line(reason, 200)}), expected the "
+        "file that training wrote. Copy it back from where it came from, or start a new run."
+    )

@@ -22,6 +22,7 @@ from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
+from kytolly.loop.host_state import altered
 from kytolly.loop.learn import learn
 from kytolly.loop.metrics import LoopMetrics
 from kytolly.loop.overlap import Overlap
@@ -147,8 +148,11 @@ class HostLoop:
         state, reason = self._restored, self._restored.get("reason")
         if "acting" in state:
             packed = {"packed": self._packed}
-            restore_state(packed, state["acting"])
-            self._take(packed["packed"])
+            try:
+                restore_state(packed, state["acting"])
+                self._take(packed["packed"])
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                raise altered(error) from error
         if "collectors" in state:
             try:
                 return restore_state(self.collectors, state["collectors"])

@@ -32,27 +32,31 @@ def host_state(session: Any) -> dict[str, Any]:
 
 Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
 
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
+EnvSteps = Annotated[int, Meta(ge=-1, le=10**12)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+
 
 @dataclasses.dataclass
-class HostState:
+class SavedSession:
     """What `host_state` gives, with the types and ranges that a file must have."""
 
-    interval_end: Annotated[int, Meta(ge=0)]
-    last_evaluation: Annotated[int, Meta(ge=-1)]
-    wall_seconds: Annotated[float, Meta(ge=0)]
-    steady: tuple[float, float, int]
+    interval_end: EnvSteps
+    last_evaluation: EnvSteps
+    wall_seconds: Seconds
+    steady: tuple[Seconds, Seconds, EnvSteps]
     best_return: float
     evaluation: Evaluation | None
-    metrics: dict[str, int | float]
+    metrics: dict[str, Number]
     sums: Annotated[list[tuple[Kind, Any]], Meta(min_length=len(LoopMetrics._fields))] | None
-    history: list[dict[str, int | float]]
+    history: list[dict[str, Number]]
     callbacks: list[tuple[str, dict[str, Any]]]
 
 
 def set_host_state(session: Any, values: dict[str, Any]) -> None:
     """Continue from what `host_state` gave; the callbacks follow in `set_callback_states`."""
     try:
-        saved = msgspec.convert(values, HostState)
+        saved = msgspec.convert(values, SavedSession)
         sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
     except (TypeError, ValueError) as error:
         raise altered(error) from error
@@ -86,7 +90,7 @@ def set_callback_states(session: Any, saved: dict[str, Any]) -> None:
 def altered(reason: Any) -> ValueError:
     """The error for a state that no session wrote."""
     return ValueError(
-        f"the newest checkpoint's JSON file does not hold the state of a run ({reason}), expected "
+        f"the newest checkpoint does not hold the state of a run ({reason}), expected "
         "what training wrote. Copy it back from where it came from, or remove it to continue from "
         "the checkpoint before."
     )

@@ -101,6 +101,6 @@ def dtype_and_numbers(values: np.ndarray) -> list[Any]:
     return [values.dtype.str, values.tolist()]
 
 
-def array_of(saved: list[Any]) -> np.ndarray:
+def array_of(saved: tuple[str, Any]) -> np.ndarray:
     """The array of which `dtype_and_numbers` gave these."""
     return np.asarray(saved[1], saved[0])

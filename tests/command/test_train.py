@@ -127,7 +127,7 @@ def children(folder):
     for algorithm, short in (("dqn", SHORT), ("ppo", SHORT_PPO)):
         run = ["--env", "CartPole-v1", "--log-dir", f"stopped-{algorithm}"]
         children[algorithm] = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "train", algorithm, *run, *short, *endless],
+            [sys.executable, "-c", COMMAND, "train", algorithm, *run, *short[2:], *endless],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -29,7 +29,7 @@ from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side, evaluation_side
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
-from kytolly.record.checkpoint import BEST, load_network
+from kytolly.record.checkpoint import BEST
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.resume import restored_state, what_is_saved
 from kytolly.record.run_folder import RunFolder
@@ -138,6 +138,8 @@ class Trainer:
             seed: Seed of the episodes; None takes the final evaluation's.
             env: The environment, where the run's own name does not make it.
         """
+        from kytolly.record.network_file import load_network
+
         folder = RunFolder.existing(run)
         settings, _ = folder.read_settings()
         cfg = make_config(settings)

@@ -12,17 +12,12 @@ import tensorflow as tf
 def require_memory(cfg: Any, seen: Any, num_params: int, available_bytes: int | None) -> None:
     """Refuse a configuration whose network or rows do not fit; Linux would end the process.
 
-    What is computed is a lower bound; a replay buffer computes its own.
-
-    Args:
-        cfg: Configuration of an algorithm.
-        seen: Spec of what the network sees, or a dict of specs.
-        num_params: `P`, which the network returns.
-        available_bytes: Memory that is free; None where nobody knows, and nothing is checked.
+    What is computed is a lower bound. `seen` is the spec, or specs, that the network sees, and
+    `num_params` how many numbers it returns. Where nobody knows what is free, all passes.
     """
     specs = tf.nest.flatten(seen)
     flat = sum(math.prod(spec.shape) for spec in specs if len(spec.shape) < 3)  # others: to a CNN
-    widths = [flat, *cfg.hidden_units, num_params]
+    widths = [flat, *getattr(cfg, "hidden_units", ()), num_params]
     row = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
     learned, acted = cfg.rows_per_update, cfg.num_envs
     parts = {  # weights, gradient and two moments; activations; observations and the next ones

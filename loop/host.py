@@ -22,7 +22,6 @@ from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
-from kytolly.loop.host_state import altered
 from kytolly.loop.learn import learn
 from kytolly.loop.metrics import LoopMetrics
 from kytolly.loop.overlap import Overlap
@@ -152,7 +151,9 @@ class HostLoop:
                 restore_state(packed, state["acting"])
                 self._take(packed["packed"])
             except (TypeError, ValueError, LookupError, AttributeError) as error:
-                raise altered(error) from error
+                from kytolly.loop.saved_session import state_error
+
+                raise state_error(error) from error
         if "collectors" in state:
             try:
                 return restore_state(self.collectors, state["collectors"])

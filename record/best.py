@@ -5,17 +5,12 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from kytolly.record.checkpoint import (
     BEST,
     BEST_WEIGHTS,
     FOLDER,
     Restored,
-    is_finite,
-    one_line,
     read_manifest,
 )
 from kytolly.record.files import checksum, write_file
@@ -52,25 +47,3 @@ def restored_best(run_dir: Path, restored: Restored) -> Path | None:
 def public_name(name: str) -> str:
     """The name in the run's folder of a file such as `best-100.keras`."""
     return BEST_WEIGHTS if name.endswith(".h5") else BEST
-
-
-def weights_in(network: Any, path: Path) -> list[np.ndarray]:
-    """The weights that a file holds for a network, which stays as it is.
-
-    Raises:
-        ValueError: They are no weights of this network, or not finite.
-    """
-    own = network.get_weights()
-    try:
-        network.load_weights(path)
-        if is_finite(network):
-            return network.get_weights()
-        reason: Any = "a weight is not finite"
-    except Exception as error:  # zipfile, h5py and Keras each have their own
-        reason = error
-    finally:
-        network.set_weights(own)
-    raise ValueError(
-        f"{path} holds no weights of this run's network ({one_line(reason, 200)}), expected the "
-        "file that training wrote. Copy it back from where it came from, or start a new run."
-    )

@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -279,24 +279,3 @@ def one_line(error: BaseException, length: int) -> str:
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
     words = " ".join(text.split()).rstrip(".") or type(error).__name__
     return words if len(words) <= length else words[: length - 1] + "…"
-
-
-def load_network(path: Path) -> keras.Model:
-    """The network in a `.keras` file."""
-    if not path.is_file():
-        raise ValueError(
-            f"{path} does not exist, expected the best weights of a run: it was stopped before "
-            "its first evaluation. Continue it with --resume."
-        )
-    from kytolly.record.network_file import require_no_bomb  # a run that trains loads no network
-
-    try:
-        require_no_bomb(path)
-        return cast(keras.Model, keras.models.load_model(path, compile=False))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
-            "with keras.saving.register_keras_serializable and imported first; a damaged file "
-            "must be trained again."
-        ) from error

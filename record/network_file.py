@@ -1,4 +1,4 @@
-"""What a `.keras` file says about itself, before anything is made of it."""
+"""Reads the networks of a run, after a look at what their files say about themselves."""
 
 from __future__ import annotations
 
@@ -7,9 +7,55 @@ import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import keras
+import numpy as np
+
+from kytolly.record.checkpoint import is_finite, one_line
 
 BYTES = 2  # of a weight, at least
+
+
+def load_network(path: Path) -> keras.Model:
+    """The network in a `.keras` file."""
+    if not path.is_file():
+        raise ValueError(
+            f"{path} does not exist, expected the best weights of a run: it was stopped before "
+            "its first evaluation. Continue it with --resume."
+        )
+    try:
+        require_no_bomb(path)
+        return cast(keras.Model, keras.models.load_model(path, compile=False))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(
+            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
+            "with keras.saving.register_keras_serializable and imported first; a damaged file "
+            "must be trained again."
+        ) from error
+
+
+def weights_in(network: Any, path: Path) -> list[np.ndarray]:
+    """The weights that a file holds for a network, which stays as it is.
+
+    Raises:
+        ValueError: They are no weights of this network, or not finite.
+    """
+    own = network.get_weights()
+    try:
+        network.load_weights(path)
+        if is_finite(network):
+            return network.get_weights()
+        reason: Any = "a weight is not finite"
+    except Exception as error:  # zipfile, h5py and Keras each have their own
+        reason = error
+    finally:
+        network.set_weights(own)
+    raise ValueError(
+        f"{path} holds no weights of this run's network ({one_line(reason, 200)}), expected the "
+        "file that training wrote. Copy it back from where it came from, or start a new run."
+    )
 
 
 def require_no_bomb(path: Path) -> None:

@@ -121,8 +121,22 @@ def alter(run, choose):
     """Alter one file of a run; returns what was done."""
     files = sorted(p for p in run.rglob("*") if p.is_file() and "events" not in p.name)
     files = [p for p in files if p.suffix != ".png" and p.name != ".lock"]
-    weights = [4 if p.suffix in (".json", ".yaml", ".keras", ".npz") else 1 for p in files]
+    newest = max((int(p.stem[5:]) for p in run.glob("checkpoints/ckpt-*.json")), default=0)
+    read = (f"ckpt-{newest}", "best.keras", "config.yaml", "reformulation.yaml", "index.npz")
+    weights = [12 if p.name.startswith(read) else 1 for p in files]
     path = choose.choices(files, weights)[0]
+    try:
+        alter_file(path, choose)
+    except (OSError, ValueError, LookupError, zipfile.BadZipFile, yaml.YAMLError):
+        path.write_bytes(altered_bytes(path.read_bytes(), choose))  # what was altered before
+    agrees = choose.random() < 0.6 and path.is_file()
+    if agrees:
+        agree(run, path)
+    return f"{path.relative_to(run)}{' with its checksum' if agrees else ''}"
+
+
+def alter_file(path, choose):
+    """Alter a file as one of its kind, or as bytes."""
     how = choose.random()
     if path.suffix == ".yaml" and how < 0.8:
         values = altered_leaf(yaml.safe_load(path.read_text()), choose)
@@ -136,10 +150,6 @@ def alter(run, choose):
         path.mkdir()
     else:
         path.write_bytes(altered_bytes(path.read_bytes(), choose))
-    agrees = choose.random() < 0.6 and path.is_file()
-    if agrees:
-        agree(run, path)
-    return f"{path.relative_to(run)}{' with its checksum' if agrees else ''}"
 
 
 def agree(run, path):
@@ -155,7 +165,7 @@ def agree(run, path):
             values = json.loads(manifest.read_text())
             values["files"] |= {p.name: checksum(p) for p in copies if p.name in values["files"]}
             manifest.write_text(json.dumps(values))
-        except (ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             continue
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import keras
 import pytest
 
-from kytolly.loop.host_state import set_host_state
+from kytolly.loop.saved_session import set_host_state
 from kytolly.model.dqn_mlp import DQNMLP
-from kytolly.record.best import weights_in
-from kytolly.record.checkpoint import load_network, read_manifest, save_network
+from kytolly.record.checkpoint import read_manifest, save_network
 from kytolly.record.metrics_file import read_rows
+from kytolly.record.network_file import load_network, weights_in
 
 ROOT = Path(__file__).parents[2]
 MOST_MEGABYTES = 1_500
@@ -38,6 +38,7 @@ def is_refused_or_works(case):
         return False
     if case["status"] == 2 and (case["out"] or not lines):
         return False
+    lines = [line for line in lines if not line.startswith("CartPole-v1: ")]  # progress
     ours = [line for line in lines if line.startswith("kytolly: ") and len(line) < 1_200]
     return len(ours) == len(lines) <= 3 and "nan" not in case["out"].lower()
 

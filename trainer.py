@@ -27,7 +27,7 @@ from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import available_bytes, device_name
-from kytolly.record.checkpoint import BEST, load_network
+from kytolly.record.checkpoint import BEST
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.resume import restored_state, what_is_saved
 from kytolly.record.run_folder import RunFolder
@@ -140,6 +140,7 @@ class Trainer:
             env: The environment, where the run's own name does not make it.
         """
         from kytolly.agent.own_network import check_network
+        from kytolly.record.network_file import load_network
 
         folder = RunFolder.existing(run)
         saved = folder.read_config()

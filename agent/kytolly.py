@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
+from kytolly.agent.memory import require_memory
 from kytolly.agent.randomness import RandomStream
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
@@ -99,7 +100,7 @@ def make_agent(
         cfg: Configuration.
         env_spec: What the environment looks like.
         model: The user's network instead of ours, as for `Trainer.train`.
-        available_bytes: Memory that a replay buffer may take, if known.
+        available_bytes: Memory that training may take, if known.
     """
     policy = part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
@@ -110,6 +111,7 @@ def make_agent(
     try:
         if model is None:
             seen = without_mask(env_spec.obs)
+            require_memory(cfg, seen, distribution.num_params, available_bytes)
             network = part(cfg.algorithm, "network")(cfg, seen, distribution)
             network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
         else:

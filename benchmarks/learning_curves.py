@@ -30,11 +30,16 @@ def check_picture(path: str | None) -> None:
             f"--figure is {path!r}, expected the name of a plot that ends with "
             f"{', '.join(f'.{name}' for name in sorted(known))}."
         )
+    file = Path(path).expanduser().absolute()
     try:
-        Path(path).expanduser().absolute().parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not file.exists()
+        file.open("ab").close()
+        if is_new:
+            file.unlink()
     except OSError as error:
         raise ValueError(
-            f"--figure {path} cannot be written ({error.strerror}). Choose another folder."
+            f"--figure {path} cannot be written ({error.strerror}). Choose another path."
         ) from None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kytolly.command.options import positive
+from kytolly.command.options import environment, path, positive
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -13,10 +13,10 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="one table instead of all")
     add("--repeats", type=positive, default=3, help="runs for each median")
-    add("--env", help="one environment, in tables that train in several")
+    add("--env", type=environment, help="one environment, in tables that train in several")
     add("--seeds", type=positive, default=None, help="seeds for each row, in tables that train")
-    add("--figure", metavar="FILE", help="plot of the learning curves")
-    add("--collection", metavar="DIR", help="documents that reformulation searches")
+    add("--figure", type=path, metavar="FILE", help="plot of the learning curves")
+    add("--collection", type=path, metavar="DIR", help="documents that reformulation searches")
     add("--quick", action="store_true", help="small sizes, to see that it works")
 
 

@@ -7,15 +7,17 @@ import json
 import sys
 from collections.abc import Sequence
 
-from kytolly.command.options import positive
+from kytolly.command.options import environment, positive, seed
 from kytolly.command.start import prepare_machine
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly check-env`."""
-    parser.add_argument("env", metavar="ENV", help="Gymnasium id, or module:id to import it first")
-    parser.add_argument("--steps", type=positive, default=1_000, help="env steps to play")
-    parser.add_argument("--seed", type=int, default=0, help="seed of environment and actions")
+    add = parser.add_argument
+    text = "Gymnasium id, or module:id to import it first"
+    add("env", type=environment, metavar="ENV", help=text)
+    add("--steps", type=positive, default=1_000, help="env steps to play")
+    add("--seed", type=seed, default=0, help="seed of environment and actions")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
+from kytolly.command.options import refuse_repeated
 from kytolly.config.words import nearest
 
 # Each is a module of this room with `add_options(parser, words)` and `run(args)`.
@@ -62,6 +63,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             command_module(name).add_options(command, argv)
             command.add_argument("--json", action="store_true", help="last line of output is JSON")
             flags = [flag for action in command._actions for flag in action.option_strings]
+            refuse_repeated(command, argv)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         flag = unknown[0].split("=")[0]

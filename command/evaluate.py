@@ -6,18 +6,19 @@ import argparse
 from collections.abc import Sequence
 
 from kytolly.agent.algorithms import make_config
-from kytolly.command.options import add_trust, positive
+from kytolly.command.options import add_trust, environment, episodes, path, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly evaluate`."""
-    parser.add_argument("run_dir", metavar="RUN", help="folder of the run")
-    parser.add_argument("--episodes", type=positive, default=100, help="episodes to play")
-    parser.add_argument("--env", help="environment to play in; default: the run's own")
+    add = parser.add_argument
+    add("run_dir", type=path, metavar="RUN", help="folder of the run")
+    add("--episodes", type=episodes, default=100, help="episodes to play")
+    add("--env", type=environment, help="environment to play in; default: the run's own")
     add_trust(parser)
-    parser.add_argument("--seed", type=int, default=None, help="seed of the episodes")
+    add("--seed", type=seed, default=None, help="seed of the episodes")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from kytolly.environment.signals import STOP_SIGNALS
 
+LONGEST = 1_000  # characters of a message
 PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
 
 # A forked worker must not report the signals that it gets as those of its parent.
@@ -49,7 +50,7 @@ def exit_status(command: Callable[[], int]) -> int:
         except Exception as error:
             if os.environ.get("KYTOLLY_TRACEBACK") or not is_users_problem(error):
                 raise
-            print_problem(str(error))
+            print_problem(in_words(error))
             return 2
 
 
@@ -123,12 +124,27 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def print_problem(message: str) -> None:
-    """Print one line on standard error."""
-    print(f"kytolly: {' '.join(message.split())}", file=sys.stderr)
+    """Print one line on standard error; of a very long one the middle is left out."""
+    line = " ".join(message.split())
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+    print(f"kytolly: {line}", file=sys.stderr)
+
+
+def in_words(error: Exception) -> str:
+    """What an error says; of a file, its name, what is wrong with it and what to do."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    return (
+        f"{error.filename} cannot be used ({error.strerror}), expected a file or folder that can "
+        "be read and written. Mend it or choose another."
+    )
 
 
 def is_users_problem(error: Exception) -> bool:
     """Whether the user's input or environment, not this library, did something wrong."""
     if isinstance(error, (BadInput, ValueError, ModuleNotFoundError)):
         return True
+    if isinstance(error, OSError):  # with a name: a file that is a folder, or cannot be written
+        return error.filename is not None
     return any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+from kytolly.command.exits import BadInput
 from kytolly.config.words import unit_and_choices, value_text
 
-MOST = 10**9  # repetitions, episodes or seconds
+MOST = 10**9  # repetitions, env steps or seconds
+MOST_EPISODES = 10**5  # as in a config: they play at once, and take memory
+MOST_SEED = 2**31 - 1
 
 
 def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
@@ -42,8 +47,8 @@ def flag_value(text: str, flag: str) -> Any:
 
 
 def as_number(text: str) -> Any:
-    """A number that is written in ASCII digits; any other text as it is."""
-    for kind in (int, float) if text.isascii() else ():
+    """A number that is written in ASCII digits, without underscores; any other text as it is."""
+    for kind in (int, float) if text.isascii() and "_" not in text else ():
         try:
             return kind(text)
         except ValueError:
@@ -56,17 +61,40 @@ def path(text: str) -> str:
 
     One that is not UTF-8 is refused: no file of a run can hold it.
     """
+    return _name(text, "a path")
+
+
+def environment(text: str) -> str:
+    """A name that an environment may have."""
+    return _name(text, "a Gymnasium id, such as CartPole-v1")
+
+
+def _name(text: str, expected: str) -> str:
     if not text.strip() or any(one == "\0" or "\ud800" <= one <= "\udfff" for one in text):
-        raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected a path")
+        raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected {expected}")
     return text
 
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
+    return _whole_number(text, 1, MOST, "above 0")
+
+
+def episodes(text: str) -> int:
+    """A number of episodes."""
+    return _whole_number(text, 1, MOST_EPISODES, "above 0")
+
+
+def seed(text: str) -> int:
+    """A seed of random draws."""
+    return _whole_number(text, 0, MOST_SEED, "of at least 0")
+
+
+def _whole_number(text: str, least: int, most: int, words: str) -> int:
     given = as_number(text)
-    if not isinstance(given, int) or not 0 < given <= MOST:
+    if not isinstance(given, int) or not least <= given <= most:
         raise argparse.ArgumentTypeError(
-            f"{value_text(text)} was found, expected a whole number above 0 and at most {MOST:,}"
+            f"{value_text(text)} was found, expected a whole number {words} and at most {most:,}"
         )
     return given
 
@@ -86,3 +114,13 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust", action="store_true", help="import the Python module that the run's folder names"
     )
+
+
+def refuse_repeated(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Refuse an option that is given twice: argparse would take the last one without a word."""
+    given = [word.split("=")[0] for word in words[: [*words, "--"].index("--")]]
+    known = parser._option_string_actions
+    times = collections.Counter(known[flag].dest for flag in given if flag in known)
+    for flag in given:
+        if flag in known and times[known[flag].dest] > 1:
+            raise BadInput(f"{flag} is given {times[known[flag].dest]} times. Give it once.")

@@ -10,7 +10,7 @@ from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command.exits import BadInput, print_problem
-from kytolly.command.options import add_field, add_trust, path
+from kytolly.command.options import add_field, add_trust, environment, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add = parser.add_argument
     add("algorithm", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
-    add("--env", help="Gymnasium id, such as CartPole-v1")
+    add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
@@ -69,6 +69,11 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     """Config and environment that the command line asks for."""
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
+    if args.resume and args.config:
+        raise BadInput(
+            "--resume continues with the run's own settings. Leave --config out, and give flags "
+            "for what shall change."
+        )
     names = config_fields(args.algorithm)
     flags = {name: value for name, value in vars(args).items() if name in names}
     return continuation(args, flags) if args.resume else new_run(args, flags)

@@ -10,14 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
-from kytolly.command.options import path, positive, seconds
+from kytolly.command.options import path, positive, refuse_repeated, seconds, seed
 from kytolly.command.start import prepare_machine
 from kytolly.reformulation.options import ReformulationOptions, read_options
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status (see `exit_status`)."""
-    return exit_status(lambda: run(make_parser().parse_args(argv)))
+    return exit_status(lambda: run(parse(argv)))
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options; BadInput where they are none."""
+    parser = make_parser()
+    refuse_repeated(parser, argv)
+    return parser.parse_args(argv)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -49,7 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--profile", action="store_true", help="time the parts of PPO's loop, after training")
     add("--collection", type=path, metavar="DIR", help="folder in the BEIR layout, or builtin")
     add("--log-dir", type=path, metavar="DIR", help="folder of the run; default: a new one")
-    add("--seed", type=int, metavar="N", help="seed of every random draw")
+    add("--seed", type=seed, metavar="N", help="seed of every random draw")
     add(
         "--baseline-flow",
         type=seconds,
@@ -81,6 +88,11 @@ def given_options(args: argparse.Namespace) -> ReformulationOptions:
 
 def run(args: argparse.Namespace) -> int:
     """Train as the options say and print the result."""
+    if args.baseline_flow and (args.log_dir or args.test or args.profile):
+        raise BadInput(
+            "--baseline-flow compares and trains nothing. Leave --log-dir, --test and --profile "
+            "out."
+        )
     options = given_options(args)
     prepare_machine()
     import tensorflow as tf

@@ -94,6 +94,11 @@ class DQNConfig(RunConfig):
             )
 
     @property
+    def rows_per_update(self) -> int:
+        """Rows behind one optimizer step."""
+        return self.batch_size
+
+    @property
     def rollout_steps(self) -> int:
         """Steps of each environment in an iteration: the train interval, rounded."""
         return max(1, round(self.train_interval_env_steps / self.num_envs))

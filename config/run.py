@@ -15,6 +15,8 @@ _DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
 
+MOST_PROCESSES = 1_024
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RunConfig:
@@ -73,6 +75,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.async_envs and self.num_envs > MOST_PROCESSES:
+            raise ValueError(
+                f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "
+                f"expected at most {MOST_PROCESSES:,}. Lower num_envs or set async_envs to false."
+            )
 
     def interval(self, name: str, share_of_run: int) -> int:
         """Env steps of the interval field `name`; by default a share of the whole run."""

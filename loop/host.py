@@ -161,8 +161,13 @@ class HostLoop:
         state, reason = self._restored, self._restored.get("reason")
         if "acting" in state:
             packed = {"packed": self._packed}
-            restore_state(packed, state["acting"])
-            self._take(packed["packed"])
+            try:
+                restore_state(packed, state["acting"])
+                self._take(packed["packed"])
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                from kytolly.loop.saved_session import state_error
+
+                raise state_error(error) from error
         if "collectors" in state:
             try:
                 return restore_state(self.collectors, state["collectors"])

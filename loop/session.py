@@ -15,7 +15,7 @@ import numpy as np
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Callback, TrainState
-from kytolly.loop.host_state import host_state, set_callback_states, set_host_state
+from kytolly.loop.host_state import host_state
 from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.learn import LoopMetrics, averages
 from kytolly.loop.limits import OutOfTime
@@ -67,6 +67,8 @@ class TrainingSession:
         self._time_is_up = False
         self._began, self._saved = time.perf_counter(), saved
         if saved:
+            from kytolly.loop.saved_session import set_host_state
+
             set_host_state(self, saved)
 
     def run(self) -> str:
@@ -86,6 +88,8 @@ class TrainingSession:
                 deliver_signals()
                 self._notify("on_train_begin")
                 if self._saved:
+                    from kytolly.loop.saved_session import set_callback_states
+
                     set_callback_states(self, self._saved)
                 return self._train(deliver_signals)
             finally:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from kytolly.record.checkpoint import BEST, BEST_WEIGHTS, FOLDER, Restored, read_manifest
+from kytolly.record.checkpoint import (
+    BEST,
+    BEST_WEIGHTS,
+    FOLDER,
+    Restored,
+    read_manifest,
+)
 from kytolly.record.files import checksum, write_file
 
 
@@ -44,13 +47,3 @@ def restored_best(run_dir: Path, restored: Restored) -> Path | None:
 def public_name(name: str) -> str:
     """The name in the run's folder of a file such as `best-100.keras`."""
     return BEST_WEIGHTS if name.endswith(".h5") else BEST
-
-
-def weights_in(network: Any, path: Path) -> list[np.ndarray]:
-    """The weights that a file holds for a network, which stays as it is."""
-    own = network.get_weights()
-    try:
-        network.load_weights(path)
-        return network.get_weights()
-    finally:
-        network.set_weights(own)

@@ -10,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -22,6 +22,7 @@ FOLDER = "checkpoints"
 BEST = "best.keras"
 BEST_WEIGHTS = "best.weights.h5"  # only where Keras cannot save the model itself
 
+OWN_FILE = re.compile(r"(ckpt|best)-[0-9][\w.-]*", re.ASCII)  # in the folder of the checkpoints
 # What TensorFlow raises for files that are cut off or altered, and for values that do not fit.
 DAMAGE = (tf.errors.OpError, OSError, RuntimeError, IndexError, UnicodeDecodeError)
 MISMATCH = (tf.errors.InvalidArgumentError, AssertionError, ValueError, TypeError)
@@ -153,12 +154,18 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def read_manifest(path: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The checksums by file name, and the host state, of a checkpoint; OSError where damaged."""
+    """The checksums by file name, and the host state, of a checkpoint; OSError where damaged.
+
+    A name is one of a file in the folder of the checkpoints, or nothing could be written there.
+    """
     try:
         values = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
-        return dict(values["files"]), dict(values["host_state"] or {})
-    except (ValueError, KeyError, TypeError):
-        raise OSError(f"{Path(path).name}.json is no list of checksums") from None
+        sums, host_state = dict(values["files"]), dict(values["host_state"] or {})
+        if all(OWN_FILE.fullmatch(name) for name in sums):
+            return sums, host_state
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise OSError(f"{Path(path).name}.json is no list of checksums")
 
 
 def check_files(path: str) -> dict[str, Any]:
@@ -272,21 +279,3 @@ def one_line(error: BaseException, length: int) -> str:
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
     words = " ".join(text.split()).rstrip(".") or type(error).__name__
     return words if len(words) <= length else words[: length - 1] + "…"
-
-
-def load_network(path: Path) -> keras.Model:
-    """The network in a `.keras` file."""
-    if not path.is_file():
-        raise ValueError(
-            f"{path} does not exist, expected the best weights of a run: it was stopped before "
-            "its first evaluation. Continue it with --resume."
-        )
-    try:
-        return cast(keras.Model, keras.models.load_model(path))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ValueError(
-            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
-            "with keras.saving.register_keras_serializable and imported first; a damaged file "
-            "must be trained again."
-        ) from error

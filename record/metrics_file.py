@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,13 +121,16 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1]
     reader = csv.DictReader(io.StringIO(whole))
-    if whole.strip() and "env_steps" not in (reader.fieldnames or ()):
+    rows, columns = [], None
+    with contextlib.suppress(csv.Error):  # a null byte, or a cell without end
+        rows, columns = list(reader), reader.fieldnames
+    if whole.strip() and "env_steps" not in (columns or ()):
         raise ValueError(
             f"{path} has no column env_steps, expected the metrics file of a run. Move it "
             "elsewhere: the run would overwrite it."
         )
-    rows = [row for row in reader if None not in row and None not in row.values()]
-    return [row for row in rows if row["env_steps"].isdigit()]
+    rows = [row for row in rows if None not in row and None not in row.values()]
+    return [row for row in rows if re.fullmatch("[0-9]{1,18}", row["env_steps"])]
 
 
 def number_in(row: Mapping[str, str], column: str) -> float:

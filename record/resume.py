@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from kytolly.record.best import restored_best, weights_in
+from kytolly.record.best import restored_best
 from kytolly.record.checkpoint import FOLDER, checkpoints, restore
 from kytolly.record.run_folder import RunFolder
 
@@ -27,6 +27,8 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
     best = restored_best(folder.path, restored)
     if best is None:
         return {**restored.host_state, "best_return": -math.inf, "last_evaluation": -1}, None
+    from kytolly.record.network_file import weights_in
+
     return restored.host_state, weights_in(state.network, best)
 
 

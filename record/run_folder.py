@@ -19,7 +19,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from kytolly.config.files import read_settings, yaml_text
-from kytolly.config.words import path_text
+from kytolly.config.words import path_text, value_text
 from kytolly.record.files import PARTIAL, write_text
 from kytolly.record.version import __version__
 
@@ -163,7 +163,11 @@ class RunFolder:
         pairs |= {
             name: (saved.settings.get(name), value) for name, value in now["settings"].items()
         }
-        return [f"{name} was {old}, now {new}" for name, (old, new) in pairs.items() if old != new]
+        return [
+            f"{name} was {value_text(old)}, now {value_text(new)}"
+            for name, (old, new) in pairs.items()
+            if old != new
+        ]
 
     def is_before_first_checkpoint(self) -> bool:
         """Whether the run was stopped before it could save anything: it can begin anew."""

@@ -14,7 +14,8 @@ import keras
 import numpy as np
 
 from kytolly.model.candidate_scorer import CandidateScorer
-from kytolly.record.checkpoint import BEST, is_finite, load_network
+from kytolly.record.checkpoint import BEST, is_finite
+from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.reformulation.episode import NO_TERM, query_spec

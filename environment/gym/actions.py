@@ -11,6 +11,7 @@ from gymnasium import spaces
 from kytolly.environment.faults import display_text
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
+MOST_CHOICES = 2**20
 _SUPPORTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 
 
@@ -42,7 +43,8 @@ class ActionForm:
             self.space = MultiDiscrete(tuple(space.nvec.ravel().tolist()))
             self._start = space.start
         elif isinstance(space, spaces.MultiBinary):
-            self.space = MultiDiscrete((2,) * math.prod(space.shape))
+            few = min(math.prod(space.shape), MOST_CHOICES)
+            self.space = MultiDiscrete((2,) * few)
         elif isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
             low, high = (bound.ravel().tolist() for bound in (space.low, space.high))
             self.space = Box(tuple(low), tuple(high))
@@ -58,14 +60,14 @@ class ActionForm:
     def separate(self, action: np.ndarray) -> list[Any]:
         """A list of one action for each environment, from [E] or [E, D] actions."""
         if self._shape is None:  # Python's integers: environments check and compare them faster
-            return (action + self._start if self._start else action).tolist()
+            return (self.batch(action) if self._start else action).tolist()
         rows = self.batch(action)
         return list(rows) if self._shape else [np.array(row) for row in rows]
 
     def batch(self, action: np.ndarray) -> np.ndarray:
         """New array [E, *shape] of the space's dtype, from [E] or [E, D] actions."""
         if self._shape is None:
-            return action + self._start
+            return action.astype(np.int64) + self._start if self._start else action
         if action.ndim != 2 or action.shape[1] != self._size:
             raise ValueError(
                 f"step() got actions of shape {list(action.shape)}, expected "
@@ -80,6 +82,12 @@ class ActionForm:
 
 
 def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> None:
+    if sum(counts) > MOST_CHOICES:
+        raise ValueError(
+            f"the actions of {name} are {display_text(space)}, {sum(counts):,} to choose from, "
+            f"expected at most {MOST_CHOICES:,}. What works: a MultiDiscrete of few parts, or a "
+            "Box of floats that a gymnasium.wrappers.TransformAction rounds."
+        )
     if min(counts, default=0) < 1:
         raise ValueError(
             f"the actions of {name} are {display_text(space)}, in which there is nothing to "

@@ -12,6 +12,8 @@ import numpy as np
 
 from kytolly.environment.faults import EnvironmentFault, display_text
 
+_BOOLS = (bool, np.bool_)
+
 
 def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
     """The two as bools, where an environment says that its episode is over.
@@ -19,8 +21,8 @@ def end_flags(terminated: Any, truncated: Any, name: str) -> tuple[bool, bool]:
     Raises:
         EnvironmentFault: One is neither a bool nor a number 0 or 1.
     """
-    if type(terminated) is bool and type(truncated) is bool:
-        return terminated, truncated
+    if type(terminated) in _BOOLS and type(truncated) in _BOOLS:
+        return bool(terminated), bool(truncated)
     for which, value in (("terminated", terminated), ("truncated", truncated)):
         array = np.asarray(value)
         usable = array.size == 1 and array.dtype.kind in "biuf"
@@ -47,6 +49,6 @@ class CheckedEnds(gymnasium.Wrapper):
         """What the environment returned."""
         outcome = self.env.step(action)
         _, _, terminated, truncated, _ = outcome
-        if terminated or truncated:
+        if terminated is not False or truncated is not False:
             end_flags(terminated, truncated, self.name)
         return outcome

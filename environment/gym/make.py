@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, display_text, one_line
 from kytolly.environment.probe import PROBE_ENVIRONMENTS
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
@@ -43,9 +43,10 @@ def registered_spec(name: str) -> EnvSpec:
     known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS]
     nearest = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.6)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
+    text = display_text(name)
     raise ValueError(
-        f"unknown environment {name!r}. {hint} An environment of another package needs that "
-        f"package imported first, as in 'package:{name}'."
+        f"unknown environment {text}. {hint} An environment of another package needs that "
+        f"package imported first, as in 'package:{text[1:-1]}'."
     )
 
 
@@ -82,10 +83,22 @@ def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None)
 
 
 def _import_module(module: str, name: str, package: str | None = None) -> None:
+    name, module = display_text(name)[1:-1], module.strip()
+    if not module or module.startswith("."):
+        raise ValueError(
+            f"{name} comes from the module {module!r}, expected the full name of one: module:id."
+        )
+    found = display_text(module)[1:-1]
     try:
         importlib.import_module(module)
     except ImportError as error:
         raise ValueError(
-            f"{name} comes from the module {module}, which cannot be imported ({error}). "
-            f"Install it: pip install {package or module.partition('.')[0]}."
+            f"{name} comes from the module {found}, which cannot be imported "
+            f"({one_line(str(error), 200)}). Install it: pip install "
+            f"{package or found.partition('.')[0]}."
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise EnvironmentFault(
+            f"the module {found}, from which {name} comes, raised {type(error).__name__} when it "
+            f"was imported: {error}"
         ) from error

@@ -113,8 +113,10 @@ class SeparateEnvs:
                 next_obs[index] = raw
                 rewards.append(reward)
                 returns[index] += reward
-                if terminated or truncated:
-                    ends[index] = end_flags(terminated, truncated, self.spec.name)
+                if terminated is not False or truncated is not False:
+                    flags = end_flags(terminated, truncated, self.spec.name)
+                    if True in flags:
+                        ends[index] = flags
             changed = rewards != self._rewards
         except (Exception, SystemExit) as error:
             self._report_step(index, error, rewards)
@@ -289,9 +291,9 @@ class SingleEnv(SeparateEnvs):
                 row = self._form.encode(raw)
             self._returns[0] += reward
             changed = [reward] if reward != self._rewards[0] else None
-            ended = terminated or truncated
-            if ended:
+            if terminated is not False or truncated is not False:
                 terminated, truncated = end_flags(terminated, truncated, self.spec.name)
+            ended = terminated or truncated
         except (Exception, SystemExit) as error:
             self._report_step(0, error, [reward])
         if changed:

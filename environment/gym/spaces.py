@@ -25,6 +25,7 @@ from kytolly.environment.spec import (
 _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
 _ONE_HOT = spaces.Discrete | spaces.MultiDiscrete
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
+MOST_NUMBERS = 2**24  # of an observation
 _FEW = 16  # numbers that Python sums faster than NumPy multiplies them
 _SOME = 4096  # numbers that one BLAS thread multiplies faster than NumPy checks them
 
@@ -70,6 +71,12 @@ class ObservationForm:
                 f"the observation space{self._entry} of {name} is {display_text(space)}, in which "
                 "there is nothing to observe; expected at least one number."
             )
+        if math.prod(self.shape) > MOST_NUMBERS:
+            raise ValueError(
+                f"the observation space{self._entry} of {name} is {display_text(space)}, which "
+                f"makes {math.prod(self.shape):,} numbers (one-hot, where it is discrete), "
+                f"expected at most {MOST_NUMBERS:,}. What works: show less, or a Box of floats."
+            )
         encodes = self._counts.size > 0 or self.dtype != np.float32
         self.ready_shape = None if encodes else self._raw_shape
         self.short = not encodes and len(self._raw_shape) == 1 and self.shape[0] <= _FEW
@@ -107,8 +114,9 @@ class ObservationForm:
 
     def _set_one_hot(self, counts: np.ndarray, starts: np.ndarray) -> None:
         self._counts, self._starts = counts.astype(np.int64), starts.astype(np.int64)
-        self._numbers = np.concatenate([np.arange(count) for count in self._counts])
-        self.shape = self._numbers.shape
+        self.shape = (sum(self._counts.tolist()),)
+        if self.shape[0] <= MOST_NUMBERS:
+            self._numbers = np.concatenate([np.arange(count) for count in self._counts])
 
     def _one_hot(self, values: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
         index = values.reshape(*batch, -1) - self._starts

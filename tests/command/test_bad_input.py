@@ -267,3 +267,40 @@ def test_files_that_were_not_written_are_one_line_and_status_1(capsys, tmp_path,
     captured = capsys.readouterr()
     assert "metrics.csv (No space left on device)" in captured.err.splitlines()[-1]
     assert '"stopped_by": "total_env_steps"' in captured.out
+
+
+@pytest.mark.parametrize(
+    "argv, words",
+    [
+        ([*TRAIN, "--seed", "1", "--seed=2"], "--seed is given 2 times. Give it once"),
+        ([*TRAIN, "--xla", "--no-xla"], "--xla is given 2 times"),
+        (["train", "dqn", "--resume", "r", "--config", "c"], "Leave --config out"),
+        (["train", "dqn", "--env", ""], "argument --env: '' was found, expected a Gymnasium id"),
+        ([*TRAIN[:2], "--env", ".:x"], "x comes from the module '.', expected the full name"),
+        ([*TRAIN[:2], "--env", "x" * 5_000], "unknown environment 'xxx"),
+        ([*TRAIN[:2], "--env", "x" * 5_000 + ":y"], "which cannot be imported"),
+        ([*TRAIN[:2], "--env", "raises:Env-v0"], "raised RuntimeError when it was imported: two l"),
+        ([*TRAIN[:2], "--env", "exits:Env-v0"], "raised SystemExit when it was imported: 0"),
+        ([*TRAIN, "--seed", "1_000"], "seed is '1_000', expected a whole number"),
+        ([*TRAIN, *"--async-envs --num-envs 2000".split()], "expected at most 1,024. Lower num"),
+        ([*PPO, *"--hidden-units 8192,8192,8192 --num-envs 131072".split()], "GiB of"),
+        (["check-env", "CartPole-v1", "--seed", "٣"], "'٣' was found, expected a whole number of"),
+        (["check-env", "CartPole-v1", "--seed=-1"], "'-1' was found, expected a whole number of"),
+        (["evaluate", "nowhere", "--seed", "9" * 5_000], "expected a whole number of at least 0"),
+        (["evaluate", "nowhere", "--episodes", "100001"], "above 0 and at most 100,000"),
+        (["evaluate", "a\0b"], "argument RUN: 'a\\x00b' was found, expected a path"),
+        (["evaluate", "nowhere", "--env="], "argument --env: '' was found"),
+        (["benchmark", "x" * 5_000], "is no table of `kytolly benchmark`"),
+        (["benchmark", "learning", "--figure", "x" * 5_000 + ".png"], "File name too long"),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:40] if isinstance(value, list) else "",
+)
+def test_nonsense_that_was_taken_once_is_one_short_line(argv, words, capsys, tmp_path, monkeypatch):
+    (tmp_path / "raises.py").write_text("raise RuntimeError('two\\nlines')")
+    (tmp_path / "exits.py").write_text("raise SystemExit(0)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("kytolly.trainer.available_bytes", lambda device: 2**30)
+    line = error_line(argv, capsys)
+    assert words in line and len(line) < 1_100
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".py", ""}

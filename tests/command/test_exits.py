@@ -129,3 +129,8 @@ def test_the_signal_of_a_forked_worker_is_not_the_second_of_its_parent():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     assert exit_status(command) == 0
+
+
+def test_a_file_that_cannot_be_used_is_named_in_one_line(capsys, tmp_path):
+    assert exit_status(lambda: len(tmp_path.read_text())) == 2
+    assert f"{tmp_path} cannot be used (Is a directory), expected" in capsys.readouterr().err

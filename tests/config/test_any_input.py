@@ -1,6 +1,7 @@
 """Whatever goes in, a config comes out, or one line that refuses it; random input, fixed seed."""
 
 import contextlib
+import dataclasses
 import io
 import math
 
@@ -10,21 +11,42 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config
-from kytolly.command import entry, train
+from kytolly.command import entry, train, train_optimized
 from kytolly.command.exits import BadInput, exit_status
 from kytolly.config.files import read_settings
+from kytolly.reformulation.options import SECTIONS, options_from
 
 NAMES = {name: sorted(train.config_fields(name)) for name in ALGORITHMS}
-BUDGETS = [150, pytest.param(5_000, marks=pytest.mark.learning)]
+BUDGETS = [90, pytest.param(5_000, marks=pytest.mark.learning)]
 
 ODD = "auto host gpu gpu:0 gpu:² none null true 1e5 .5 -0 1_000 nan -inf 1e400 ٣ 64,64 , tahn"
+ODD += (
+    " 1e3 -0.0 +1 0x10 \u00bd \u2460 \u2167 \u22121 \uff11 1.0 True aut\u043e [64] 64,,64 64,[64] "
+)
+ODD += "dqn=1 --seed --"
 words = st.sampled_from(
-    [*ODD.split(), "", " ", "\0", "a\nb", "9" * 400, "9" * 5_000, "x" * 5_000, "1," * 100]
+    [
+        *ODD.split(),
+        "",
+        " ",
+        "\0",
+        "a\nb",
+        "\ud800",
+        "\u202e1",
+        "\ufeff1",
+        " 1",
+        "1 ",
+        "9" * 400,
+        "9" * 5_000,
+        "x" * 5_000,
+        "1," * 100,
+    ]
 )
 LIMITS = [0, 1, 2**17, 10**6, 2**31, 2**63, -(2**63) - 1, 10**18, 10**400, 1e300, 1e31, -0.0]
 numbers = st.sampled_from([*LIMITS, math.nan, math.inf, -math.inf]) | st.integers() | st.floats()
 scalars = st.none() | st.booleans() | numbers | words | st.text(max_size=20)
-values = numbers | scalars | st.lists(scalars, max_size=20) | st.dictionaries(words, scalars)
+lists = st.lists(scalars | st.lists(scalars, max_size=3), max_size=20)
+values = numbers | scalars | lists | st.dictionaries(words, scalars)
 # What YAML has beyond settings: each is an exception in a loader without care.
 SIGNS = "a: |seed: |- |? |{|}|[|, |]|!!int |!!timestamp x|!!bool x|&a |*a|<<: |0x_|=|\t|\n|'|#|²|%"
 
@@ -51,6 +73,30 @@ def yaml_texts(draw):
         at = draw(st.integers(0, len(text)))
         text = text[:at] + draw(st.text(max_size=3)) + text[at:]
     return algorithm, text
+
+
+@st.composite
+def reformulation_mappings(draw):
+    """Settings of train_optimized.py: sections with their own names, others', or none."""
+    fields = {name: list(kind.__dataclass_fields__) for name, kind in SECTIONS.items()}
+    given = {}
+    for name in draw(st.lists(st.sampled_from([*fields, "seed", "collection", "sed"]), max_size=3)):
+        known = st.sampled_from(fields.get(name) or [*fields["training"], "", "seed"])
+        given[name] = draw(st.dictionaries(known, values, max_size=2) | values)
+    return given
+
+
+@st.composite
+def other_lines(draw):
+    """Command lines of everything but `train`, whose positions and flags may be of another one."""
+    name = draw(st.sampled_from([*set(entry.COMMANDS) - {"train"}, "start", "train_optimized"]))
+    flags = "--seed --episodes --steps --env --top --collection --queries --run-file --repeats "
+    flags += "--seeds --figure --quick --json --trust --epochs --batch-size --device --log-dir "
+    flag = st.sampled_from(f"{flags} --config --no-amp --test --baseline-flow --profile".split())
+    texts = scalars.map(str)
+    parts = st.tuples(flag, texts) | st.tuples(flag) | texts.map(lambda text: (text,))
+    parts |= st.tuples(flag, texts).map(lambda pair: ("=".join(pair),))
+    return [name, *(word for part in draw(st.lists(parts, max_size=4)) for word in part)]
 
 
 @st.composite
@@ -137,3 +183,45 @@ def test_any_command_line(examples):
             assert status == 2 and printed.getvalue().count("\n") == 1, printed.getvalue()
 
     check_any(check, command_lines(), examples)
+
+
+def check_options(options):
+    """What was accepted is finite, and is accepted again."""
+    if options is not None:
+        given = dataclasses.asdict(options)
+        assert options_from(given) == options
+        numbers = [value for name in SECTIONS for value in given[name].values()]
+        assert all(math.isfinite(value) for value in numbers if isinstance(value, float))
+
+
+@pytest.mark.parametrize("examples", BUDGETS)
+def test_any_settings_of_reformulation(examples):
+    def check(given):
+        check_options(config_or_one_line(options_from, given))
+
+    check_any(check, reformulation_mappings(), examples)
+
+
+@pytest.mark.parametrize("examples", BUDGETS)
+def test_any_line_of_another_command(examples):
+    def check(line):
+        found = []
+
+        def parse():
+            own = line[0] == "train_optimized"
+            found.append(train_optimized.parse(line[1:]) if own else entry.parse(line))
+            return 0
+
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            status = exit_status(parse)
+        if status:
+            assert status == 2 and printed.getvalue().count("\n") == 1, printed.getvalue()
+            assert len(printed.getvalue()) < 1_100
+            return
+        given = vars(found[0])
+        whole = [value for value in given.values() if type(value) is int]
+        assert all(0 <= value < 2**31 for value in whole), given
+        paths = [given.get(name) for name in ("run_dir", "log_dir", "config", "figure", "env")]
+        assert all(path is None or path.strip() for path in paths), given
+
+    check_any(check, other_lines(), examples)

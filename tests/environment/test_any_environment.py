@@ -123,6 +123,13 @@ NOTHING = {
     "no continuous action": ({"action_space": spaces.Box(0, 1, (0,))}, "nothing to choose"),
     "no action": ({"action_space": without_choice()}, "nothing to choose"),
     "no action in one": ({"action_space": without_choice_in_one()}, "nothing to choose"),
+    "too many numbers": ({"observation_space": spaces.Discrete(10**12)}, "1,000,000,000,000 numb"),
+    "too many of few": (
+        {"observation_space": dict_space(a=spaces.MultiDiscrete([10**9] * 3))},
+        "'a' of .* makes 3,000,000,000 numbers",
+    ),
+    "too many actions": ({"action_space": spaces.Discrete(10**12)}, "expected at most 1,048,576"),
+    "too many in all": ({"action_space": spaces.MultiBinary(10**7)}, "expected at most 1,048,576"),
     "equal names": ({"observation_space": dict_of({1: BOX, "1": BOX})}, "the name '1'"),
     "equal paths": (
         {"observation_space": dict_of({"a/b": BOX, "a": dict_space(b=BOX)})},
@@ -157,7 +164,11 @@ def test_an_environment_without_spaces_is_refused():
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("which", ["terminated", "truncated"])
-@pytest.mark.parametrize("value", ["False", math.nan, 2, [False], [False, True], object], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    ["False", "", math.nan, 2, [False], [False, True], [], {}, None, object],
+    ids=repr,
+)
 def test_what_is_no_bool_does_not_end_an_episode(value, which, form):
     with pytest.raises(EnvironmentFault, match=r"after 2 steps") as fault:
         play(form, late=3, **{which: value})
@@ -299,6 +310,11 @@ parts = (
     | st.builds(spaces.Discrete, st.integers(1, 3), start=st.integers(-2, 2))
     | st.sampled_from([BOX, spaces.MultiBinary(2), without_choice_in_one()])
 )
+large = [spaces.Discrete(10**12), spaces.Discrete(2, start=2**40), spaces.MultiDiscrete([10**9, 2])]
+large += [spaces.Discrete(2, start=-(2**62)), spaces.MultiDiscrete([3, 2], start=[5, -5])]
+large += [spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-1e300, 1e300, (2,), np.float64)]
+large += [spaces.Box(0, 0, (2,)), spaces.Box(-1, 1, (2,), np.float16), spaces.Sequence(BOX)]
+parts = parts | st.sampled_from(large)
 KEYS = ["a", "b", "a/b", "a.b", "", "1", 1, None, ("a", "b"), "action_mask", "a\nb", "x" * 99]
 odd_spaces = st.recursive(
     parts,
@@ -313,6 +329,9 @@ changes = st.sampled_from(
         lambda *given: None,
         lambda *given: given[0],
         lambda *given: 1 / 0,
+        lambda *given: (*given[:-1], "info"),
+        lambda *given: tuple(reversed(given)),
+        lambda *given: (np.zeros(4, np.float32), *given[1:]),
     ]
 )
 faults = st.fixed_dictionaries(

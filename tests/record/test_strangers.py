@@ -1,0 +1,202 @@
+"""Run folders that strangers altered: each works, or is refused in one line; nothing is run."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import keras
+import pytest
+
+from kytolly.loop.saved_session import set_host_state
+from kytolly.model.dqn_mlp import DQNMLP
+from kytolly.record.checkpoint import read_manifest, save_network
+from kytolly.record.metrics_file import read_rows
+from kytolly.record.network_file import load_network, weights_in
+
+ROOT = Path(__file__).parents[2]
+MOST_MEGABYTES = 1_500
+
+
+def played(folder, kind, cases):
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("stranger_runs.py"), folder, kind, "0", cases],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def is_refused_or_works(case):
+    lines = case["err"].strip().splitlines()
+    if case["status"] not in (0, 2) or case["left"] or case["megabytes"] > MOST_MEGABYTES:
+        return False
+    if case["status"] == 2 and (case["out"] or not lines):
+        return False
+    lines = [line for line in lines if not line.startswith("CartPole-v1: ")]  # progress
+    ours = [line for line in lines if line.startswith("kytolly: ") and len(line) < 1_200]
+    return len(ours) == len(lines) <= 3 and "nan" not in case["out"].lower()
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    "kind, cases",
+    [("dqn-device", 120), ("ppo-device", 80), ("ppo-host", 80), ("reformulation", 80)],
+)
+def test_any_run_folder_works_or_is_refused_in_one_line(kind, cases, tmp_path):
+    found = played(tmp_path / "cases", kind, str(cases))
+    assert len(found) == cases
+    assert not [case for case in found if not is_refused_or_works(case)]
+    refused = sum(case["status"] == 2 for case in found)
+    assert cases // 10 < refused < cases - cases // 10, refused
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"best-/../../outside": "0"},
+        {"ckpt-1/../../x.index": "0"},
+        {"../best-1.keras": "0"},
+        {"/tmp/best-1.keras": "0"},
+        {"": "0"},
+        [[1, 2]],
+        [],
+        "ab",
+        None,
+    ],
+)
+def test_a_list_of_checksums_names_files_of_its_folder_only(files, tmp_path):
+    (tmp_path / "ckpt-8.json").write_text(json.dumps({"files": files, "host_state": {}}))
+    if files == []:
+        assert read_manifest(str(tmp_path / "ckpt-8")) == ({}, {})
+        return
+    with pytest.raises(OSError, match=r"ckpt-8.json is no list of checksums"):
+        read_manifest(str(tmp_path / "ckpt-8"))
+
+
+def test_a_deep_list_of_checksums_is_damaged(tmp_path):
+    (tmp_path / "ckpt-8.json").write_text("[" * 100_000)
+    with pytest.raises(OSError, match="no list of checksums"):
+        read_manifest(str(tmp_path / "ckpt-8"))
+
+
+def change(path, kind=zipfile.ZIP_STORED, **changes):
+    """Write a network's file again, with other numbers in its configuration."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    config["build_config"].update(changes.pop("build", {}))
+    config["config"].update(changes)
+    parts["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+
+
+LAYER = {"class_name": "Dense", "module": "keras.layers", "config": {"units": 10**9}}
+CODE = {"class_name": "__lambda__", "config": {"value": ["YQ==", None, None]}}
+IMPORT = {"class_name": "Env", "module": "evil", "registered_name": None, "config": {}}
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"hidden_units": [10**9]}, "its layers need"),
+        ({"hidden_units": [30_000, 30_000]}, "its layers need"),
+        ({"num_actions": 10**12}, "its layers need"),
+        ({"build": {"input_shape": [None, 10**9]}}, "its layers need"),
+        ({"torso": LAYER}, "its layers need"),
+        ({"kind": zipfile.ZIP_DEFLATED}, "unpacks to"),
+        ({"hidden_units": "xx"}, "cannot be loaded"),
+        ({"torso": CODE}, "lambda"),
+        ({"torso": IMPORT}, "could not be deserialized"),
+        ({"name": "n" * 50_000}, ""),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_network_larger_than_its_file_or_with_code_is_refused(
+    changes, words, tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('imported')")
+    network = DQNMLP(2, (8,))
+    network.build((None, 4))
+    path = save_network(network, tmp_path)
+    assert load_network(path).num_actions == 2
+    change(path, **changes)
+    if not words:
+        assert load_network(path).name == changes["name"]
+        return
+    with pytest.raises(ValueError) as refusal:
+        load_network(path)
+    assert words in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"\x89HDF\r\n\x1a\n" + b"\xff" * 99])
+@pytest.mark.parametrize("name", ["best-8.keras", "best-8.weights.h5"])
+def test_what_holds_no_weights_is_refused_and_the_network_stays(name, content, tmp_path):
+    network = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    before = network.get_weights()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} holds no weights of this run's network") as one:
+        weights_in(network, tmp_path / name)
+    assert "\n" not in str(one.value)
+    assert all((a == b).all() for a, b in zip(before, network.get_weights(), strict=True))
+
+
+SAVED = {
+    "interval_end": 40,
+    "last_evaluation": 40,
+    "wall_seconds": 1.5,
+    "steady": [1.0, 2.0, 40],
+    "best_return": float("-inf"),
+    "evaluation": None,
+    "metrics": {"loss": float("nan")},
+    "sums": None,
+    "history": [{"env_steps": 20, "loss": 0.5}],
+    "callbacks": [["CSVLog", {"rows": 1}]],
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"interval_end": -2},
+        {"interval_end": "40"},
+        {"interval_end": 10**400},
+        {"wall_seconds": None},
+        {"steady": [1.0]},
+        {"best_return": "high"},
+        {"evaluation": {"episodes": 1}},
+        {"metrics": [1]},
+        {"metrics": {"loss": 10**400}},
+        {"sums": []},
+        {"sums": [["O", [1]]] * 6},
+        {"sums": [["<f4", "a"]] * 6},
+        {"history": [3]},
+        {"callbacks": [["CSVLog"]]},
+        {"callbacks": None},
+    ],
+    ids=lambda changes: str(changes)[:40],
+)
+def test_a_state_that_no_session_wrote_is_refused(changes):
+    with pytest.raises(ValueError, match="does not hold the state of a run") as refusal:
+        set_host_state(types.SimpleNamespace(history=[]), {**SAVED, **changes})
+    assert len(str(refusal.value)) < 600
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "env_steps\0,b\n1,2\n", "x" * 200_000 + "\n1\n"])
+def test_what_is_no_file_of_metrics_is_refused(text, tmp_path):
+    (tmp_path / "metrics.csv").write_text(text)
+    with pytest.raises(ValueError, match="has no column env_steps"):
+        read_rows(tmp_path / "metrics.csv")
+
+
+def test_rows_without_a_number_are_left_out(tmp_path):
+    (tmp_path / "metrics.csv").write_text("env_steps,loss\n\u00b2,1\n20,2\n\u0663,3\n9e9,4\n")
+    assert [row["loss"] for row in read_rows(tmp_path / "metrics.csv")] == ["2"]

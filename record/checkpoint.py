@@ -64,6 +64,7 @@ def write_checkpoint(
     folder.mkdir(exist_ok=True)
     host_text = json.dumps(host_state)  # fails, if it does, before anything is touched
     if checkpoint is not None:
+        remove(path for path in folder.glob(f"{name}.*") if path.is_dir())  # a stranger's
         (folder / f"{name}.json").unlink(missing_ok=True)
         try:
             checkpoint.write(str(folder / name))

@@ -84,7 +84,7 @@ def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
         (["--config", "missing.yaml"], "missing.yaml cannot be read"),
         (["--collection", "missing"], "missing does not exist"),
         (["--learning-rat", "1"], "unrecognized arguments"),
-        (["--seed", "-1"], "seed is -1, expected a whole number, at least 0"),
+        (["--seed", "-1"], "'-1' was found, expected a whole number of at least 0"),
         (["--baseline-flow", "0"], "expected seconds above 0"),
     ],
     ids=lambda value: "" if isinstance(value, str) else value[0],

@@ -34,9 +34,13 @@ def played(folder, kind, cases):
 
 def is_refused_or_works(case):
     lines = case["err"].strip().splitlines()
+    if "training ended, but not all of run was written" in case["err"]:  # a folder for a file
+        case = {**case, "status": case["status"] - 1}
     if case["status"] not in (0, 2) or case["left"] or case["megabytes"] > MOST_MEGABYTES:
         return False
     if case["status"] == 2 and (case["out"] or not lines):
+        return False
+    if "CartPole-v1: 100 of 160" in case["err"] and "from the previous checkpoint" not in lines[0]:
         return False
     lines = [line for line in lines if not line.startswith("CartPole-v1: ")]  # progress
     ours = [line for line in lines if line.startswith("kytolly: ") and len(line) < 1_200]

@@ -32,6 +32,10 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
             "Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":
+        if cfg.max_wall_seconds is not None:
+            from kytolly.loop.timed_evaluation import TimedSide
+
+            return TimedSide(tensor_env, cfg)
         from kytolly.loop.device import DeviceSide
 
         return DeviceSide(tensor_env, cfg)

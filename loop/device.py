@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
@@ -17,12 +15,10 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.learn import LoopMetrics, learn
-from kytolly.loop.limits import STEP_LIMIT, warn_of_cut, warn_of_time
+from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
 from kytolly.loop.program import Program
 from kytolly.policy.base import greedy_action
 from kytolly.policy.batch import Rollout, rollout_spec
-
-CALL_STEPS = 200  # of an evaluation, between two looks at the clock where time is limited
 
 
 class DeviceSide:
@@ -180,60 +176,48 @@ class DeviceEvaluator:
         policy = part(side.cfg.algorithm, "policy")
         self.distribution = policy.distribution_for(side.cfg, side.spec)
         self.random_stream = RandomStream(seed, purpose=2)
-        state = reset_all(self.env, tf.zeros([episodes, self.env.reset_uniforms]))
-        zeros = tf.zeros([episodes])
-        counts = tf.constant(0), zeros > 0, zeros, tf.cast(zeros, tf.int32)
-        self.start: Any = (counts, state)  # (steps, ended, returns, lengths), environments
-        signature = tf.nest.map_structure(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
-        self.program = Program(self._play, [tf.TensorSpec([], tf.int32), *signature], xla, device)
+        self.step_limit = self.env.spec.max_episode_steps or STEP_LIMIT
+        self.program = Program(self._play, [], xla, device)
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
-        """The returns and lengths of `episodes` episodes, other ones for each `number`.
-
-        If `time.perf_counter()` passes the `deadline`, only episodes that have ended count, or,
-        where none has, what all of them have reached.
-        """
+        """The returns and lengths of `episodes` episodes, other ones for each `number`."""
         self.random_stream.counter.assign(number << 32)
-        limit, name = self.env.spec.max_episode_steps or STEP_LIMIT, self.env.spec.name
-        call = CALL_STEPS if deadline < math.inf else limit
-        until, carried, ended = 0, self.start, np.zeros(1, bool)
-        while until < limit and not ended.all() and (not until or time.perf_counter() <= deadline):
-            until = min(limit, until + call)
-            carried = self.program(tf.constant(until), *tf.nest.flatten(carried))
-            ended = carried[0][1].numpy()
-        returns, lengths = (part.numpy() for part in carried[0][2:])
-        late = until < limit and not ended.all()
-        if late:
-            warn_of_time(name, int(ended.sum()), self.episodes)
-            counted = ended if ended.any() else ~ended
-            returns, lengths = returns[counted], lengths[counted]
-        elif not ended.all() and self.env.spec.max_episode_steps is None:
-            warn_of_cut(name)
-        return Evaluation.of_episodes(returns, lengths, late)
+        returns, lengths, ended = self.program()
+        if not ended and self.env.spec.max_episode_steps is None:
+            warn_of_cut(self.env.spec.name)
+        return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
 
-    def _play(self, until: tf.Tensor, *leaves: tf.Tensor) -> Any:
-        """Play up to a step; takes and returns what `start` holds."""
-        env, stream, rows = self.env, self.random_stream, self.episodes
-        (steps, *counts), state = tf.nest.pack_sequence_as(self.start, leaves)
-        fresh = reset_all(env, draw_uniforms(stream, rows, env.reset_uniforms))
-        state, obs = tf.nest.map_structure(
-            lambda new, old: tf.where(steps == 0, new, old), fresh, state
+    def _play(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        *_, ended, returns, lengths = self.play_until(self.step_limit, *self.begin())
+        return returns, lengths, tf.reduce_all(ended)
+
+    def begin(self) -> tuple[Any, ...]:
+        """The episodes at their beginning, as `play_until` takes and returns them."""
+        draws = draw_uniforms(self.random_stream, self.episodes, self.env.reset_uniforms)
+        zeros = tf.zeros([self.episodes])
+        return (
+            tf.constant(0),
+            *reset_all(self.env, draws),
+            zeros > 0,
+            zeros,
+            tf.cast(zeros, "int32"),
         )
 
-        def step(steps, state, obs, ended, returns, lengths):
+    def play_until(self, until: Any, *episodes: Any) -> tuple[Any, ...]:
+        """Play up to a step: its number, state, observations, then ended, returns, lengths [E]."""
+        env, stream, rows = self.env, self.random_stream, self.episodes
+
+        def step(time, state, obs, ended, returns, lengths):
             action = greedy_action(self.network, self.distribution, obs)
             draws = draw_uniforms(stream, rows, uniforms_per_step(env))
             state, after = step_and_reset(env, state, action, draws)
             returns = tf.where(ended, returns, after.episode_return)
             lengths = tf.where(ended, lengths, after.episode_length)
-            return steps + 1, state, after.obs, ended | after.ended, returns, lengths
+            return time + 1, state, after.obs, ended | after.ended, returns, lengths
 
-        steps, state, obs, *counts = tf.while_loop(
-            lambda steps, _, __, ended, *___: (steps < until) & ~tf.reduce_all(ended),
-            step,
-            (steps, state, obs, *counts),
+        return tf.while_loop(
+            lambda time, _, __, ended, *___: (time < until) & ~tf.reduce_all(ended), step, episodes
         )
-        return (steps, *counts), (state, obs)
 
 
 def draw_uniforms(stream: RandomStream, rows: int, count: int) -> tf.Tensor:

@@ -49,7 +49,9 @@ class Uneven(gymnasium.Env):
 
 def evaluator(env, episodes):
     cfg = DQNConfig(**SMALL)
-    side = choose_side(cfg if env is Uneven else DQNConfig(xla=False, hidden_units=(4,)), env)
+    if env is not Uneven:
+        cfg = DQNConfig(xla=False, hidden_units=(4,), max_wall_seconds=100)
+    side = choose_side(cfg, env)
     agent = make_agent(cfg, side.spec)
     return side.evaluator(agent.policy.network, episodes, 3, xla=False, device=None)
 
@@ -69,10 +71,10 @@ def test_an_evaluation_on_the_host_counts_what_has_ended(ends, monkeypatch):
 def test_an_evaluation_on_the_device_is_cut_between_two_calls(monkeypatch):
     env = EndlessReward()
     monkeypatch.setattr(EndlessReward, "spec", EndlessReward.spec._replace(max_episode_steps=None))
-    monkeypatch.setattr("kytolly.loop.device.CALL_STEPS", 7)
+    monkeypatch.setattr("kytolly.loop.timed_evaluation.CALL_STEPS", 7)
     clock = iter(range(100))
     found = evaluator(env, 3)
-    monkeypatch.setattr("kytolly.loop.device.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("kytolly.loop.timed_evaluation.time.perf_counter", lambda: next(clock))
     with pytest.warns(UserWarning, match="when 0 of 3 episodes had ended"):
         evaluation = found.evaluate(deadline=1)
     assert evaluation.cut and evaluation.episodes == 3
@@ -80,15 +82,16 @@ def test_an_evaluation_on_the_device_is_cut_between_two_calls(monkeypatch):
 
 
 def test_calls_of_an_evaluation_play_the_same_episodes(monkeypatch):
-    cfg = DQNConfig(xla=False, hidden_units=(4,))
-    side = choose_side(cfg, "CartPole-v1")
-    agent = make_agent(cfg, side.spec)
-    found = side.evaluator(agent.policy.network, 4, 3, xla=False, device=None)
-    whole = found.evaluate(5)
-    assert found.evaluate(5, deadline=1e300).returns == whole.returns
-    monkeypatch.setattr("kytolly.loop.device.CALL_STEPS", 3)
-    assert min(whole.returns) > 3
-    assert found.evaluate(5, deadline=1e300).returns == whole.returns
+    monkeypatch.setattr("kytolly.loop.timed_evaluation.CALL_STEPS", 3)
+    found = []
+    for limit in (None, 1e9):
+        cfg = DQNConfig(xla=False, hidden_units=(4,), max_wall_seconds=limit)
+        side = choose_side(cfg, "CartPole-v1")
+        network = make_agent(cfg, side.spec).policy.network
+        evaluator = side.evaluator(network, 4, 3, xla=False, device=None)
+        found += [evaluator.evaluate(5).returns, evaluator.evaluate(6).returns]
+    assert min(map(min, found)) > 3
+    assert found[:2] == found[2:] and found[0] != found[1]
 
 
 def test_a_rollout_is_left_when_time_is_up():

@@ -102,10 +102,10 @@ def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch
     Trainer(tmp_path / "whole", progress=False).train(cfg, "CartPole-v1")
     call = DeviceLoop.run
 
-    def press(loop, env_steps):
+    def press(loop, *args):
         if int(loop.agent.env_steps) == 140:
             signal.raise_signal(signal.SIGINT)
-        return call(loop, env_steps)
+        return call(loop, *args)
 
     run = tmp_path / "run"
     with monkeypatch.context() as patch:

@@ -123,7 +123,7 @@ def test_a_run_is_resumed_by_its_own_algorithm_only(trained_ppo, folder):
 def test_a_signal_saves_the_run_and_decides_the_exit_status(folder):
     """SIGINT, and a run of DQN: tests/loop/test_stopped_host.py; statuses: test_exits.py."""
     run = folder / "stopped"
-    words = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", run.name, *SHORT_PPO]
+    words = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", run.name, *SHORT_PPO[2:]]
     child = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *words, "--total-env-steps", "100000000"],
         cwd=folder,

@@ -145,8 +145,10 @@ class DeviceQueries(tf.Module):
         adds = action < self.candidates
         term = tf.minimum(action, self.candidates - 1)
         within, rows = self._rows(state.query, "column_row", term)
+        # Row 0 is zero. A candidate that only fills up has no rows: what it finds is not allowed.
+        rows = tf.minimum(rows, self.arrays["columns"].shape[0] - 1)
         within = within & adds[:, tf.newaxis]
-        column = tf.gather(self.arrays["columns"], tf.where(within, rows, 0))  # row 0 is zero
+        column = tf.gather(self.arrays["columns"], tf.where(within, rows, 0))
         scores = state.scores + self._flat(column)
         ranks = relevant_ranks(scores, tf.gather(self.arrays["relevant"], state.query))
         counts = tf.gather(self.arrays["relevant_count"], state.query)

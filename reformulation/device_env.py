@@ -146,7 +146,7 @@ class DeviceQueries(tf.Module):
         term = tf.minimum(action, self.candidates - 1)
         within, rows = self._rows(state.query, "column_row", term)
         # Row 0 is zero. A candidate that only fills up has no rows: what it finds is not allowed.
-        rows = tf.minimum(rows, self.arrays["columns"].shape[0] - 1)
+        rows = tf.minimum(rows, tf.shape(self.arrays["columns"])[0] - 1)
         within = within & adds[:, tf.newaxis]
         column = tf.gather(self.arrays["columns"], tf.where(within, rows, 0))
         scores = state.scores + self._flat(column)

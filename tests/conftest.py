@@ -26,8 +26,10 @@ LONGEST = (
     "test_dqn_runs.py",
     "test_ppo_runs.py",
     "test_train.py",
+    "test_killed_runs.py",
     "test_examples.py",
     "test_notebook.py",
+    "test_gpu_optimize.py",
     "test_compile_cache.py",
 )
 xla = os.environ.get("KYTOLLY_XLA", "on")

@@ -52,7 +52,7 @@ def send_phases(send):
         setattr(owner, method, call)
 
     for loop in (DeviceLoop, HostLoop):
-        within(loop, "run", lambda env_steps: "training" if env_steps else "compiling")
+        within(loop, "run", lambda steps, *_: "training" if steps else "compiling")
     for evaluator in (DeviceEvaluator, HostEvaluator):
         within(evaluator, "evaluate", "evaluating")
     within(CheckpointSaver, "_save", "checkpoint")

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
 
 LONGEST = 1_000  # characters of a message
@@ -125,10 +126,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 def print_problem(message: str) -> None:
     """Print one line on standard error; of a very long one the middle is left out."""
-    line = " ".join(message.split())
-    if len(line) > LONGEST:
-        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
-    print(f"kytolly: {line}", file=sys.stderr)
+    print(f"kytolly: {one_line(message, LONGEST)}", file=sys.stderr)
 
 
 def in_words(error: Exception) -> str:

@@ -177,7 +177,7 @@ class DeviceEvaluator:
         self.distribution = policy.distribution_for(side.cfg, side.spec)
         self.random_stream = RandomStream(seed, purpose=2)
         self.step_limit = self.env.spec.max_episode_steps or STEP_LIMIT
-        self.program = Program(self._play, [], xla, device)
+        self.program = self._make_program(xla, device)
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
@@ -186,6 +186,9 @@ class DeviceEvaluator:
         if not ended and self.env.spec.max_episode_steps is None:
             warn_of_cut(self.env.spec.name)
         return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
+
+    def _make_program(self, *how: Any) -> Program:
+        return Program(self._play, [], *how)
 
     def _play(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         *_, ended, returns, lengths = self.play_until(self.step_limit, *self.begin())

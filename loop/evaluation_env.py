@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from kytolly.config.run import RunConfig
@@ -11,11 +10,10 @@ from kytolly.loop.choose import choose_side
 
 def evaluation_side(cfg: RunConfig, env: Any, trained: Any) -> Any:
     """Where evaluations play; the environment must look to the agent like the `trained` one."""
-    playing = dataclasses.replace(cfg, loop="auto").for_playing()
+    others: dict[str, Any] = {"loop": "auto"}
     if isinstance(env, str) or callable(env):
-        for name in ("async_envs", "on_env_fault"):
-            object.__setattr__(playing, name, getattr(cfg, name))
-    side = choose_side(playing, env)
+        others |= {"async_envs": cfg.async_envs, "on_env_fault": cfg.on_env_fault}
+    side = choose_side(cfg.for_playing(**others), env)
     side.close()  # evaluations make environments of their own
     if (side.spec.obs, side.spec.action) != (trained.spec.obs, trained.spec.action):
         raise ValueError(

@@ -58,12 +58,8 @@ class TrainingSession:
         self.compile_seconds = 0.0
         self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
-        # `time.perf_counter()` at which max_wall_seconds have passed, and seconds for the last
-        # evaluations after it.
-        self.deadline, self.grace = (
-            math.inf,
-            max(END_SECONDS, (self.cfg.max_wall_seconds or 0) / 10),
-        )
+        self.deadline = math.inf  # `time.perf_counter()` at which max_wall_seconds have passed
+        self.grace = max(END_SECONDS, (self.cfg.max_wall_seconds or 0) / 10)  # to end after it
         self._time_is_up = False
         self._began, self._saved = time.perf_counter(), saved
         if saved:

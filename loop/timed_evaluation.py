@@ -30,20 +30,6 @@ class TimedSide(DeviceSide):
 class TimedEvaluator(DeviceEvaluator):
     """Plays in several calls of a program; between two of them it looks at the clock."""
 
-    def __init__(
-        self,
-        side: DeviceSide,
-        network: Any,
-        episodes: int,
-        seed: int,
-        xla: bool,
-        device: str | None,
-    ):
-        super().__init__(side, network, episodes, seed, xla, device)
-        self.start: Any = self.begin()
-        specs = map(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
-        self.program = Program(self._play_on, [tf.TensorSpec([], tf.int32), *specs], xla, device)
-
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`.
 
@@ -66,6 +52,11 @@ class TimedEvaluator(DeviceEvaluator):
         elif not ended.all() and self.env.spec.max_episode_steps is None:
             warn_of_cut(name)
         return Evaluation.of_episodes(returns, lengths, late)
+
+    def _make_program(self, *how: Any) -> Program:
+        self.start: Any = self.begin()
+        specs = map(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
+        return Program(self._play_on, [tf.TensorSpec([], tf.int32), *specs], *how)
 
     def _play_on(self, until: tf.Tensor, *leaves: tf.Tensor) -> tuple[Any, ...]:
         """Play up to a step; step 0 stands for episodes that begin here."""

@@ -233,10 +233,8 @@ def _make_separate(
 ) -> SeparateEnvs:
     """The adapter of environments in this process, which it owns if it could `make` others."""
     seeds = environment_seeds(request.seed, len(envs))
-    mask = None
-    if request.masks and isinstance(getattr(envs[0], "observation_space", None), gymnasium.Space):
-        source = first_mask_source(envs[0], name)
-        mask = _mask(source, envs[0].action_space, name)
+    source = first_mask_source(envs[0], name) if request.masks else None
+    mask = _mask(source, getattr(envs[0], "action_space", None), name)
 
     def complete(env: gymnasium.Env) -> gymnasium.Env:
         return env if mask is None else MaskedObservation(env, *mask, name)
@@ -263,12 +261,8 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
             f"{request.num_envs}."
         )
     known_spec = _spec_of(env)
-    mask = None
-    if request.masks and isinstance(
-        getattr(env, "single_observation_space", None), gymnasium.Space
-    ):
-        source = first_mask_source(env, name, vector_mask_source)
-        mask = _mask(source, env.single_action_space, name)
+    source = first_mask_source(env, name, vector_mask_source) if request.masks else None
+    mask = _mask(source, getattr(env, "single_action_space", None), name)
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
     seeds, limit = environment_seeds(request.seed, env.num_envs), request.timeout_seconds
@@ -299,7 +293,7 @@ def _make_process_groups(
 ) -> list[HostEnv]:
     """Groups of environments with a process each."""
     name, seeds = offer.name, environment_seeds(request.seed, request.num_envs or 1)
-    mask = _mask(offer.mask, offer.action_space, name) if offer.mask else None
+    mask = _mask(offer.mask, offer.action_space, name)
     if mask is not None:
         offer = offer._replace(observation_space=masked_space(offer.observation_space, mask[1]))
     action = ActionForm(offer.action_space, name).space

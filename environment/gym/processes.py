@@ -236,12 +236,13 @@ class ProcessVector:
         """The state of each environment as JSON."""
         for worker in self.workers:
             worker.ask("state")
-        texts, faults = self._answers(range(self.num_envs), self.timeout)
-        reasons = [str(fault) for fault in faults.values()]
-        reasons += [text for text in texts if text and text.startswith('{"reason"')]
-        if reasons:
-            raise NotSavable(reasons[0].removeprefix('{"reason": "').removesuffix('"}'))
-        return texts
+        answers, faults = self._answers(range(self.num_envs), self.timeout)
+        for fault in faults.values():
+            raise NotSavable(str(fault))
+        for _, reason in answers:
+            if reason is not None:
+                raise NotSavable(reason)
+        return [text for text, _ in answers]
 
     def set_state(self, texts: Sequence[str]) -> None:
         """Bring each environment into a state from `get_state`."""
@@ -262,10 +263,8 @@ class ProcessVector:
         return Worker(job, self.timeout, self._buffer, slot)
 
     def _require_spaces(self, worker: Worker) -> None:
-        found, expected = (
-            worker.wait_until_made(),
-            (self.single_observation_space, self.single_action_space),
-        )
+        found = worker.wait_until_made()
+        expected = self.single_observation_space, self.single_action_space
         if found != expected:
             raise EnvironmentFault(
                 f"{worker.place} of {self.job.name} has the spaces {found}, another one has "

@@ -108,20 +108,22 @@ def offer_of(env: Any, job: Job) -> Offer | None:
             reward_threshold=spec.reward_threshold,
             max_episode_steps=spec.max_episode_steps,
         )
-    has_spaces = isinstance(getattr(env, "observation_space", None), gymnasium.Space)
     return Offer(
         spec.id if spec is not None else type(env.unwrapped).__name__,
         getattr(env, "observation_space", None),
         getattr(env, "action_space", None),
         known,
-        first_mask_source(env, job.name) if job.asks_mask and has_spaces else None,
+        first_mask_source(env, job.name) if job.asks_mask else None,
     )
 
 
 def first_mask_source(
     env: Any, name: str, source: Callable[[Any], str | None] = mask_source
 ) -> str | None:
-    """`mask_source`, with a fault that says why the environment was reset."""
+    """`mask_source`, with a fault that says why the environment was reset; None without a space."""
+    of_one = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
+    if not isinstance(getattr(env, f"{of_one}observation_space", None), gymnasium.Space):
+        return None
     try:
         return source(env)
     except Exception as error:
@@ -155,7 +157,7 @@ def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> None:
             obs, _ = env.reset(seed=given)
             write_to_shared_memory(space, slot, obs, buffer)
         elif command == "state":
-            answer = state_text(env)
+            answer = state_or_reason(env)
         elif command == "restore":
             answer = reason_not_restored(env, given)
         else:
@@ -163,12 +165,12 @@ def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> None:
         pipe.send((DONE, answer))
 
 
-def state_text(env: Any) -> str:
-    """The saved state as JSON; `{"reason": ...}` where there is none."""
+def state_or_reason(env: Any) -> tuple[str, str | None]:
+    """The saved state as JSON, and why there is none."""
     try:
-        return json.dumps(saved_state(env))
+        return json.dumps(saved_state(env)), None
     except Exception as reason:
-        return json.dumps({"reason": str(reason)})
+        return "", str(reason)
 
 
 def reason_not_restored(env: Any, text: str) -> str | None:

@@ -25,42 +25,28 @@ import tensorflow as tf
 
 from kytolly.loop import device, host_side  # noqa: F401
 from kytolly.trainer import Trainer
+from tests.record.runs import COMMON, OWN
 
-COMMON = {
+SHORT = {
     "xla": False,
     "total_env_steps": 120,
-    "hidden_units": [4],
-    "learning_rate": 0.01,
-    "evaluation_episodes": 2,
-    "final_evaluation_episodes": 2,
     "log_interval_env_steps": 20,
     "evaluation_interval_env_steps": 20,
     "checkpoint_interval_env_steps": 40,
     "early_stop_patience": 50,
 }
-OWN = {
-    "dqn": {
-        "batch_size": 4,
-        "replay_capacity": 64,
-        "warmup_env_steps": 8,
-        "train_interval_env_steps": 4,
-        "updates_per_interval": 1,
-        "n_step": 2,
-    },
-    "ppo": {
-        "num_envs": 2,
-        "rollout_steps": 10,
-        "num_minibatches": 2,
-        "epochs": 2,
-        "normalize_observations": True,
-        "normalize_rewards": True,
-    },
-}
+SHORT_OF = {"dqn": {"batch_size": 4, "n_step": 2}, "ppo": {}}
 
 
 def config(kind):
     algorithm, loop = kind.split("-")
-    return {"algorithm": algorithm, "loop": loop, **COMMON, **OWN[algorithm]}
+    return (
+        COMMON
+        | OWN[algorithm]
+        | SHORT
+        | SHORT_OF[algorithm]
+        | {"algorithm": algorithm, "loop": loop}
+    )
 
 
 def before_operations(call):

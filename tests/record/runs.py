@@ -22,23 +22,24 @@ COMMON = {
     "evaluation_interval_env_steps": 80,
     "checkpoint_interval_env_steps": 80,
 }
-DQN = COMMON | {
-    "algorithm": "dqn",
-    "batch_size": 8,
-    "replay_capacity": 64,
-    "warmup_env_steps": 8,
-    "train_interval_env_steps": 4,
-    "updates_per_interval": 1,
+OWN = {
+    "dqn": {
+        "batch_size": 8,
+        "replay_capacity": 64,
+        "warmup_env_steps": 8,
+        "train_interval_env_steps": 4,
+        "updates_per_interval": 1,
+    },
+    "ppo": {
+        "num_envs": 2,
+        "rollout_steps": 10,
+        "num_minibatches": 2,
+        "epochs": 2,
+        "normalize_observations": True,
+        "normalize_rewards": True,
+    },
 }
-PPO = COMMON | {
-    "algorithm": "ppo",
-    "num_envs": 2,
-    "rollout_steps": 10,
-    "num_minibatches": 2,
-    "epochs": 2,
-    "normalize_observations": True,
-    "normalize_rewards": True,
-}
+DQN, PPO = (COMMON | {"algorithm": name} | own for name, own in OWN.items())
 HOST = {"loop": "host"}
 
 

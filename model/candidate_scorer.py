@@ -1,4 +1,4 @@
-"""Which of a set of candidates to pick, or none: the order of the candidates does not matter."""
+"""Weights for a set of candidates: the order of the candidates does not matter."""
 
 from __future__ import annotations
 
@@ -8,95 +8,92 @@ from keras import ops
 from kytolly.model.actor_critic_mlp import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal_dense
 from kytolly.model.normalization import RunningNormalization
 
+NO_WEIGHT = -20.0  # mean of a candidate that only fills up: softplus of it is 0
+FIRST_MEAN = -3.0  # softplus of it is 0.05: training begins near the query as it was typed
+FIRST_LOG_STD = -1.2
+
 
 @keras.saving.register_keras_serializable(package="kytolly")
 class CandidateScorer(keras.Model):
-    """Logits of `N` candidates and STOP, and the state's value, from a dict of inputs.
+    """A normal distribution for each of `N` candidates, and the expected gain.
 
-    `candidates` [B, N, F] and `state` [B, G] -> ([B, N + 1], [B]) float32. One scorer looks at
-    every candidate beside the state and the mean of all candidates; STOP and the value are read
-    from the state and that mean, after Zaheer et al. 2017, arXiv:1703.06114, "Deep Sets".
+    `candidates` [B, N, F] and `state` [B, G] -> ([B, 2 N], [B]) float32: means, then log standard
+    deviations, of numbers whose softplus is a candidate's weight; and the gain of the means. One
+    network looks at every candidate beside the state and the mean of all candidates, after Zaheer
+    et al. 2017, arXiv:1703.06114, "Deep Sets".
 
-    A candidate whose features are all 0 fills up a set that is too small: it is not counted in
-    the mean.
+    A candidate whose features are all 0 fills up a set that is too small. Its weight is 0.
 
     Args:
         hidden_units: Widths of the dense layers.
-        activation: Of those layers.
         dropout: Share of hidden units dropped while `training`.
     """
 
-    def __init__(self, hidden_units=(64, 64), activation="silu", dropout=0.0, **kwargs):
+    def __init__(self, hidden_units=(32, 32), dropout=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.hidden_units, self.activation, self.dropout = tuple(hidden_units), activation, dropout
+        self.hidden_units, self.dropout = tuple(hidden_units), dropout
         self.normalize_candidates = RunningNormalization(5.0)
         self.normalize_state = RunningNormalization(5.0)
-        wide = self.hidden_units[0]
-        self.embed = orthogonal_dense(wide, HIDDEN_GAIN, activation)
+        first, *others = self.hidden_units
         # Two products in place of one with both inputs side by side: the state's is made once.
-        self.beside = orthogonal_dense(wide, HIDDEN_GAIN)
-        self.own = orthogonal_dense(wide, HIDDEN_GAIN)
-        self.scorer = [orthogonal_dense(n, HIDDEN_GAIN, activation) for n in self.hidden_units[1:]]
-        self.whole = [orthogonal_dense(n, HIDDEN_GAIN, activation) for n in self.hidden_units]
-        self.score_head = orthogonal_dense(1, POLICY_GAIN)
-        self.stop_head = orthogonal_dense(1, POLICY_GAIN)
-        self.value_head = orthogonal_dense(1, VALUE_GAIN)
-        self.drop = keras.layers.Dropout(dropout)
+        self.own = orthogonal_dense(first, HIDDEN_GAIN)
+        self.beside = orthogonal_dense(first, HIDDEN_GAIN)
+        self.scorer = [orthogonal_dense(n, HIDDEN_GAIN, "silu") for n in others]
+        self.mean_head = orthogonal_dense(1, POLICY_GAIN)
+        self.critic = orthogonal_dense(first, HIDDEN_GAIN, "silu")
+        self.gain_head = orthogonal_dense(1, VALUE_GAIN * 0.01)
         # One draw for all candidates of a query: a draw for each is 30 times as slow under XLA.
-        self.drop_together = keras.layers.Dropout(dropout, noise_shape=(None, 1, None))
-        self.activate = keras.activations.get(activation)
+        self.drop = keras.layers.Dropout(dropout, noise_shape=(None, 1, None))
 
     def build(self, input_shape):
-        candidates, state = input_shape["candidates"], input_shape["state"]
-        features, figures = candidates[-1], state[-1]
+        features, state = input_shape["candidates"][-1], input_shape["state"][-1]
         self.normalize_candidates.build((None, features))
-        self.normalize_state.build((None, figures))
-        self.embed.build((None, features))
-        both = self.embed.units + figures
-        self.beside.build((None, both))
+        self.normalize_state.build((None, state))
         self.own.build((None, features))
-        for layers, begin in ((self.scorer, self.own.units), (self.whole, both)):
-            width = begin
-            for layer in layers:
-                layer.build((None, width))
-                width = layer.units
-        for head in (self.score_head, self.stop_head, self.value_head):
-            head.build((None, self.hidden_units[-1]))
+        self.beside.build((None, state + features))
+        width = self.own.units
+        for layer in self.scorer:
+            layer.build((None, width))
+            width = layer.units
+        self.mean_head.build((None, width))
+        self.critic.build((None, state + features + width + 1))
+        self.gain_head.build((None, self.critic.units))
+        self.log_std = self.add_weight(
+            (), keras.initializers.Constant(FIRST_LOG_STD), "float32", name="log_std"
+        )
         self.built = True
 
     def call(self, inputs, training=False):
         given = ops.cast(inputs["candidates"], "float32")
-        present = ops.cast(ops.any(given != 0.0, axis=-1), "float32")[..., None]
-        candidates = self._normalize(given)
-        state = self.normalize_state(inputs["state"])
-        mean = ops.sum(self.embed(candidates) * present, axis=1) / ops.maximum(
-            ops.sum(present, axis=1), 1.0
-        )
-        around = ops.concatenate([mean, state], axis=-1)
-        scored = self.activate(self.own(candidates) + self.beside(around)[:, None])
+        present = ops.any(given != 0.0, axis=-1)
+        counted = ops.cast(present, "float32")[..., None]
+        features = given.shape[-1]
+        flat = self.normalize_candidates(ops.reshape(given, (-1, features)))
+        candidates = ops.reshape(flat, (-1, *given.shape[1:])) * ops.cast(counted, flat.dtype)
+        count = ops.maximum(ops.sum(counted, axis=1), 1.0)
+        mean = ops.sum(ops.cast(candidates, "float32"), axis=1) / count
+        state = ops.cast(self.normalize_state(inputs["state"]), "float32")
+        around = ops.concatenate([state, mean], axis=-1)
+        hidden = keras.activations.silu(self.own(candidates) + self.beside(around)[:, None])
+        hidden = self.drop(hidden, training=training)
         for layer in self.scorer:
-            scored = self.drop_together(layer(scored), training=training)
-        whole = around
-        for layer in self.whole:
-            whole = self.drop(layer(whole), training=training)
-        logits = ops.concatenate([self.score_head(scored)[..., 0], self.stop_head(whole)], axis=-1)
-        value = self.value_head(whole)[:, 0]
-        return ops.cast(logits, "float32"), ops.cast(value, "float32")
-
-    def _normalize(self, candidates):
-        features = candidates.shape[-1]
-        flat = ops.reshape(candidates, (-1, features))
-        return ops.reshape(self.normalize_candidates(flat), (-1, *candidates.shape[1:]))
+            hidden = self.drop(layer(hidden), training=training)
+        means = ops.cast(self.mean_head(hidden)[..., 0], "float32") + FIRST_MEAN
+        means = ops.where(present, means, NO_WEIGHT)
+        # The critic looks at what is chosen, and does not change it.
+        weights = ops.stop_gradient(ops.softplus(means))[..., None]
+        chosen = ops.sum(ops.stop_gradient(ops.cast(hidden, "float32")) * weights, axis=1)
+        total = ops.sum(weights, axis=1)
+        looked = ops.concatenate([around, chosen / ops.maximum(total, 1e-3), total], axis=-1)
+        gain = ops.cast(self.gain_head(self.critic(looked))[:, 0], "float32")
+        log_std = ops.broadcast_to(self.log_std, ops.shape(means))
+        return ops.concatenate([means, log_std], axis=-1), gain
 
     def adapt(self, candidates, states):
-        """Take the statistics of [n, F] candidates and [m, G] states for normalisation."""
+        """Take the statistics of [n, F] candidates and [m, G] states for normalization."""
         self.normalize_candidates.update(candidates)
         self.normalize_state.update(states)
 
     def get_config(self):
-        own = {
-            "hidden_units": self.hidden_units,
-            "activation": self.activation,
-            "dropout": self.dropout,
-        }
+        own = {"hidden_units": self.hidden_units, "dropout": self.dropout}
         return {**super().get_config(), **own}

@@ -15,6 +15,7 @@ from kytolly.reformulation.query import MiningRules, Query
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.embedding import EmbeddingCache
+from kytolly.retrieval.fusion import DocumentVectors
 
 CANDIDATE_FEATURES = (
     *TERM_FEATURES,
@@ -53,6 +54,7 @@ def mine(
     numbers: Sequence[int],
     index: BM25Index,
     cache: EmbeddingCache,
+    documents: DocumentVectors,
     rules: MiningRules | None = None,
     workers: int | None = None,
     skipped: list[SkippedQuery] | None = None,
@@ -67,6 +69,7 @@ def mine(
         numbers: Places of the queries in the collection.
         index: Index of the collection's documents.
         cache: Cache of embeddings; missing texts are encoded once each.
+        documents: Embeddings of the collection's documents.
         rules: How candidates are mined. Default: `MiningRules()`.
         workers: Processes; None: one per core where that pays. The result does not depend on it.
         skipped: Receives the queries that are left out, with the reason.
@@ -74,20 +77,21 @@ def mine(
     Returns:
         At most `len(numbers)` queries.
     """
-    miner = Miner(index, collection.texts, rules or MiningRules())
+    miner = Miner(index, collection.texts, rules or MiningRules(), documents)
     own = [collection.own_document(number) for number in numbers]
     excluded = [-1 if document is None else document for document in own]
     texts = [collection.queries[number] for number in numbers]
-    results = mine_texts(miner, texts, excluded, workers)
+    vectors = list(cache.get_batch(texts))
+    results = mine_texts(miner, texts, excluded, vectors, workers)
     kept = []
-    for number, text, without, result in zip(numbers, texts, excluded, results, strict=True):
+    for number, vector, without, result in zip(numbers, vectors, excluded, results, strict=True):
         if isinstance(result, MiningResult):
-            kept.append((number, text, without, result))
+            kept.append((number, vector, without, result))
         elif skipped is not None:
             skipped.append(SkippedQuery(number, result))
     queries: list[Query] = []
     for first in range(0, len(kept), BATCH):
-        queries += _make_queries(kept[first : first + BATCH], collection.texts, cache)
+        queries += _make_queries(kept[first : first + BATCH], documents, cache)
     return queries
 
 
@@ -108,25 +112,24 @@ def skip_report(skipped: Sequence[SkippedQuery]) -> str:
 
 
 def _make_queries(
-    results: Sequence[tuple[int, str, int, MiningResult]],
-    texts: Sequence[str],
+    results: Sequence[tuple[int, np.ndarray, int, MiningResult]],
+    documents: DocumentVectors,
     cache: EmbeddingCache,
 ) -> list[Query]:
-    """Queries from the results of mining; each of their texts is embedded once."""
+    """Queries from the results of mining; each of their words is embedded once."""
     wanted: dict[str, int] = {}  # text -> its row
-    rows = []
-    for _, text, _, found in results:
-        documents = [texts[doc] for doc in found.feedback]
-        parts = ([text], found.words, documents, found.surfaces)
-        rows.append([[wanted.setdefault(one, len(wanted)) for one in part] for part in parts])
+    rows = [
+        [
+            [wanted.setdefault(one, len(wanted)) for one in part]
+            for part in (found.words, found.surfaces)
+        ]
+        for *_, found in results
+    ]
     vectors = cache.get_batch(list(wanted))
     queries = []
-    for (number, _, without, found), (query, words, documents, surfaces) in zip(
-        results, rows, strict=True
-    ):
-        terms = vectors[surfaces]
+    for (number, vector, without, found), (words, surfaces) in zip(results, rows, strict=True):
         own, state = embedding_features(
-            terms, vectors[query[0]], vectors[words], vectors[documents], found.shares
+            vectors[surfaces], vector, vectors[words], documents[found.feedback], found.shares
         )
         queries.append(
             Query(
@@ -135,8 +138,7 @@ def _make_queries(
                 candidates=found.candidates,
                 candidate_features=np.concatenate([found.term_features, own], axis=1),
                 state_features=np.concatenate([found.query_features, state]),
-                similarity=terms @ terms.T,
-                query_similarity=terms @ vectors[query[0]],
+                vector=vector,
                 relevant=np.zeros(0, np.int64),
                 excluded=without,
                 surfaces=tuple(found.surfaces),

@@ -1,8 +1,8 @@
 """Candidate terms from the documents that a first search finds.
 
-Only the index and the texts are read, never a judgment. Embeddings are added later
-(`reformulation/candidates.py`), so that this part runs in processes that load neither TensorFlow
-nor an encoder.
+The first search is that of BM25 and embeddings together, so candidates also come from documents
+that share no word with the query. Only the index, the texts and ready-made embeddings are read,
+never a judgment. So this part runs in processes that load neither TensorFlow nor an encoder.
 
 Source: Lavrenko & Croft 2001, "Relevance-Based Language Models" (pseudo-relevance feedback).
 """
@@ -19,6 +19,7 @@ import numpy as np
 from kytolly.reformulation.mining_features import Candidates, MiningFeatures
 from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.fusion import DocumentVectors, score_unit
 from kytolly.retrieval.ranking import best_places
 
 NO_TOKEN = "no token that any document contains"
@@ -36,7 +37,7 @@ class MiningResult(NamedTuple):
         term_features: [n, len(TERM_FEATURES)] float32.
         query_features: [len(QUERY_FEATURES)] float32.
         feedback: [k] int32 documents, best first.
-        shares: [k] float32 shares of the sum of their scores.
+        shares: [k] float32 shares of the sum of their fused scores.
     """
 
     weights: dict[str, float]
@@ -56,24 +57,34 @@ class Miner:
         index: The documents.
         texts: [documents] their texts.
         rules: How candidates are mined.
+        vectors: Embeddings of the documents; None: the first search is BM25's alone.
     """
 
-    def __init__(self, index: BM25Index, texts: Sequence[str], rules: MiningRules):
+    def __init__(
+        self,
+        index: BM25Index,
+        texts: Sequence[str],
+        rules: MiningRules,
+        vectors: DocumentVectors | None = None,
+    ):
         if len(texts) != index.documents:
             raise ValueError(
                 f"The index holds {index.documents} documents, but there are {len(texts)} texts: "
                 "give the texts that it was made of."
             )
-        self.index, self.texts, self.rules = index, texts, rules
+        self.index, self.texts, self.rules, self.vectors = index, texts, rules, vectors
         self.features = MiningFeatures(index, rules)
         self._spellings = functools.lru_cache(20_000)(self._count_spellings)
 
-    def mine(self, text: str, excluded: int = -1) -> MiningResult | str:
+    def mine(
+        self, text: str, excluded: int = -1, vector: np.ndarray | None = None
+    ) -> MiningResult | str:
         """Candidates of a query, or the reason why there are none.
 
         Args:
             text: The query.
             excluded: A document that must not be found; -1 for none.
+            vector: [d] embedding of the query; None: the first search is BM25's alone.
         """
         weights = self.index.query_weights(text)
         known = [self.index.term_ids[term] for term in weights if term in self.index.term_ids]
@@ -82,6 +93,11 @@ class Miner:
         scores = self.index.scores(weights)
         if excluded >= 0:
             scores[excluded] = 0.0
+        if self.vectors is not None and vector is not None and self.rules.fusion:
+            unit = np.float32(self.rules.fusion * score_unit(scores))
+            scores += unit * self.vectors.cosines(vector)
+            if excluded >= 0:
+                scores[excluded] = 0.0
         feedback = best_places(scores, self.rules.feedback_documents, np.flatnonzero(scores > 0))
         shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
         terms, counts = feedback_counts(self.index, feedback)

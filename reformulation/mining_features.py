@@ -59,7 +59,7 @@ class Candidates(NamedTuple):
         counts: [k, n] occurrences in the feedback documents.
         mining: [n] mining scores.
         known: [q] ids of the query's terms that the index has.
-        scores: [documents] scores of the query.
+        scores: [documents] fused scores of the query.
         feedback: [k] documents.
         shares: [k] their shares of the sum of their scores.
     """

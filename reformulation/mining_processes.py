@@ -14,6 +14,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+import numpy as np
+
 from kytolly.reformulation.mining import Miner, MiningResult
 
 MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
@@ -23,7 +25,11 @@ PROGRAM += "from kytolly.reformulation.mining_processes import serve; serve()"
 
 
 def mine_texts(
-    miner: Miner, texts: Sequence[str], excluded: Sequence[int], workers: int | None = None
+    miner: Miner,
+    texts: Sequence[str],
+    excluded: Sequence[int],
+    vectors: Sequence[np.ndarray | None],
+    workers: int | None = None,
 ) -> list[MiningResult | str]:
     """What `Miner.mine` returns for each text, in order. It does not depend on `workers`.
 
@@ -31,6 +37,7 @@ def mine_texts(
         miner: The index, and how candidates are mined.
         texts: [Q] queries.
         excluded: [Q] documents that must not be found; -1 for none.
+        vectors: [Q] embeddings of the queries [d].
         workers: Processes, at most one per core; None: only as many as save time.
 
     Raises:
@@ -40,11 +47,11 @@ def mine_texts(
         workers = min(os.cpu_count() or 1, len(texts) // MANY_QUERIES)
     elif workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1, or None for one a core.")
-    tasks = list(zip(texts, excluded, strict=True))
+    tasks = list(zip(texts, excluded, vectors, strict=True))
     workers = min(workers, len(tasks), os.cpu_count() or 1)
     if workers <= 1:
-        return [miner.mine(text, without) for text, without in tasks]
-    head = pickle.dumps((miner.index, miner.texts, miner.rules))
+        return [miner.mine(*task) for task in tasks]
+    head = pickle.dumps((miner.index, miner.texts, miner.rules, miner.vectors))
     parts = [tasks[first::workers] for first in range(workers)]
     answers: list[list[MiningResult | str] | str] = ["not started"] * workers
 
@@ -69,10 +76,9 @@ def mine_texts(
 
 def serve() -> None:
     """Program of a process: reads the miner's parts and its queries, writes their results."""
-    index, texts, rules = pickle.load(sys.stdin.buffer)
-    miner = Miner(index, texts, rules)
+    miner = Miner(*pickle.load(sys.stdin.buffer))
     tasks = pickle.load(sys.stdin.buffer)
-    pickle.dump([miner.mine(text, without) for text, without in tasks], sys.stdout.buffer)
+    pickle.dump([miner.mine(*task) for task in tasks], sys.stdout.buffer)
 
 
 def _answer_of_process(head: bytes, tasks: bytes) -> list[MiningResult | str] | str:

@@ -1,6 +1,8 @@
-"""The network of the agent: a scorer of candidates, made for the features of some queries."""
+"""The agent's network: made for the features of some queries, and read without TensorFlow."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from kytolly.machine import configure as gpu_optimize
 
@@ -8,37 +10,105 @@ gpu_optimize.require_tensorflow_backend()
 
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
-import tensorflow as tf
+import numpy as np
 
-from kytolly.environment.mask import without_mask
-from kytolly.environment.spec import ACTION_MASK
-from kytolly.model.candidate_scorer import CandidateScorer
-from kytolly.reformulation.episode import Queries
-from kytolly.reformulation.options import ReformulationOptions
+from kytolly.model.candidate_scorer import FIRST_MEAN, CandidateScorer
+from kytolly.record.network_file import load_network
+from kytolly.reformulation.options import AgentOptions
+from kytolly.reformulation.table import QueryTable
 
 HALF = "mixed_float16"
+PRETRAINED = Path(__file__).with_name("pretrained.keras")
+ROWS = 4_096  # queries looked at together, at most
 
 
-def make_scorer(queries: Queries, options: ReformulationOptions) -> CandidateScorer:
+class NumpyScorer:
+    """A `CandidateScorer` in NumPy: microseconds for one query.
+
+    Args:
+        network: The network, with its weights as they are now.
+    """
+
+    def __init__(self, network: CandidateScorer):
+        def dense(layer: keras.layers.Dense) -> tuple[np.ndarray, np.ndarray]:
+            kernel, bias = layer.get_weights()
+            return kernel.astype(np.float32), bias.astype(np.float32)
+
+        self.scales = [
+            (np.asarray(part.mean), 1.0 / np.sqrt(np.asarray(part.variance) + part.epsilon))
+            for part in (network.normalize_candidates, network.normalize_state)
+        ]
+        self.clip = network.normalize_state.clip
+        self.own, self.beside = dense(network.own), dense(network.beside)
+        self.scorer = [dense(layer) for layer in network.scorer]
+        self.mean_head = dense(network.mean_head)
+        self.critic, self.gain_head = dense(network.critic), dense(network.gain_head)
+
+    def __call__(self, candidates: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [B, N] and expected gains [B] from [B, N, F] candidates and [B, G] states."""
+        parts = [
+            self._outputs(candidates[first : first + ROWS], state[first : first + ROWS])
+            for first in range(0, len(candidates), ROWS)
+        ]
+        weights, gains = zip(*parts, strict=True)
+        return np.concatenate(weights), np.concatenate(gains)
+
+    def _outputs(self, given: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        present = np.any(given != 0.0, axis=-1)
+        counted = present[..., np.newaxis].astype(np.float32)
+        (mean, scale), (state_mean, state_scale) = self.scales
+        candidates = np.clip((given - mean) * scale, -self.clip, self.clip) * counted
+        average = candidates.sum(axis=1) / np.maximum(counted.sum(axis=1), 1.0)
+        state = np.clip((state - state_mean) * state_scale, -self.clip, self.clip)
+        around = np.concatenate([state, average], axis=-1)
+        hidden = silu(_product(candidates, self.own) + _product(around, self.beside)[:, np.newaxis])
+        for layer in self.scorer:
+            hidden = silu(_product(hidden, layer))
+        means = _product(hidden, self.mean_head)[..., 0] + np.float32(FIRST_MEAN)
+        weights = np.where(present, np.logaddexp(means, np.float32(0.0)), np.float32(0.0))
+        total = weights.sum(axis=1, keepdims=True)
+        chosen = np.einsum("bn,bnh->bh", weights, hidden) / np.maximum(total, 1e-3)
+        looked = np.concatenate([around, chosen, total], axis=-1)
+        return weights, _product(silu(_product(looked, self.critic)), self.gain_head)[:, 0]
+
+
+def make_scorer(table: QueryTable, agent: AgentOptions) -> CandidateScorer:
     """A network for the features of queries, which also give the statistics that it scales by."""
-    agent = options.rl_agent
     network = CandidateScorer(agent.hidden_units, dropout=agent.dropout)
-    seen = queries.observe(queries.begin(tf.range(queries.num_queries)))
-    network(without_mask(seen))
-    present = seen[ACTION_MASK][:, :-1]
-    network.adapt(tf.boolean_mask(seen["candidates"], present), seen["state"])
+    features, state = table.candidate_features, table.state_features
+    count, wide, number = features.shape
+    network.build({"candidates": (None, wide, number), "state": (None, state.shape[1] + 1)})
+    present = features.any(axis=-1)
+    searched = np.concatenate([state, state], axis=0)
+    fusion = np.repeat(np.array([[0.0], [1.0]], np.float32), count, axis=0)
+    network.adapt(features[present], np.concatenate([searched, fusion], axis=1))
     return network
 
 
-def make_half_precision_scorer(
-    network: keras.Model, queries: Queries, options: ReformulationOptions
-) -> CandidateScorer:
-    """A network with the same weights that computes in half precision."""
+def load_pretrained() -> CandidateScorer | None:
+    """The network that comes with the package; None where it was left out."""
+    return load_network(PRETRAINED) if PRETRAINED.is_file() else None
+
+
+def copied_scorer(network: CandidateScorer, dropout: float, half: bool = False) -> CandidateScorer:
+    """A network with the same weights, perhaps one that computes in half precision."""
     before = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy(HALF)
+    if half:
+        keras.mixed_precision.set_dtype_policy(HALF)
     try:
-        half = make_scorer(queries, options)
+        copy = CandidateScorer(network.hidden_units, dropout=dropout)
+        features, state = network.normalize_candidates.mean, network.normalize_state.mean
+        copy.build({"candidates": (None, None, *features.shape), "state": (None, *state.shape)})
     finally:
         keras.mixed_precision.set_dtype_policy(before)
-    half.set_weights(network.get_weights())
-    return half
+    copy.set_weights(network.get_weights())
+    return copy
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    """X times its logistic function."""
+    return x / (1.0 + np.exp(-x))
+
+
+def _product(x: np.ndarray, layer: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    return x @ layer[0] + layer[1]

@@ -41,13 +41,15 @@ class RetrievalOptions:
         10, "number of best documents that candidate terms are taken from"
     )
     candidates: Annotated[int, Meta(ge=1, le=10**6), "terms"] = setting(
-        50, "maximum number of candidate terms of a query"
+        60, "maximum number of candidate terms of a query"
     )
     max_terms: Annotated[int, Meta(ge=1, le=1_000), "terms"] = setting(
-        5, "maximum number of terms added to a query"
+        20, "maximum number of terms added to a query"
     )
-    weight: Annotated[float, Meta(gt=0, le=1_000)] = setting(
-        0.3, "weight of an added term; a term of the query has 1"
+    fusion: Annotated[float, Meta(ge=0, le=1_000)] | Literal["auto"] = setting(
+        "auto",
+        "weight of the cosines of embeddings beside BM25; 0: BM25 alone; auto: 1, or what dev "
+        "queries prefer",
     )
     encoder: Literal["auto", "wordllama", "hash"] = setting(
         "auto", "encoder of terms and queries; auto: wordllama if it is installed, else hash"
@@ -71,8 +73,8 @@ class RetrievalOptions:
 class TrainingOptions:
     """How long to train, and with how much at once."""
 
-    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(
-        40, "passes of PPO over the training queries"
+    epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
+        20, "passes of PPO over the training queries; 0: no PPO"
     )
     batch_size: Annotated[int, Meta(ge=2, le=2**20), "env steps"] = setting(
         1_024, "rows of a minibatch"
@@ -84,35 +86,30 @@ class TrainingOptions:
         16_384, "maximum number of env steps of a rollout"
     )
     episodes_per_update: Annotated[int, Meta(ge=1, le=2**20), "episodes"] = setting(
-        1_024, "number of full-length episodes of a rollout"
+        2_048, "number of episodes of a rollout"
     )
     update_epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(
         4, "passes over each rollout"
     )
     learning_rate: Positive = setting(3e-4, "learning rate of PPO at the start; it falls to 0")
     use_amp: bool = setting(True, "half precision, which only a GPU uses")
+    pretrained: bool = setting(True, "begin with the network that comes with the package")
     warm_start_epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
-        12, "passes over one-step gains before PPO begins; 0: no warm start"
+        10, "passes over the judgments before PPO begins; 0: no warm start"
     )
-    warm_start_learning_rate: Positive = setting(1e-3, "learning rate of the warm start")
+    warm_start_learning_rate: Positive = setting(2e-3, "learning rate of the warm start")
+    weight_cost: NotNegative = setting(
+        0.0, "loss of the warm start for each unit of weight that is added to a query"
+    )
+    term_cost: NotNegative = setting(0.0, "reward of PPO that each added term must earn")
     patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] = setting(
-        8, "evaluations on dev queries without improvement before PPO stops"
+        8, "evaluations without improvement before PPO stops"
     )
-    only_improvable: bool = setting(
-        False, "leave out training queries that no single candidate improves"
-    )
-    max_pool_documents: Annotated[int, Meta(ge=64, le=10**6), "documents"] = setting(
-        2_048,
-        "training leaves out queries for which more documents matter; the widest query sets the "
-        "size of every environment",
-    )
-    search: Literal["auto", "device", "host"] = setting(
-        "auto",
-        "where episodes search: in tables on the device, or in the index on the host, which leaves "
-        "no query out; auto: the host if tables would be too large",
+    pool_documents: Annotated[int, Meta(ge=64, le=10**6), "documents"] = setting(
+        512, "number of documents of each query that training ranks"
     )
     max_table_mebibytes: Annotated[int, Meta(ge=1, le=2**20), "MiB"] = setting(
-        2_048, "maximum size of the device's tables with search: auto"
+        2_048, "maximum size of the device's tables; training draws as many queries as fit"
     )
 
     def __post_init__(self) -> None:
@@ -123,13 +120,11 @@ class TrainingOptions:
 class AgentOptions:
     """The policy, and how it learns."""
 
-    hidden_units: Widths = setting((64, 64), "widths of the hidden layers")
+    hidden_units: Widths = setting((32, 32), "widths of the hidden layers")
     dropout: Annotated[float, Meta(ge=0, le=0.9)] = setting(
-        0.2, "share of hidden units dropped in the warm start"
+        0.1, "share of hidden units dropped in the warm start"
     )
-    entropy_coef: NotNegative = setting(0.01, "weight of the entropy bonus")
-    gamma: Share = setting(1.0, "discount for each added term")
-    gae_lambda: Share = setting(0.95, "lambda of generalized advantage estimation")
+    entropy_coef: NotNegative = setting(0.0, "weight of the entropy bonus")
     clip_range: Positive = setting(0.1, "how far a probability ratio may move from 1")
     value_coef: NotNegative = setting(0.5, "weight of the value loss")
     max_grad_norm: Positive = setting(0.5, "gradient clipping, over all weights together")

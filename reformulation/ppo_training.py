@@ -15,13 +15,12 @@ import tensorflow as tf
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
 from kytolly.record.checkpoint import save_network
-from kytolly.reformulation.episode import Queries
+from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import HALF
 from kytolly.reformulation.options import ReformulationOptions, write_options
-from kytolly.reformulation.prepare import Preparation
 from kytolly.reformulation.profile import LoopKeeper
-from kytolly.reformulation.reformulator import INDEX_FILE, OPTIONS_FILE
+from kytolly.reformulation.reformulator import OPTIONS_FILE
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.collection import BUILTIN
 from kytolly.retrieval.files import check_memory
@@ -32,7 +31,7 @@ COLLECTION = "batched collection and update"
 
 
 class SaveBeforePPO(Callback):
-    """Makes a run usable before PPO's first evaluation: options, index, network of the warm start.
+    """Makes a run usable before PPO's first evaluation: search side, network of the warm start.
 
     Args:
         side: Search side of the run.
@@ -42,14 +41,13 @@ class SaveBeforePPO(Callback):
         self.side = side
 
     def on_train_begin(self, state: TrainState) -> None:
-        """Write all three."""
-        write_options(state.run_dir / OPTIONS_FILE, resolved_options(self.side))
-        self.side.index.save(state.run_dir / INDEX_FILE)
+        """Write them."""
+        save_search(self.side, state.run_dir)
         save_network(state.network, state.run_dir)
 
 
-class DevLines(Callback):
-    """A line for each evaluation on dev queries.
+class EvaluationLines(Callback):
+    """A line for each evaluation.
 
     Args:
         say: Receives the lines.
@@ -67,43 +65,39 @@ class DevLines(Callback):
         remaining = max(total - state.env_steps, 0)  # the last rollout may pass the total
         left = remaining * state.wall_seconds / max(state.env_steps, 1)
         self.say(
-            f"{COLLECTION}: {state.env_steps:,} of {total:,} env steps, dev {self.metric} "
+            f"{COLLECTION}: {state.env_steps:,} of {total:,} env steps, gain in {self.metric} "
             f"{state.evaluation.return_mean:+.4f} (best {state.best_return:+.4f}), "
             f"{speed:,.0f} env steps/s, at most {left:.0f} s left"
         )
 
 
-def ppo_config(options: ReformulationOptions, num_queries: int, num_dev_queries: int) -> PPOConfig:
-    """PPO's config; an epoch is one episode of full length for each training query."""
+def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes: int) -> PPOConfig:
+    """PPO's config, with passes of `episodes` episodes, each of one env step."""
     training, agent = options.training, options.rl_agent
-    steps = options.retrieval.max_terms
-    num_envs = min(training.collect_batch_size, max(1, num_queries))
-    rollout = min(
-        -(-training.episodes_per_update * steps // num_envs), training.buffer_size // num_envs
-    )
+    num_envs = min(training.collect_batch_size, episodes)
+    rollout = min(-(-training.episodes_per_update // num_envs), training.buffer_size // num_envs)
     rollout = max(1, rollout)
     rows = num_envs * rollout
     minibatches = max(1, rows // training.batch_size)
     while rows % minibatches:
         minibatches -= 1
     return PPOConfig(
-        total_env_steps=max(1, training.epochs * num_queries * steps),
+        total_env_steps=max(1, training.epochs * episodes),
         num_envs=num_envs,
         rollout_steps=rollout,
         epochs=training.update_epochs,
         num_minibatches=minibatches,
         learning_rate=training.learning_rate,
         learning_rate_final=0.0,
-        gamma=agent.gamma,
-        gae_lambda=agent.gae_lambda,
+        gamma=1.0,
         clip_range=agent.clip_range,
         entropy_coef=agent.entropy_coef,
         value_coef=agent.value_coef,
         max_grad_norm=agent.max_grad_norm,
         target_kl=agent.target_kl,
         seed=options.seed,
-        evaluation_episodes=num_dev_queries,
-        final_evaluation_episodes=num_dev_queries,
+        evaluation_episodes=evaluation_episodes,
+        final_evaluation_episodes=evaluation_episodes,
         early_stop_patience=training.patience,
         log_interval_env_steps=rows,
         evaluation_interval_env_steps=rows,
@@ -111,7 +105,9 @@ def ppo_config(options: ReformulationOptions, num_queries: int, num_dev_queries:
 
 
 def train_with_ppo(
-    preparation: Preparation,
+    side: SearchSide,
+    train: DeviceQueries,
+    evaluation: DeviceQueries,
     network: keras.Model,
     folder: Path,
     gpu: bool,
@@ -122,8 +118,10 @@ def train_with_ppo(
     """Train a network with PPO; if memory does not suffice, with half as many queries at once.
 
     Args:
-        preparation: The queries.
-        network: Keras model ({candidates, state}) -> (logits [E, N + 1], value [E]).
+        side: Search side of the run.
+        train: The queries to learn from.
+        evaluation: The queries that decide when to stop, in order.
+        network: A built `CandidateScorer`.
         folder: The run's folder, which is empty.
         gpu: Train on the first GPU instead of the CPU.
         say: Receives the lines of the progress display.
@@ -133,29 +131,28 @@ def train_with_ppo(
     Raises:
         ValueError: Memory does not suffice for one query at a time.
     """
-    side, train, dev = preparation.side, preparation.train, preparation.dev
     options, begin = side.options, network.get_weights()
     half = gpu and options.training.use_amp
+    kinds = len(train.fusions)
     while True:
         cfg = dataclasses.replace(
-            ppo_config(options, train.num_queries, dev.num_queries),
+            ppo_config(options, kinds * train.num_queries, kinds * evaluation.num_queries),
             device="gpu" if gpu else "cpu",
             precision=HALF if half else "float32",
         )
-        callbacks = [SaveBeforePPO(side), DevLines(say, options.retrieval.metric), clock]
+        callbacks = [SaveBeforePPO(side), EvaluationLines(say, options.retrieval.metric), clock]
         callbacks += [keeper] if keeper else []
         if not gpu:
             check_rollout_memory(cfg, options, train)
-        env, evaluation_env = train.for_trainer(cfg.num_envs), dev.for_trainer(dev.num_queries)
         try:
             return Trainer(folder, progress=False).train_ppo(
-                cfg, env, callbacks, model=network, evaluation_env=evaluation_env
+                cfg, train, callbacks, model=network, evaluation_env=evaluation
             )
         except tf.errors.ResourceExhaustedError:
             if cfg.num_envs == 1:
                 raise ValueError(
-                    "memory does not suffice for one query at a time: lower max_pool_documents, "
-                    "or buffer_size and batch_size."
+                    "memory does not suffice for one query at a time: lower pool_documents, or "
+                    "buffer_size and batch_size."
                 ) from None
         # The error is gone here, and with it what it held of the failed program.
         if keeper:
@@ -171,16 +168,25 @@ def train_with_ppo(
         clear_folder(folder)
 
 
-def check_rollout_memory(cfg: PPOConfig, options: ReformulationOptions, queries: Queries) -> None:
+def check_rollout_memory(
+    cfg: PPOConfig, options: ReformulationOptions, queries: DeviceQueries
+) -> None:
     """Refuse a rollout that exhausts the memory; a GPU says so itself."""
     rows, seen = cfg.num_envs * cfg.rollout_steps, cast(dict[str, tf.TensorSpec], queries.spec.obs)
     row = sum(part.dtype.size * part.shape.num_elements() for part in seen.values())
     hidden = 4 * queries.candidates * sum(options.rl_agent.hidden_units)
+    pools = 4 * queries.candidates * queries.rules.pool_documents * cfg.num_envs
     check_memory(
-        2 * rows * row + 2 * (rows // cfg.num_minibatches) * hidden,
+        2 * rows * row + 2 * (rows // cfg.num_minibatches) * hidden + pools,
         f"a rollout of {rows:,} env steps with minibatches of {rows // cfg.num_minibatches:,}",
         "lower buffer_size, episodes_per_update, batch_size or candidates",
     )
+
+
+def save_search(side: SearchSide, folder: Path) -> None:
+    """Write what a run needs to be used, beside its network: options, index and embeddings."""
+    write_options(folder / OPTIONS_FILE, resolved_options(side))
+    side.save(folder)
 
 
 def resolved_options(side: SearchSide) -> ReformulationOptions:

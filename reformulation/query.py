@@ -16,8 +16,7 @@ class Query(NamedTuple):
         candidates: Up to `N` terms that may be added.
         candidate_features: [n, F] features of the candidates.
         state_features: [G] features of the query.
-        similarity: [n, n] cosines between the candidates.
-        query_similarity: [n] cosines of the candidates with the query.
+        vector: [d] embedding of the query, of length 1.
         relevant: Documents judged relevant; empty where there is no judgment.
         excluded: A document that is the query itself and must not be found; -1 for none.
         surfaces: The most frequent spelling of each candidate, to be shown.
@@ -28,8 +27,7 @@ class Query(NamedTuple):
     candidates: list[str]
     candidate_features: np.ndarray
     state_features: np.ndarray
-    similarity: np.ndarray
-    query_similarity: np.ndarray
+    vector: np.ndarray
     relevant: np.ndarray
     excluded: int = -1
     surfaces: tuple[str, ...] = ()
@@ -40,20 +38,20 @@ class Query(NamedTuple):
         return any(doc != self.excluded for doc in self.relevant)
 
 
-class EpisodeRules(NamedTuple):
-    """What an episode may do.
+class SearchRules(NamedTuple):
+    """What a reformulation may do, and what training sees of a search.
 
     Attributes:
         metric: The reward is the change of this metric, such as "ndcg@10".
-        max_terms: Most terms that an episode adds.
+        max_terms: Most terms that are added to a query.
         max_candidates: Most candidates of a query, `N`.
-        weight: Weight of an added term; a term of the query has 1.
+        pool_documents: Documents of each query that training ranks, `P`.
     """
 
     metric: str = "ndcg@10"
-    max_terms: int = 5
-    max_candidates: int = 50
-    weight: float = 0.3
+    max_terms: int = 20
+    max_candidates: int = 60
+    pool_documents: int = 512
 
 
 class MiningRules(NamedTuple):
@@ -64,9 +62,11 @@ class MiningRules(NamedTuple):
         candidates: Most candidates of a query.
         opening_tokens: Tokens at the beginning of a document that count as its title.
         weight: Weight of an added term, for the features that say what adding it would do.
+        fusion: Weight of the cosines in the search for the feedback documents.
     """
 
     feedback_documents: int = 10
-    candidates: int = 50
+    candidates: int = 60
     opening_tokens: int = 10
     weight: float = 0.3
+    fusion: float = 1.0

@@ -18,25 +18,26 @@ from kytolly.record.checkpoint import BEST, is_finite
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
-from kytolly.reformulation.episode import NO_TERM, query_spec
-from kytolly.reformulation.host_env import HostQueries
+from kytolly.reformulation.choice import Choice, Choices, read_choices
+from kytolly.reformulation.device_env import SMALLEST_WEIGHT
 from kytolly.reformulation.lucene import lucene_query
-from kytolly.reformulation.options import read_options
+from kytolly.reformulation.network import PRETRAINED, NumpyScorer
+from kytolly.reformulation.options import ReformulationOptions, read_options
 from kytolly.reformulation.query import Query
 from kytolly.reformulation.result import AddedTerm, Hit, Reformulation
 from kytolly.reformulation.search import SearchSide
+from kytolly.reformulation.table import padded_rows
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import is_unicode, read_queries
-from kytolly.retrieval.files import check_memory, open_file, short, stored_archive
+from kytolly.retrieval.files import open_file, short, stored_archive
 from kytolly.retrieval.metrics import Run
 from kytolly.retrieval.trec import check_replaceable, write_run
 
 OPTIONS_FILE = "reformulation.yaml"
-INDEX_FILE = "index.npz"
 SCORER = keras.saving.get_registered_name(CandidateScorer)
-HIT_BYTES = 250  # of one document in a ranking
 BATCH = 256  # queries reformulated at once
 NOTHING_HELPS = "the agent expects no candidate to help"
+NOTHING_LEARNED = "nothing was learned that helps on dev queries"
 
 
 class Plan(NamedTuple):
@@ -44,51 +45,88 @@ class Plan(NamedTuple):
 
     Attributes:
         query: The query with its candidates; None if it has none.
-        chosen: Places of the candidates to add.
+        added: Place of a candidate -> its weight, the heaviest first.
         weights: Term -> weight.
+        expected: Gain in the metric that the network expects.
         reason: Why nothing is added; None if something is.
     """
 
     query: Query | None
-    chosen: list[int]
+    added: dict[int, float]
     weights: dict[str, float]
+    expected: float
     reason: str | None
 
 
 class Reformulator:
-    """Adds the terms to queries that a trained network chooses.
+    """Adds weighted terms to queries, as a trained network proposes and dev queries allowed.
 
     Args:
-        side: The collection's documents and their index.
-        network: Keras model ({candidates, state}) -> (logits [E, N + 1], value [E]).
+        side: The collection's documents, their index and embeddings.
+        network: A `CandidateScorer`.
+        choices: How its proposals are used.
+        fusion: Weight of the cosines beside BM25; None: that of the choices.
     """
 
-    def __init__(self, side: SearchSide, network: keras.Model):
-        self.side, self.network = side, network
+    def __init__(
+        self,
+        side: SearchSide,
+        network: CandidateScorer,
+        choices: Choices,
+        fusion: float | None = None,
+    ):
+        self.side, self.choices, self.scorer = side, choices, NumpyScorer(network)
+        usual = side.usual_fusion if choices.fusion is None else choices.fusion
+        self.fusion = usual if fusion is None else fusion
 
     @classmethod
-    def load(cls, run_dir: str | Path, collection: str | Path | None = None) -> Reformulator:
+    def load(
+        cls,
+        run_dir: str | Path,
+        collection: str | Path | None = None,
+        fusion: float | None = None,
+    ) -> Reformulator:
         """The reformulator that a run trained; no judgment is read.
 
         Args:
             run_dir: The run's folder.
-            collection: A collection to search instead of the one that the run was trained with.
+            collection: A collection to search instead of the one that the run was trained with. The
+                network is used there as one that has seen no query of the collection.
+            fusion: Weight of the cosines beside BM25; None: what the run chose.
 
         Raises:
             ValueError: The folder is no such run, or the collection cannot be read.
         """
-        path = RunFolder.existing(run_dir).path / OPTIONS_FILE
-        if not path.is_file():
+        path = RunFolder.existing(run_dir).path
+        if not (path / OPTIONS_FILE).is_file():
             raise ValueError(
                 f"{run_dir} has no {OPTIONS_FILE}, expected a run of train_optimized.py: give the "
                 "folder that it printed."
             )
-        options = read_options(path)
+        try:
+            options = read_options(path / OPTIONS_FILE)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} A run of an older version has to be trained again."
+            ) from None
+        choices = read_choices(path)
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
-        network = load_scorer(Path(run_dir) / BEST)
-        side = SearchSide.load(options, (), saved_index=Path(run_dir) / INDEX_FILE)
-        return cls(side, network)
+            choices = Choices(None, {})
+        network = load_scorer(path / BEST)
+        return cls(SearchSide.load(options, (), saved=path), network, choices, fusion)
+
+    @classmethod
+    def pretrained(cls, collection: str | Path, fusion: float | None = None) -> Reformulator:
+        """The reformulator that comes with the package, for documents without any judgment.
+
+        Args:
+            collection: Folder in the BEIR layout, or builtin.
+            fusion: Weight of the cosines beside BM25; None: 1.
+        """
+        options = ReformulationOptions(collection=str(collection))
+        side = SearchSide.load(options, ())
+        return cls(side, load_scorer(PRETRAINED), Choices(None, {}), fusion)
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -120,7 +158,7 @@ class Reformulator:
         for query_id, text, plan, old, new in zip(
             collection.query_ids, collection.queries, plans, before, after, strict=True
         ):
-            added = [self._added_term(plan.query, place) for place in plan.chosen if plan.query]
+            added = [self._added_term(plan, place) for place in plan.added]
             made.append(
                 Reformulation(
                     query_id=query_id,
@@ -130,58 +168,48 @@ class Reformulator:
                     lucene=self._lucene(text, added),
                     before=old,
                     after=new,
+                    expected_gain=round(plan.expected, 6),
                     reason=plan.reason,
                 )
             )
         return made
 
+    def search(self, text: str, top: int = 10) -> tuple[Hit, ...]:
+        """The best documents for a query after its reformulation, cosines included."""
+        return self.reformulate(text, top).after
+
     def plans(self, collection: Collection, numbers: Sequence[int]) -> list[Plan]:
         """Plans for queries of a collection with the same documents."""
         skipped: list[SkippedQuery] = []
         mined = self.side.mine(collection, numbers, skipped)
-        found: dict[int, Plan] = {}
+        choice, found = self.choices.at(self.fusion), {}
         for first in range(0, len(mined), BATCH):
             queries = mined[first : first + BATCH]
-            for query, actions in zip(queries, self._actions(queries), strict=True):
-                chosen = [int(place) for place in actions if place != NO_TERM]
-                extra = {query.candidates[place]: self.side.episode.weight for place in chosen}
-                reason = None if chosen else NOTHING_HELPS
-                found[query.number] = Plan(query, chosen, {**query.weights, **extra}, reason)
+            weights, expected = self._proposals(queries)
+            weights = kept_proposals(weights * choice.scale, self.side.rules.max_terms)
+            for query, row, gain in zip(queries, weights, expected.tolist(), strict=True):
+                found[query.number] = _plan(query, row, gain, choice)
         for one in skipped:
             own = self.side.index.query_weights(collection.queries[one.number])
-            found[one.number] = Plan(None, [], own, one.reason)
+            found[one.number] = Plan(None, {}, own, 0.0, one.reason)
         return [found[number] for number in numbers]
 
     def rankings(
         self, collection: Collection, numbers: Sequence[int], plans: Sequence[Plan], top: int
     ) -> tuple[list[tuple[Hit, ...]], list[tuple[Hit, ...]]]:
         """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
-        index = self.side.index
-        check_memory(
-            2 * HIT_BYTES * len(numbers) * min(top, index.documents),
-            f"rankings of {top} documents for {len(numbers):,} queries",
-            "lower --top, or give fewer queries",
-        )
-        typed = [index.query_weights(collection.queries[number]) for number in numbers]
-        result = []
-        for weights in (typed, [plan.weights for plan in plans]):
-            # A document that is the query itself is left out, so one more is asked for.
-            docs, scores = index.search_batch(weights, min(top + 1, index.documents))
-            hits = []
-            for number, found, values in zip(numbers, docs, scores, strict=True):
-                own = collection.own_document(number)
-                kept = (found >= 0) & (found != (-1 if own is None else own))
-                pairs = zip(found[kept][:top], values[kept][:top], strict=True)
-                hits.append(
-                    tuple(Hit(collection.doc_ids[int(doc)], float(score)) for doc, score in pairs)
-                )
-            result.append(hits)
-        return result[0], result[1]
+        typed = [self.side.index.query_weights(collection.queries[number]) for number in numbers]
+        planned = [plan.weights for plan in plans]
+        before = self.side.rank(collection, numbers, typed, self.fusion, top)
+        return before, self.side.rank(collection, numbers, planned, self.fusion, top)
 
-    def _actions(self, queries: Sequence[Query]) -> np.ndarray:
-        """[Q, max_terms] candidates to add, NO_TERM after the last."""
-        env = HostQueries(queries, self.side.index, self.side.episode)
-        return env.greedy_player(self.network, xla=False)().actions
+    def _proposals(self, queries: Sequence[Query]) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [Q, N] and expected gains [Q]."""
+        features = padded_rows(
+            [query.candidate_features for query in queries], self.side.rules.max_candidates
+        )
+        state = np.stack([np.append(query.state_features, self.fusion) for query in queries])
+        return self.scorer(features, state.astype(np.float32))
 
     def _with_queries(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
         """The collection's documents with other queries, and no judgment."""
@@ -199,12 +227,13 @@ class Reformulator:
                 )
         return dataclasses.replace(self.side.collection, query_ids=ids, queries=texts, judgments={})
 
-    def _added_term(self, query: Query, place: int) -> AddedTerm:
+    def _added_term(self, plan: Plan, place: int) -> AddedTerm:
+        query: Any = plan.query
         features = zip(CANDIDATE_FEATURES, query.candidate_features[place], strict=True)
         return AddedTerm(
             term=query.candidates[place],
             surface=query.surfaces[place],
-            weight=self.side.episode.weight,
+            weight=round(plan.added[place], 6),
             rank=place + 1,
             features={name: round(float(value), 6) for name, value in features},
         )
@@ -218,24 +247,43 @@ class Reformulator:
         return lucene_query({**own, **{term.surface: term.weight for term in added}})
 
 
-def load_scorer(path: Path) -> keras.Model:
+def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:
+    """The plan of a query from the weights [N] of its candidates."""
+    if choice.scale == 0.0:
+        return Plan(query, {}, query.weights, gain, NOTHING_LEARNED)
+    order = np.argsort(-weights, kind="stable")
+    added = {int(place): float(weights[place]) for place in order if weights[place] > 0.0}
+    if gain <= choice.margin or not added:
+        return Plan(query, {}, query.weights, gain, NOTHING_HELPS)
+    extra = {query.candidates[place]: weight for place, weight in added.items()}
+    return Plan(query, added, {**query.weights, **extra}, gain, None)
+
+
+def kept_proposals(weights: np.ndarray, max_terms: int) -> np.ndarray:
+    """`device_env.kept_weights` in NumPy."""
+    if max_terms < weights.shape[1]:
+        least = np.partition(weights, -max_terms, axis=1)[:, -max_terms, np.newaxis]
+        weights = np.where(weights >= least, weights, 0.0)
+    return np.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
+
+
+def load_scorer(path: Path) -> CandidateScorer:
     """The network of a run, which is a `CandidateScorer` for what this version observes.
 
     The file says which classes are to be built, and how large: that is read before any is.
     """
-    seen: Any = query_spec(1, len(CANDIDATE_FEATURES), len(STATE_FEATURES)).obs
-    expected = [seen[name].shape[-1] for name in ("candidates", "state")]
+    expected = [len(CANDIDATE_FEATURES), len(STATE_FEATURES) + 1]
     try:
         with open_file(path, "expected the network") as file:
             config = json.loads(stored_archive(file).read("config.json"))
         shapes = config["build_config"]["input_shape"]
         found = [shapes[name][-1] for name in ("candidates", "state")]
-        known = config["registered_name"] == SCORER and config["config"]["activation"] == "silu"
+        known = config["registered_name"] == SCORER
         widths = [max(expected), *config["config"]["hidden_units"]]
         size = 4 * sum(a * b for a, b in itertools.pairwise(widths))
         if not known or found != expected or size > path.stat().st_size:
             raise ValueError(f"{short(config['registered_name'])} for {found} features")
-        network = load_network(path)
+        network: Any = load_network(path)
         if not is_finite(network):
             raise ValueError("weights that are not finite")
     except Exception as error:  # zipfile, json and Keras each have their own

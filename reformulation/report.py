@@ -91,41 +91,34 @@ def write_phases(run_dir: Path, summary: Mapping[str, Any]) -> None:
 def rates(summary: Mapping[str, Any]) -> dict[str, float]:
     """Device utilization and hit rates of caches, if they are known; all from 0 to 1."""
     found = {
-        "device utilization": summary["device_utilization"],
+        "device utilization": summary.get("device_utilization"),
         "embedding cache hit rate": summary["embedding_cache"]["hit_rate"],
-        "search cache hit rate": summary["search"].get("hit_rate"),
     }
     return {name: rate for name, rate in found.items() if rate is not None}
 
 
 def lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """A run's result for a reader."""
-    gains, metric = summary["dev_gain"], summary["metric"]
-    yield (
-        f"Dev gain in {metric}: {gains['kept']:+.4f} (before PPO {gains['before_ppo']:+.4f}, after "
-        f"{gains['after_ppo']:+.4f}); {summary['env_steps']:,} env steps, stopped by "
-        f"{summary['stopped_by']}"
-    )
+    for kind, base in (("fused", f"BM25 + {summary['fusion']:g} cosines"), ("plain", "BM25")):
+        one = summary["choices"][kind]
+        yield (
+            f"Dev gain in {summary['metric']} over {base}: {one['dev_gain']:+.4f} "
+            f"({one['changed']:.0%} of the queries are changed, {one['tried']} choices tried, "
+            f"chance {one['chance']:.3f})"
+        )
+    yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
-    yield (
-        f"Queries: {counts['train']:,} for training, of which {counts['train_skipped']} have no "
-        f"token or candidate, {counts['train_without_relevant']} no relevant document, "
-        f"{counts['train_too_wide']} too many documents that matter, and "
-        f"{counts['train_not_improvable']} no single candidate that helps; {counts['dev']:,} dev "
-        f"({counts['dev_skipped']} skipped)"
-    )
+    for split in ("train", "dev"):
+        yield (
+            f"Queries for {split}: {counts[split]:,}, of which {counts[f'{split}_skipped']} have "
+            f"no token or candidate, {counts[f'{split}_without_relevant']} no relevant document"
+        )
     if "test" in summary:
         yield from test_lines(summary["test"])
     yield "Time:"
     for name, row in summary["phases"].items():
         yield f"  {name:<30} {row['seconds']:>8.1f} s {row['share']:>6.1%}"
     yield from loop_lines(summary)
-    found = summary["search"]
-    if found["where"] == "host":
-        yield (
-            f"Searches on the host: {found['hits']:,} of {found['hits'] + found['misses']:,} were "
-            f"remembered ({found['hit_rate']:.1%})"
-        )
     cache = summary["embedding_cache"]
     yield (
         f"Embedding cache: {cache['hits']:,} of {cache['hits'] + cache['misses']:,} texts were "
@@ -136,7 +129,7 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def loop_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Device utilization, and with a profile what its rows mean."""
-    busy, profile = summary["device_utilization"], summary.get("loop_profile")
+    busy, profile = summary.get("device_utilization"), summary.get("loop_profile")
     yield f"Device utilization in the loop: {'unknown' if busy is None else f'{busy:.0%}'}"
     if profile is None:
         return

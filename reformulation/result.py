@@ -14,7 +14,7 @@ class Hit(NamedTuple):
 
     Attributes:
         doc_id: Its id in the collection.
-        score: BM25's score.
+        score: BM25's score, and the document's cosine where it is weighed.
     """
 
     doc_id: str
@@ -27,7 +27,7 @@ class AddedTerm(NamedTuple):
     Attributes:
         term: The term as the index has it.
         surface: Its most frequent spelling in the documents that it was taken from.
-        weight: Its weight; a term of the query has 1.
+        weight: Its weight; a word of the query has 1.
         rank: Place among the candidates, from 1, in the order of mining.
         features: What the agent saw of it, by name.
     """
@@ -46,11 +46,12 @@ class Reformulation:
     Attributes:
         query_id: Its id, or "" for one that was typed.
         text: The query as it was typed.
-        added: Terms in the order in which they were added.
+        added: Terms that were added, the heaviest first.
         weights: Term -> weight, the query's own terms first.
         lucene: The new query in Lucene's syntax, in words; Lucene's analyzer makes terms of them.
         before: The best documents for the query as it was typed.
         after: The best documents for the new query.
+        expected_gain: Gain in the run's metric that the network expects.
         reason: Why nothing was added; None if something was.
     """
 
@@ -61,6 +62,7 @@ class Reformulation:
     lucene: str
     before: tuple[Hit, ...]
     after: tuple[Hit, ...]
+    expected_gain: float = 0.0
     reason: str | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
-from kytolly.reformulation.pool import ScoredIndex
 from kytolly.reformulation.query import Query
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.metrics import NOT_RANKED, metric
+
+
+class ScoredIndex(Protocol):
+    """What scores need of `retrieval.bm25.BM25Index`."""
+
+    def scores(self, weights: Mapping[str, float]) -> np.ndarray:
+        """[D] float32 scores of a weighted query."""
+        ...
 
 
 def expanded_weights(query: Query, terms: Sequence[str], weight: float) -> dict[str, float]:

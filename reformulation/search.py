@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kytolly.reformulation.candidates import SkippedQuery, mine, with_judgments
+import numpy as np
+
+from kytolly.reformulation.candidates import CANDIDATE_FEATURES, SkippedQuery, mine, with_judgments
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.reformulation.phases import Phases, TimedEncoder
-from kytolly.reformulation.query import EpisodeRules, MiningRules, Query
+from kytolly.reformulation.query import MiningRules, Query, SearchRules
+from kytolly.reformulation.result import Hit
 from kytolly.retrieval.bm25 import EPSILON, BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
-from kytolly.retrieval.files import check_memory
+from kytolly.retrieval.files import check_memory, read_arrays
+from kytolly.retrieval.fusion import DocumentVectors, score_unit
+from kytolly.retrieval.ranking import best_places
 from kytolly.retrieval.tokens import EnglishTokenizer
+
+HIT_BYTES = 250  # of one document in a ranking
+INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +37,7 @@ class SearchSide:
         collection: Documents, queries and the judgments of some splits.
         index: The collection's documents.
         cache: Embeddings of terms and queries.
+        documents: Embeddings of the documents.
         phases: Seconds of the parts of the run.
         skipped: Split -> its queries that cannot be reformulated; filled in by `queries`.
     """
@@ -35,6 +46,7 @@ class SearchSide:
     collection: Collection
     index: BM25Index
     cache: EmbeddingCache
+    documents: DocumentVectors
     phases: Phases
     skipped: dict[str, list[SkippedQuery]] = dataclasses.field(default_factory=dict)
 
@@ -44,7 +56,7 @@ class SearchSide:
         options: ReformulationOptions,
         splits: Sequence[str],
         phases: Phases | None = None,
-        saved_index: Path | None = None,
+        saved: Path | None = None,
     ) -> SearchSide:
         """Read and index a collection.
 
@@ -52,35 +64,58 @@ class SearchSide:
             options: The collection, and how it is searched.
             splits: Splits whose judgments are read; the files of other splits are not opened.
             phases: Receives the time.
-            saved_index: A file that `BM25Index.save` wrote. It is used if it is an index of these
-                documents with these options; else the documents are indexed again.
+            saved: A folder that `save` wrote to. Its index and embeddings are used if they are of
+                these documents with these options; else they are made again.
         """
         phases, retrieval = phases or Phases(), options.retrieval
         with phases.measure("reading"):
             collection = load_collection(options.collection, splits)
         with phases.measure("indexing"):
-            index = load_index(saved_index, collection, retrieval)
+            index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
             if index is None:
                 index = BM25Index(collection.texts, EnglishTokenizer(), retrieval.k1, retrieval.b)
         with phases.measure("embedding"):
             encoder = make_encoder(retrieval.encoder, retrieval.dimension)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
-        return cls(options, collection, index, cache, phases)
+            identity = [encoder.identity, index.digest]
+            documents = load_vectors(saved and saved / VECTORS_FILE, identity)
+            if documents is None:
+                documents = DocumentVectors.of_texts(collection.texts, encoder)
+        return cls(options, collection, index, cache, documents, phases)
+
+    def save(self, folder: Path) -> None:
+        """Write index and embeddings for `load`."""
+        self.index.save(folder / INDEX_FILE)
+        path, identity = folder / VECTORS_FILE, [self.cache.encoder.identity, self.index.digest]
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("wb") as file:
+            np.savez(file, identity=np.array(identity), vectors=self.documents.half)
+        partial.replace(path)  # whole or not at all
 
     @property
-    def episode(self) -> EpisodeRules:
-        """What an episode may do."""
-        retrieval = self.options.retrieval
-        return EpisodeRules(
-            retrieval.metric, retrieval.max_terms, retrieval.candidates, retrieval.weight
-        )
+    def rules(self) -> SearchRules:
+        """What a reformulation may do."""
+        retrieval, pool = self.options.retrieval, self.options.training.pool_documents
+        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.candidates, pool)
+
+    @property
+    def usual_fusion(self) -> float:
+        """The weight of the cosines where neither the options nor dev queries say another one.
+
+        Hashed words say what BM25 says already.
+        """
+        fusion = self.options.retrieval.fusion
+        if fusion != "auto":
+            return float(fusion)
+        return 0.0 if self.cache.encoder.identity.startswith("hash") else 1.0
 
     @property
     def mining(self) -> MiningRules:
         """How candidates are mined."""
         retrieval = self.options.retrieval
+        hashed = self.cache.encoder.identity.startswith("hash")
         return MiningRules(
-            retrieval.feedback_documents, retrieval.candidates, weight=retrieval.weight
+            retrieval.feedback_documents, retrieval.candidates, fusion=0.0 if hashed else 1.0
         )
 
     def queries(self, split: str) -> list[Query]:
@@ -105,16 +140,70 @@ class SearchSide:
         check_mining_memory(len(numbers), self.index, self.mining)
         workers = self.options.retrieval.workers
         with self.phases.measure("mining"):
-            return mine(collection, numbers, self.index, self.cache, self.mining, workers, skipped)
+            return mine(
+                collection,
+                numbers,
+                self.index,
+                self.cache,
+                self.documents,
+                self.mining,
+                workers,
+                skipped,
+            )
+
+    def rank(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        weights: Sequence[Mapping[str, float]],
+        fusion: float,
+        top: int,
+    ) -> list[tuple[Hit, ...]]:
+        """[Q] best documents for weighted queries, without a document that is the query itself.
+
+        Args:
+            collection: A collection with the same documents.
+            numbers: [Q] places of the queries in it.
+            weights: [Q] terms and their weights.
+            fusion: Weight of the cosines beside BM25.
+            top: Documents of a query. Those with score 0 are not found.
+
+        Raises:
+            ValueError: The rankings would take more memory than is free.
+        """
+        check_memory(
+            2 * HIT_BYTES * len(numbers) * min(top, self.index.documents),
+            f"rankings of {top} documents for {len(numbers):,} queries",
+            "lower --top, or give fewer queries",
+        )
+        texts = [collection.queries[number] for number in numbers]
+        vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
+
+        def ranked(place: int) -> tuple[Hit, ...]:
+            own, vector = collection.own_document(numbers[place]), vectors[place]
+            scores = self.index.scores(weights[place])
+            if vector is not None:
+                typed = self.index.scores(self.index.query_weights(texts[place]))
+                if own is not None:
+                    typed[own] = 0.0
+                unit = np.float32(fusion * score_unit(typed))
+                scores += unit * self.documents.cosines(vector)
+            if own is not None:
+                scores[own] = 0.0
+            found = best_places(scores, top, np.flatnonzero(scores))
+            return tuple(Hit(collection.doc_ids[int(doc)], float(scores[doc])) for doc in found)
+
+        with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            return list(pool.map(ranked, range(len(numbers))))
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
     """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
     documents = min(rules.feedback_documents, index.documents)
     terms = min(len(index.terms), documents * int(index.lengths.max()))
-    cosines = 2 * 4 * queries * rules.candidates**2  # of each query, and padded in a table
+    features = 4 * queries * rules.candidates * len(CANDIDATE_FEATURES)
     check_memory(
-        cosines + 3 * 8 * documents * terms,
+        features + 3 * 8 * documents * terms,
         f"{queries:,} queries with candidates: {rules.candidates:,} and feedback_documents: "
         f"{rules.feedback_documents:,}",
         "lower candidates or feedback_documents",
@@ -132,3 +221,16 @@ def load_index(
         return BM25Index.load(path, collection.texts, EnglishTokenizer(), parameters)
     except ValueError:
         return None
+
+
+def load_vectors(path: Path | None, identity: list[str]) -> DocumentVectors | None:
+    """The embeddings in a file; None if there is none, or of others."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        found, vectors = read_arrays(path, ("identity", "vectors"))
+    except Exception:  # zipfile, zlib and numpy each have their own
+        return None
+    if found.tolist() != identity or vectors.ndim != 2 or vectors.dtype != np.float16:
+        return None
+    return DocumentVectors(vectors)

@@ -1,4 +1,9 @@
-"""Queries and their pools as arrays: everything that episodes on the device need."""
+"""Queries and their pools as arrays: everything that training needs, on the device.
+
+A pool holds the documents of one query that training ranks: the best under BM25, under cosines and
+under both, those that the candidates can lift highest, and the relevant ones. Scores are divided by
+the query's `score_unit`, so that they mean the same for all queries and collections.
+"""
 
 from __future__ import annotations
 
@@ -7,90 +12,55 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kytolly.reformulation.pool import BLOCK, Pool, ScoredIndex, make_pools
-from kytolly.reformulation.query import EpisodeRules, Query
+from kytolly.reformulation.query import Query, SearchRules
+from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.fusion import DocumentVectors, score_unit
+
+PADDING = -1e4  # score that fills up a pool
+LIFT = 0.25  # weight of all candidates at which a document's highest score is estimated
+SHARES = {"fused": 0.25, "bm25": 0.2, "cosine": 0.1}  # of the pool; lifted documents get the rest
 
 
 class QueryTable(NamedTuple):
-    """`Q` queries as arrays. A query's pool is `blocks` rows of `BLOCK` documents.
+    """`Q` queries as arrays, with `N` candidates and pools of `P` documents.
 
     Attributes:
-        rules: What an episode may do.
-        number: [Q] place in the collection.
-        blocks: [Q] int32 rows of the query's pool.
-        base_row: [Q] int32 where its rows begin in `base`.
-        base: [rows, BLOCK] float32 scores of the query as it was typed.
-        column_row: [Q] int32 where its candidates' columns begin in `columns`, all rows of the
-            first candidate, then those of the second, and so on.
-        columns: [rows, BLOCK] float32 scores that candidates add, times the weight. Row 0 is zero.
-        relevant: [Q, R] int32 places in the pool of the relevant documents that can be reached;
-            -1 for none.
-        relevant_count: [Q] int32 number of relevant documents, reached or not.
-        allowed: [Q, N] bool, whether there is such a candidate.
-        candidate_features: [Q, N, F].
-        state_features: [Q, G].
-        similarity: [Q, N, N] cosines between candidates.
-        query_similarity: [Q, N] cosines of candidates with the query.
+        number: [Q] int32 place in the collection.
+        base: [Q, P] float32 BM25 of the query as it was typed.
+        cosine: [Q, P] float32 cosines of documents and query.
+        columns: [Q, N, P] float16 scores that candidates add at weight 1.
+        relevant: [Q, R] int32 places of the relevant documents in the pool; -1 for none.
+        relevant_count: [Q] int32 number of relevant documents.
+        candidate_features: [Q, N, F] float32; all 0 where there is no candidate.
+        state_features: [Q, G] float32.
     """
 
-    rules: EpisodeRules
     number: np.ndarray
-    blocks: np.ndarray
-    base_row: np.ndarray
     base: np.ndarray
-    column_row: np.ndarray
+    cosine: np.ndarray
     columns: np.ndarray
     relevant: np.ndarray
     relevant_count: np.ndarray
-    allowed: np.ndarray
     candidate_features: np.ndarray
     state_features: np.ndarray
-    similarity: np.ndarray
-    query_similarity: np.ndarray
 
     @property
     def bytes(self) -> int:
         """Size of all arrays."""
-        return sum(part.nbytes for part in self[1:])
+        return sum(part.nbytes for part in self)
 
 
-def make_table(
-    queries: Sequence[Query],
-    index: ScoredIndex,
-    rules: EpisodeRules,
-    pools: Sequence[Pool] | None = None,
-) -> QueryTable:
-    """Arrays for queries with at least one candidate each.
-
-    Args:
-        queries: The queries.
-        index: The index to search.
-        rules: What an episode may do.
-        pools: Their pools; None: they are made here.
-
-    Raises:
-        ValueError: There is no query, or one without candidates.
-    """
-    own = query_arrays(queries, rules)
-    pools = make_pools(queries, index, rules)[1] if pools is None else pools
-    blocks = np.array([len(pool.base) for pool in pools], np.int32)
-    column_rows = [pool.columns.shape[0] * pool.columns.shape[1] for pool in pools]
-    columns = [pool.columns.reshape(-1, BLOCK) for pool in pools]
-    most = max(len(pool.relevant) for pool in pools)
-    return QueryTable(
-        rules=rules,
-        blocks=blocks,
-        base_row=part_starts(blocks, 0),
-        base=np.concatenate([pool.base for pool in pools]),
-        column_row=part_starts(column_rows, 1),
-        columns=np.concatenate([np.zeros((1, BLOCK), np.float32), *columns]),
-        relevant=padded_rows([pool.relevant for pool in pools], max(most, 1), -1).astype(np.int32),
-        **own,
+def row_bytes(rules: SearchRules, features: int) -> int:
+    """Size of one query in a table, without its relevant documents."""
+    return rules.max_candidates * (2 * rules.pool_documents + 4 * features) + 8 * (
+        rules.pool_documents
     )
 
 
-def query_arrays(queries: Sequence[Query], rules: EpisodeRules) -> dict[str, np.ndarray]:
-    """What an episode needs of its query without a search, by the names in `QueryTable`.
+def make_table(
+    queries: Sequence[Query], index: BM25Index, documents: DocumentVectors, rules: SearchRules
+) -> QueryTable:
+    """Arrays for queries with at least one candidate each.
 
     Raises:
         ValueError: There is no query, or one without candidates.
@@ -100,18 +70,99 @@ def query_arrays(queries: Sequence[Query], rules: EpisodeRules) -> dict[str, np.
     for query in queries:
         if not query.candidates:
             raise ValueError(f"query {query.number} has no candidates: leave it out of the table.")
-    wide = rules.max_candidates
-    return {
-        "number": np.array([query.number for query in queries], np.int32),
-        "relevant_count": np.array([len(query.relevant) for query in queries], np.int32),
-        "allowed": padded_rows([np.ones(len(q.candidates), bool) for q in queries], wide, False),
-        "candidate_features": padded_rows([q.candidate_features for q in queries], wide, 0.0),
-        "state_features": np.stack([q.state_features for q in queries]).astype(np.float32),
-        "similarity": np.stack(
-            [np.pad(q.similarity, (0, wide - len(q.similarity))) for q in queries]
-        ).astype(np.float32),
-        "query_similarity": padded_rows([q.query_similarity for q in queries], wide, 0.0),
-    }
+    count, wide, pool = len(queries), rules.max_candidates, rules.pool_documents
+    most = max(1, *(min(len(query.relevant), pool // 2) for query in queries))
+    table = QueryTable(
+        number=np.array([query.number for query in queries], np.int32),
+        base=np.full((count, pool), PADDING, np.float32),
+        cosine=np.zeros((count, pool), np.float32),
+        columns=np.zeros((count, wide, pool), np.float16),
+        relevant=np.full((count, most), -1, np.int32),
+        relevant_count=np.array([len(query.relevant) for query in queries], np.int32),
+        candidate_features=padded_rows([q.candidate_features for q in queries], wide),
+        state_features=np.stack([q.state_features for q in queries]).astype(np.float32),
+    )
+    for row, query in enumerate(queries):
+        _fill_row(table, row, query, index, documents)
+    return table
+
+
+def _fill_row(
+    table: QueryTable, row: int, query: Query, index: BM25Index, documents: DocumentVectors
+) -> None:
+    scores = index.scores(query.weights)
+    if query.excluded >= 0:
+        scores[query.excluded] = 0.0
+    unit = np.float32(score_unit(scores))
+    scores /= unit
+    cosine = documents.cosines(query.vector)
+    relevant = query.relevant[query.relevant != query.excluded][: table.base.shape[1] // 2]
+    postings = [index.postings(term) for term in query.candidates]
+    highest = scores + cosine
+    for docs, impacts in postings:
+        highest[docs] += np.float32(LIFT) / unit * impacts
+    found = pool_documents(scores, cosine, highest, relevant, query.excluded, table.base.shape[1])
+    table.base[row, : len(found)] = scores[found]
+    table.cosine[row, : len(found)] = cosine[found]
+    column = np.zeros(len(scores), np.float32)
+    for place, (docs, impacts) in enumerate(postings):
+        column[docs] = impacts
+        table.columns[row, place, : len(found)] = column[found] / unit
+        column[docs] = 0.0
+    table.relevant[row, : len(relevant)] = np.searchsorted(found, np.sort(relevant))
+
+
+def pool_documents(
+    scores: np.ndarray,
+    cosine: np.ndarray,
+    highest: np.ndarray,
+    relevant: np.ndarray,
+    excluded: int,
+    size: int,
+) -> np.ndarray:
+    """[p] at most `size` documents, rising.
+
+    Args:
+        scores: [documents] BM25 of the query as it was typed.
+        cosine: [documents] cosines with the query.
+        highest: [documents] what candidates can lift the fused scores to.
+        relevant: Documents that the pool must hold, at most `size`.
+        excluded: A document that it must not hold; -1 for none.
+        size: Most documents.
+    """
+    kept = np.zeros(len(scores), bool)
+    for name, order in (("fused", scores + cosine), ("bm25", scores), ("cosine", cosine)):
+        most = int(SHARES[name] * size)
+        kept[np.argpartition(-order, min(most, len(order) - 1))[:most]] = True
+    if excluded >= 0:
+        kept[excluded] = False
+        highest[excluded] = -np.inf
+    kept[relevant] = True
+    left = size - int(kept.sum())
+    if left > 0:
+        others = np.where(kept, -np.inf, highest)
+        best = np.argpartition(-others, min(left, len(others) - 1))[:left]
+        kept[best[np.isfinite(others[best])]] = True
+    elif left < 0:  # many relevant documents: those of lowest fused score leave
+        optional = np.flatnonzero(kept & ~np.isin(np.arange(len(kept)), relevant))
+        kept[optional[np.argsort(highest[optional])[:-left]]] = False
+    return np.flatnonzero(kept)
+
+
+def concatenation(tables: Sequence[QueryTable]) -> QueryTable:
+    """The queries of several tables of equal width, one after another."""
+    most = max(table.relevant.shape[1] for table in tables)
+    padded = [
+        table._replace(
+            relevant=np.pad(
+                table.relevant,
+                ((0, 0), (0, most - table.relevant.shape[1])),
+                constant_values=-1,
+            )
+        )
+        for table in tables
+    ]
+    return QueryTable(*(np.concatenate(parts) for parts in zip(*padded, strict=True)))
 
 
 def subset(table: QueryTable, rows: Sequence[int] | np.ndarray) -> QueryTable:
@@ -123,35 +174,12 @@ def subset(table: QueryTable, rows: Sequence[int] | np.ndarray) -> QueryTable:
     rows = np.asarray(rows, np.int64)
     if not len(rows):
         raise ValueError("no query of the table is selected, expected at least one.")
-    blocks = table.blocks[rows]
-    lengths = blocks * table.allowed[rows].sum(axis=1, dtype=np.int32)
-    base = [table.base[at : at + n] for at, n in zip(table.base_row[rows], blocks, strict=True)]
-    columns = [
-        table.columns[at : at + n] for at, n in zip(table.column_row[rows], lengths, strict=True)
-    ]
-    starts = {"base_row": part_starts(blocks, 0), "column_row": part_starts(lengths, 1)}
-    ragged = {
-        "base": np.concatenate(base),
-        "columns": np.concatenate([table.columns[:1], *columns]),
-    }
-    per_query = {
-        name: part[rows]
-        for name, part in table._asdict().items()
-        if name not in ("rules", *starts, *ragged)
-    }
-    return QueryTable(rules=table.rules, **per_query, **starts, **ragged)
+    return QueryTable(*(part[rows] for part in table))
 
 
-def part_starts(lengths: Sequence[int] | np.ndarray, first: int) -> np.ndarray:
-    """[n] int32 starts of parts that lie one after another; the first part starts at `first`."""
-    return (first + np.concatenate([[0], np.cumsum(lengths)[:-1]])).astype(np.int32)
-
-
-def padded_rows(rows: Sequence[np.ndarray], length: int, fill: float) -> np.ndarray:
-    """[len(rows), length, ...] with each row filled up at its end."""
-    first = np.asarray(rows[0])
-    kind = first.dtype if first.dtype.kind in "bi" else np.dtype(np.float32)
-    result = np.full((len(rows), length, *first.shape[1:]), fill, kind)
+def padded_rows(rows: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """[len(rows), length, ...] float32 with each row filled up with zeros."""
+    result = np.zeros((len(rows), length, *np.asarray(rows[0]).shape[1:]), np.float32)
     for number, row in enumerate(rows):
         result[number, : len(row)] = row
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,35 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
-from kytolly.reformulation.episode import NO_TERM, GainExamples, Queries
+from kytolly.reformulation.choice import (
+    FEW_QUERIES,
+    UNTESTED,
+    Choice,
+    Selection,
+    read_choices,
+    select,
+    select_fusion,
+    write_choices,
+)
+from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.loop_clock import LoopClock
-from kytolly.reformulation.network import make_half_precision_scorer, make_scorer
+from kytolly.reformulation.network import NumpyScorer, copied_scorer, load_pretrained, make_scorer
 from kytolly.reformulation.options import ReformulationOptions
-from kytolly.reformulation.ppo_training import COLLECTION, train_with_ppo
+from kytolly.reformulation.ppo_training import COLLECTION, save_search, train_with_ppo
 from kytolly.reformulation.prepare import LEARNING, Preparation, prepare
 from kytolly.reformulation.profile import LoopKeeper, profile_loop
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import phase_rows, test_metrics, write_phases
 from kytolly.reformulation.search import SearchSide
-from kytolly.reformulation.warm_start import warm_start, warm_start_examples
+from kytolly.reformulation.table import concatenation, subset
 from kytolly.retrieval.corpus import available_splits
 
 Say = Callable[[str], None]
-IMPROVED = 1e-6  # gain, in units of the metric; less is rounding
+EVALUATED = 300  # training queries that PPO is evaluated on; dev queries are for the choice alone
 
 
 def train(
@@ -70,11 +82,13 @@ def train(
     try:
         with tf.device("/GPU:0" if gpu else "/CPU:0"):
             keras.utils.set_random_seed(options.seed)
-            preparation = prepare(options, say, ("train", "dev", "test") if test else LEARNING)
+            splits = [one for one in (*LEARNING, *(["test"] if test else [])) if one in known]
+            preparation = prepare(options, say, splits)
             summary, network = train_network(preparation, folder, gpu, profile, say)
             if test:
                 with preparation.side.phases.measure("test"):
-                    reformulator = Reformulator(preparation.side, network)
+                    choices = read_choices(folder.path)
+                    reformulator = Reformulator(preparation.side, network, choices)
                     summary["test"] = test_metrics(reformulator, folder.path)
     except BaseException as error:
         folder.remove_if_empty()
@@ -112,110 +126,161 @@ def closing_summary(
 
 def train_network(
     preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool, say: Say
-) -> tuple[dict[str, Any], keras.Model]:
-    """Warm start and PPO; the run's summary, and the network that gains most on dev queries."""
-    side, counts = preparation.side, dict(preparation.counts)
-    options, phases, all_queries = side.options, side.phases, preparation.train.num_queries
-    network, warm_gain = make_warm_network(preparation, say)
-    counts["train_not_improvable"] = all_queries - preparation.train.num_queries
-    if gpu and options.training.use_amp:
-        network = make_half_precision_scorer(network, preparation.train, options)
-    elif options.training.use_amp:
+) -> tuple[dict[str, Any], CandidateScorer]:
+    """Warm start, PPO and the choice on dev queries; the run's summary, and its network."""
+    side, options = preparation.side, preparation.side.options
+    fusion, dev = side.usual_fusion, None
+    if preparation.dev is not None:
+        dev = DeviceQueries(preparation.dev, side.rules)
+        if options.retrieval.fusion == "auto":
+            with side.phases.measure("choice"):
+                tables = [one for one in (preparation.train, preparation.dev) if one is not None]
+                judged = DeviceQueries(concatenation(tables), side.rules)
+                fusion = select_fusion(judged, fusion, options.seed)
+    say(f"searches weigh cosines with {fusion:g} beside BM25")
+    begin = load_pretrained() if options.training.pretrained and not hashed(side) else None
+    networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
+    summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
+    if preparation.train is not None:
+        fusions = tuple(dict.fromkeys((0.0, fusion)))
+        learned, summary = learn(preparation, begin, fusions, folder, gpu, profile, say)
+        networks |= learned
+    elif begin is None:
+        raise ValueError(
+            f"no query of the train split of {options.collection} can be used, and there is no "
+            "network to begin with: add judgments, or set pretrained: true and encoder: wordllama."
+        )
+    else:
+        say("no query to learn from: the network that comes with the package is used as it is")
+    with side.phases.measure("choice"):
+        unseen = None
+        if begin is not None and preparation.train is not None:
+            unseen = DeviceQueries(preparation.train, side.rules)
+        chosen = make_choice(list(networks.values()), dev, unseen, fusion, options.seed, say)
+    name = list(networks)[chosen["fused"].network]
+    network = networks[name]
+    if preparation.train is None:
+        save_search(side, folder.path)
+    save_network(network, folder.path)
+    write_choices(folder.path, fusion, [one.choice for one in chosen.values()])
+    return summary | {
+        "collection": options.collection,
+        "metric": options.retrieval.metric,
+        "queries": preparation.counts,
+        "fusion": fusion,
+        "network": name,
+        "choices": {kind: selection_summary(one) for kind, one in chosen.items()},
+    }, network
+
+
+def learn(
+    preparation: Preparation,
+    begin: CandidateScorer | None,
+    fusions: tuple[float, ...],
+    folder: RunFolder,
+    gpu: bool,
+    profile: bool,
+    say: Say,
+) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
+    """The networks after the warm start and after PPO, by name, and PPO's summary."""
+    side, table = preparation.side, preparation.train
+    if table is None:
+        raise ValueError("there is no query to learn from, expected some: see `prepare`.")
+    options, training, phases = side.options, side.options.training, side.phases
+    begin = begin or make_scorer(table, options.rl_agent)
+    queries = DeviceQueries(table, side.rules, fusions, training.term_cost)
+    network = copied_scorer(begin, options.rl_agent.dropout)
+    with phases.measure("warm start"):
+
+        def watch(epoch: int, loss: float, error: float) -> None:
+            say(f"warm start: pass {epoch}, loss {loss:.4f}")
+
+        if training.warm_start_epochs:
+            rate, cost = training.warm_start_learning_rate, training.weight_cost
+            rows = [np.arange(queries.num_queries)]
+            fit_listwise(
+                network, queries, rows, training.warm_start_epochs, rate, options.seed, cost, watch
+            )
+    networks, summary = {"warm start": copied_scorer(network, 0.0)}, {}
+    if training.epochs == 0:
+        save_search(side, folder.path)
+        return networks, {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
+    half = gpu and training.use_amp
+    if training.use_amp and not gpu:
         say("half precision does not pay on a CPU: it is off")
-    warm_weights = network.get_weights()
+    network = copied_scorer(network, 0.0, half)
+    rng = np.random.default_rng(options.seed)
+    few = np.sort(rng.permutation(queries.num_queries)[:EVALUATED])
+    evaluation = DeviceQueries(
+        subset(table, few), side.rules, fusions, training.term_cost, in_order=True
+    )
     clock, keeper = LoopClock(), LoopKeeper() if profile else None
     with phases.measure(COLLECTION):
-        result = train_with_ppo(preparation, network, folder.path, gpu, say, clock, keeper)
-    summary: dict[str, Any] = {**result.summary, "device_utilization": clock.utilization}
+        result = train_with_ppo(
+            side, queries, evaluation, network, folder.path, gpu, say, clock, keeper
+        )
+    summary = {**result.summary, "device_utilization": clock.utilization}
+    summary["collect_batch_size"] = result.agent.cfg.num_envs
     if keeper:
         with phases.measure("profile"):
             seconds, busy = phases.seconds[COLLECTION], clock.utilization
-            summary["loop_profile"] = profile_loop(
-                keeper.loop, result.summary, seconds, busy
-            )._asdict()
+            profiled = profile_loop(keeper.loop, result.summary, seconds, busy)
+            summary["loop_profile"] = profiled._asdict()
         keeper.release()
-    trained_gain = result.evaluation.return_mean
-    if warm_gain > trained_gain:
+    return networks | {"ppo": copied_scorer(network, 0.0)}, summary
+
+
+def make_choice(
+    networks: Sequence[CandidateScorer],
+    dev: DeviceQueries | None,
+    unseen: DeviceQueries | None,
+    fusion: float,
+    seed: int,
+    say: Say,
+) -> dict[str, Selection]:
+    """What is used with BM25 alone ("plain") and with cosines beside it ("fused").
+
+    Both use one network: that of searches with cosines. The first network did not learn from the
+    queries of `unseen`.
+    """
+    if dev is None:
+        say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
+        return {
+            kind: Selection(Choice(one, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
+            for kind, one in (("fused", fusion), ("plain", 0.0))
+        }
+    if dev.num_queries < FEW_QUERIES:
         say(
-            f"kept the network from before PPO: dev gain {warm_gain:+.4f}, "
-            f"and {trained_gain:+.4f} after PPO"
+            f"only {dev.num_queries} dev queries: what helps on them may be chance; expected at "
+            f"least {FEW_QUERIES}"
         )
-        network.set_weights(warm_weights)
-        save_network(network, folder.path)
-        summary["evaluation"] |= greedy_metrics(network, preparation.dev)
-    summary |= {
-        "collection": options.collection,
-        "metric": options.retrieval.metric,
-        "queries": counts,
-        "search": preparation.train.search_metrics(),
-        "collect_batch_size": result.agent.cfg.num_envs,
-        "dev_gain": {
-            "before_ppo": warm_gain,
-            "after_ppo": trained_gain,
-            "kept": max(warm_gain, trained_gain),
-        },
-    }
-    return summary, network
-
-
-def make_warm_network(preparation: Preparation, say: Say) -> tuple[keras.Model, float]:
-    """The network after the warm start, and its mean gain on dev queries.
-
-    With the option `only_improvable`, `preparation.train` loses the queries that no single
-    candidate improves.
-    """
-    side, train = preparation.side, preparation.train
-    options, training = side.options, side.options.training
-    network = make_scorer(train, options)
-    with side.phases.measure("one-step gains"):
-        if training.warm_start_epochs:
-            examples = warm_start_examples(train, options)
+    scorers = [NumpyScorer(network) for network in networks]
+    fused = plain = select(scorers, dev, fusion, unseen, seed)
+    if fusion:
+        more = unseen if fused.network == 0 else None
+        plain = select([scorers[fused.network]], dev, 0.0, more, seed)
+    for one in dict.fromkeys((fused, plain)):
+        base = f"BM25 + {one.choice.fusion:g} cosines" if one.choice.fusion else "BM25"
+        if one.choice.scale:
+            say(
+                f"over {base}: dev gain {one.dev_gain:+.4f} by cross-validation of {one.tried} "
+                f"choices (chance {one.chance:.3f})"
+            )
         else:
-            examples = train.gain_examples(1, options.seed)
-    with side.phases.measure("warm start"):
-
-        def watch(row: dict[str, float]) -> None:
-            if row["epoch"] == 1 or row["epoch"] % 10 == 0:
-                say(f"warm start: pass {row['epoch']}, dev gain {row['dev_gain']:+.4f}")
-
-        rows = warm_start(network, examples, preparation.dev, options, watch)
-    if rows:
-        gain = max(row["dev_gain"] for row in rows)
-    else:
-        gain = greedy_metrics(network, preparation.dev)["return_mean"]
-    if training.only_improvable:
-        preparation.train = improvable_queries(train, examples, say)
-    return network, gain
+            say(f"over {base}: nothing learned that helps on dev: queries stay as they are")
+    return {"fused": fused, "plain": plain._replace(network=fused.network)}
 
 
-def improvable_queries(queries: Queries, examples: GainExamples, say: Say) -> Queries:
-    """The queries that at least one single candidate improves.
-
-    Raises:
-        ValueError: There is none.
-    """
-    first = examples.added == 0
-    best = np.full(queries.num_queries, -np.inf)
-    np.maximum.at(best, examples.query[first], examples.gain[first].max(axis=1))
-    kept = np.flatnonzero(best > IMPROVED)
-    if not len(kept):
-        raise ValueError(
-            f"no candidate improves any of the {queries.num_queries} training queries, so there is "
-            "nothing to learn: change candidates, weight or metric."
-        )
-    say(f"PPO trains with {len(kept)} of {queries.num_queries} queries, which a candidate improves")
-    return queries.subset(kept) if len(kept) < queries.num_queries else queries
+def selection_summary(one: Selection) -> dict[str, Any]:
+    """A selection as `result.json` holds it."""
+    found = {**one.choice._asdict(), **one._asdict()}
+    del found["choice"], found["network"]
+    return found
 
 
-def greedy_metrics(network: keras.Model, queries: Queries) -> dict[str, float]:
-    """Metrics of one greedy episode of each query, as those of an evaluation."""
-    actions, gains = queries.greedy_player(network)()
-    lengths = np.minimum((actions != NO_TERM).sum(axis=1) + 1, queries.rules.max_terms)
-    return {
-        "return_mean": float(gains.mean()),
-        "return_std": float(gains.std()),
-        "length_mean": float(lengths.mean()),
-    }
+def hashed(side: SearchSide) -> bool:
+    """Whether embeddings are hashed words, which the network of the package has not seen."""
+    return side.cache.encoder.identity.startswith("hash")
 
 
 def saved_where(path: Path) -> str:

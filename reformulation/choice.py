@@ -1,0 +1,252 @@
+"""What of a network's proposals is used: chosen on dev queries, with "nothing" among the choices.
+
+Many choices are tried on the same queries, so the best one looks better than it is. A permutation
+test says how large the best of so many would be by chance. Only what passes it is used, and the
+gain that is reported comes from cross-validation: that of queries on which nothing was chosen.
+
+Sources: Westfall & Young 1993, "Resampling-Based Multiple Testing" (the largest statistic under
+random signs); Smucker, Allan & Carterette 2007, "A Comparison of Statistical Significance Tests for
+Information Retrieval Evaluation"; Stone 1974 (cross-validation of a choice).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import msgspec
+import numpy as np
+
+from kytolly.reformulation.device_env import DeviceQueries, kept_weights
+from kytolly.reformulation.network import NumpyScorer
+
+SCALES = (1.0, 0.5, 0.25)  # of all weights
+LOWEST = -1.0  # margin that every query passes
+MARGINS = (LOWEST, 0.0)  # a query is changed where more gain than this is expected
+USES = tuple(itertools.product(SCALES, MARGINS))
+FUSIONS = (0.0, 0.25, 0.5, 1.0, 2.0)  # weights of the cosines that are tried
+CHANCE = 0.1  # most probability that the best choice is no better than none
+FLIPS = 2_000  # draws of signs
+FOLDS = 5
+UNTESTED = 0.5  # scale where no dev query tests it
+CHOICE_FILE = "choice.json"
+FEW_QUERIES = 50  # on dev: with fewer, a choice says little
+
+
+class Choice(NamedTuple):
+    """How proposals are used in a search with one weight of the cosines.
+
+    Attributes:
+        fusion: Weight of the cosines.
+        scale: Factor of all weights of candidates; 0: queries stay as they are.
+        margin: A query is changed where more gain than this is expected.
+    """
+
+    fusion: float
+    scale: float = 0.0
+    margin: float = LOWEST
+
+
+class Choices(NamedTuple):
+    """All choices of a run.
+
+    Attributes:
+        fusion: Weight of the cosines; None: nothing was chosen.
+        by_fusion: Choice of each weight of the cosines that was tried.
+    """
+
+    fusion: float | None
+    by_fusion: dict[float, Choice]
+
+    def at(self, fusion: float) -> Choice:
+        """The choice for searches with a weight of the cosines, even if it was not tried."""
+        return self.by_fusion.get(fusion, Choice(fusion, UNTESTED))
+
+
+class Selection(NamedTuple):
+    """The choice that dev queries allow.
+
+    Attributes:
+        choice: What is used.
+        network: Place of the network whose proposals are used.
+        tried: Number of choices that were compared.
+        chance: Probability that the best of so many gains as much where none is better than 0.
+        dev_gain: Gain on dev queries, by cross-validation of the choice.
+        changed: Share of dev queries that are changed.
+    """
+
+    choice: Choice
+    network: int
+    tried: int
+    chance: float
+    dev_gain: float
+    changed: float
+
+
+def select(
+    networks: Sequence[NumpyScorer],
+    dev: DeviceQueries,
+    fusion: float,
+    unseen: DeviceQueries | None = None,
+    seed: int = 0,
+) -> Selection:
+    """The best use of one of several networks, or none, for searches with a weight of cosines.
+
+    Args:
+        networks: The networks.
+        dev: Queries that none of them learned from.
+        fusion: Weight of the cosines.
+        unseen: More queries, that the first network did not learn from; None: there are none.
+        seed: Seed of the draws.
+    """
+    tried: list[tuple[int, Choice]] = []
+    gains, changed = [], []
+    for number, network in enumerate(networks):
+        found, share = _gains(network, dev, fusion)
+        gains.append(found)
+        changed += share
+        tried += [(number, Choice(fusion, *one)) for one in USES]
+    more = None if unseen is None else _gains(networks[0], unseen, fusion)[0]
+    rows = np.concatenate(gains)
+    best, chance = _best_use(rows, more, seed)
+    dev_gain = cross_validated_gain(rows, more, seed)
+    if best is None:
+        return Selection(Choice(fusion), 0, len(tried), chance, dev_gain, 0.0)
+    network, choice = tried[best]
+    return Selection(choice, network, len(tried), chance, dev_gain, changed[best])
+
+
+def _gains(
+    network: NumpyScorer, queries: DeviceQueries, fusion: float
+) -> tuple[np.ndarray, list[float]]:
+    """Gains [len(USES), Q] of each use of a network, and the share of queries that it changes."""
+    weights, expected = proposals(network, queries, fusion)
+    start = queries.values(fusion, np.zeros_like(weights))
+    gains, changed = [], []
+    for scale, margin in USES:
+        used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
+        used = kept_weights(used, queries.rules.max_terms).numpy()
+        gains.append(queries.values(fusion, used) - start)
+        changed.append(float(np.mean(used.any(axis=1))))
+    return np.stack(gains), changed
+
+
+def _best_use(rows: np.ndarray, more: np.ndarray | None, seed: int) -> tuple[int | None, float]:
+    """The row of dev gains [m, Q] to use, None if none is better than nothing, and its chance.
+
+    The first network's rows are tested with `more` gains [len(USES), R], too.
+    """
+    first = rows[: len(USES)] if more is None else np.concatenate([rows[: len(USES)], more], axis=1)
+    tests = [(0, first)] if more is not None else [(0, rows)]
+    if more is not None and len(rows) > len(USES):
+        tests.append((len(USES), rows[len(USES) :]))
+    passed, chances = [], []
+    for start, gains in tests:
+        best, chance = best_row(gains, CHANCE / len(tests), seed)
+        chances.append(min(1.0, chance * len(tests)))
+        if best is not None:
+            passed.append(start + best)
+    if not passed:
+        return None, min(chances)
+    return max(passed, key=lambda row: rows[row].mean()), min(chances)
+
+
+def select_fusion(dev: DeviceQueries, usual: float, seed: int = 0) -> float:
+    """The weight of the cosines: the usual one, unless another is better beyond chance."""
+    nothing = np.zeros((dev.num_queries, dev.candidates), np.float32)
+    others = [fusion for fusion in FUSIONS if fusion != usual]
+    start = dev.values(usual, nothing)
+    gains = np.array([dev.values(one, nothing) - start for one in others])
+    best, _ = best_row(gains, CHANCE, seed)
+    return usual if best is None else others[best]
+
+
+def proposals(
+    network: NumpyScorer, queries: DeviceQueries, fusion: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [Q, N] that a network proposes for all queries, and the gains [Q] that it expects."""
+    table = queries.table
+    column = np.full((queries.num_queries, 1), fusion, np.float32)
+    return network(table.candidate_features, np.concatenate([table.state_features, column], axis=1))
+
+
+def best_row(gains: np.ndarray, most: float, seed: int = 0) -> tuple[int | None, float]:
+    """The row of [m, Q] gains with the largest mean among those above 0 beyond chance.
+
+    Args:
+        gains: [m, Q] of each of m choices.
+        most: Largest probability that counts as beyond chance.
+        seed: Seed of the signs.
+
+    Returns:
+        The row, None if there is none; and the probability of the best row under chance.
+    """
+    count = gains.shape[1]
+    if count < 2:
+        return None, 1.0
+    signs = np.random.default_rng(seed).choice((-1.0, 1.0), (FLIPS, count))
+    squares = np.mean(np.square(gains), axis=1)
+    by_chance = _statistic(signs @ gains.T / count, squares, count).max(axis=1)
+    statistic = _statistic(gains.mean(axis=1), squares, count)
+    chances = (1 + (by_chance[:, np.newaxis] >= statistic).sum(axis=0)) / (FLIPS + 1)
+    passed = np.where(chances <= most, gains.mean(axis=1), -np.inf)
+    best = int(passed.argmax())
+    return (best if passed[best] > 0.0 else None), float(chances.min())
+
+
+def _statistic(mean: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+    """Student's t of means, from mean squares."""
+    variance = np.maximum(squares - mean * mean, 1e-12)
+    return mean * math.sqrt(count) / np.sqrt(variance)
+
+
+def cross_validated_gain(rows: np.ndarray, more: np.ndarray | None, seed: int = 0) -> float:
+    """Mean gain of what the other folds' queries would choose, from [m, Q] gains."""
+    count = rows.shape[1]
+    fold = np.random.default_rng(seed).permutation(count) % FOLDS
+    total = 0.0
+    for one in range(min(FOLDS, count)):
+        best, _ = _best_use(rows[:, fold != one], more, seed)
+        total += 0.0 if best is None else float(rows[best, fold == one].sum())
+    return total / count
+
+
+def write_choices(folder: Path, fusion: float, choices: Sequence[Choice]) -> None:
+    """Write the weight of the cosines, and what is used with it and without."""
+    rows = [one._asdict() for one in dict.fromkeys(choices)]
+    path = folder / CHOICE_FILE
+    path.write_text(json.dumps({"fusion": fusion, "choices": rows}) + "\n", encoding="utf-8")
+
+
+def read_choices(folder: Path) -> Choices:
+    """What `write_choices` wrote; where nothing was chosen, everything is used at a fixed scale.
+
+    Raises:
+        ValueError: The file holds something else.
+    """
+    path = folder / CHOICE_FILE
+    if not path.is_file():
+        return Choices(None, {})
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_ChoiceFile)
+        choices = [Choice(**msgspec.structs.asdict(row)) for row in found.choices]
+        return Choices(found.fusion, {one.fusion: one for one in choices})
+    except (msgspec.MsgspecError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}); expected what a training run writes: train again."
+        ) from None
+
+
+class _ChoiceRow(msgspec.Struct, forbid_unknown_fields=True):
+    fusion: Annotated[float, msgspec.Meta(ge=0, le=1_000)]
+    scale: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    margin: Annotated[float, msgspec.Meta(ge=-1, le=1)]
+
+
+class _ChoiceFile(msgspec.Struct, forbid_unknown_fields=True):
+    fusion: Annotated[float, msgspec.Meta(ge=0, le=1_000)]
+    choices: Annotated[list[_ChoiceRow], msgspec.Meta(max_length=8)]

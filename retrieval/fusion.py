@@ -1,0 +1,54 @@
+"""BM25 and the cosines of embeddings in one score.
+
+A fused score is `bm25 + fusion * max(bm25) * cosine`, with the maximum over all documents that may
+be found under the query as it was typed. So a term that is added to the query adds its column of
+BM25 scores, as without fusion.
+
+Source: Bruch, Gai & Ingber 2023, "An Analysis of Fusion Functions for Hybrid Retrieval",
+arXiv:2210.11934 (a convex combination of scaled scores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kytolly.retrieval.embedding import Encoder
+
+BATCH = 4_096  # texts embedded at once
+
+
+class DocumentVectors:
+    """Embeddings of all documents.
+
+    Args:
+        vectors: [documents, d] of length 1. They are kept in half precision, as they are saved.
+    """
+
+    def __init__(self, vectors: np.ndarray):
+        self.half = np.asarray(vectors, np.float16)
+        self._vectors = self.half.astype(np.float32)
+
+    @classmethod
+    def of_texts(cls, texts: Sequence[str], encoder: Encoder) -> DocumentVectors:
+        """The embeddings of texts."""
+        parts = [
+            encoder.encode(list(texts[first : first + BATCH]))
+            for first in range(0, len(texts), BATCH)
+        ]
+        return cls(np.concatenate(parts))
+
+    def __getitem__(self, documents: np.ndarray) -> np.ndarray:
+        """[k, d] embeddings of some documents."""
+        return self._vectors[documents]
+
+    def cosines(self, vector: np.ndarray) -> np.ndarray:
+        """[documents] cosines with a vector [d] of length 1; below 0 counts as 0."""
+        return np.maximum(self._vectors @ vector.astype(np.float32), 0.0)
+
+
+def score_unit(scores: np.ndarray) -> float:
+    """What a cosine of 1 is worth at `fusion` 1: the highest score, or 1 where all are 0."""
+    highest = float(scores.max(initial=0.0))
+    return highest if highest > 0.0 else 1.0

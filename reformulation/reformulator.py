@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,8 +98,9 @@ class Reformulator:
         Raises:
             ValueError: The folder is no such run, or the collection cannot be read.
         """
-        path = RunFolder.existing(run_dir).path
-        if not (path / OPTIONS_FILE).is_file():
+        path = Path(run_dir)
+        if not os.path.isfile(path / OPTIONS_FILE):  # False for whatever is no path
+            RunFolder.existing(run_dir)
             raise ValueError(
                 f"{run_dir} has no {OPTIONS_FILE}, expected a run of train_optimized.py: give the "
                 "folder that it printed."
@@ -262,8 +264,10 @@ def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Pla
 def kept_proposals(weights: np.ndarray, max_terms: int) -> np.ndarray:
     """`device_env.kept_weights` in NumPy."""
     if max_terms < weights.shape[1]:
-        least = np.partition(weights, -max_terms, axis=1)[:, -max_terms, np.newaxis]
-        weights = np.where(weights >= least, weights, 0.0)
+        best = np.argsort(-weights, axis=1, kind="stable")[:, :max_terms]
+        kept = np.zeros_like(weights)
+        np.put_along_axis(kept, best, np.take_along_axis(weights, best, axis=1), axis=1)
+        weights = kept
     return np.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
 
 

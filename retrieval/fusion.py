@@ -30,6 +30,9 @@ class DocumentVectors:
         self.half = np.asarray(vectors, np.float16)
         self._vectors = self.half.astype(np.float32)
 
+    def __reduce__(self):
+        return type(self), (self.half,)  # a third of the bytes for another process
+
     @classmethod
     def of_texts(cls, texts: Sequence[str], encoder: Encoder) -> DocumentVectors:
         """The embeddings of texts."""

@@ -37,6 +37,7 @@ from kytolly.retrieval.trec import check_replaceable, write_run
 OPTIONS_FILE = "reformulation.yaml"
 SCORER = keras.saving.get_registered_name(CandidateScorer)
 BATCH = 256  # queries reformulated at once
+DIGITS = 4  # of weights and gains; the last ones of a product depend on how many queries there are
 NOTHING_HELPS = "the agent expects no candidate to help"
 NOTHING_LEARNED = "nothing was learned that helps on dev queries"
 
@@ -170,7 +171,7 @@ class Reformulator:
                     lucene=self._lucene(text, added),
                     before=old,
                     after=new,
-                    expected_gain=round(plan.expected, 6),
+                    expected_gain=round(plan.expected, DIGITS),
                     reason=plan.reason,
                 )
             )
@@ -235,7 +236,7 @@ class Reformulator:
         return AddedTerm(
             term=query.candidates[place],
             surface=query.surfaces[place],
-            weight=round(plan.added[place], 6),
+            weight=plan.added[place],
             rank=place + 1,
             features={name: round(float(value), 6) for name, value in features},
         )
@@ -254,7 +255,9 @@ def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Pla
     if choice.scale == 0.0:
         return Plan(query, {}, query.weights, gain, NOTHING_LEARNED)
     order = np.argsort(-weights, kind="stable")
-    added = {int(place): float(weights[place]) for place in order if weights[place] > 0.0}
+    added = {
+        int(place): round(float(weights[place]), DIGITS) for place in order if weights[place] > 0.0
+    }
     if gain <= choice.margin or not added:
         return Plan(query, {}, query.weights, gain, NOTHING_HELPS)
     extra = {query.candidates[place]: weight for place, weight in added.items()}

@@ -18,7 +18,10 @@ def test_options_come_back_from_their_file(tmp_path):
         ({"trainin": {}}, "'trainin' is no section or setting.*Did you mean 'training'"),
         ({"training": {"epoch": 3}}, "'epoch' is not a setting.*Did you mean 'epochs'"),
         ({"rl_agent": 3}, "rl_agent is 3, expected settings below it"),
-        ({"retrieval": {"weight": 0}}, "weight is 0, expected a number, above 0"),
+        ({"retrieval": {"weight": 0.3}}, "'weight' is not a setting"),
+        ({"retrieval": {"fusion": -1}}, "fusion is -1, expected"),
+        ({"retrieval": {"fusion": "much"}}, "fusion is 'much', expected"),
+        ({"training": {"pool_documents": 8}}, "pool_documents is 8, expected"),
     ],
 )
 def test_unknown_settings_are_errors(values, words):

@@ -85,11 +85,9 @@ def test_a_query_without_a_known_token_is_searched_by_cosines_alone(side):
 
 
 def test_cosines_count_as_the_options_say_and_for_hashed_words_not_at_all(collection):
-    options = make_options(collection)
-    assert SearchSide.load(options, ()).usual_fusion == 0.0
+    assert SearchSide.load(make_options(collection), ()).usual_fusion == 0.0
     for fusion in (0.0, 0.5):
-        retrieval = dataclasses.replace(options.retrieval, fusion=fusion)
-        side = SearchSide.load(dataclasses.replace(options, retrieval=retrieval), ())
+        side = SearchSide.load(make_options(collection, {"fusion": fusion}), ())
         assert side.usual_fusion == fusion and side.mining.fusion == 0.0
     assert side.rules.max_candidates == 8 and side.rules.pool_documents == 64
 
@@ -109,9 +107,7 @@ def load(collection, folder, monkeypatch, **retrieval):
         return real(cls, texts, encoder)
 
     monkeypatch.setattr(DocumentVectors, "of_texts", classmethod(embed))
-    options = make_options(collection)
-    changed = dataclasses.replace(options.retrieval, **retrieval)
-    options = dataclasses.replace(options, retrieval=changed)
+    options = make_options(collection, retrieval)
     return SearchSide.load(options, (), saved=folder), len(calls)
 
 

@@ -60,6 +60,9 @@ def write_collection(folder, seed=0):
     return folder
 
 
-def make_options(collection, **training):
-    settings = {**SETTINGS, "training": {**SETTINGS["training"], **training}}
-    return options_from({**settings, "collection": str(collection)})
+def make_options(collection, retrieval=None, **training):
+    changed = {
+        "retrieval": {**SETTINGS["retrieval"], **(retrieval or {})},
+        "training": {**SETTINGS["training"], **training},
+    }
+    return options_from({**SETTINGS, **changed, "collection": str(collection)})

@@ -152,7 +152,7 @@ def _best_use(rows: np.ndarray, more: np.ndarray | None, seed: int) -> tuple[int
             passed.append(start + best)
     if not passed:
         return None, min(chances)
-    return max(passed, key=lambda row: rows[row].mean()), min(chances)
+    return max(passed, key=lambda row: rows[row].sum()), min(chances)
 
 
 def select_fusion(dev: DeviceQueries, usual: float, seed: int = 0) -> float:

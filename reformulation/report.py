@@ -99,8 +99,9 @@ def rates(summary: Mapping[str, Any]) -> dict[str, float]:
 
 def lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """A run's result for a reader."""
-    for kind, base in (("fused", f"BM25 + {summary['fusion']:g} cosines"), ("plain", "BM25")):
+    for kind in ("fused", "plain") if summary["fusion"] else ("plain",):
         one = summary["choices"][kind]
+        base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
         yield (
             f"Dev gain in {summary['metric']} over {base}: {one['dev_gain']:+.4f} "
             f"({one['changed']:.0%} of the queries are changed, {one['tried']} choices tried, "

@@ -141,6 +141,14 @@ def test_more_queries_that_a_network_has_not_seen_count_too(trained):
     assert select([Wrong(), good], few, 0.0, unseen).choice.scale == 0.0
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_single_dev_query_is_none_to_validate_with(trained):
+    good, one = NumpyScorer(trained[0]), DeviceQueries(helpful_table(1, seed=2), RULES)
+    assert select([good], one, 0.0).dev_gain == 0.0
+    found = select([good], one, 0.0, DeviceQueries(helpful_table(24, seed=1), RULES))
+    assert found.choice.scale > 0.0 and np.isfinite(found.dev_gain)
+
+
 def test_another_weight_of_cosines_is_taken_where_it_is_better_beyond_chance():
     table = helpful_table(30)
     assert select_fusion(DeviceQueries(table, RULES), 0.0) == 0.0  # cosines are random

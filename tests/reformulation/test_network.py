@@ -3,12 +3,23 @@
 import numpy as np
 import pytest
 
+from kytolly.agent.kytolly import make_agent
+from kytolly.config.ppo import PPOConfig
+from kytolly.loop.device import DeviceLoop
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.record.checkpoint import is_finite
 from kytolly.reformulation import network as network_module
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES
-from kytolly.reformulation.network import NumpyScorer, copied_scorer, load_pretrained, make_scorer
+from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.network import (
+    HALF,
+    NumpyScorer,
+    copied_scorer,
+    load_pretrained,
+    make_scorer,
+)
 from kytolly.reformulation.options import AgentOptions
+from kytolly.reformulation.query import SearchRules
 from tests.reformulation.made_queries import helpful_table
 
 
@@ -71,6 +82,21 @@ def test_a_copy_gives_the_same_also_in_half_precision():
     np.testing.assert_array_equal(rough[0][:, 6:], params[:, 6:])  # log deviations stay as they are
     back = copied_scorer(half, 0.0)
     np.testing.assert_array_equal(back(seen)[0], params)
+
+
+def test_ppo_learns_in_half_precision():
+    table, rules = helpful_table(8), SearchRules("ndcg@10", 2, 4, 64)
+    env = DeviceQueries(table, rules)
+    network = copied_scorer(make_scorer(table, AgentOptions(hidden_units=(8,))), 0.0, half=True)
+    before = network.get_weights()
+    cfg = PPOConfig(
+        num_envs=8, rollout_steps=1, num_minibatches=1, epochs=2, xla=False, precision=HALF
+    )
+    loop = DeviceLoop(make_agent(cfg, env.spec, network), env)
+    assert int(loop.run(16).updates) == 4
+    loop.agent.policy.publish()
+    pairs = zip(network.get_weights(), before, strict=True)
+    assert is_finite(network) and max(np.abs(one - old).max() for one, old in pairs) > 0
 
 
 def test_statistics_are_those_of_the_candidates_that_are_there():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from kytolly.machine import configure as gpu_optimize
@@ -88,6 +89,12 @@ def make_scorer(table: QueryTable, agent: AgentOptions) -> CandidateScorer:
 def load_pretrained() -> CandidateScorer | None:
     """The network that comes with the package; None where it was left out."""
     return load_network(PRETRAINED) if PRETRAINED.is_file() else None
+
+
+def pretrained_digests() -> set[str]:
+    """Digests of the collections whose train queries the network of the package learned from."""
+    path = PRETRAINED.with_suffix(".json")
+    return set(json.loads(path.read_text("utf-8")).values()) if path.is_file() else set()
 
 
 def copied_scorer(network: CandidateScorer, dropout: float, half: bool = False) -> CandidateScorer:

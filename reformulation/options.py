@@ -95,9 +95,9 @@ class TrainingOptions:
     use_amp: bool = setting(True, "half precision, which only a GPU uses")
     pretrained: bool = setting(True, "begin with the network that comes with the package")
     warm_start_epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
-        10, "passes over the judgments before PPO begins; 0: no warm start"
+        20, "passes over the judgments before PPO begins; 0: no warm start"
     )
-    warm_start_learning_rate: Positive = setting(2e-3, "learning rate of the warm start")
+    warm_start_learning_rate: Positive = setting(1e-2, "learning rate of the warm start")
     weight_cost: NotNegative = setting(
         0.0, "loss of the warm start for each unit of weight that is added to a query"
     )

@@ -108,8 +108,8 @@ class TrainingOptions:
     pool_documents: Annotated[int, Meta(ge=64, le=10**6), "documents"] = setting(
         512, "number of documents of each query that training ranks"
     )
-    max_table_mebibytes: Annotated[int, Meta(ge=1, le=2**20), "MiB"] = setting(
-        2_048, "maximum size of the device's tables; training draws as many queries as fit"
+    max_queries: Annotated[int, Meta(ge=1, le=10**8), "queries"] = setting(
+        4_000, "maximum number of queries of a split that training uses, drawn by the seed"
     )
 
     def __post_init__(self) -> None:

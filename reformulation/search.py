@@ -118,10 +118,14 @@ class SearchSide:
             retrieval.feedback_documents, retrieval.candidates, fusion=0.0 if hashed else 1.0
         )
 
-    def queries(self, split: str) -> list[Query]:
-        """A split's queries with their candidates and judgments."""
+    def queries(self, split: str, most: int | None = None) -> list[Query]:
+        """A split's queries with their candidates and judgments; of many, `most` are drawn."""
         skipped = self.skipped[split] = []
-        queries = self.mine(self.collection, self.collection.split(split), skipped)
+        numbers = np.array(self.collection.split(split))
+        if most is not None and len(numbers) > most:
+            drawn = np.random.default_rng(self.options.seed).permutation(len(numbers))[:most]
+            numbers = numbers[np.sort(drawn)]
+        queries = self.mine(self.collection, numbers.tolist(), skipped)
         return with_judgments(queries, self.collection, split)
 
     def mine(

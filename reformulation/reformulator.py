@@ -20,7 +20,6 @@ from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.reformulation.episode import NO_TERM, query_spec
 from kytolly.reformulation.host_env import HostQueries
-from kytolly.reformulation.lucene import lucene_query
 from kytolly.reformulation.options import read_options
 from kytolly.reformulation.query import Query
 from kytolly.reformulation.result import AddedTerm, Hit, Reformulation
@@ -127,7 +126,7 @@ class Reformulator:
                     text=text,
                     added=tuple(added),
                     weights=plan.weights,
-                    lucene=self._lucene(text, added),
+                    words=self._words(text, added),
                     before=old,
                     after=new,
                     reason=plan.reason,
@@ -209,13 +208,13 @@ class Reformulator:
             features={name: round(float(value), 6) for name, value in features},
         )
 
-    def _lucene(self, text: str, added: Sequence[AddedTerm]) -> str:
+    def _words(self, text: str, added: Sequence[AddedTerm]) -> dict[str, float]:
         words: dict[str, str] = {}  # term -> as it was typed first
         counts = self.side.index.query_weights(text)
         for term, word in self.side.index.tokenizer.surface(text):
             words.setdefault(term, word)
         own = {word: counts[term] for term, word in words.items()}
-        return lucene_query({**own, **{term.surface: term.weight for term in added}})
+        return {**own, **{term.surface: term.weight for term in added}}
 
 
 def load_scorer(path: Path) -> keras.Model:

@@ -15,7 +15,7 @@ from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
 from kytolly.retrieval.files import check_memory
-from kytolly.retrieval.tokens import EnglishTokenizer
+from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,8 @@ class SearchSide:
         with phases.measure("indexing"):
             index = load_index(saved_index, collection, retrieval)
             if index is None:
-                index = BM25Index(collection.texts, EnglishTokenizer(), retrieval.k1, retrieval.b)
+                tokenizer = tokenizer_from(retrieval)
+                index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
         with phases.measure("embedding"):
             encoder = make_encoder(retrieval.encoder, retrieval.dimension)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
@@ -121,6 +122,11 @@ def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> N
     )
 
 
+def tokenizer_from(retrieval: RetrievalOptions) -> Tokenizer:
+    """The tokenizer that the options ask for."""
+    return make_tokenizer(retrieval.language, retrieval.stop_words, retrieval.ngrams)
+
+
 def load_index(
     path: Path | None, collection: Collection, retrieval: RetrievalOptions
 ) -> BM25Index | None:
@@ -129,6 +135,6 @@ def load_index(
         return None
     parameters = (retrieval.k1, retrieval.b, EPSILON)
     try:
-        return BM25Index.load(path, collection.texts, EnglishTokenizer(), parameters)
+        return BM25Index.load(path, collection.texts, tokenizer_from(retrieval), parameters)
     except ValueError:
         return None

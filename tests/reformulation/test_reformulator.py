@@ -13,7 +13,6 @@ import pytest
 
 from kytolly.command import entry as cli
 from kytolly.reformulation import search
-from kytolly.reformulation.lucene import lucene_query, lucene_word, weight_text
 from kytolly.reformulation.options import read_options
 from kytolly.reformulation.reformulator import Plan, Reformulator, load_scorer
 from kytolly.retrieval import files
@@ -73,18 +72,6 @@ def test_reformulating_needs_no_judgment_and_no_test(run, collection, tmp_path):
     shutil.rmtree(bare / "qrels")
     found = Reformulator.load(run[0], bare).reformulate("key12 noise1")
     assert found == Reformulator.load(run[0]).reformulate("key12 noise1")
-
-
-def test_lucene_syntax():
-    assert lucene_query({"glacier": 1.0, "cave": 2.0, "ice": 0.3}) == "glacier cave^2 ice^0.3"
-    assert lucene_word('a+b:(c)"d"\\e/f') == 'a\\+b\\:\\(c\\)\\"d\\"\\\\e\\/f'
-    assert lucene_word("OR") == "\\OR" and lucene_word("order") == "order"
-    assert lucene_word("two words") == "two\\ words"
-    assert (
-        weight_text(0.30000001) == "0.3"
-        and weight_text(1e-5) == "0.00001"
-        and weight_text(12.0) == "12"
-    )
 
 
 def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ Source: MacAvaney et al. 2021, "Simplified Data Wrangling with ir_datasets", arX
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,18 +51,16 @@ def split_datasets(name: str) -> dict[str, str]:
         for split, part in parts.items():
             if split not in SPLITS:
                 raise ValueError(unknown_split(split, PREFIX + name, SPLITS))
-            if not _dataset(part).has_qrels():
+            if not _dataset(part).has("qrels"):
                 raise ValueError(
                     f"the data set {part} of ir_datasets has no judgments: name another."
                 )
     else:
-        root = _root(name)
-        _dataset(root)
-        parts = {}
+        root, parts = _root(name), {}
         for split, names in PART_NAMES.items():
-            known = [f"{root}/{part}" for part in names if _has_qrels(f"{root}/{part}")]
+            known = [f"{root}/{part}" for part in names if _has(f"{root}/{part}", "qrels")]
             parts.update({split: known[0]} if known else {})
-        if not parts and _has_qrels(root):
+        if not parts and _dataset(root).has("qrels"):
             parts = {"test": root}
     if "train" in parts:
         parts.setdefault("dev", parts["train"])
@@ -84,7 +81,7 @@ def load_dataset(name: str, splits: Sequence[str]) -> Collection:
         if split not in parts:
             raise ValueError(unknown_split(split, PREFIX + name, [s for s in SPLITS if s in parts]))
     source = next(iter(parts.values())) if "=" in name else _root(name)
-    if not _dataset(source).has_docs() and parts:
+    if parts and not _has(source, "docs"):
         source = next(iter(parts.values()))
     docs = dict(_texts(source, "docs"))
     queries: dict[str, str] = {}
@@ -109,7 +106,7 @@ def _root(name: str) -> str:
     """The data set that holds the parts: "beir/fiqa" also for "beir/fiqa/test"."""
     parent, _, last = name.rpartition("/")
     known = {part for names in PART_NAMES.values() for part in names}
-    return parent if parent and last in known and _is_registered(parent) else name
+    return parent if parent and last in known else name
 
 
 def _package() -> Any:
@@ -135,15 +132,12 @@ def _dataset(name: str) -> Any:
         ) from None
 
 
-def _is_registered(name: str) -> bool:
-    with contextlib.suppress(ValueError):
-        _dataset(name)
-        return True
-    return False
-
-
-def _has_qrels(name: str) -> bool:
-    return _is_registered(name) and _dataset(name).has_qrels()
+def _has(name: str, kind: str) -> bool:
+    """Whether there is a data set of this name, with this kind of records."""
+    try:
+        return _package().load(name).has(kind)
+    except KeyError:
+        return False
 
 
 def _texts(name: str, kind: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,6 @@ nearly no weight).
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from kytolly.config.words import nearest
 from kytolly.retrieval.exports import fts5_phrase, sql_name
 from kytolly.retrieval.files import open_file, short
 from kytolly.retrieval.ranking import weighted_best
+from kytolly.retrieval.sqlite import sqlite3
 
 EXPECTED = "expected a file of a SQLite database"
 IS_FTS5 = re.compile(r"\A\s*CREATE\s+VIRTUAL\s+TABLE\b.*?\bUSING\s+[\"'`\[]?fts5\b", re.I | re.S)
@@ -158,7 +158,10 @@ class FTS5Engine:
     def _refusal(self, error: sqlite3.Error) -> ValueError:
         words = str(error)
         if "no such module" in words:
-            advice = "this Python's SQLite was built without FTS5: use one that has it"
+            advice = (
+                f"this process's SQLite {sqlite3.sqlite_version} was built without FTS5: if "
+                "TensorFlow was imported before sqlite3, import sqlite3 first"
+            )
         elif "not a database" in words:
             advice = f"{EXPECTED}: give another path"
         else:

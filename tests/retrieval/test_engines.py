@@ -3,7 +3,10 @@
 import json
 import math
 import sqlite3
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -230,7 +233,19 @@ def test_a_python_without_fts5_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(
         fts5_engine.sqlite3, "connect", lambda *a, **k: connect(*a, factory=Without, **k)
     )
-    assert "this Python's SQLite was built without FTS5" in refusal(address, table="docs")
+    assert "was built without FTS5: if TensorFlow was imported before" in refusal(
+        address, table="docs"
+    )
+
+
+def test_fts5_is_found_beside_tensorflow_which_has_a_sqlite_without_it():
+    code = (
+        "import tensorflow; from kytolly.retrieval.sqlite import sqlite3; "
+        "sqlite3.connect(':memory:').execute('CREATE VIRTUAL TABLE docs USING fts5(text)')"
+    )
+    root = Path(__file__).parents[2]
+    run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-500:]
 
 
 def test_the_database_is_only_read(tmp_path):

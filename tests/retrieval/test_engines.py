@@ -9,8 +9,10 @@ import warnings
 from pathlib import Path
 
 import bm25s
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from kytolly.retrieval import fts5_engine
 from kytolly.retrieval.bm25 import BM25Index
@@ -218,6 +220,22 @@ def test_databases_that_cannot_be_searched(tmp_path):
     assert "has 2 ids, and the collection has 3; 3 are in one of them only (the first: 'b')" in said
     path.write_bytes(path.read_bytes()[:5_000])
     assert "SQLite says: " in refusal(address, table="docs", doc_ids=["a", "b"])
+
+
+@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.given(st.dictionaries(st.text(max_size=12), st.floats(-9, 9), max_size=4))
+def test_any_words_are_only_words(shared_engine, weights):
+    ids, scores = shared_engine.search({**weights, "ice": 0.1}, 3)
+    assert set(ids) <= {"a", "b", "c"} and np.isfinite(scores).all()
+
+
+@pytest.fixture(scope="module")
+def shared_engine(tmp_path_factory):
+    rows = [("a", "ice AND cave"), ("b", "sea* OR (wind)"), ("c", 'a "b" NEAR c')]
+    address = make_table(tmp_path_factory.mktemp("sqlite") / "x.db", rows)
+    engine = open_engine(address, table="docs", text_column="text")
+    yield engine
+    engine.close()
 
 
 def test_a_python_without_fts5_is_named(tmp_path, monkeypatch):

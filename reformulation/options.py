@@ -63,6 +63,15 @@ class RetrievalOptions:
     workers: Annotated[int, Meta(ge=1, le=1_024), "processes"] | None = setting(
         None, "processes that mine candidates; none: one for each core"
     )
+    language: Annotated[str, TEXT] = setting(
+        "english", "language of the stemmer, one of Snowball's, or none"
+    )
+    stop_words: Annotated[str, TEXT] = setting(
+        "auto", "words left out: auto (english for English, else none), english, none, or a file"
+    )
+    ngrams: Annotated[int, Meta(ge=0, le=16), "characters"] = setting(
+        0, "length of the n-grams in scripts without spaces; 0: none"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -140,7 +149,9 @@ class AgentOptions:
 class ReformulationOptions:
     """Everything that `train_optimized.py --config` reads."""
 
-    collection: Annotated[str, TEXT] = setting("builtin", "folder in the BEIR layout, or builtin")
+    collection: Annotated[str, TEXT] = setting(
+        "builtin", "folder in the BEIR layout, builtin, or ir_datasets:NAME"
+    )
     seed: Seed = setting(0, "seed of every random draw")
     retrieval: RetrievalOptions = dataclasses.field(default_factory=RetrievalOptions)
     training: TrainingOptions = dataclasses.field(default_factory=TrainingOptions)

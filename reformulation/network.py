@@ -12,6 +12,7 @@ gpu_optimize.require_tensorflow_backend()
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
 import numpy as np
+from scipy import special
 
 from kytolly.model.candidate_scorer import FIRST_MEAN, CandidateScorer
 from kytolly.record.network_file import load_network
@@ -114,7 +115,7 @@ def copied_scorer(network: CandidateScorer, dropout: float, half: bool = False) 
 
 def silu(x: np.ndarray) -> np.ndarray:
     """X times its logistic function."""
-    return x / (1.0 + np.exp(-x))
+    return x * special.expit(x)
 
 
 def _product(x: np.ndarray, layer: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

@@ -83,7 +83,7 @@ class TrainingOptions:
     """How long to train, and with how much at once."""
 
     epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
-        20, "passes of PPO over the training queries; 0: no PPO"
+        5, "passes of PPO over the training queries; 0: no PPO"
     )
     batch_size: Annotated[int, Meta(ge=2, le=2**20), "env steps"] = setting(
         1_024, "rows of a minibatch"

@@ -224,7 +224,7 @@ class Reformulator:
                     f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
                     "the terminal's encoding."
                 )
-        return dataclasses.replace(self.side.collection, query_ids=ids, queries=texts, judgments={})
+        return self.side.collection.with_queries(ids, texts)
 
     def _added_term(self, plan: Plan, place: int) -> AddedTerm:
         query: Any = plan.query

@@ -198,8 +198,11 @@ class SearchSide:
             found = best_places(scores, top, np.flatnonzero(scores))
             return tuple(Hit(collection.doc_ids[int(doc)], float(scores[doc])) for doc in found)
 
+        places = range(len(numbers))
+        if len(places) == 1:  # threads would cost more than the search
+            return [ranked(0)]
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(ranked, range(len(numbers))))
+            return list(pool.map(ranked, places))
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:

@@ -79,7 +79,8 @@ class SearchSide:
             encoder = make_encoder(retrieval.encoder, retrieval.dimension)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
             identity = [encoder.identity, index.digest]
-            documents = load_vectors(saved and saved / VECTORS_FILE, identity)
+            shape = (len(collection.texts), encoder.dimension)
+            documents = load_vectors(saved and saved / VECTORS_FILE, identity, shape)
             if documents is None:
                 documents = DocumentVectors.of_texts(collection.texts, encoder)
         return cls(options, collection, index, cache, documents, phases)
@@ -184,7 +185,7 @@ class SearchSide:
         texts = [collection.queries[number] for number in numbers]
         vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
 
-        def ranked(place: int) -> tuple[Hit, ...]:
+        def ranking(place: int) -> tuple[Hit, ...]:
             own, vector = collection.own_document(numbers[place]), vectors[place]
             scores = self.index.scores(weights[place])
             if vector is not None:
@@ -200,9 +201,9 @@ class SearchSide:
 
         places = range(len(numbers))
         if len(places) == 1:  # threads would cost more than the search
-            return [ranked(0)]
+            return [ranking(0)]
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(ranked, places))
+            return list(pool.map(ranking, places))
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
@@ -236,14 +237,18 @@ def load_index(
         return None
 
 
-def load_vectors(path: Path | None, identity: list[str]) -> DocumentVectors | None:
-    """The embeddings in a file; None if there is none, or of others."""
+def load_vectors(
+    path: Path | None, identity: list[str], shape: tuple[int, int]
+) -> DocumentVectors | None:
+    """The embeddings in a file; None if there is none, or it is damaged or of others."""
     if path is None or not path.is_file():
         return None
     try:
         found, vectors = read_arrays(path, ("identity", "vectors"))
     except Exception:  # zipfile, zlib and numpy each have their own
         return None
-    if found.tolist() != identity or vectors.ndim != 2 or vectors.dtype != np.float16:
+    if found.tolist() != identity or vectors.shape != shape or vectors.dtype != np.float16:
+        return None
+    if not np.isfinite(vectors).all():
         return None
     return DocumentVectors(vectors)

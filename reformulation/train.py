@@ -144,7 +144,7 @@ def train_network(
                 judged = DeviceQueries(concatenation(tables), side.rules)
                 fusion = select_fusion(judged, fusion, options.seed)
     say(f"searches weigh cosines with {fusion:g} beside BM25")
-    begin = load_pretrained() if options.training.pretrained and not hashed(side) else None
+    begin = load_pretrained() if options.training.pretrained and not uses_hashes(side) else None
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     if preparation.train is not None:
@@ -285,7 +285,7 @@ def selection_summary(one: Selection) -> dict[str, Any]:
     return found
 
 
-def hashed(side: SearchSide) -> bool:
+def uses_hashes(side: SearchSide) -> bool:
     """Whether embeddings are hashed words, which the network of the package has not seen."""
     return side.cache.encoder.identity.startswith("hash")
 

@@ -21,7 +21,6 @@ from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.reformulation.choice import Choice, Choices, read_choices
 from kytolly.reformulation.device_env import SMALLEST_WEIGHT
-from kytolly.reformulation.lucene import lucene_query
 from kytolly.reformulation.network import PRETRAINED, NumpyScorer
 from kytolly.reformulation.options import ReformulationOptions, read_options
 from kytolly.reformulation.query import Query
@@ -168,7 +167,7 @@ class Reformulator:
                     text=text,
                     added=tuple(added),
                     weights=plan.weights,
-                    lucene=self._lucene(text, added),
+                    words=self._words(text, added),
                     before=old,
                     after=new,
                     expected_gain=round(plan.expected, DIGITS),
@@ -228,7 +227,7 @@ class Reformulator:
                     f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
                     "the terminal's encoding."
                 )
-        return dataclasses.replace(self.side.collection, query_ids=ids, queries=texts, judgments={})
+        return self.side.collection.with_queries(ids, texts)
 
     def _added_term(self, plan: Plan, place: int) -> AddedTerm:
         query: Any = plan.query
@@ -241,13 +240,13 @@ class Reformulator:
             features={name: round(float(value), 6) for name, value in features},
         )
 
-    def _lucene(self, text: str, added: Sequence[AddedTerm]) -> str:
+    def _words(self, text: str, added: Sequence[AddedTerm]) -> dict[str, float]:
         words: dict[str, str] = {}  # term -> as it was typed first
         counts = self.side.index.query_weights(text)
         for term, word in self.side.index.tokenizer.surface(text):
             words.setdefault(term, word)
         own = {word: counts[term] for term, word in words.items()}
-        return lucene_query({**own, **{term.surface: term.weight for term in added}})
+        return {**own, **{term.surface: term.weight for term in added}}
 
 
 def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:

@@ -107,6 +107,9 @@ class TrainingOptions:
         20, "passes over the judgments before PPO begins; 0: no warm start"
     )
     warm_start_learning_rate: Positive = setting(1e-2, "learning rate of the warm start")
+    synthetic_queries: Annotated[int, Meta(ge=0, le=10**6), "queries"] = setting(
+        0, "number of parts of documents that the warm start learns to find first, as queries"
+    )
     weight_cost: NotNegative = setting(
         0.0, "loss of the warm start for each unit of weight that is added to a query"
     )

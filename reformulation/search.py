@@ -85,6 +85,20 @@ class SearchSide:
                 documents = DocumentVectors.of_texts(collection.texts, encoder)
         return cls(options, collection, index, cache, documents, phases)
 
+    def with_texts(self, collection: Collection) -> SearchSide:
+        """The search side of a collection that has as many documents, some with other texts."""
+        pairs = zip(collection.texts, self.collection.texts, strict=True)
+        changed = [place for place, (new, old) in enumerate(pairs) if new != old]
+        with self.phases.measure("indexing"):
+            parameters = self.index.parameters
+            index = BM25Index(collection.texts, self.index.tokenizer, *parameters)
+        vectors = self.documents.half.copy()
+        vectors[changed] = self.cache.encoder.encode([collection.texts[one] for one in changed])
+        documents = DocumentVectors(vectors)
+        return dataclasses.replace(
+            self, collection=collection, index=index, documents=documents, skipped={}
+        )
+
     def save(self, folder: Path) -> None:
         """Write index and embeddings for `load`."""
         self.index.save(folder / INDEX_FILE)

@@ -76,13 +76,16 @@ def _split_table(
     queries = side.queries(split, side.options.training.max_queries)
     usable = [query for query in queries if query.has_relevant]
     skipped = side.skipped[split]
+    drawn = len(queries) + len(skipped)
+    if drawn < len(numbers):
+        say(f"{split} queries: {drawn:,} of {len(numbers):,} are drawn, which max_queries allows")
     counts |= {
         split: len(numbers),
         f"{split}_skipped": len(skipped),
         f"{split}_without_relevant": len(queries) - len(usable),
     }
     say(
-        f"{split} queries: {len(usable)} of {len(numbers):,}; {skip_report(skipped)}; "
+        f"{split} queries: {len(usable)} of {drawn:,}; {skip_report(skipped)}; "
         f"{len(queries) - len(usable)} without a relevant document"
     )
     if not usable:

@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from kytolly.reformulation import prepare as prepare_module
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES
-from kytolly.reformulation.prepare import drawn_queries, prepare
+from kytolly.reformulation.prepare import prepare
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import row_bytes
 from tests.reformulation.tiny_collection import make_options, write_collection
@@ -53,17 +54,24 @@ def test_a_query_whose_only_relevant_document_is_itself_is_left_out(tmp_path):
     assert found.counts["dev_without_relevant"] == 1 and len(found.dev.number) == 18
 
 
-def test_as_many_queries_are_drawn_as_a_table_may_hold(collection):
-    lines, options = [], make_options(collection, max_table_mebibytes=1, pool_documents=2**14)
-    small = SearchSide.load(make_options(collection, max_table_mebibytes=1), ())
-    assert drawn_queries(range(30), small) == list(range(30))
-    size = row_bytes(SearchSide.load(options, ()).rules, len(CANDIDATE_FEATURES))
-    most = 2**20 // size
-    assert most == 2
+def test_of_many_queries_some_are_drawn_by_the_seed(collection):
+    lines, options = [], make_options(collection, max_queries=10)
     found = prepare(options, lines.append)
-    assert len(found.train.number) == most and found.counts["train_too_many"] == 22
-    assert f"train queries: {most} are drawn, as many as max_table_mebibytes (1) holds" in lines
+    assert found.counts["train"] == 25 and len(found.train.number) in (9, 10)
+    assert "train queries: 10 of 25 are drawn, which max_queries allows" in lines
+    assert any(
+        line.startswith(f"train queries: {len(found.train.number)} of 10;") for line in lines
+    )
     assert (np.diff(found.train.number) > 0).all()
     seeds = [dataclasses.replace(options, seed=seed) for seed in range(4)]
     drawn = [prepare(one, lambda line: None).train.number.tolist() for one in seeds]
     assert drawn[0] == found.train.number.tolist() and any(one != drawn[0] for one in drawn)
+
+
+def test_the_size_of_tables_is_checked_before_they_are_made(collection, monkeypatch):
+    side = SearchSide.load(make_options(collection), ())
+    size = 24 * row_bytes(side.rules, len(CANDIDATE_FEATURES))
+    monkeypatch.setattr(prepare_module, "check_memory", lambda needed, *_: sizes.append(needed))
+    sizes = []
+    prepare(make_options(collection), lambda line: None)
+    assert sizes == [size, 18 * size // 24]

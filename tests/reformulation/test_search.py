@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kytolly.reformulation.search import VECTORS_FILE, SearchSide
+from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.fusion import DocumentVectors
 from tests.reformulation.tiny_collection import make_options, write_collection
 
@@ -168,3 +169,14 @@ def test_embeddings_that_unpack_to_more_are_made_again(collection, side, folder,
     np.savez_compressed(folder / VECTORS_FILE, vectors=np.zeros_like(whole), identity=["a", "b"])
     assert zipfile.ZipFile(folder / VECTORS_FILE).infolist()[0].compress_type
     assert load(collection, folder, monkeypatch)[1] == 1
+
+
+def test_some_texts_are_replaced_and_the_rest_stays(collection, side):
+    texts = ("other words", *side.collection.texts[1:-1], "noise1 again")
+    before = side.documents.half.copy()
+    other = side.with_texts(dataclasses.replace(side.collection, texts=texts))
+    fresh = DocumentVectors.of_texts(texts, side.cache.encoder)
+    np.testing.assert_allclose(other.documents.half, fresh.half, atol=1e-3)
+    assert other.index.digest == BM25Index(texts).digest != side.index.digest
+    assert other.index.parameters == side.index.parameters
+    np.testing.assert_array_equal(side.documents.half, before)

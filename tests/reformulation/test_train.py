@@ -16,6 +16,7 @@ from kytolly.reformulation.ppo_training import ppo_config
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import lines as report_lines
 from kytolly.reformulation.train import train
+from kytolly.retrieval import synthetic
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import report
 from kytolly.retrieval.trec import read_run
@@ -233,6 +234,18 @@ def test_without_dev_queries_a_fixed_share_of_the_weights_is_used(tmp_path):
     assert summary["choices"]["fused"]["scale"] == UNTESTED
     assert summary["queries"]["dev"] == 0 and list(report_lines(summary))
     assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").added
+
+
+def test_parts_of_documents_are_learned_from_where_there_is_no_judgment(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "REST_WORDS", 3)  # the documents are short
+    other, lines = write_collection(tmp_path / "tiny"), []
+    (other / "qrels" / "train.tsv").unlink()
+    summary = learn_quickly(other, tmp_path / "run", lines, synthetic_queries=6)
+    said = [line for line in lines if line.startswith("synthetic queries: ")]
+    assert len(said) == 1 and said[0].endswith(" of 6") and not said[0].startswith("0")
+    assert any(line.startswith("warm start, synthetic queries: pass 2") for line in lines)
+    assert summary["network"] == "warm start" and summary["queries"]["train"] == 0
+    assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").before
 
 
 def test_without_training_queries_the_network_of_the_package_is_used(tmp_path, monkeypatch):

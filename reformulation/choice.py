@@ -30,7 +30,7 @@ MARGINS = (LOWEST, 0.0)  # a query is changed where more gain than this is expec
 USES = tuple(itertools.product(SCALES, MARGINS))
 FUSIONS = (0.0, 0.25, 0.5, 1.0, 2.0)  # weights of the cosines that are tried
 CHANCE = 0.1  # most probability that the best choice is no better than none
-FLIPS = 2_000  # draws of signs
+FLIPS, FLIPS_AT_ONCE = 2_000, 250  # draws of signs
 FOLDS = 5
 UNTESTED = 0.5  # scale where no dev query tests it
 CHOICE_FILE = "choice.json"
@@ -57,10 +57,12 @@ class Choices(NamedTuple):
     Attributes:
         fusion: Weight of the cosines; None: nothing was chosen.
         by_fusion: Choice of each weight of the cosines that was tried.
+        digest: Digest of the documents that they were made for.
     """
 
     fusion: float | None
     by_fusion: dict[float, Choice]
+    digest: str = ""
 
     def at(self, fusion: float) -> Choice:
         """The choice for searches with a weight of the cosines, even if it was not tried."""
@@ -188,9 +190,13 @@ def best_row(gains: np.ndarray, most: float, seed: int = 0) -> tuple[int | None,
     count = gains.shape[1]
     if count < 2:
         return None, 1.0
-    signs = np.random.default_rng(seed).choice((-1.0, 1.0), (FLIPS, count))
-    squares = np.mean(np.square(gains), axis=1)
-    by_chance = _statistic(signs @ gains.T / count, squares, count).max(axis=1)
+    rng, squares = np.random.default_rng(seed), np.mean(np.square(gains), axis=1)
+    by_chance = []
+    for _ in range(FLIPS // FLIPS_AT_ONCE):
+        signs = 2.0 * rng.integers(0, 2, (FLIPS_AT_ONCE, count), np.int8) - 1.0
+        means = signs @ gains.T / count
+        by_chance.append(_statistic(means, squares, count).max(axis=1))
+    by_chance = np.concatenate(by_chance)
     statistic = _statistic(gains.mean(axis=1), squares, count)
     chances = (1 + (by_chance[:, np.newaxis] >= statistic).sum(axis=0)) / (FLIPS + 1)
     passed = np.where(chances <= most, gains.mean(axis=1), -np.inf)
@@ -215,11 +221,13 @@ def cross_validated_gain(rows: np.ndarray, more: np.ndarray | None, seed: int = 
     return total / count
 
 
-def write_choices(folder: Path, fusion: float, choices: Sequence[Choice]) -> None:
+def write_choices(folder: Path, fusion: float, choices: Sequence[Choice], digest: str) -> None:
     """Write the weight of the cosines, and what is used with it and without."""
     rows = [one._asdict() for one in dict.fromkeys(choices)]
     path = folder / CHOICE_FILE
-    path.write_text(json.dumps({"fusion": fusion, "choices": rows}) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"fusion": fusion, "choices": rows, "digest": digest}) + "\n", encoding="utf-8"
+    )
 
 
 def read_choices(folder: Path) -> Choices:
@@ -234,7 +242,7 @@ def read_choices(folder: Path) -> Choices:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_ChoiceFile)
         choices = [Choice(**msgspec.structs.asdict(row)) for row in found.choices]
-        return Choices(found.fusion, {one.fusion: one for one in choices})
+        return Choices(found.fusion, {one.fusion: one for one in choices}, found.digest)
     except (msgspec.MsgspecError, OSError) as error:
         raise ValueError(
             f"{path} cannot be read ({error}); expected what a training run writes: train again."
@@ -250,3 +258,4 @@ class _ChoiceRow(msgspec.Struct, forbid_unknown_fields=True):
 class _ChoiceFile(msgspec.Struct, forbid_unknown_fields=True):
     fusion: Annotated[float, msgspec.Meta(ge=0, le=1_000)]
     choices: Annotated[list[_ChoiceRow], msgspec.Meta(max_length=8)]
+    digest: Annotated[str, msgspec.Meta(max_length=64)]

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,8 +92,8 @@ class Reformulator:
 
         Args:
             run_dir: The run's folder.
-            collection: A collection to search instead of the one that the run was trained with. The
-                network is used there as one that has seen no query of the collection.
+            collection: A collection to search instead of the one that the run was trained with;
+                if its documents are others, a warning says that nothing was chosen for them.
             fusion: Weight of the cosines beside BM25; None: what the run chose.
 
         Raises:
@@ -114,9 +115,17 @@ class Reformulator:
         choices = read_choices(path)
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
-            choices = Choices(None, {})
         network = load_scorer(path / BEST)
-        return cls(SearchSide.load(options, (), saved=path), network, choices, fusion)
+        side = SearchSide.load(options, (), saved=path)
+        if choices.digest and choices.digest != side.index.digest:
+            choices = Choices(None, {})
+            warnings.warn(
+                f"{run_dir} was trained with other documents than those of {collection}: nothing "
+                "says that its network helps here. What is trained for unknown documents: the word "
+                "pretrained in place of the run.",
+                stacklevel=2,
+            )
+        return cls(side, network, choices, fusion)
 
     @classmethod
     def pretrained(cls, collection: str | Path, fusion: float | None = None) -> Reformulator:

@@ -170,7 +170,7 @@ def train_network(
     if preparation.train is None:
         save_search(side, folder.path)
     save_network(network, folder.path)
-    write_choices(folder.path, fusion, [one.choice for one in chosen.values()])
+    write_choices(folder.path, fusion, [one.choice for one in chosen.values()], side.index.digest)
     return summary | {
         "collection": options.collection,
         "metric": options.retrieval.metric,

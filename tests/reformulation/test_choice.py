@@ -180,9 +180,9 @@ def test_both_kinds_of_search_use_one_network(trained, dev):
 def test_choices_come_back_from_their_file(tmp_path):
     assert read_choices(tmp_path) == Choices(None, {})
     choices = [Choice(0.5, 0.25, 0.0), Choice(0.0, 1.0), Choice(0.5, 0.25, 0.0)]
-    write_choices(tmp_path, 0.5, choices)
+    write_choices(tmp_path, 0.5, choices, "d1")
     found = read_choices(tmp_path)
-    assert found == Choices(0.5, {0.5: choices[0], 0.0: choices[1]})
+    assert found == Choices(0.5, {0.5: choices[0], 0.0: choices[1]}, "d1")
     assert found.at(0.0) == choices[1] and found.at(2.0) == Choice(2.0, UNTESTED)
 
 
@@ -196,13 +196,15 @@ ROW = {"fusion": 1, "scale": 0.5, "margin": 0}
         "{",
         "[]",
         "null",
-        '{"fusion": NaN, "choices": []}',
-        json.dumps({"fusion": -1, "choices": []}),
-        json.dumps({"fusion": 1, "choices": [{**ROW, "scale": 1.5}]}),
-        json.dumps({"fusion": 1, "choices": [{**ROW, "margin": "0"}]}),
-        json.dumps({"fusion": 1, "choices": [{**ROW, "more": 0}]}),
-        json.dumps({"fusion": 1, "choices": [{"fusion": 1}]}),
-        json.dumps({"fusion": 1, "choices": [ROW] * 9}),
+        '{"fusion": NaN, "choices": [], "digest": ""}',
+        json.dumps({"fusion": -1, "choices": [], "digest": ""}),
+        json.dumps({"fusion": 1, "choices": [{**ROW, "scale": 1.5}], "digest": ""}),
+        json.dumps({"fusion": 1, "choices": [{**ROW, "margin": "0"}], "digest": ""}),
+        json.dumps({"fusion": 1, "choices": [{**ROW, "more": 0}], "digest": ""}),
+        json.dumps({"fusion": 1, "choices": [{"fusion": 1}], "digest": ""}),
+        json.dumps({"fusion": 1, "choices": [ROW]}),
+        json.dumps({"fusion": 1, "choices": [ROW], "digest": 3}),
+        json.dumps({"fusion": 1, "choices": [ROW] * 9, "digest": ""}),
         "[" * 100_000,
     ],
 )

@@ -119,6 +119,7 @@ class Trainer:
                 return run_session(session, folder, began)
         finally:
             opened.close()
+            playing.close()
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import time
@@ -89,9 +90,8 @@ class Trainer:
         cfg = make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
-        side = playing = choose_side(cfg, env)
+        side = playing = opened = choose_side(cfg, env)  # `opened` is closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
-        opened: Any = side  # what must be closed, whatever happens
         try:
             if evaluation_env is not None:
                 from kytolly.loop.evaluation_env import evaluation_side
@@ -152,7 +152,7 @@ class Trainer:
         network = load_network(folder.path / BEST)
         check_network(network, cfg, side.spec)
         first = final_seed(cfg) if seed is None else seed
-        with tf.device(device):
+        with contextlib.closing(side), tf.device(device):
             evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
             return evaluator.evaluate()
 

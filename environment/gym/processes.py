@@ -65,7 +65,7 @@ class Worker:
         try:
             self.process = context.Process(
                 target=run_worker,
-                args=(self._given(), theirs, buffer, slot),
+                args=(self._sendable_job(), theirs, buffer, slot),
                 daemon=True,
             )
             with clear_mpi_env_vars():
@@ -81,7 +81,7 @@ class Worker:
 
     def make_anew(self) -> None:
         """Ask for another environment, after the answer to "release"."""
-        self.ask("make", self._given())
+        self.ask("make", self._sendable_job())
 
     def wait_until_made(self) -> Any:
         """Wait until the environment is made; returns its spaces, or its offer."""
@@ -131,7 +131,7 @@ class Worker:
             self.process.join(CLOSE_SECONDS)
         self.pipe.close()
 
-    def _given(self) -> Any:
+    def _sendable_job(self) -> Any:
         """The job, as it is now, in a form that can be sent."""
         job, wrapper = self.job, cast(Any, CloudpickleWrapper)
         return wrapper(lambda: job)

@@ -88,7 +88,7 @@ def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: in
                     return
                 if serve(env, job, pipe, buffer, slot) != "release":
                     return
-                job, released, env = None, env, None
+                released, env = env, None
                 released.close()
                 del released  # nothing of it stays while the process waits
                 pipe.send((DONE, None))

@@ -42,6 +42,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
         found = dataclasses.asdict(evaluator.evaluate())
     finally:
         loop.close()
+        side.close()
     found.pop("returns")
     return {**found, "env_steps": int(agent.env_steps.numpy()), "checkpoint": checkpoint}
 

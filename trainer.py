@@ -90,7 +90,7 @@ class Trainer:
         cfg = make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
         cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
-        side = playing = opened = choose_side(cfg, env)  # `opened` is closed, whatever happens
+        side = playing = opened = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
         try:
             if evaluation_env is not None:
@@ -118,8 +118,8 @@ class Trainer:
                 session.best_weights = best_weights
                 return run_session(session, folder, began)
         finally:
-            opened.close()
-            playing.close()
+            for each in {opened, playing}:
+                each.close()
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""

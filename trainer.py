@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.machine import configure
+from kytolly.machine.configure import require_tensorflow_backend, xla_enabled
 
-configure.require_tensorflow_backend()
+require_tensorflow_backend()
 
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
@@ -19,14 +19,16 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.kytolly import KytollyAgent, make_agent
-from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
-from kytolly.callback.base import Callback, Evaluation, TrainState
+from kytolly.callback.base import Callback, Evaluation, TrainState, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
-from kytolly.loop.choose import choose_side
+from kytolly.environment.mask import without_mask
+from kytolly.loop.choose import choose_session, choose_side
+from kytolly.loop.host_state import result_summary
 from kytolly.loop.session import TrainingSession
-from kytolly.machine.devices import available_bytes, device_name
+from kytolly.machine.devices import device_name
+from kytolly.machine.memory import require_memory
 from kytolly.record.checkpoint import BEST
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.resume import restored_state, what_is_saved
@@ -88,21 +90,22 @@ class Trainer:
         began = time.perf_counter()
         cfg = make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
-        cfg = dataclasses.replace(cfg, xla=cfg.xla and configure.xla_enabled())
         side = playing = choose_side(cfg, env)
-        cfg = dataclasses.replace(cfg, num_envs=side.num_envs)
+        cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
         opened: Any = side  # what must be closed, whatever happens
         try:
             if evaluation_env is not None:
-                from kytolly.loop.evaluation_env import evaluation_side
+                from kytolly.loop.playing import evaluation_side
 
                 playing = evaluation_side(cfg, evaluation_env, side)
             with tf.device(device):
-                agent = make_agent(cfg, side.spec, model, available_bytes(device))
+                params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
+                require_memory(cfg, without_mask(side.spec.obs), params, model, device)
+                agent = make_agent(cfg, side.spec, model)
                 loop = opened = side.loop(agent, device)
             evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
             callbacks = [*run_callbacks(cfg, self.progress), *own]
-            with self._folder(f"{side.spec.name}_{cfg.algorithm}_{cfg.seed}", resume) as folder:
+            with RunFolder.open(self.log_dir, cfg, side.spec.name, resume) as folder:
                 state = TrainState(
                     run_dir=folder.path,
                     config=cfg,
@@ -112,10 +115,9 @@ class Trainer:
                     trackables={"agent": agent, **loop.trackables},
                     network=agent.policy.network,
                 )
-                saved, best_weights = restored_state(folder, state) if resume else ({}, None)
+                saved, best = restored_state(folder, state) if resume else (None, None)
                 folder.write_config(cfg, side.spec.name, side.loop_name)
-                session = TrainingSession(agent, loop, evaluator, callbacks, state, saved)
-                session.best_weights = best_weights
+                session = choose_session(cfg)(agent, loop, evaluator, callbacks, state, saved, best)
                 return run_session(session, folder, began)
         finally:
             opened.close()
@@ -139,26 +141,15 @@ class Trainer:
             seed: Seed of the episodes; None takes the final evaluation's.
             env: The environment, where the run's own name does not make it.
         """
-        from kytolly.agent.own_network import check_network
+        from kytolly.loop.playing import evaluate_network
         from kytolly.record.network_file import load_network
 
         folder = RunFolder.existing(run)
         saved = folder.read_config()
-        env = env or folder.trusted_environment(saved, trust=False)
-        cfg = make_config(saved.settings)
-        device, side = device_name(cfg.device), choose_side(cfg.for_playing(), env)
+        cfg, env = make_config(saved.settings), env or folder.trusted_environment(saved, False)
         part(cfg.algorithm, "network")  # its classes must be known before a file is read
         network = load_network(folder.path / BEST)
-        check_network(network, cfg, side.spec)
-        first = final_seed(cfg) if seed is None else seed
-        with tf.device(device):
-            evaluator = side.evaluator(network, episodes, first, xla=cfg.xla, device=device)
-            return evaluator.evaluate()
-
-    def _folder(self, name: str, resume: bool) -> RunFolder:
-        if not resume:
-            return RunFolder.create(self.log_dir, name)
-        return RunFolder.resumable(self.log_dir).lock_folder()
+        return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
 
 
 def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
@@ -171,41 +162,18 @@ def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainRe
     return Trainer().train_ppo(train_cfg, env, cb, **options)
 
 
-def final_seed(cfg: RunConfig) -> int:
-    """Keeps the final episodes apart from those that picked the best weights."""
-    return stream_seed(cfg.seed, FINAL_EVALUATION)
-
-
 def run_session(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
     """Run the session, evaluate its best weights, and write the result."""
-    agent, cfg = session.agent, session.cfg
     try:
         stopped_by = session.run()
-        if session.best_weights is not None:
-            agent.policy.set_weights(session.best_weights)
-        evaluation = session.make_evaluator(
-            cfg.final_evaluation_episodes, final_seed(cfg), xla=session.loop.xla
-        ).evaluate(deadline=session.deadline + session.grace)
+        evaluation = session.evaluate_best()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(what_is_saved(folder.path, cfg.algorithm)) from None
-    summary = {
-        "algorithm": cfg.algorithm,
-        "environment": session.state.env_name,
-        "loop": session.state.loop,
-        "seed": cfg.seed,
-        "env_steps": session.state.env_steps,
-        "updates": session.state.updates,
-        "wall_seconds": session.state.wall_seconds_before + time.perf_counter() - began,
-        "compile_seconds": session.compile_seconds,
-        "env_steps_per_second": session.steady_env_steps / max(session.steady_seconds, 1e-9),
-        "evaluation": evaluation.summary(),
-        "stopped_by": stopped_by,
-        "run_dir": str(folder.path),
-    }
-    if session.loop.env_restarts is not None:
-        summary["env_restarts"] = session.loop.env_restarts
-    session.write_or_note("result.json", lambda: folder.write_result(summary))
-    session.write_or_note("learning_curve.png", lambda: save_learning_curve(folder.path))
+        reason = what_is_saved(folder.path, session.cfg.algorithm)
+        raise KeyboardInterrupt(reason) from None
+    summary = result_summary(session, evaluation, stopped_by, time.perf_counter() - began)
+    path, unwritten = folder.path, session.unwritten
+    write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
+    write_or_note("learning_curve.png", lambda: save_learning_curve(path), path, unwritten)
     return TrainResult(
-        agent, session.history, evaluation, folder.path, stopped_by, summary, session.unwritten
+        session.agent, session.history, evaluation, path, stopped_by, summary, unwritten
     )

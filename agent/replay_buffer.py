@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +23,6 @@ class ReplayBuffer(tf.Module):
         obs_spec: Shape and dtype of one observation; uint8 images stay uint8.
         stride: Environments that write in turn.
         n_step: Rewards summed before bootstrapping.
-        available_bytes: Free memory of the device, if known; a larger buffer is refused.
         batch_size: Rows of an update.
         updates: Updates of an iteration.
     """
@@ -38,7 +36,6 @@ class ReplayBuffer(tf.Module):
         obs_spec: tf.TensorSpec,
         stride: int = 1,
         n_step: int = 1,
-        available_bytes: int | None = None,
         batch_size: int = 1,
         updates: int = 1,
     ):
@@ -46,13 +43,6 @@ class ReplayBuffer(tf.Module):
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
         self.batch_size, self.updates = batch_size, updates
         self.draws = updates * batch_size  # uint32 words that the updates of an iteration take
-        row = 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 3 * 4 + 1
-        if available_bytes is not None and capacity * row > available_bytes:
-            raise ValueError(
-                f"A replay buffer of {capacity:,} rows needs {capacity * row / 2**30:.1f} GiB "
-                f"({row:,} bytes a row) and {available_bytes / 2**30:.1f} GiB are free: "
-                f"{available_bytes // row:,} rows would fit. Lower replay_capacity."
-            )
 
         def column(dtype: Any, *shape: Any) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
@@ -69,10 +59,10 @@ class ReplayBuffer(tf.Module):
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, available_bytes: int | None) -> ReplayBuffer:
+    def for_config(cls, cfg: Any, env_spec: EnvSpec) -> ReplayBuffer:
         """The buffer that a configuration asks for."""
         capacity, drawn = cfg.replay_capacity, (cfg.batch_size, cfg.updates_per_iteration)
-        return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, available_bytes, *drawn)
+        return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, *drawn)
 
     @property
     def size(self) -> tf.Tensor:

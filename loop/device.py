@@ -197,14 +197,9 @@ class DeviceEvaluator:
     def begin(self) -> tuple[Any, ...]:
         """The episodes at their beginning, as `play_until` takes and returns them."""
         draws = draw_uniforms(self.random_stream, self.episodes, self.env.reset_uniforms)
+        state, obs = reset_all(self.env, draws)
         zeros = tf.zeros([self.episodes])
-        return (
-            tf.constant(0),
-            *reset_all(self.env, draws),
-            zeros > 0,
-            zeros,
-            tf.cast(zeros, "int32"),
-        )
+        return tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)
 
     def play_until(self, until: Any, *episodes: Any) -> tuple[Any, ...]:
         """Play up to a step: its number, state, observations, then ended, returns, lengths [E]."""

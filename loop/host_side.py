@@ -20,8 +20,9 @@ from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.step import HostEnv
+from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import STEP_LIMIT, warn_of_cut, warn_of_time
+from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
 
 EVALUATION_ENVS = 8
 

@@ -18,14 +18,14 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.kytolly import KytollyAgent, make_agent
+from kytolly.agent.kytolly import make_agent
 from kytolly.callback.base import Callback, Evaluation, TrainState, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.loop.choose import choose_session, choose_side
-from kytolly.loop.host_state import result_summary
+from kytolly.loop.result import TrainResult, result_summary
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import device_name
 from kytolly.machine.memory import require_memory
@@ -33,19 +33,6 @@ from kytolly.record.checkpoint import BEST
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.resume import restored_state, what_is_saved
 from kytolly.record.run_folder import RunFolder
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainResult:
-    """What a training run leaves."""
-
-    agent: KytollyAgent  # with the run's best weights: `agent.act(observation)`
-    history: list[dict[str, float]] = dataclasses.field(repr=False)  # one row a log interval
-    evaluation: Evaluation  # greedy episodes with the best weights, at the end
-    run_dir: Path
-    stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
-    summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
-    unwritten: dict[str, str] = dataclasses.field(default_factory=dict)  # why, by file
 
 
 class Trainer:
@@ -115,10 +102,8 @@ class Trainer:
                     trackables={"agent": agent, **loop.trackables},
                     network=agent.policy.network,
                 )
-                saved, best = restored_state(folder, state) if resume else (None, None)
-                folder.write_config(cfg, side.spec.name, side.loop_name)
-                session = choose_session(cfg)(agent, loop, evaluator, callbacks, state, saved, best)
-                return run_session(session, folder, began)
+                session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
+                return run_session(session, folder, resume, began)
         finally:
             opened.close()
 
@@ -162,8 +147,15 @@ def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainRe
     return Trainer().train_ppo(train_cfg, env, cb, **options)
 
 
-def run_session(session: TrainingSession, folder: RunFolder, began: float) -> TrainResult:
-    """Run the session, evaluate its best weights, and write the result."""
+def run_session(
+    session: TrainingSession, folder: RunFolder, resume: bool, began: float
+) -> TrainResult:
+    """Run the session, or what is left of it, evaluate its best weights, and write the result."""
+    if resume:
+        from kytolly.loop.saved_session import continue_session
+
+        continue_session(session, *restored_state(folder, session.state))
+    folder.write_config(session.cfg, session.state.env_name, session.state.loop)
     try:
         stopped_by = session.run()
         evaluation = session.evaluate_best()

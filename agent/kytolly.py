@@ -91,13 +91,7 @@ class KytollyAgent(tf.Module):
 
 
 def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
-    """An agent of the parts that `agent.algorithms` names for `cfg.algorithm`.
-
-    Args:
-        cfg: Configuration.
-        env_spec: What the environment looks like.
-        model: The user's network instead of ours, as for `Trainer.train`.
-    """
+    """An agent of the parts that `agent.algorithms` names; `model` is as for `Trainer.train`."""
     policy = part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
     keras.utils.set_random_seed(cfg.seed)

@@ -87,7 +87,7 @@ class ReplayBuffer(tf.Module):
                 f"add() got {count} rows for a buffer of {self.capacity}, expected a fixed number "
                 "that fits: lower num_envs, or raise replay_capacity."
             )
-        slots = ((self._cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
+        slots = ((self.cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         # XLA fuses the write of a single row into the next read, and copies the column for it.
         copies = 2 if count == 1 else 1
         for column, value in zip(self.columns[:5], rows[:5], strict=True):
@@ -98,20 +98,16 @@ class ReplayBuffer(tf.Module):
         self.added.assign_add(count)
 
     def end_episodes(self, envs: Any = None) -> None:
-        """Let no window reach beyond the newest rows: the environments begin new episodes.
+        """New episodes begin after the newest rows of the environments `envs`, by number, or of all."""
+        from kytolly.agent.n_step import end_windows
 
-        Args:
-            envs: Numbers of the environments; None: all of them.
-        """
-        envs = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
-        newest = (self._cursor() - self.stride + envs) % self.capacity
-        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill(tf.shape(envs), True))
+        end_windows(self, envs)
 
     def sample(self, bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
         incomplete = (self.n_step - 1) * self.stride  # the newest rows, whose windows are not over
         age = whole_numbers(bits, self.size - incomplete)
-        return self.rows((self._cursor() - self.size + age + self.capacity) % self.capacity)
+        return self.rows((self.cursor() - self.size + age + self.capacity) % self.capacity)
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step rows that begin at the given [B] slots."""
@@ -126,6 +122,6 @@ class ReplayBuffer(tf.Module):
             tf.gather(obs, slots), tf.gather(action, slots), total, weight, tf.gather(next_obs, end)
         )
 
-    def _cursor(self) -> tf.Tensor:
+    def cursor(self) -> tf.Tensor:
         """[] int32 slot of the next row."""
         return tf.cast(self.added % self.capacity, tf.int32)

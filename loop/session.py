@@ -15,7 +15,8 @@ from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Callback, Evaluation, TrainState, notify
 from kytolly.loop.host_state import host_state
 from kytolly.loop.interrupt import hold_signals
-from kytolly.loop.learn import LoopMetrics, averages
+from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.log_row import log_row
 
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
@@ -29,8 +30,6 @@ class TrainingSession:
         make_evaluator: Makes what plays greedily, from a number of episodes, a seed and `xla`.
         callbacks: Called in this order at every hook.
         state: The run at its beginning.
-        saved, best_weights: What `loop.host_state` gave, and `network.get_weights()` at the best
-            evaluation so far, where the run is resumed.
     """
 
     def __init__(
@@ -40,25 +39,21 @@ class TrainingSession:
         make_evaluator: Callable[..., Any],
         callbacks: Sequence[Callback],
         state: TrainState,
-        saved: dict[str, Any] | None = None,
-        best_weights: list[np.ndarray] | None = None,
     ):
         self.agent, self.loop, self.callbacks = agent, loop, callbacks
-        self.make_evaluator, self.cfg, self.best_weights = make_evaluator, agent.cfg, best_weights
+        self.make_evaluator, self.cfg = make_evaluator, agent.cfg
         self.state = dataclasses.replace(state, host_state=lambda: host_state(self))
         self.history: list[dict[str, float]] = []  # one row of metrics for each log interval
         self.sums: LoopMetrics | None = None  # of the interval that has begun
         # Intervals depend on nothing but the env steps at which the last one ended, its evaluation
         # included: so a resumed run has the same.
         self.interval_end, self.last_evaluation = 0, -1
+        self.best_weights: list[np.ndarray] | None = None
         self.compile_seconds = 0.0
         self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
-        self._began, self._saved = time.perf_counter(), saved
-        if saved:
-            from kytolly.loop.saved_session import set_host_state
-
-            set_host_state(self, saved)
+        self.callback_states: list[Any] = []  # those of a run that is continued
+        self._began = time.perf_counter()
 
     def run(self) -> str:
         """Train until something ends the run; returns what did, as in `result.json`.
@@ -74,10 +69,10 @@ class TrainingSession:
                 self.compile_seconds += time.perf_counter() - self._began
                 deliver_signals()
                 self._notify("on_train_begin")
-                if self._saved:
+                if self.callback_states:
                     from kytolly.loop.saved_session import set_callback_states
 
-                    set_callback_states(self, self._saved)
+                    set_callback_states(self)
                 return self._train(deliver_signals)
             finally:
                 self._update_state()
@@ -143,12 +138,9 @@ class TrainingSession:
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
-        row, self.sums = averages(self.sums, self.agent), None
-        if self.loop.env_restarts is not None:
-            row["env_restarts"] = self.loop.env_restarts
-        row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
-        row["env_steps_per_second"] = (done - before.env_steps) / seconds
-        row["updates_per_second"] = (self.state.updates - before.updates) / seconds
+        env_steps, updates = done - before.env_steps, self.state.updates - before.updates
+        row = log_row(self.sums, self.agent, self.loop, env_steps, updates, seconds)
+        self.sums = None
         self.state = dataclasses.replace(self.state, metrics=row)
         self.history.append({"env_steps": done, **row})
         self._notify("on_log")

@@ -31,7 +31,6 @@ from kytolly.machine.devices import device_name
 from kytolly.machine.memory import require_memory
 from kytolly.record.checkpoint import BEST
 from kytolly.record.pictures import save_learning_curve
-from kytolly.record.resume import restored_state, what_is_saved
 from kytolly.record.run_folder import RunFolder
 
 
@@ -153,6 +152,7 @@ def run_session(
     """Run the session, or what is left of it, evaluate its best weights, and write the result."""
     if resume:
         from kytolly.loop.saved_session import continue_session
+        from kytolly.record.resume import restored_state
 
         continue_session(session, *restored_state(folder, session.state))
     folder.write_config(session.cfg, session.state.env_name, session.state.loop)
@@ -160,8 +160,9 @@ def run_session(
         stopped_by = session.run()
         evaluation = session.evaluate_best()
     except KeyboardInterrupt:
-        reason = what_is_saved(folder.path, session.cfg.algorithm)
-        raise KeyboardInterrupt(reason) from None
+        from kytolly.record.resume import what_is_saved
+
+        raise KeyboardInterrupt(what_is_saved(folder.path, session.cfg.algorithm)) from None
     summary = result_summary(session, evaluation, stopped_by, time.perf_counter() - began)
     path, unwritten = folder.path, session.unwritten
     write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)

@@ -98,7 +98,7 @@ class ReplayBuffer(tf.Module):
         self.added.assign_add(count)
 
     def end_episodes(self, envs: Any = None) -> None:
-        """New episodes begin after the newest rows of the environments `envs`, by number, or of all."""
+        """New episodes begin after the newest rows of the environments `envs`, None: of all."""
         from kytolly.agent.n_step import end_windows
 
         end_windows(self, envs)

@@ -23,8 +23,9 @@ from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.kept_processes import KeptProcesses
 from kytolly.environment.gym.step import HostEnv
 from kytolly.environment.gym.vector import HostVector
+from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import STEP_LIMIT, warn_of_cut, warn_of_time
+from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
 
 EVALUATION_ENVS = 8
 

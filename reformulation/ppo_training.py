@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
+from kytolly.loop.result import TrainResult
+from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
 from kytolly.reformulation.episode import Queries
 from kytolly.reformulation.loop_clock import LoopClock
@@ -24,8 +26,7 @@ from kytolly.reformulation.profile import LoopKeeper
 from kytolly.reformulation.reformulator import INDEX_FILE, OPTIONS_FILE
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.collection import BUILTIN
-from kytolly.retrieval.files import check_memory
-from kytolly.trainer import Trainer, TrainResult
+from kytolly.trainer import Trainer
 
 Say = Callable[[str], None]
 COLLECTION = "batched collection and update"

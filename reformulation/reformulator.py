@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from kytolly.machine.memory import check_memory
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.record.checkpoint import BEST, is_finite
 from kytolly.record.network_file import load_network
@@ -27,7 +28,7 @@ from kytolly.reformulation.result import AddedTerm, Hit, Reformulation
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import is_unicode, read_queries
-from kytolly.retrieval.files import check_memory, open_file, short, stored_archive
+from kytolly.retrieval.files import open_file, short, stored_archive
 from kytolly.retrieval.metrics import Run
 from kytolly.retrieval.trec import check_replaceable, write_run
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from kytolly.machine.memory import check_memory
 from kytolly.reformulation.candidates import SkippedQuery, mine, with_judgments
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.reformulation.phases import Phases, TimedEncoder
@@ -14,7 +15,6 @@ from kytolly.retrieval.bm25 import EPSILON, BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
-from kytolly.retrieval.files import check_memory
 from kytolly.retrieval.tokens import EnglishTokenizer
 
 

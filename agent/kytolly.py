@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
-from kytolly.agent.memory import require_memory
 from kytolly.agent.randomness import RandomStream
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
@@ -91,17 +90,8 @@ class KytollyAgent(tf.Module):
         return Player(self.policy.network, self.policy.distribution, self.env_spec.obs)
 
 
-def make_agent(
-    cfg: Any, env_spec: EnvSpec, model: Any = None, available_bytes: int | None = None
-) -> KytollyAgent:
-    """An agent of the parts that `agent.algorithms` names for `cfg.algorithm`.
-
-    Args:
-        cfg: Configuration.
-        env_spec: What the environment looks like.
-        model: The user's network instead of ours, as for `Trainer.train`.
-        available_bytes: Memory that training may take, if known.
-    """
+def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
+    """An agent of the parts that `agent.algorithms` names; `model` is as for `Trainer.train`."""
     policy = part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
     keras.utils.set_random_seed(cfg.seed)
@@ -111,7 +101,6 @@ def make_agent(
     try:
         if model is None:
             seen = without_mask(env_spec.obs)
-            require_memory(cfg, seen, distribution.num_params, available_bytes)
             network = part(cfg.algorithm, "network")(cfg, seen, distribution)
             network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
         else:
@@ -123,7 +112,7 @@ def make_agent(
     optimizer = make_optimizer(cfg, scale_loss=precision == "mixed_float16")
     return KytollyAgent(
         policy(network, distribution, optimizer, cfg),
-        part(cfg.algorithm, "memory").for_config(cfg, env_spec, available_bytes),
+        part(cfg.algorithm, "memory").for_config(cfg, env_spec),
         part(cfg.algorithm, "exploration")(cfg, distribution),
         cfg,
         env_spec,

@@ -20,6 +20,18 @@ def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, 
     return total, weight, (slots + used * buffer.stride) % buffer.capacity
 
 
+def end_windows(buffer: Any, envs: Any) -> None:
+    """Let no window of a `ReplayBuffer` reach beyond the newest rows of some environments.
+
+    Args:
+        buffer: The buffer.
+        envs: Numbers of the environments; None: all of them.
+    """
+    envs = tf.range(buffer.stride) if envs is None else tf.constant(envs, tf.int32)
+    newest = (buffer.cursor() - buffer.stride + envs) % buffer.capacity
+    buffer.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill(tf.shape(envs), True))
+
+
 def n_step_return(
     reward: tf.Tensor, discount: tf.Tensor, last: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -87,3 +87,7 @@ class RandomStream(tf.Module):
         low, high = (tf.cast(part, tf.uint32) for part in (position, shift_right(position, 32)))
         key = tf.unstack(tf.cast(self.key, tf.uint32))
         return tf.concat(threefry2x32((key[0], key[1]), (low, high)), axis=0)[:count]
+
+    def uniforms(self, rows: int, count: int) -> tf.Tensor:
+        """[rows, count] float32 in [0, 1), never drawn before."""
+        return tf.reshape(uniforms(self.bits(rows * count)), [rows, count])

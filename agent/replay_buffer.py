@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +23,6 @@ class ReplayBuffer(tf.Module):
         obs_spec: Shape and dtype of one observation; uint8 images stay uint8.
         stride: Environments that write in turn.
         n_step: Rewards summed before bootstrapping.
-        available_bytes: Free memory of the device, if known; a larger buffer is refused.
         batch_size: Rows of an update.
         updates: Updates of an iteration.
     """
@@ -38,7 +36,6 @@ class ReplayBuffer(tf.Module):
         obs_spec: tf.TensorSpec,
         stride: int = 1,
         n_step: int = 1,
-        available_bytes: int | None = None,
         batch_size: int = 1,
         updates: int = 1,
     ):
@@ -46,13 +43,6 @@ class ReplayBuffer(tf.Module):
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
         self.batch_size, self.updates = batch_size, updates
         self.draws = updates * batch_size  # uint32 words that the updates of an iteration take
-        row = 2 * math.prod(obs_spec.shape) * obs_spec.dtype.size + 3 * 4 + 1
-        if available_bytes is not None and capacity * row > available_bytes:
-            raise ValueError(
-                f"A replay buffer of {capacity:,} rows needs {capacity * row / 2**30:.1f} GiB "
-                f"({row:,} bytes a row) and {available_bytes / 2**30:.1f} GiB are free: "
-                f"{available_bytes // row:,} rows would fit. Lower replay_capacity."
-            )
 
         def column(dtype: Any, *shape: Any) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
@@ -69,10 +59,10 @@ class ReplayBuffer(tf.Module):
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, available_bytes: int | None) -> ReplayBuffer:
+    def for_config(cls, cfg: Any, env_spec: EnvSpec) -> ReplayBuffer:
         """The buffer that a configuration asks for."""
         capacity, drawn = cfg.replay_capacity, (cfg.batch_size, cfg.updates_per_iteration)
-        return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, available_bytes, *drawn)
+        return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, *drawn)
 
     @property
     def size(self) -> tf.Tensor:
@@ -97,7 +87,7 @@ class ReplayBuffer(tf.Module):
                 f"add() got {count} rows for a buffer of {self.capacity}, expected a fixed number "
                 "that fits: lower num_envs, or raise replay_capacity."
             )
-        slots = ((self._cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
+        slots = ((self.cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         # XLA fuses the write of a single row into the next read, and copies the column for it.
         copies = 2 if count == 1 else 1
         for column, value in zip(self.columns[:5], rows[:5], strict=True):
@@ -108,20 +98,16 @@ class ReplayBuffer(tf.Module):
         self.added.assign_add(count)
 
     def end_episodes(self, envs: Any = None) -> None:
-        """Let no window reach beyond the newest rows: the environments begin new episodes.
+        """New episodes begin after the newest rows of the environments `envs`, None: of all."""
+        from kytolly.agent.n_step import end_windows
 
-        Args:
-            envs: Numbers of the environments; None: all of them.
-        """
-        envs = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
-        newest = (self._cursor() - self.stride + envs) % self.capacity
-        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill(tf.shape(envs), True))
+        end_windows(self, envs)
 
     def sample(self, bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
         incomplete = (self.n_step - 1) * self.stride  # the newest rows, whose windows are not over
         age = whole_numbers(bits, self.size - incomplete)
-        return self.rows((self._cursor() - self.size + age + self.capacity) % self.capacity)
+        return self.rows((self.cursor() - self.size + age + self.capacity) % self.capacity)
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step rows that begin at the given [B] slots."""
@@ -136,6 +122,6 @@ class ReplayBuffer(tf.Module):
             tf.gather(obs, slots), tf.gather(action, slots), total, weight, tf.gather(next_obs, end)
         )
 
-    def _cursor(self) -> tf.Tensor:
+    def cursor(self) -> tf.Tensor:
         """[] int32 slot of the next row."""
         return tf.cast(self.added % self.capacity, tf.int32)

@@ -44,7 +44,7 @@ class RolloutBuffer(tf.Module):
         self.cut_at_most_once, self.reward_scale = cut_at_most_once, reward_scale
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, available_bytes: int | None) -> RolloutBuffer:
+    def for_config(cls, cfg: Any, env_spec: EnvSpec) -> RolloutBuffer:
         """The buffer that a configuration asks for."""
         limit, scale = env_spec.max_episode_steps, None
         if cfg.normalize_rewards:

@@ -18,7 +18,7 @@ from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.choose import choose_side
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.learn import averages
+from kytolly.loop.log_row import averages
 from kytolly.policy.batch import Rollout, Transition
 
 TERMINATED = 0.05  # share of the made rows that end an episode

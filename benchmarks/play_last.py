@@ -20,9 +20,9 @@ EPISODES = 100
 
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
-    from kytolly.trainer import final_seed  # isort: skip  (checks the backend before Keras is imported)
     from kytolly.agent.algorithms import make_config
     from kytolly.agent.kytolly import make_agent
+    from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore
     from kytolly.record.run_folder import RunFolder
@@ -31,17 +31,16 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     saved = folder.read_config()
     cfg = make_config(saved.settings)
     side = choose_side(cfg, saved.environment)
-    agent = make_agent(cfg, side.spec)
+    agent, seed = make_agent(cfg, side.spec), stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = side.loop(agent, None)
     try:
         checkpoint = restore(folder.path, {"agent": agent, **loop.trackables}).path
         agent.policy.publish()
-        evaluator = side.evaluator(
-            agent.policy.network, episodes, final_seed(cfg), xla=cfg.xla, device=None
-        )
+        evaluator = side.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
         found = dataclasses.asdict(evaluator.evaluate())
     finally:
         loop.close()
+        side.close()
     found.pop("returns")
     return {**found, "env_steps": int(agent.env_steps.numpy()), "checkpoint": checkpoint}
 

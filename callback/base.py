@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +127,32 @@ class Callback:
 
     def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
         """Continue from what `get_state` gave; called after `on_train_begin` in a resumed run."""
+
+
+def notify(
+    callbacks: Iterable[Callback], hook: str, state: TrainState, unwritten: dict[str, str]
+) -> None:
+    """Call a hook of the callbacks in turn; `unwritten` gets what they cannot write, and why."""
+    for callback in callbacks:
+        call = functools.partial(getattr(callback, hook), state)
+        if callback.writes is None or hook == "on_train_begin":
+            call()
+        else:
+            write_or_note(callback.writes, call, state.run_dir, unwritten)
+
+
+def write_or_note(
+    what: str, write: Callable[[], Any], run_dir: Path, unwritten: dict[str, str]
+) -> None:
+    """Write something; where that fails, warn once for each kind and go on."""
+    try:
+        write()
+    except Exception as error:
+        if what in unwritten:
+            return
+        unwritten[what] = " ".join(str(getattr(error, "strerror", "") or error).split())
+        warnings.warn(
+            f"{run_dir}: {what} cannot be written ({unwritten[what]:.200}). Training goes on; what "
+            "was written before stays.",
+            stacklevel=2,
+        )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -85,11 +84,3 @@ class RunConfig:
         """Env steps of the interval field `name`; by default a share of the whole run."""
         own = getattr(self, name)
         return own if own is not None else max(1, self.total_env_steps // share_of_run)
-
-    def for_playing(self, **others: Any) -> Any:
-        """The same with one environment, which only plays: settings of learning may not fit it."""
-        playing = copy.copy(self)
-        alone = {"num_envs": 1, "async_envs": False, "on_env_fault": "stop"}
-        for name, value in (alone | others).items():
-            object.__setattr__(playing, name, value)
-        return playing

@@ -1,4 +1,4 @@
-"""Which loop an environment gets."""
+"""Which loop an environment gets, and which session a run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import nearest
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import TensorEnvironment
+from kytolly.loop.session import TrainingSession
 
 
 def choose_side(cfg: RunConfig, env: Any) -> Any:
@@ -42,3 +43,12 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
     from kytolly.loop.host_side import HostSide
 
     return HostSide(env, cfg)
+
+
+def choose_session(cfg: RunConfig) -> type[TrainingSession]:
+    """What drives the loop: one that looks at the clock where the time is limited."""
+    if cfg.max_wall_seconds is None:
+        return TrainingSession
+    from kytolly.loop.timed_session import TimedSession
+
+    return TimedSession

@@ -13,7 +13,7 @@ from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
-from kytolly.loop.limits import OutOfTime
+from kytolly.loop.deadline import OutOfTime
 from kytolly.policy.batch import Rollout
 
 

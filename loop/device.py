@@ -63,7 +63,7 @@ class DeviceLoop(tf.Module):
         self.env_steps_per_iteration = cfg.env_steps_per_iteration
         self.draws_per_env_step = agent.exploration.draws + uniforms_per_step(env)  # uint32 words
         stream = RandomStream(cfg.seed, purpose=1)
-        start = reset_all(env, draw_uniforms(stream, self.num_envs, env.reset_uniforms))
+        start = reset_all(env, stream.uniforms(self.num_envs, env.reset_uniforms))
         self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
@@ -161,23 +161,18 @@ class DeviceLoop(tf.Module):
 
 
 class DeviceEvaluator:
-    """Plays greedily inside one program, with the network as it is at each call."""
+    """Plays greedily inside one program, with the network as it is at each call.
 
-    def __init__(
-        self,
-        side: DeviceSide,
-        network: Any,
-        episodes: int,
-        seed: int,
-        xla: bool,
-        device: str | None,
-    ):
+    `how` is what a `Program` takes last: `xla` and `device`.
+    """
+
+    def __init__(self, side: DeviceSide, network: Any, episodes: int, seed: int, *how: Any):
         self.env, self.network, self.episodes = side.env, network, episodes
         policy = part(side.cfg.algorithm, "policy")
         self.distribution = policy.distribution_for(side.cfg, side.spec)
         self.random_stream = RandomStream(seed, purpose=2)
         self.step_limit = self.env.spec.max_episode_steps or STEP_LIMIT
-        self.program = self._make_program(xla, device)
+        self.program = self._make_program(*how)
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
@@ -196,15 +191,10 @@ class DeviceEvaluator:
 
     def begin(self) -> tuple[Any, ...]:
         """The episodes at their beginning, as `play_until` takes and returns them."""
-        draws = draw_uniforms(self.random_stream, self.episodes, self.env.reset_uniforms)
+        draws = self.random_stream.uniforms(self.episodes, self.env.reset_uniforms)
+        state, obs = reset_all(self.env, draws)
         zeros = tf.zeros([self.episodes])
-        return (
-            tf.constant(0),
-            *reset_all(self.env, draws),
-            zeros > 0,
-            zeros,
-            tf.cast(zeros, "int32"),
-        )
+        return tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)
 
     def play_until(self, until: Any, *episodes: Any) -> tuple[Any, ...]:
         """Play up to a step: its number, state, observations, then ended, returns, lengths [E]."""
@@ -212,7 +202,7 @@ class DeviceEvaluator:
 
         def step(time, state, obs, ended, returns, lengths):
             action = greedy_action(self.network, self.distribution, obs)
-            draws = draw_uniforms(stream, rows, uniforms_per_step(env))
+            draws = stream.uniforms(rows, uniforms_per_step(env))
             state, after = step_and_reset(env, state, action, draws)
             returns = tf.where(ended, returns, after.episode_return)
             lengths = tf.where(ended, lengths, after.episode_length)
@@ -221,8 +211,3 @@ class DeviceEvaluator:
         return tf.while_loop(
             lambda time, _, __, ended, *___: (time < until) & ~tf.reduce_all(ended), step, episodes
         )
-
-
-def draw_uniforms(stream: RandomStream, rows: int, count: int) -> tf.Tensor:
-    """[rows, count] numbers in [0, 1), never drawn before."""
-    return tf.reshape(uniforms(stream.bits(rows * count)), [rows, count])

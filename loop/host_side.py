@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import time
@@ -19,9 +20,12 @@ from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
+from kytolly.environment.gym.kept_processes import KeptProcesses
 from kytolly.environment.gym.step import HostEnv
+from kytolly.environment.gym.vector import HostVector
+from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import STEP_LIMIT, warn_of_cut, warn_of_time
+from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
 
 EVALUATION_ENVS = 8
 
@@ -48,12 +52,17 @@ class HostSide:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )
-        self.spec = self.groups[0].spec
+        first = self.groups[0]
+        self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
+        processes = first.processes if isinstance(first, HostVector) else None
+        self.kept = None if processes is None else KeptProcesses(processes)  # for evaluations
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
-        """The loop that trains."""
-        return HostLoop(agent, self.groups, device)
+        """The loop that trains; it closes the environments that it steps."""
+        loop = HostLoop(agent, self.groups, device)
+        self.groups = []
+        return loop
 
     def evaluator(
         self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
@@ -65,24 +74,29 @@ class HostSide:
         if isinstance(self.separate, str):
             num_envs = min(episodes, EVALUATION_ENVS)
 
-        def make_env(seed: int) -> HostEnv:
+        def environments(seed: int) -> contextlib.AbstractContextManager[HostEnv]:
             actor.refresh()
-            return make_host_env(
+            if self.kept is not None:
+                return self.kept.environments(num_envs or 1, seed)
+            env = make_host_env(
                 self.separate,
                 num_envs,
                 seed=seed,
-                async_envs=self.cfg.async_envs,
                 masks=self.masks,
                 timeout_seconds=self.cfg.env_timeout_seconds,
                 restart=self.cfg.on_env_fault == "restart",
             )
+            return contextlib.closing(env)
 
-        return HostEvaluator(actor.greedy, make_env, episodes, seed)
+        return HostEvaluator(actor.greedy, environments, episodes, seed)
 
     def close(self) -> None:
-        """Close the environments that were made here."""
+        """Close the environments that were made here, but for those of a loop."""
         for group in self.groups:
             group.close()
+        self.groups = []
+        if self.kept is not None:
+            self.kept.close()
 
 
 class HostEvaluator:
@@ -90,21 +104,24 @@ class HostEvaluator:
 
     Args:
         act: Function from observations [E, *obs] to actions [E].
-        make_env: Function that makes the adapter from a seed.
+        environments: Function that makes environments from a seed, and closes them after a block.
         episodes: Episodes in all.
         seed: Seed of the episodes, together with their number.
     """
 
-    def __init__(self, act: Callable, make_env: Callable[[int], HostEnv], episodes: int, seed: int):
-        self.act, self.make_env, self.episodes, self.seed = act, make_env, episodes, seed
+    def __init__(
+        self,
+        act: Callable,
+        environments: Callable[[int], contextlib.AbstractContextManager[HostEnv]],
+        episodes: int,
+        seed: int,
+    ):
+        self.act, self.environments, self.episodes, self.seed = act, environments, episodes, seed
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
-        env = self.make_env(stream_seed(self.seed, EVALUATION, number))
-        try:
+        with self.environments(stream_seed(self.seed, EVALUATION, number)) as env:
             return self._play(env, deadline)
-        finally:
-            env.close()
 
     def _play(self, env: HostEnv, deadline: float) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs

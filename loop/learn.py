@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
@@ -84,13 +83,3 @@ def learn(
         )[-1]
     agent.finish_iteration(rollout)
     return metrics
-
-
-def averages(sums: LoopMetrics, agent: KytollyAgent) -> dict[str, float]:
-    """Means over updates and over episodes, by name; NaN where there was none."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        fit = np.asarray(sums.fit, np.float64)
-        fit = fit[0] / fit[1] if fit.ndim == 2 else fit / np.float64(sums.updates)
-        episodes = np.array([sums.episode_return, sums.episode_length]) / np.float64(sums.episodes)
-    names = *agent.policy.metric_names, *agent.latest_names, "episode_return", "episode_length"
-    return dict(zip(names, map(float, [*fit, *np.asarray(sums.latest), *episodes]), strict=True))

@@ -35,13 +35,24 @@ class SavedSession:
     callbacks: list[tuple[str, dict[str, Any]]]
 
 
-def set_host_state(session: Any, values: dict[str, Any]) -> None:
-    """Continue from what `host_state` gave; the callbacks follow in `set_callback_states`."""
+def continue_session(
+    session: Any, values: dict[str, Any], best_weights: list[np.ndarray] | None
+) -> None:
+    """Continue from what `host_state` gave; the callbacks follow in `set_callback_states`.
+
+    Args:
+        session: One that has not run.
+        values: What `host_state` gave; empty where nothing was saved.
+        best_weights: `network.get_weights()` at the best evaluation so far.
+    """
+    if not values:
+        return
     try:
         saved = msgspec.convert(values, SavedSession)
         sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
     except (TypeError, ValueError) as error:
         raise state_error(error) from error
+    session.best_weights, session.callback_states = best_weights, saved.callbacks
     session.interval_end = saved.interval_end
     session.last_evaluation = saved.last_evaluation
     session.compile_seconds, session.steady_seconds, session.steady_env_steps = saved.steady
@@ -56,9 +67,9 @@ def set_host_state(session: Any, values: dict[str, Any]) -> None:
     )
 
 
-def set_callback_states(session: Any, saved: dict[str, Any]) -> None:
+def set_callback_states(session: Any) -> None:
     """Give each callback the saved state of the first callback of its class that is not taken."""
-    states = list(saved["callbacks"])
+    states = list(session.callback_states)
     for callback in session.callbacks:
         name = type(callback).__name__
         index = next((i for i, (kind, _) in enumerate(states) if kind == name), None)

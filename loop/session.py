@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.randomness import EVALUATION, stream_seed
-from kytolly.callback.base import Callback, TrainState
+from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
+from kytolly.callback.base import Callback, Evaluation, TrainState, notify
 from kytolly.loop.host_state import host_state
 from kytolly.loop.interrupt import hold_signals
-from kytolly.loop.learn import LoopMetrics, averages
-from kytolly.loop.limits import OutOfTime
+from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.log_row import log_row
 
-LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
-END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
 
@@ -34,7 +30,6 @@ class TrainingSession:
         make_evaluator: Makes what plays greedily, from a number of episodes, a seed and `xla`.
         callbacks: Called in this order at every hook.
         state: The run at its beginning.
-        saved: What `loop.host_state` gave, where the run is resumed.
     """
 
     def __init__(
@@ -44,7 +39,6 @@ class TrainingSession:
         make_evaluator: Callable[..., Any],
         callbacks: Sequence[Callback],
         state: TrainState,
-        saved: dict[str, Any] | None = None,
     ):
         self.agent, self.loop, self.callbacks = agent, loop, callbacks
         self.make_evaluator, self.cfg = make_evaluator, agent.cfg
@@ -58,14 +52,8 @@ class TrainingSession:
         self.compile_seconds = 0.0
         self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
-        self.deadline = math.inf  # `time.perf_counter()` at which max_wall_seconds have passed
-        self.grace = max(END_SECONDS, (self.cfg.max_wall_seconds or 0) / 10)  # to end after it
-        self._time_is_up = False
-        self._began, self._saved = time.perf_counter(), saved
-        if saved:
-            from kytolly.loop.saved_session import set_host_state
-
-            set_host_state(self, saved)
+        self.callback_states: list[Any] = []  # those of a run that is continued
+        self._began = time.perf_counter()
 
     def run(self) -> str:
         """Train until something ends the run; returns what did, as in `result.json`.
@@ -74,8 +62,6 @@ class TrainingSession:
         saved, and KeyboardInterrupt goes on to the caller.
         """
         self._began = time.perf_counter()
-        if self.cfg.max_wall_seconds is not None:
-            self.deadline = self._began + self.cfg.max_wall_seconds
         self._update_state()
         with hold_signals() as deliver_signals:
             try:
@@ -83,10 +69,10 @@ class TrainingSession:
                 self.compile_seconds += time.perf_counter() - self._began
                 deliver_signals()
                 self._notify("on_train_begin")
-                if self._saved:
+                if self.callback_states:
                     from kytolly.loop.saved_session import set_callback_states
 
-                    set_callback_states(self, self._saved)
+                    set_callback_states(self)
                 return self._train(deliver_signals)
             finally:
                 self._update_state()
@@ -96,28 +82,28 @@ class TrainingSession:
         total = self.cfg.total_env_steps
         log_every = self.cfg.interval("log_interval_env_steps", 50)
         evaluate_every = self.cfg.interval("evaluation_interval_env_steps", 20)
-        while self.interval_end < total and not self._stop_reason:
+        while self.interval_end < total and not self.stop_reason:
             done = self.interval_end
             next_evaluation = (done // evaluate_every + 1) * evaluate_every
             next_log = (done // log_every + 1) * log_every
             self._train_until(min(next_log, next_evaluation, total), deliver_signals)
-            if self._stop_reason:
+            if self.stop_reason:
                 break
             if self.state.env_steps >= min(next_evaluation, total):
                 self._evaluate()
             self.interval_end = self.state.env_steps
-            if not self._stop_reason:
+            if not self.stop_reason:
                 self._notify("on_interval_end")
             deliver_signals()
-        if self._stop_reason != "non_finite":
+        if self.stop_reason != "non_finite":
             self._evaluate()
         self.interval_end = self.state.env_steps
-        return self._stop_reason or "total_env_steps"
+        return self.stop_reason or "total_env_steps"
 
     @property
-    def _stop_reason(self) -> str | None:
-        reasons = (c.stop_reason for c in self.callbacks if c.stop_reason)
-        return next(reasons, "time" if self._time_is_up else None)
+    def stop_reason(self) -> str | None:
+        """What a callback wants to end the run for."""
+        return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
 
     @functools.cached_property
     def _evaluator(self) -> Any:
@@ -128,16 +114,17 @@ class TrainingSession:
         """Time spent on the run until now."""
         return self.state.wall_seconds_before + time.perf_counter() - self._began
 
+    def run_loop(self, env_steps: int) -> LoopMetrics | None:
+        """Train for at least `env_steps` env steps; None where there is no time left to."""
+        return self.loop.run(env_steps)
+
     def _train_until(self, env_steps: int, deliver_signals: Callable[[], None]) -> None:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
         before, began = self.state, time.perf_counter()
         done, moment = before.env_steps, began
-        while done < env_steps and not self._time_is_up:
-            try:
-                call = min(CALL_ENV_STEPS, env_steps - done)
-                metrics = self.loop.run(call, self.deadline + LATE_SECONDS)
-            except OutOfTime:
-                self._time_is_up, moment = True, time.perf_counter()
+        while done < env_steps:
+            metrics = self.run_loop(min(CALL_ENV_STEPS, env_steps - done))
+            if metrics is None:
                 break
             metrics = LoopMetrics(*map(np.asarray, metrics))
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
@@ -146,27 +133,37 @@ class TrainingSession:
             if previous >= self.cfg.first_update_env_steps:
                 self.steady_seconds += moment - last
                 self.steady_env_steps += done - previous
-            self._time_is_up = moment > self.deadline
             deliver_signals()
+        seconds = time.perf_counter() - began
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
-        row, self.sums, seconds = averages(self.sums, self.agent), None, moment - began
-        if self.loop.env_restarts is not None:
-            row["env_restarts"] = self.loop.env_restarts
-        row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
-        row["env_steps_per_second"] = (done - before.env_steps) / seconds
-        row["updates_per_second"] = (self.state.updates - before.updates) / seconds
+        env_steps, updates = done - before.env_steps, self.state.updates - before.updates
+        row = log_row(self.sums, self.agent, self.loop, env_steps, updates, seconds)
+        self.sums = None
         self.state = dataclasses.replace(self.state, metrics=row)
         self.history.append({"env_steps": done, **row})
         self._notify("on_log")
 
+    def play(self, evaluator: Any, number: int = 0) -> Evaluation:
+        """The evaluation of that number."""
+        return evaluator.evaluate(number)
+
+    def evaluate_best(self) -> Evaluation:
+        """Greedy episodes with the best weights of the run, which the agent keeps.
+
+        Their seed keeps them apart from those that picked the weights.
+        """
+        if self.best_weights is not None:
+            self.agent.policy.set_weights(self.best_weights)
+        episodes, seed = self.cfg.final_evaluation_episodes, self.cfg.seed
+        seed = stream_seed(seed, FINAL_EVALUATION)
+        return self.play(self.make_evaluator(episodes, seed, xla=self.loop.xla))
+
     def _evaluate(self) -> None:
         if self.last_evaluation == self.state.env_steps:
             return
-        limit = self.deadline + self.grace / 2
-        evaluation = self._evaluator.evaluate(self.state.env_steps, limit)
-        self._time_is_up |= evaluation.cut
+        evaluation = self.play(self._evaluator, self.state.env_steps)
         if evaluation.cut and self.best_weights is not None:
             return  # it is no better than those that ended
         is_best = evaluation.return_mean >= self.state.best_return
@@ -193,23 +190,4 @@ class TrainingSession:
         )
 
     def _notify(self, hook: str) -> None:
-        for callback in self.callbacks:
-            call = functools.partial(getattr(callback, hook), self.state)
-            if callback.writes is None or hook == "on_train_begin":
-                call()
-            else:
-                self.write_or_note(callback.writes, call)
-
-    def write_or_note(self, what: str, write: Callable[[], Any]) -> None:
-        """Write something; where that fails, warn once for each kind and go on."""
-        try:
-            write()
-        except Exception as error:
-            if what in self.unwritten:
-                return
-            self.unwritten[what] = " ".join(str(getattr(error, "strerror", "") or error).split())
-            warnings.warn(
-                f"{self.state.run_dir}: {what} cannot be written ({self.unwritten[what]:.200}). "
-                "Training goes on; what was written before stays.",
-                stacklevel=2,
-            )
+        notify(self.callbacks, hook, self.state, self.unwritten)

@@ -10,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.callback.base import Evaluation
+from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.device import DeviceEvaluator, DeviceSide
-from kytolly.loop.limits import warn_of_cut, warn_of_time
+from kytolly.loop.limits import warn_of_cut
 from kytolly.loop.program import Program
 
 CALL_STEPS = 200  # of each environment, between two looks at the clock

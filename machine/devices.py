@@ -1,10 +1,8 @@
-"""The device that trains, and the memory that is free on it."""
+"""The device that trains."""
 
 from __future__ import annotations
 
 import tensorflow as tf
-
-from kytolly.machine import facts
 
 
 def device_name(device: str) -> str | None:
@@ -26,8 +24,3 @@ def device_name(device: str) -> str | None:
             "device='auto', or run `kytolly doctor` to learn why there is none."
         )
     return f"/GPU:{number or 0}"
-
-
-def available_bytes(device: str | None) -> int | None:
-    """Memory that the buffer may take; None where nobody knows."""
-    return None if device and "GPU" in device else facts.available_memory_bytes()

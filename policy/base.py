@@ -10,7 +10,6 @@ import tensorflow as tf
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.policy.weights import FlatWeights, clip_factor, concatenate, squared_norm
 
-LOSS_SCALES = (2.0**-24, 2.0**40)  # beyond them float32 overflows as well, or nothing is left
 FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
 
 
@@ -91,9 +90,6 @@ class Policy(tf.Module):
         """One step of the optimizer with a gradient [W]."""
         self.optimizer.apply([vector], [self.weights.variable])
         self.updates.assign_add(1)
-        if self.skips_overflow:  # a loss of 0 never overflows, and would double the scale for ever
-            scale = self.optimizer.dynamic_scale
-            scale.assign(tf.clip_by_value(scale, *LOSS_SCALES))
 
     def keep_going(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether another update of this iteration may follow; None for always."""

@@ -15,9 +15,7 @@ class Rollout(NamedTuple):
     obs: Any  # [T, E, *obs] what was acted on, a tensor or a dict of them
     action: Any  # [T, E, ...] raw action, as the exploration drew it
     reward: Any  # [T, E] of one env step
-    discount: (
-        Any  # [T, E] gamma, or 0 where the episode terminated; a time limit terminates nothing
-    )
+    discount: Any  # [T, E] gamma, or 0 where the episode terminated, which no time limit does
     next_obs: Any  # [T, E, *obs] what the step led to, before any reset
     last: Any  # [T, E] bool, the episode ended with the step: terminated or truncated
     log_prob: Any = ()  # [T, E] log-probability of the action; () where it was not kept

@@ -115,7 +115,11 @@ def make_optimizer(cfg: Any, scale_loss: bool) -> keras.optimizers.Optimizer:
             rate, cfg.learning_rate_decay_updates, cfg.learning_rate_final
         )
     adam = Adam(rate, epsilon=cfg.adam_epsilon)
-    return keras.optimizers.LossScaleOptimizer(adam) if scale_loss else adam
+    if not scale_loss:
+        return adam
+    from kytolly.policy.loss_scale import LossScale
+
+    return LossScale(adam)
 
 
 def linear_schedule(start: float, final: float, steps: int, done: tf.Tensor) -> tf.Tensor:

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
+from kytolly.loop.result import TrainResult
+from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
 from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.loop_clock import LoopClock
@@ -23,9 +25,8 @@ from kytolly.reformulation.profile import LoopKeeper
 from kytolly.reformulation.reformulator import OPTIONS_FILE
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.corpus import resolved_source
-from kytolly.retrieval.files import check_memory
 from kytolly.retrieval.tokens import STOP_WORD_LISTS
-from kytolly.trainer import Trainer, TrainResult
+from kytolly.trainer import Trainer
 
 Say = Callable[[str], None]
 COLLECTION = "batched collection and update"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from kytolly.machine.memory import check_memory
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, skip_report
 from kytolly.reformulation.options import ReformulationOptions
 from kytolly.reformulation.phases import Phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import QueryTable, make_table, row_bytes
-from kytolly.retrieval.files import check_memory
 from kytolly.retrieval.synthetic import synthetic_collection
 
 Say = Callable[[str], None]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kytolly.machine.memory import check_memory
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, SkippedQuery, mine, with_judgments
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.reformulation.phases import Phases, TimedEncoder
@@ -19,7 +20,7 @@ from kytolly.retrieval.bm25 import EPSILON, BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
-from kytolly.retrieval.files import check_memory, read_arrays
+from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.fusion import DocumentVectors, score_unit
 from kytolly.retrieval.ranking import best_places
 from kytolly.retrieval.tokens import Tokenizer, make_tokenizer

@@ -14,8 +14,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from kytolly.machine.facts import available_memory_bytes
-
 LONGEST_LINE = 2**26  # bytes; no document is as long, and a line must fit into memory
 # What separates the columns of a run file, ends its lines, or commands a terminal; and halves of
 # characters, which JSON can spell and UTF-8 cannot.
@@ -90,22 +88,6 @@ def stored_archive(file: BinaryIO) -> zipfile.ZipFile:
     if unpacked > size.st_size:
         raise ValueError(f"it unpacks to {unpacked:,} bytes and has {size.st_size:,}")
     return archive
-
-
-def check_memory(needed: int, what: str, advice: str) -> None:
-    """Refuse what would take more memory than is free.
-
-    Args:
-        needed: Bytes.
-        what: What takes them.
-        advice: What to do.
-    """
-    free = available_memory_bytes()
-    if free is not None and needed > free:
-        raise ValueError(
-            f"{what} would take {needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB "
-            f"are free: {advice}."
-        )
 
 
 def is_unicode(text: str) -> bool:

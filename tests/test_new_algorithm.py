@@ -158,7 +158,7 @@ def test_every_part_of_every_row_is_there(algorithm):
     assert type(cfg) is found.config and cfg.algorithm == algorithm
     assert cfg.env_steps_per_iteration == cfg.num_envs * cfg.rollout_steps > 0
     assert cfg.updates_per_iteration > 0
-    memory = found.memory.for_config(cfg, Fork.spec, None)
+    memory = found.memory.for_config(cfg, Fork.spec)
     assert memory.updates == cfg.updates_per_iteration
     assert found.policy.metric_names[-1] == "grad_norm"
 

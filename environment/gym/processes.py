@@ -10,8 +10,9 @@ import os
 import select
 import signal
 import time
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -24,7 +25,7 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, one_line
 from kytolly.environment.gym.restarts import Restarts
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.worker import DONE, RAISED, Job, Offer, Raised, run_worker
@@ -60,12 +61,11 @@ class Worker:
         context.set_forkserver_preload(["__main__", run_worker.__module__])
         self.place = f"environment {job.index}"
         self.job, self.timeout, self.failed = job, timeout_seconds, False
-        given: Any = CloudpickleWrapper
         self.pipe, theirs = context.Pipe()
         try:
             self.process = context.Process(
                 target=run_worker,
-                args=(given(lambda: job), theirs, buffer, slot),
+                args=(self._sendable_job(), theirs, buffer, slot),
                 daemon=True,
             )
             with clear_mpi_env_vars():
@@ -78,6 +78,10 @@ class Worker:
         self._poll = select.poll()
         for end in (self.pipe.fileno(), self.process.sentinel):
             self._poll.register(end, select.POLLIN)
+
+    def make_anew(self) -> None:
+        """Ask for another environment, after the answer to "release"."""
+        self.ask("make", self._sendable_job())
 
     def wait_until_made(self) -> Any:
         """Wait until the environment is made; returns its spaces, or its offer."""
@@ -126,6 +130,11 @@ class Worker:
                 os.kill(self.process.pid or 0, signal.SIGKILL)
             self.process.join(CLOSE_SECONDS)
         self.pipe.close()
+
+    def _sendable_job(self) -> Any:
+        """The job, as it is now, in a form that can be sent."""
+        job, wrapper = self.job, cast(Any, CloudpickleWrapper)
+        return wrapper(lambda: job)
 
     def _end_text(self) -> str:
         """What became of a process that does not answer any more."""
@@ -178,7 +187,7 @@ class ProcessVector:
         timeout_seconds: float,
         restarts: Restarts | None = None,
     ):
-        self.job, self.places, self.num_envs = job, list(places), len(places)
+        self.job, self.offer, self.places, self.num_envs = job, offer, list(places), len(places)
         self.timeout, self.restarts = timeout_seconds, restarts
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = space = offer.observation_space
@@ -254,6 +263,39 @@ class ProcessVector:
         for reason in [*map(str, faults.values()), *filter(None, reasons)]:
             raise NotSavable(reason)
 
+    def release(self) -> None:
+        """Close the environments and keep the processes; `renew` waits for it."""
+        for worker in self.workers:
+            worker.ask("release")
+
+    def renew(self, restarts: Restarts | None) -> None:
+        """Make the environments anew after `release`, as in new processes.
+
+        Where one cannot be closed, or not be made in the same process, a new process takes over.
+
+        Args:
+            restarts: Counts replaced environments from now on; None: a fault is raised.
+
+        Raises:
+            EnvironmentFault: One cannot be made in a new process either.
+        """
+        self.restarts, self._steps = restarts, 0
+        _, new = self._answers(range(self.num_envs), CLOSE_SECONDS)
+        for slot, worker in enumerate(self.workers):
+            if slot in new:
+                self._start_again(slot)
+            else:
+                worker.make_anew()
+        for slot in range(self.num_envs):
+            try:
+                self._require_spaces(self.workers[slot])
+            except WorkerFault as fault:
+                if slot in new:
+                    raise
+                warnings.warn(one_line(f"{fault} A new process takes its place."), stacklevel=2)
+                self._start_again(slot)
+                self._require_spaces(self.workers[slot])
+
     def close(self) -> None:
         """End the processes, in limited time."""
         self._closing()
@@ -261,6 +303,10 @@ class ProcessVector:
     def _start(self, slot: int) -> Worker:
         job = self.job._replace(index=self.places[slot])
         return Worker(job, self.timeout, self._buffer, slot)
+
+    def _start_again(self, slot: int) -> None:
+        self.workers[slot].end()
+        self.workers[slot] = self._start(slot)
 
     def _require_spaces(self, worker: Worker) -> None:
         found = worker.wait_until_made()

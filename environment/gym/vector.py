@@ -41,6 +41,9 @@ class HostVector:
         seeds: One for each environment; where only one seed is taken, the first.
         owned: Whether `close()` closes it.
         timeout_seconds: Most that a reset or a step in processes may take.
+
+    Attributes:
+        processes: Our own processes; None where the environment has none.
     """
 
     def __init__(
@@ -58,22 +61,22 @@ class HostVector:
         self._actions = ActionForm(action_space, name)
         self._form = observation_form(observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
-        self._own = env if isinstance(env, ProcessVector) else None
-        self.restarts = None if self._own is None else self._own.restarts
+        self.processes = env if isinstance(env, ProcessVector) else None
+        self.restarts = None if self.processes is None else self.processes.restarts
         self.has_dummy_steps = bool(self._mode is AutoresetMode.NEXT_STEP or self.restarts)
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env: Any = env
         self._owned, self._timeout, self._broken = owned, timeout_seconds, False
-        self._takes_many = self._own is not None or isinstance(
+        self._takes_many = self.processes is not None or isinstance(
             env.unwrapped, SyncVectorEnv | AsyncVectorEnv
         )
         self._seed: Any = list(seeds) if self._takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
         step = getattr(type(env), "step", None)
-        self._splits = self._own is not None or step is AsyncVectorEnv.step
+        self._splits = self.processes is not None or step is AsyncVectorEnv.step
         self._checked: list[CheckedEnds] = []
-        inner: Any = None if self._own else env.unwrapped
+        inner: Any = None if self.processes else env.unwrapped
         if getattr(type(inner), "step", None) is SyncVectorEnv.step:
             names = [f"environment {index} of {name}" for index in range(env.num_envs)]
             self._checked = list(map(CheckedEnds, inner.envs, names))
@@ -150,7 +153,7 @@ class HostVector:
         except Exception as error:
             self._report(error, "step()")
         self._steps += 1
-        valid, failed = ~self._resetting, info.get("restarted") if self._own else None
+        valid, failed = ~self._resetting, info.get("restarted") if self.processes else None
         if failed is not None:
             valid &= ~failed
         reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
@@ -191,7 +194,7 @@ class HostVector:
         """The environments, and what is counted of their episodes."""
         if self._broken:
             raise NotSavable(f"{self.spec.name} did something wrong before")
-        env = self._env if self._own is None else self._own.get_state()
+        env = self._env if self.processes is None else self.processes.get_state()
         counts = {"returns": self._returns, "lengths": self._lengths, "steps": self._steps}
         if self.restarts is not None:
             counts["restarts"] = self.restarts.counts
@@ -199,8 +202,8 @@ class HostVector:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
-        if self._own is not None:
-            self._own.set_state(state["env"])
+        if self.processes is not None:
+            self.processes.set_state(state["env"])
         if self.restarts is not None and "restarts" in state:
             self.restarts.counts[:] = state["restarts"]
         self._resetting, self._steps = state["resetting"], state["steps"]
@@ -210,8 +213,8 @@ class HostVector:
         """Close the vector environment, unless the caller made it."""
         if not self._owned:
             return
-        if self._own is not None:
-            self._own.close()
+        if self.processes is not None:
+            self.processes.close()
         elif self._splits:
             end_processes(self._env)
         else:
@@ -303,7 +306,11 @@ class HostVector:
                 f"{self.spec.name} did not return from {method} within {self._timeout:g} seconds "
                 f"{where}: it hangs, or it is slower than env_timeout_seconds allows."
             ) from error
-        if self._splits and self._own is None and isinstance(error, EOFError | ConnectionError):
+        if (
+            self._splits
+            and self.processes is None
+            and isinstance(error, EOFError | ConnectionError)
+        ):
             sentinels = [process.sentinel for process in self._env.processes]
             ended = multiprocessing.connection.wait(sentinels, CLOSE_SECONDS)
             dead = [index for index, one in enumerate(sentinels) if one in ended]

@@ -65,10 +65,10 @@ class Raised(NamedTuple):
 
 
 def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: int) -> None:
-    """Serve one environment until the other end closes.
+    """Serve one environment after the other until the other end closes.
 
     Args:
-        given: Gives what to do.
+        given: Gives what to do first.
         pipe: Commands come in, (kind, payload) go out.
         buffer: Shared memory of the observations of several environments.
         slot: Where this one writes.
@@ -77,15 +77,22 @@ def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: in
     for stop in STOP_SIGNALS:
         signal.signal(stop, signal.SIG_IGN)
     try:
-        env = None
+        env, command = None, "make"
         try:
-            pipe.send((BEGUN, None))
-            job = given()
-            env = job.make()
-            if job.describes:
-                pipe.send((DONE, offer_of(env, job)))
-            else:
-                serve(env, job, pipe, buffer, slot)
+            while command == "make":
+                pipe.send((BEGUN, None))
+                job = given()
+                env = job.make()
+                if job.describes:
+                    pipe.send((DONE, offer_of(env, job)))
+                    return
+                if serve(env, job, pipe, buffer, slot) != "release":
+                    return
+                released, env = env, None
+                released.close()
+                del released  # nothing of it stays while the process waits
+                pipe.send((DONE, None))
+                command, given = pipe.recv()
         except EOFError:
             pass
         except BaseException as error:
@@ -133,8 +140,8 @@ def first_mask_source(
         ) from error
 
 
-def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> None:
-    """Do what the commands say, until "close"."""
+def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> str:
+    """Do what the commands say, until one that ends the environment; returns that one."""
     if job.mask is not None:
         where = f" for environment {job.index} of {job.count}"
         env = MaskedObservation(env, *job.mask, job.name, where)
@@ -161,7 +168,7 @@ def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> None:
         elif command == "restore":
             answer = reason_not_restored(env, given)
         else:
-            return
+            return command
         pipe.send((DONE, answer))
 
 

@@ -78,14 +78,6 @@ def test_n_step_stops_at_the_end_of_an_episode():
 def test_images_stay_uint8():
     image = tf.TensorSpec([8, 8, 3], tf.uint8)
     assert ReplayBuffer(4, image).columns.obs.dtype == tf.uint8
-    with pytest.raises(ValueError, match=f"{2 * 192 + 13} bytes a row"):
-        ReplayBuffer(4, image, available_bytes=0)
-
-
-def test_a_buffer_that_does_not_fit_says_how_many_rows_would():
-    row = 2 * 2 * 4 + 13  # two observations of two floats; action, reward, discount, last
-    with pytest.raises(ValueError, match=r"1,000 rows would fit"):
-        ReplayBuffer(10**9, SPEC, available_bytes=1_000 * row)
 
 
 def test_an_unknown_number_of_rows_is_refused():

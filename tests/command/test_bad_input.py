@@ -300,7 +300,7 @@ def test_nonsense_that_was_taken_once_is_one_short_line(argv, words, capsys, tmp
     (tmp_path / "exits.py").write_text("raise SystemExit(0)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("kytolly.trainer.available_bytes", lambda device: 2**30)
+    monkeypatch.setattr("kytolly.machine.memory.available_bytes", lambda device: 2**30)
     line = error_line(argv, capsys)
     assert words in line and len(line) < 1_100
     assert {path.suffix for path in tmp_path.iterdir()} <= {".py", ""}

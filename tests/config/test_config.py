@@ -93,8 +93,6 @@ def test_rows_and_updates_of_ppo():
     one = PPOConfig(num_envs=1, rollout_steps=4, normalize_advantage=False)
     assert one.rows_per_update == 1
     assert (cfg.rollout_steps, cfg.updates_per_iteration) == (8, 4 * 4)
-    playing = cfg.for_playing()
-    assert (playing.num_envs, playing.async_envs) == (1, False)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

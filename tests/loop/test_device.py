@@ -15,7 +15,8 @@ from kytolly.environment.probe.on_policy import (
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.learn import LoopMetrics, averages
+from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.log_row import averages
 from tests.loop.configs import assert_same_state, small_config
 from tests.loop.rollouts import assert_consecutive, join, watch
 

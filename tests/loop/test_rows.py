@@ -64,7 +64,7 @@ class Buffers:
         for n_step in N_STEPS:
             for capacity in (LARGE * cfg.num_envs, SMALL * cfg.num_envs + cfg.num_envs // 2):
                 own = dataclasses.replace(cfg, n_step=n_step, replay_capacity=capacity)
-                self.all[n_step, capacity] = ReplayBuffer.for_config(own, env_spec, None)
+                self.all[n_step, capacity] = ReplayBuffer.for_config(own, env_spec)
 
     def clear(self):
         """Forget everything: what is drawn without having been written is NaN."""

@@ -19,8 +19,8 @@ from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop import hangs
 from kytolly.loop.choose import choose_side
+from kytolly.loop.deadline import OutOfTime
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import OutOfTime
 
 SMALL = {"xla": False, "hidden_units": (4,), "loop": "host", "num_envs": 2, "batch_size": 4}
 SMALL |= {"warmup_env_steps": 8, "train_interval_env_steps": 16}

@@ -11,7 +11,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from kytolly.loop.saved_session import set_host_state
+from kytolly.loop.saved_session import continue_session
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.record.checkpoint import read_manifest, save_network
 from kytolly.record.metrics_file import read_rows
@@ -190,7 +190,7 @@ SAVED = {
 )
 def test_a_state_that_no_session_wrote_is_refused(changes):
     with pytest.raises(ValueError, match="does not hold the state of a run") as refusal:
-        set_host_state(types.SimpleNamespace(history=[]), {**SAVED, **changes})
+        continue_session(types.SimpleNamespace(history=[]), {**SAVED, **changes}, None)
     assert len(str(refusal.value)) < 600
 
 

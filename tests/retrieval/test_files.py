@@ -30,12 +30,3 @@ def test_an_array_that_says_it_is_huge_takes_no_memory(tmp_path):
         archive.writestr("first.npy", large)
     with pytest.raises(ValueError):
         files.read_arrays(tmp_path / "a.npz", ("first",))
-
-
-def test_what_does_not_fit_into_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2**30)
-    files.check_memory(2**30, "a table", "lower it")
-    with pytest.raises(ValueError, match=r"a table would take 2.5 GiB of memory, and 1.0 GiB are"):
-        files.check_memory(5 * 2**29, "a table", "lower it")
-    monkeypatch.setattr(files, "available_memory_bytes", lambda: None)  # nobody knows
-    files.check_memory(2**80, "a table", "lower it")

@@ -1,0 +1,33 @@
+"""What training logs, from the sums over an interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.loop.learn import LoopMetrics
+
+
+def log_row(
+    sums: LoopMetrics, agent: KytollyAgent, loop: Any, env_steps: int, updates: int, seconds: float
+) -> dict[str, float]:
+    """The metrics of an interval, by name, in which env steps and updates took so many seconds."""
+    row = averages(sums, agent)
+    if loop.env_restarts is not None:
+        row["env_restarts"] = loop.env_restarts
+    row["learning_rate"] = float(agent.policy.optimizer.learning_rate)
+    row["env_steps_per_second"] = env_steps / seconds
+    row["updates_per_second"] = updates / seconds
+    return row
+
+
+def averages(sums: LoopMetrics, agent: KytollyAgent) -> dict[str, float]:
+    """Means over updates and over episodes, by name; NaN where there was none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fit = np.asarray(sums.fit, np.float64)
+        fit = fit[0] / fit[1] if fit.ndim == 2 else fit / np.float64(sums.updates)
+        episodes = np.array([sums.episode_return, sums.episode_length]) / np.float64(sums.episodes)
+    names = *agent.policy.metric_names, *agent.latest_names, "episode_return", "episode_length"
+    return dict(zip(names, map(float, [*fit, *np.asarray(sums.latest), *episodes]), strict=True))

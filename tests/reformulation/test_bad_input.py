@@ -8,7 +8,6 @@ import yaml
 
 import train_optimized
 from kytolly.reformulation.prepare import prepare
-from kytolly.retrieval import files
 from tests.reformulation.tiny_collection import SETTINGS, make_options, write_collection
 
 HEADER = "query-id\tcorpus-id\tscore\n"
@@ -80,14 +79,14 @@ def test_no_training_query_and_no_network_to_begin_with_are_refused(collection, 
 
 
 def test_candidates_that_exhaust_the_memory_are_refused(collection, capsys, monkeypatch):
-    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2**30)
+    monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2**30)
     said = complaint(collection, capsys, candidates=1_000_000)
-    assert "25 queries with candidates: 1,000,000 and feedback_documents: 10 would take 2.7" in said
+    assert "25 queries with candidates: 1,000,000 and feedback_documents: 10 would take at least 2.7" in said
     assert "lower candidates" in said
 
 
 def test_a_rollout_that_exhausts_the_memory_is_refused(collection, capsys, monkeypatch):
-    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2**30)
+    monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2**30)
     large = {"buffer_size": 2**26, "episodes_per_update": 2**20, "warm_start_epochs": 0}
     said = complaint(collection, capsys, training=large)
     assert "a rollout of 1,048,576 env steps" in said and "lower buffer_size" in said

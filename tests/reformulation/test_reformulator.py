@@ -27,7 +27,6 @@ from kytolly.reformulation.reformulator import (
 )
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import make_table
-from kytolly.retrieval import files
 from kytolly.retrieval.engines import IndexEngine
 from kytolly.retrieval.exports import weight_text
 from kytolly.retrieval.metrics import per_query
@@ -337,7 +336,7 @@ def test_a_query_that_is_no_text_is_refused(run, capsys):
 
 def test_rankings_that_exhaust_the_memory_are_refused(reformulator, monkeypatch):
     collection, plan = reformulator.side.collection, Plan(None, {}, {}, 0.0, "")
-    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2 * 250 * 2 * 10)
+    monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2 * 250 * 2 * 10)
     reformulator.rankings(collection, [0, 1], [plan] * 2, 10)
     with pytest.raises(ValueError, match=r"rankings of 11 documents for 2 queries would"):
         reformulator.rankings(collection, [0, 1], [plan] * 2, 11)

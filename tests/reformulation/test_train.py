@@ -50,7 +50,8 @@ def test_it_learns_what_helps(run):
     assert fused["tried"] == 2 * len(USES) and summary["network"] in ("warm start", "ppo")
     assert summary["test"]["ndcg@10"]["difference"] > 0.2
     choice = Choice(0.0, fused["scale"], fused["margin"])
-    assert read_choices(folder) == Choices(0.0, {0.0: choice})
+    found = read_choices(folder)
+    assert found == Choices(0.0, {0.0: choice}, found.digest) and len(found.digest) == 64
     assert summary["choices"]["plain"] == fused and summary["fusion"] == 0.0
     assert any("only 18 dev queries" in line for line in lines)
 

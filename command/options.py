@@ -80,6 +80,11 @@ def positive(text: str) -> int:
     return _whole_number(text, 1, MOST, "above 0")
 
 
+def epochs(text: str) -> int:
+    """A number of passes over the training queries."""
+    return _whole_number(text, 0, MOST, "of at least 0")
+
+
 def episodes(text: str) -> int:
     """A number of episodes."""
     return _whole_number(text, 1, MOST_EPISODES, "above 0")

@@ -31,12 +31,12 @@ from kytolly.retrieval.ranking import best_places
 Method = Callable[[Query], Mapping[str, float]]  # query -> term -> weight
 
 RM3_GRID = {
-    "original": (0.5, 0.6, 0.7, 0.8, 0.9),
+    "original": (1.0, 0.5, 0.6, 0.7, 0.8, 0.9),  # 1: BM25 itself
     "documents": (3, 5, 10, 20),
     "terms": (5, 10, 20, 40),
 }
 ROCCHIO_GRID = {
-    "beta": (0.1, 0.2, 0.35, 0.5, 0.75),
+    "beta": (0.0, 0.1, 0.2, 0.35, 0.5, 0.75),  # 0: BM25 itself
     "documents": (3, 5, 10, 20),
     "terms": (5, 10, 20, 40),
 }

@@ -120,8 +120,14 @@ class QueryByQuery:
         """Play one episode; returns its reward."""
         raise NotImplementedError
 
-    def finish(self, shown: tuple, action: np.ndarray, drawn: tuple, reward: float) -> float:
-        """Remember an episode."""
+    def finish(
+        self,
+        shown: tuple[np.ndarray, np.ndarray],
+        action: np.ndarray,
+        drawn: tuple[float, float],
+        reward: float,
+    ) -> float:
+        """Remember an episode; returns its reward."""
         self.buffer.append(Row(*shown, action, *drawn, reward))
         self.episodes += 1
         return reward
@@ -199,7 +205,9 @@ class OneQueryFlow(QueryByQuery):
         after = self.value(query, self.scores({**query.weights, **added}) + cosines)
         return self.finish(shown, action, drawn, after - before)
 
-    def act(self, candidates: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, tuple]:
+    def act(
+        self, candidates: np.ndarray, state: np.ndarray
+    ) -> tuple[np.ndarray, tuple[float, float]]:
         """An action drawn from the policy, its log-density, and the expected gain."""
         obs = {"candidates": candidates[np.newaxis], "state": state[np.newaxis]}
         params, value = self._forward({name: tf.constant(part) for name, part in obs.items()})

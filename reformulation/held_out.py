@@ -93,7 +93,7 @@ class TestQueries:
         """[Q] plans of all queries."""
         return reformulator.plans(self.collection, self.numbers, (self.mined, self.skipped))
 
-    def typed(self) -> list[Weights]:
+    def typed_weights(self) -> list[Weights]:
         """[Q] weights of all queries as they were typed."""
         return [self.side.index.query_weights(self.collection.queries[n]) for n in self.numbers]
 
@@ -101,7 +101,7 @@ class TestQueries:
         """[Q] weights of a method that needs no candidates."""
         nothing = np.zeros(0, np.float32)
         found = []
-        for number, weights in zip(self.numbers, self.typed(), strict=True):
+        for number, weights in zip(self.numbers, self.typed_weights(), strict=True):
             own = self.collection.own_document(number)
             excluded = -1 if own is None else own
             query = Query(number, dict(weights), [], nothing, nothing, nothing, nothing, excluded)
@@ -110,13 +110,14 @@ class TestQueries:
 
     def candidate_weights(self, method: Method, places: np.ndarray | None = None) -> list[Weights]:
         """[q] weights of a method that takes candidates; a query without any stays as it is."""
-        weights, by_number = self.typed(), {query.number: query for query in self.mined}
+        weights, by_number = self.typed_weights(), {query.number: query for query in self.mined}
         chosen = range(len(weights)) if places is None else places.tolist()
 
         def weights_of(place: int) -> Weights:
             query = by_number.get(self.numbers[place])
-            usable = query is not None and query.has_relevant
-            return method(query) if usable else weights[place]
+            if query is None or not query.has_relevant:
+                return weights[place]
+            return method(query)
 
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             return list(pool.map(weights_of, chosen))
@@ -160,10 +161,10 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
     fusion = reformulator.fusion
     others, tuned = other_systems(queries)
     systems = {
-        BM25: System(queries.typed()),
+        BM25: System(queries.typed_weights()),
         **others,
         AGENT: System([plan.weights for plan in plans[AGENT]]),
-        FUSED: System(queries.typed(), fusion),
+        FUSED: System(queries.typed_weights(), fusion),
         AGENT_FUSED: System([plan.weights for plan in plans[AGENT_FUSED]], fusion),
         CEILING: ceiling(queries),
     }

@@ -179,7 +179,7 @@ class SearchSide:
         texts = [collection.queries[number] for number in numbers]
         vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
 
-        def ranked(place: int) -> tuple[Hit, ...]:
+        def ranking(place: int) -> tuple[Hit, ...]:
             own, vector = collection.own_document(numbers[place]), vectors[place]
             scores = self.index.scores(weights[place])
             if vector is not None:
@@ -194,7 +194,7 @@ class SearchSide:
             return tuple(Hit(collection.doc_ids[int(doc)], float(scores[doc])) for doc in found)
 
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(ranked, range(len(numbers))))
+            return list(pool.map(ranking, range(len(numbers))))
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:

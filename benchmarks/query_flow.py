@@ -114,7 +114,7 @@ class QueryByQuery:
     def play_any(self) -> None:
         """Play an episode of any query and weight of the cosines."""
         row = int(self.rng.integers(len(self.queries)))
-        self.play(row, self.fusions[self.rng.integers(len(self.fusions))])
+        self.play(row, self.fusions[int(self.rng.integers(len(self.fusions)))])
 
     def play(self, row: int, fusion: float) -> float:
         """Play one episode; returns its reward."""

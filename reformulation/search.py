@@ -79,7 +79,8 @@ class SearchSide:
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
             identity = [encoder.identity, index.digest]
             documents = load_vectors(saved and saved / VECTORS_FILE, identity)
-            if documents is None:
+            shape = (len(collection.texts), encoder.dimension)
+            if documents is None or documents.half.shape != shape:
                 documents = DocumentVectors.of_texts(collection.texts, encoder)
         return cls(options, collection, index, cache, documents, phases)
 
@@ -233,4 +234,4 @@ def load_vectors(path: Path | None, identity: list[str]) -> DocumentVectors | No
         return None
     if found.tolist() != identity or vectors.ndim != 2 or vectors.dtype != np.float16:
         return None
-    return DocumentVectors(vectors)
+    return DocumentVectors(vectors) if np.isfinite(vectors).all() else None

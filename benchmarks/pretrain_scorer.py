@@ -8,6 +8,7 @@ learned from the others reformulates its queries: no judgment of that collection
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,10 +36,11 @@ EPOCHS, LEARNING_RATE, DROPOUT = 15, 2e-3, 0.1
 
 
 class Tables(NamedTuple):
-    """The queries of one collection: to learn from, and to look at once."""
+    """The queries of one collection: to learn from, and to look at once; and its texts' digest."""
 
     train: QueryTable
     test: QueryTable
+    digest: str
 
 
 def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
@@ -54,7 +56,7 @@ def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
         queries = [_with_judgments(query, side, split) for query in mined]
         queries = [query for query in queries if query.has_relevant]
         found[split] = make_table(queries, side.index, side.documents, rules)
-    return Tables(found["train"], found["test"])
+    return Tables(found["train"], found["test"], side.index.digest)
 
 
 def _with_judgments(query: Query, side: SearchSide, split: str) -> Query:
@@ -112,6 +114,8 @@ def main(argv: Sequence[str]) -> int:
         leave_one_out(tables, rules)
     if args.out:
         fit([one.train for one in tables.values()], rules).save(args.out)
+        digests = {name: one.digest for name, one in tables.items()}
+        args.out.with_suffix(".json").write_text(json.dumps(digests, indent=1) + "\n", "utf-8")
     return 0
 
 

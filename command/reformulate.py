@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path, positive, weight
 from kytolly.command.start import prepare_machine
+from kytolly.retrieval.exports import EXPORTS
 
 PRETRAINED = "pretrained"
 
@@ -29,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--collection",
         type=path,
         metavar="DIR",
-        help="other documents than those of the run, or builtin",
+        help="other documents than those of the run, builtin, or ir_datasets:NAME",
     )
     add(
         "--fusion",
@@ -39,6 +40,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "alone, for engines without embeddings",
     )
     add("--queries", type=path, metavar="FILE", help="many queries: JSON lines with _id and text")
+    add("--export", choices=EXPORTS, help="print only the new query, for another search engine")
+    add("--field", help="field of its documents, for elasticsearch and fts5; default: text")
     add("--run-file", type=path, metavar="OUT", help="file for their rankings, in TREC's format")
 
 
@@ -53,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
             f"{PRETRAINED} needs --collection DIR, the documents to search: give it, or "
             f"./{PRETRAINED} for the run in a folder of that name."
         )
+    if args.export is not None and args.query is None:
+        raise BadInput("--export prints one query: give its text instead of --queries.")
+    if args.field is not None and args.export in (None, "lucene"):
+        raise BadInput("--field belongs to --export elasticsearch or fts5: leave it out.")
     prepare_machine()
     from kytolly.reformulation.reformulator import Reformulator, reformulate_file
 
@@ -63,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
     if args.queries is None:
         found = reformulator.reformulate(args.query, args.top or 10)
         result, lines = found.as_dict(), found.lines()
+        if args.export is not None:
+            exported = EXPORTS[args.export](found.words, args.field or "text")
+            result["export"] = exported
+            lines = [exported if isinstance(exported, str) else json.dumps(exported)]
     else:
         result = reformulate_file(reformulator, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]

@@ -54,7 +54,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--no-amp", action="store_true", help="train without half precision, which only a GPU uses")
     add("--test", action="store_true", help="evaluate the test queries once, after training")
     add("--profile", action="store_true", help="time the parts of PPO's loop, after training")
-    add("--collection", type=path, metavar="DIR", help="folder in the BEIR layout, or builtin")
+    add(
+        "--collection",
+        type=path,
+        metavar="DIR",
+        help="folder in the BEIR layout, builtin, or ir_datasets:NAME",
+    )
     add("--log-dir", type=path, metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=seed, metavar="N", help="seed of every random draw")
     add(

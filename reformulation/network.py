@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from kytolly.machine import configure as gpu_optimize
@@ -11,6 +12,7 @@ gpu_optimize.require_tensorflow_backend()
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
 import numpy as np
+from scipy import special
 
 from kytolly.model.candidate_scorer import FIRST_MEAN, CandidateScorer
 from kytolly.record.network_file import load_network
@@ -90,6 +92,12 @@ def load_pretrained() -> CandidateScorer | None:
     return load_network(PRETRAINED) if PRETRAINED.is_file() else None
 
 
+def pretrained_digests() -> set[str]:
+    """Digests of the collections whose train queries the network of the package learned from."""
+    path = PRETRAINED.with_suffix(".json")
+    return set(json.loads(path.read_text("utf-8")).values()) if path.is_file() else set()
+
+
 def copied_scorer(network: CandidateScorer, dropout: float, half: bool = False) -> CandidateScorer:
     """A network with the same weights, perhaps one that computes in half precision."""
     before = keras.mixed_precision.dtype_policy()
@@ -107,7 +115,7 @@ def copied_scorer(network: CandidateScorer, dropout: float, half: bool = False) 
 
 def silu(x: np.ndarray) -> np.ndarray:
     """X times its logistic function."""
-    return x / (1.0 + np.exp(-x))
+    return x * special.expit(x)
 
 
 def _product(x: np.ndarray, layer: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

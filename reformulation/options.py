@@ -63,6 +63,15 @@ class RetrievalOptions:
     workers: Annotated[int, Meta(ge=1, le=1_024), "processes"] | None = setting(
         None, "processes that mine candidates; none: one for each core"
     )
+    language: Annotated[str, TEXT] = setting(
+        "english", "language of the stemmer, one of Snowball's, or none"
+    )
+    stop_words: Annotated[str, TEXT] = setting(
+        "auto", "words left out: auto (english for English, else none), english, none, or a file"
+    )
+    ngrams: Annotated[int, Meta(ge=0, le=16), "characters"] = setting(
+        0, "length of the n-grams in scripts without spaces; 0: none"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -95,9 +104,9 @@ class TrainingOptions:
     use_amp: bool = setting(True, "half precision, which only a GPU uses")
     pretrained: bool = setting(True, "begin with the network that comes with the package")
     warm_start_epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
-        10, "passes over the judgments before PPO begins; 0: no warm start"
+        20, "passes over the judgments before PPO begins; 0: no warm start"
     )
-    warm_start_learning_rate: Positive = setting(2e-3, "learning rate of the warm start")
+    warm_start_learning_rate: Positive = setting(1e-2, "learning rate of the warm start")
     weight_cost: NotNegative = setting(
         0.0, "loss of the warm start for each unit of weight that is added to a query"
     )
@@ -108,8 +117,8 @@ class TrainingOptions:
     pool_documents: Annotated[int, Meta(ge=64, le=10**6), "documents"] = setting(
         512, "number of documents of each query that training ranks"
     )
-    max_table_mebibytes: Annotated[int, Meta(ge=1, le=2**20), "MiB"] = setting(
-        2_048, "maximum size of the device's tables; training draws as many queries as fit"
+    max_queries: Annotated[int, Meta(ge=1, le=10**8), "queries"] = setting(
+        4_000, "maximum number of queries of a split that training uses, drawn by the seed"
     )
 
     def __post_init__(self) -> None:
@@ -140,7 +149,9 @@ class AgentOptions:
 class ReformulationOptions:
     """Everything that `train_optimized.py --config` reads."""
 
-    collection: Annotated[str, TEXT] = setting("builtin", "folder in the BEIR layout, or builtin")
+    collection: Annotated[str, TEXT] = setting(
+        "builtin", "folder in the BEIR layout, builtin, or ir_datasets:NAME"
+    )
     seed: Seed = setting(0, "seed of every random draw")
     retrieval: RetrievalOptions = dataclasses.field(default_factory=RetrievalOptions)
     training: TrainingOptions = dataclasses.field(default_factory=TrainingOptions)

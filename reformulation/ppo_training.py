@@ -22,8 +22,9 @@ from kytolly.reformulation.options import ReformulationOptions, write_options
 from kytolly.reformulation.profile import LoopKeeper
 from kytolly.reformulation.reformulator import OPTIONS_FILE
 from kytolly.reformulation.search import SearchSide
-from kytolly.retrieval.collection import BUILTIN
+from kytolly.retrieval.corpus import resolved_source
 from kytolly.retrieval.files import check_memory
+from kytolly.retrieval.tokens import STOP_WORD_LISTS
 from kytolly.trainer import Trainer, TrainResult
 
 Say = Callable[[str], None]
@@ -190,15 +191,17 @@ def save_search(side: SearchSide, folder: Path) -> None:
 
 
 def resolved_options(side: SearchSide) -> ReformulationOptions:
-    """The options with the collection's full path and the encoder that was chosen."""
+    """The options with the full paths of files and the encoder that was chosen."""
     options, encoder = side.options, side.cache.encoder
-    if options.collection != BUILTIN:
-        options = dataclasses.replace(options, collection=str(Path(options.collection).resolve()))
-    if options.retrieval.encoder == "auto":
+    retrieval = options.retrieval
+    if retrieval.encoder == "auto":
         name = "hash" if encoder.identity.startswith("hash") else "wordllama"
-        retrieval = dataclasses.replace(options.retrieval, encoder=name)
-        options = dataclasses.replace(options, retrieval=retrieval)
-    return options
+        retrieval = dataclasses.replace(retrieval, encoder=name)
+    if retrieval.stop_words not in STOP_WORD_LISTS:
+        path = str(Path(retrieval.stop_words).resolve())
+        retrieval = dataclasses.replace(retrieval, stop_words=path)
+    collection = resolved_source(options.collection)
+    return dataclasses.replace(options, collection=collection, retrieval=retrieval)
 
 
 def clear_folder(folder: Path) -> None:

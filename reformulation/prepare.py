@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, skip_report
 from kytolly.reformulation.options import ReformulationOptions
 from kytolly.reformulation.phases import Phases
-from kytolly.reformulation.query import Query
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import QueryTable, make_table, row_bytes
+from kytolly.retrieval.files import check_memory
 
 Say = Callable[[str], None]
 LEARNING = ("train", "dev")  # the splits that training uses
@@ -65,7 +63,7 @@ def _split_table(
         say(f"{split} queries: none, the collection has no judgments of this split")
         return None
     numbers = side.collection.split(split)
-    queries = side.queries(split)
+    queries = side.queries(split, side.options.training.max_queries)
     usable = [query for query in queries if query.has_relevant]
     skipped = side.skipped[split]
     counts |= {
@@ -74,27 +72,17 @@ def _split_table(
         f"{split}_without_relevant": len(queries) - len(usable),
     }
     say(
-        f"{split} queries: {len(usable)} of {len(numbers)}; {skip_report(skipped)}; "
+        f"{split} queries: {len(usable)} of {len(numbers):,}; {skip_report(skipped)}; "
         f"{len(queries) - len(usable)} without a relevant document"
     )
     if not usable:
         return None
-    kept = drawn_queries(usable, side)
-    if len(kept) < len(usable):
-        counts[f"{split}_too_many"] = len(usable) - len(kept)
-        say(
-            f"{split} queries: {len(kept)} are drawn, as many as max_table_mebibytes "
-            f"({side.options.training.max_table_mebibytes}) holds"
-        )
-    with side.phases.measure("tables"):
-        return make_table(kept, side.index, side.documents, side.rules)
-
-
-def drawn_queries(queries: Sequence[Query], side: SearchSide) -> list[Query]:
-    """The queries, or as many as the largest table holds, drawn by the run's seed, in order."""
     size = row_bytes(side.rules, len(CANDIDATE_FEATURES))
-    most = max(1, side.options.training.max_table_mebibytes * 2**20 // size)
-    if len(queries) <= most:
-        return list(queries)
-    rng = np.random.default_rng(side.options.seed)
-    return [queries[place] for place in np.sort(rng.permutation(len(queries))[:most])]
+    check_memory(
+        len(usable) * size,
+        f"tables of {len(usable):,} queries with candidates: {side.rules.max_candidates:,} and "
+        f"pool_documents: {side.rules.pool_documents:,}",
+        "lower max_queries, candidates or pool_documents",
+    )
+    with side.phases.measure("tables"):
+        return make_table(usable, side.index, side.documents, side.rules)

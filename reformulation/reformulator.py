@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import itertools
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,6 @@ from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.reformulation.choice import Choice, Choices, read_choices
 from kytolly.reformulation.device_env import SMALLEST_WEIGHT
-from kytolly.reformulation.lucene import lucene_query
 from kytolly.reformulation.network import PRETRAINED, NumpyScorer
 from kytolly.reformulation.options import ReformulationOptions, read_options
 from kytolly.reformulation.query import Query
@@ -97,8 +97,9 @@ class Reformulator:
         Raises:
             ValueError: The folder is no such run, or the collection cannot be read.
         """
-        path = RunFolder.existing(run_dir).path
-        if not (path / OPTIONS_FILE).is_file():
+        path = Path(run_dir)
+        if not os.path.isfile(path / OPTIONS_FILE):  # False for whatever is no path
+            path = RunFolder.existing(run_dir).path
             raise ValueError(
                 f"{run_dir} has no {OPTIONS_FILE}, expected a run of train_optimized.py: give the "
                 "folder that it printed."
@@ -165,7 +166,7 @@ class Reformulator:
                     text=text,
                     added=tuple(added),
                     weights=plan.weights,
-                    lucene=self._lucene(text, added),
+                    words=self._words(text, added),
                     before=old,
                     after=new,
                     expected_gain=round(plan.expected, 6),
@@ -251,13 +252,13 @@ class Reformulator:
             features={name: round(float(value), 6) for name, value in features},
         )
 
-    def _lucene(self, text: str, added: Sequence[AddedTerm]) -> str:
+    def _words(self, text: str, added: Sequence[AddedTerm]) -> dict[str, float]:
         words: dict[str, str] = {}  # term -> as it was typed first
         counts = self.side.index.query_weights(text)
         for term, word in self.side.index.tokenizer.surface(text):
             words.setdefault(term, word)
         own = {word: counts[term] for term, word in words.items()}
-        return lucene_query({**own, **{term.surface: term.weight for term in added}})
+        return {**own, **{term.surface: term.weight for term in added}}
 
 
 def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:

@@ -6,7 +6,13 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kytolly.reformulation.lucene import weight_text
+from kytolly.retrieval.exports import (
+    FTS5Query,
+    elasticsearch_query,
+    fts5_query,
+    lucene_query,
+    weight_text,
+)
 
 
 class Hit(NamedTuple):
@@ -48,7 +54,7 @@ class Reformulation:
         text: The query as it was typed.
         added: Terms that were added, the heaviest first.
         weights: Term -> weight, the query's own terms first.
-        lucene: The new query in Lucene's syntax, in words; Lucene's analyzer makes terms of them.
+        words: Word -> weight: the same query in words, of which any engine makes its own terms.
         before: The best documents for the query as it was typed.
         after: The best documents for the new query.
         expected_gain: Gain in the run's metric that the network expects.
@@ -59,16 +65,30 @@ class Reformulation:
     text: str
     added: tuple[AddedTerm, ...]
     weights: dict[str, float]
-    lucene: str
+    words: dict[str, float]
     before: tuple[Hit, ...]
     after: tuple[Hit, ...]
     expected_gain: float = 0.0
     reason: str | None = None
 
+    @property
+    def lucene(self) -> str:
+        """The new query in Lucene's syntax."""
+        return lucene_query(self.words)
+
+    @property
+    def fts5(self) -> FTS5Query:
+        """The new query for SQLite's FTS5: a MATCH expression, and the weights."""
+        return fts5_query(self.words)
+
+    def elasticsearch(self, field: str) -> dict[str, Any]:
+        """The new query for Elasticsearch and OpenSearch, which search a field of the documents."""
+        return elasticsearch_query(self.words, field)
+
     def as_dict(self) -> dict[str, Any]:
         """What `kytolly reformulate --json` prints."""
         found = {name: value for name, value in vars(self).items() if name != "query_id"}
-        found["query"] = found.pop("text")
+        found["query"], found["lucene"] = found.pop("text"), self.lucene
         for name in ("added", "before", "after"):
             found[name] = [part._asdict() for part in found[name]]
         return found

@@ -22,7 +22,7 @@ from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
 from kytolly.retrieval.files import check_memory, read_arrays
 from kytolly.retrieval.fusion import DocumentVectors, score_unit
 from kytolly.retrieval.ranking import best_places
-from kytolly.retrieval.tokens import EnglishTokenizer
+from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
 
 HIT_BYTES = 250  # of one document in a ranking
 INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
@@ -73,7 +73,8 @@ class SearchSide:
         with phases.measure("indexing"):
             index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
             if index is None:
-                index = BM25Index(collection.texts, EnglishTokenizer(), retrieval.k1, retrieval.b)
+                tokenizer = tokenizer_from(retrieval)
+                index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
         with phases.measure("embedding"):
             encoder = make_encoder(retrieval.encoder, retrieval.dimension)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
@@ -119,10 +120,14 @@ class SearchSide:
             retrieval.feedback_documents, retrieval.candidates, fusion=0.0 if hashed else 1.0
         )
 
-    def queries(self, split: str) -> list[Query]:
-        """A split's queries with their candidates and judgments."""
+    def queries(self, split: str, most: int | None = None) -> list[Query]:
+        """A split's queries with their candidates and judgments; of many, `most` are drawn."""
         skipped = self.skipped[split] = []
-        queries = self.mine(self.collection, self.collection.split(split), skipped)
+        numbers = np.array(self.collection.split(split))
+        if most is not None and len(numbers) > most:
+            drawn = np.random.default_rng(self.options.seed).permutation(len(numbers))[:most]
+            numbers = numbers[np.sort(drawn)]
+        queries = self.mine(self.collection, numbers.tolist(), skipped)
         return with_judgments(queries, self.collection, split)
 
     def mine(
@@ -211,6 +216,11 @@ def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> N
     )
 
 
+def tokenizer_from(retrieval: RetrievalOptions) -> Tokenizer:
+    """The tokenizer that the options ask for."""
+    return make_tokenizer(retrieval.language, retrieval.stop_words, retrieval.ngrams)
+
+
 def load_index(
     path: Path | None, collection: Collection, retrieval: RetrievalOptions
 ) -> BM25Index | None:
@@ -219,7 +229,7 @@ def load_index(
         return None
     parameters = (retrieval.k1, retrieval.b, EPSILON)
     try:
-        return BM25Index.load(path, collection.texts, EnglishTokenizer(), parameters)
+        return BM25Index.load(path, collection.texts, tokenizer_from(retrieval), parameters)
     except ValueError:
         return None
 

@@ -33,7 +33,13 @@ from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.held_out import test_metrics
 from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.loop_clock import LoopClock
-from kytolly.reformulation.network import NumpyScorer, copied_scorer, load_pretrained, make_scorer
+from kytolly.reformulation.network import (
+    NumpyScorer,
+    copied_scorer,
+    load_pretrained,
+    make_scorer,
+    pretrained_digests,
+)
 from kytolly.reformulation.options import ReformulationOptions
 from kytolly.reformulation.ppo_training import COLLECTION, save_search, train_with_ppo
 from kytolly.reformulation.prepare import LEARNING, Preparation, prepare
@@ -155,7 +161,8 @@ def train_network(
         say("no query to learn from: the network that comes with the package is used as it is")
     with side.phases.measure("choice"):
         unseen = None
-        if begin is not None and preparation.train is not None:
+        seen = side.index.digest in pretrained_digests()
+        if begin is not None and preparation.train is not None and not seen:
             unseen = DeviceQueries(preparation.train, side.rules)
         chosen = make_choice(list(networks.values()), dev, unseen, fusion, options.seed, say)
     name = list(networks)[chosen["fused"].network]

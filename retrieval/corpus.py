@@ -17,12 +17,10 @@ from typing import Any
 
 from kytolly.retrieval.builtin import builtin_collection
 from kytolly.retrieval.collection import BUILTIN, SPLITS, Collection, unknown_split
-from kytolly.retrieval.files import short, text_lines
+from kytolly.retrieval.dataset_names import dataset_name, load_dataset, split_datasets
+from kytolly.retrieval.files import NOT_IN_IDS, is_unicode, short, text_lines
 
 HEADER = ("query-id", "corpus-id", "score")
-# What separates the columns of a run file, ends its lines, or commands a terminal; and halves of
-# characters, which JSON can spell and UTF-8 cannot.
-NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 GRADE = re.compile(r"[+-]?[0-9]{1,18}")  # int() takes other digits and underscores, too
 IN_FOLDER = (
     "expected corpus.jsonl, queries.jsonl and qrels/ in the folder of a collection: add the file, "
@@ -31,13 +29,14 @@ IN_FOLDER = (
 
 
 def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Collection:
-    """A collection from a folder in the BEIR layout, or the built-in one.
+    """A collection from a folder in the BEIR layout, the built-in one, or one of ir_datasets.
 
     Judgments of documents that the corpus lacks are left out, and counted in one warning per
     split: public collections have a few. Everything else that is wrong with a file is an error.
 
     Args:
-        source: The folder, or "builtin" (a folder of that name is "./builtin").
+        source: The folder, "builtin" (a folder of that name is "./builtin"), or
+            "ir_datasets:NAME" (see `kytolly.retrieval.dataset_names`).
         splits: The judgments to read. The files of other splits are not opened.
 
     Raises:
@@ -46,6 +45,8 @@ def load_collection(source: str | Path, splits: Sequence[str] = SPLITS) -> Colle
     """
     if str(source) == BUILTIN:
         return builtin_collection(splits)
+    if name := dataset_name(source):
+        return load_dataset(name, splits)
     folder = _existing_folder(Path(source))
     docs = dict(_records(folder / "corpus.jsonl", "document", with_title=True))
     queries = dict(_records(folder / "queries.jsonl", "query", with_title=False))
@@ -68,19 +69,18 @@ def read_queries(path: str | Path) -> dict[str, str]:
     return dict(_records(Path(path), "query", with_title=False))
 
 
-def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a character, which no file and no encoder takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def resolved_source(source: str) -> str:
+    """A source as it is found from any folder: folders by their full path, names as they are."""
+    return source if source == BUILTIN or dataset_name(source) else str(Path(source).resolve())
 
 
 def available_splits(source: str | Path) -> list[str]:
     """Names of the splits that a source has judgments for; nothing in them is read."""
     if str(source) == BUILTIN:
         return list(SPLITS)
+    if name := dataset_name(source):
+        parts = split_datasets(name)
+        return [split for split in SPLITS if split in parts]
     found = {path.stem for path in (_existing_folder(Path(source)) / "qrels").glob("*.tsv")}
     usual = [name for name in SPLITS if name in found]
     return usual + sorted(found - set(usual))

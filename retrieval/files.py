@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import reprlib
 import stat
 import zipfile
@@ -16,6 +17,9 @@ import numpy as np
 from kytolly.machine.facts import available_memory_bytes
 
 LONGEST_LINE = 2**26  # bytes; no document is as long, and a line must fit into memory
+# What separates the columns of a run file, ends its lines, or commands a terminal; and halves of
+# characters, which JSON can spell and UTF-8 cannot.
+NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def open_file(path: str | Path, expected: str) -> BinaryIO:
@@ -102,6 +106,15 @@ def check_memory(needed: int, what: str, advice: str) -> None:
             f"{what} would take {needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB "
             f"are free: {advice}."
         )
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has no half of a character, which no file and no encoder takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def short(value: Any, length: int = 60) -> str:

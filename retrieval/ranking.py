@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 
 
@@ -26,3 +29,33 @@ def nth_best(scores: np.ndarray, n: int) -> float:
     """The n-th highest of [D] scores; the lowest where there are fewer."""
     n = min(n, len(scores))
     return float(np.partition(scores, len(scores) - n)[len(scores) - n])
+
+
+def weighted_best(
+    lists: Iterable[tuple[float, np.ndarray, np.ndarray]], top: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best documents by a weighted sum of score lists, each with some documents only.
+
+    Args:
+        lists: (weight, [n] places of documents, [n] their scores); a place once in each list.
+        top: At most this many documents.
+
+    Returns:
+        places: [n], best first; of equal sums the smaller place first. Sums of 0 are left out.
+        scores: [n] float64 sums.
+
+    Raises:
+        ValueError: A weight is not finite.
+    """
+    places, scores = [np.zeros(0, np.int64)], [np.zeros(0)]
+    for weight, found, values in lists:
+        if not math.isfinite(weight):
+            raise ValueError(
+                f"a word has the weight {weight}; expected a finite number: leave the word out."
+            )
+        places.append(np.asarray(found, np.int64))
+        scores.append(weight * np.asarray(values, np.float64))
+    known, which = np.unique(np.concatenate(places), return_inverse=True)
+    sums = np.bincount(which, np.concatenate(scores), len(known))
+    best = best_places(sums, top, np.flatnonzero(sums))
+    return known[best], sums[best]

@@ -2,6 +2,7 @@ import ctypes
 import gc
 import os
 import re
+import sqlite3  # noqa: F401 - before TensorFlow, whose own SQLite lacks FTS5
 import sys
 import tempfile
 from pathlib import Path

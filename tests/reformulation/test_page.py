@@ -1,8 +1,10 @@
 """docs/query_reformulation.md: its commands and Python run, and its tables hold the defaults."""
 
+import contextlib
 import dataclasses
 import re
 import shlex
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -33,15 +35,32 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
     (tmp_path / "configs" / "msa_optimized_cpu.yaml").write_text(yaml.safe_dump(SETTINGS))
     monkeypatch.chdir(tmp_path)
     own = [command for command in COMMANDS if "runs/builtin" not in command]
-    assert len(COMMANDS) == 5 and len(own) == 3
+    assert len(COMMANDS) == 7 and len(own) == 5
     for command in own:
         assert run(command) == 0, (command, capsys.readouterr().err)
     assert "Test: 10 queries" in capsys.readouterr().out
     assert (tmp_path / "reformulated.run").is_file()
-    (block,) = PYTHON_BLOCK.findall(PAGE)
+    first, second = PYTHON_BLOCK.findall(PAGE)
     names: dict = {}
-    exec(compile(block, "query_reformulation.md", "exec"), names)
+    exec(compile(first, "query_reformulation.md", "exec"), names)
     assert [one.query_id for one in names["many"]] == ["q1", "q2"]
+    collection = names["reformulator"].side.collection
+    with contextlib.closing(sqlite3.connect("docs.db")) as database:
+        database.execute("CREATE VIRTUAL TABLE docs USING fts5(id UNINDEXED, text)")
+        rows = zip(collection.doc_ids, collection.texts, strict=True)
+        database.executemany("INSERT INTO docs VALUES (?, ?)", rows)
+        database.commit()
+    names["found"] = names["reformulator"].reformulate("key12 noise1")
+    exec(compile(second, "query_reformulation.md", "exec"), names)
+    assert len(names["ids"]) == 10 and names["clause"]["bool"]["should"]
+    assert names["tokenizer"]("東京都の地図 maps") == [
+        "東京",
+        "京都",
+        "都の",
+        "の地",
+        "地図",
+        "maps",
+    ]
 
 
 def test_commands_for_the_built_in_collection_are_understood():

@@ -13,10 +13,10 @@ import pytest
 
 from kytolly.command import entry as cli
 from kytolly.reformulation import search
-from kytolly.reformulation.lucene import lucene_query, lucene_word, weight_text
 from kytolly.reformulation.options import read_options
 from kytolly.reformulation.reformulator import Plan, Reformulator, load_scorer
 from kytolly.retrieval import files
+from kytolly.retrieval.engines import IndexEngine
 from kytolly.retrieval.trec import read_run
 from tests.reformulation.tiny_collection import write_collection
 
@@ -36,6 +36,19 @@ def test_a_query_is_reformulated_with_reasons(reformulator):
     assert json.loads(json.dumps(found.as_dict()))["query"] == "key12 noise1"
     text = "\n".join(found.lines())
     assert "of the feedback documents" in text and f"Lucene: {found.lucene}" in text
+
+
+def test_a_query_is_given_to_other_engines_in_words(reformulator):
+    found = reformulator.reformulate("Key12 the noise1 key12", top=4)
+    added = {term.surface: 0.3 for term in found.added}
+    assert added and found.words == {"key12": 2.0, "noise1": 1.0, **added}
+    match = " OR ".join(f'"{word}"' for word in found.words)
+    assert found.fts5 == (match, found.words)
+    clauses = found.elasticsearch("body")["bool"]["should"]
+    assert clauses[0] == {"match": {"body": {"query": "key12", "boost": 2.0}}}
+    assert [clause["match"]["body"]["boost"] for clause in clauses] == list(found.words.values())
+    engine = IndexEngine(reformulator.side.index, reformulator.side.collection.doc_ids)
+    assert engine.search(found.words, 4)[0] == [hit.doc_id for hit in found.after]
 
 
 @pytest.mark.parametrize("text", ["", "the of and", "zzz"])
@@ -73,18 +86,6 @@ def test_reformulating_needs_no_judgment_and_no_test(run, collection, tmp_path):
     shutil.rmtree(bare / "qrels")
     found = Reformulator.load(run[0], bare).reformulate("key12 noise1")
     assert found == Reformulator.load(run[0]).reformulate("key12 noise1")
-
-
-def test_lucene_syntax():
-    assert lucene_query({"glacier": 1.0, "cave": 2.0, "ice": 0.3}) == "glacier cave^2 ice^0.3"
-    assert lucene_word('a+b:(c)"d"\\e/f') == 'a\\+b\\:\\(c\\)\\"d\\"\\\\e\\/f'
-    assert lucene_word("OR") == "\\OR" and lucene_word("order") == "order"
-    assert lucene_word("two words") == "two\\ words"
-    assert (
-        weight_text(0.30000001) == "0.3"
-        and weight_text(1e-5) == "0.00001"
-        and weight_text(12.0) == "12"
-    )
 
 
 def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monkeypatch):
@@ -128,6 +129,27 @@ def test_the_command_prints_json_last(run, capsys):
     assert cli.main(["reformulate", str(folder), "key12 noise1", "--top", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["before"]) == 3 and found["run_dir"] == str(folder) and found["lucene"]
+
+
+def test_the_command_prints_the_query_for_another_engine(run, capsys):
+    argv = ["reformulate", str(run[0]), "key12 noise1", "--export"]
+
+    def printed(*options):
+        assert cli.main([*argv, *options]) == 0
+        return capsys.readouterr().out
+
+    lucene = printed("lucene")
+    assert lucene.startswith("key12 noise1 ") and len(lucene.splitlines()) == 1
+    query = json.loads(printed("elasticsearch", "--field", "body"))["query"]["bool"]["should"]
+    assert query[0] == {"match": {"body": {"query": "key12", "boost": 1.0}}}
+    fts5 = json.loads(printed("fts5"))
+    assert fts5["match"].startswith('"text" : ("key12" OR "noise1"')
+    assert len(fts5["weights"]) == len(query) == len(lucene.split())
+    assert json.loads(printed("fts5", "--json"))["export"] == fts5
+    assert "leave it out" in complaint([*argv, "lucene", "--field", "x"], capsys)
+    assert "invalid choice: 'solr'" in complaint([*argv, "solr"], capsys)
+    many = ["reformulate", run[0], "--queries", "f", "--run-file", "o", "--export", "lucene"]
+    assert "--export prints one query" in complaint(many, capsys)
 
 
 def test_the_command_writes_a_run_for_a_file_of_queries(run, capsys, tmp_path):

@@ -11,7 +11,7 @@ import tensorflow as tf
 import yaml
 
 from kytolly.benchmarks.reformulation import gain_lines
-from kytolly.command import train_optimized
+from kytolly.command import entry, train_optimized
 from kytolly.reformulation.options import ReformulationOptions, read_options
 from tests.reformulation.tiny_collection import SETTINGS, write_collection
 
@@ -61,6 +61,15 @@ def test_one_epoch_and_the_test_queries(folder, capsys):
     for name in ("bm25", "rm3", "rocchio", "fused", "agent", "agent_fused", "ceiling"):
         assert (folder / "run" / f"test_{name}.run").is_file()
     assert (folder / "run" / "calibration.png").stat().st_size > 10_000
+
+
+def test_a_run_without_ppo_is_a_run(folder, capsys):
+    argv = ["--config", str(folder / "settings.yaml"), "--epochs", "0", "--device", "cpu"]
+    assert train_optimized.main([*argv, "--log-dir", str(folder / "listwise"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["env_steps"] == 0 and result["network"] == "warm start"
+    assert entry.main(["reformulate", str(folder / "listwise"), "key12 noise1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["after"]
 
 
 def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):

@@ -1,6 +1,6 @@
 """Query reformulation one query at a time: the two flows that the compiled one is compared with.
 
-Both play one episode after another on the CPU, with the same network, queries and rewards as
+Both play one episode after another, with the same network, queries and rewards as
 `DeviceQueries` (a test plays the same actions in all three).
 
 - `OneQueryFlow` is the usual program: candidates mined and texts embedded anew in every episode,

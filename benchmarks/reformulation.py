@@ -211,7 +211,7 @@ def compare_flows(
     Args:
         options: Settings.
         seconds: Time of each flow, over all turns.
-        device: Name of the device of the compiled flow, such as "/GPU:0".
+        device: Name of the device of networks and updates, such as "/GPU:0".
         say: Gets the lines of the progress display.
 
     Returns:
@@ -219,25 +219,21 @@ def compare_flows(
     """
     import tensorflow as tf
 
-    say("pre-computation and parallel preparation")
     with tf.device(device):
-        ground = prepare(options)
-    flows, compiling = {}, {}
-    devices = {COMPILED: device, SEQUENTIAL: "/CPU:0", ONE_QUERY: "/CPU:0"}
-    for name, own in devices.items():
-        say(f"{name}: compiling")
-        began = time.perf_counter()
-        with tf.device(own):
-            flows[name] = make_flow(name, ground, own)
+        say("pre-computation and parallel preparation")
+        ground, flows, compiling = prepare(options), {}, {}
+        for name in (COMPILED, SEQUENTIAL, ONE_QUERY):
+            say(f"{name}: compiling")
+            began = time.perf_counter()
+            flows[name] = make_flow(name, ground, device)
             flows[name].ready()
-        compiling[name] = time.perf_counter() - began
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in flows}
-    for turn in range(TURNS):
-        for name, flow in flows.items():
-            say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
-            with tf.device(devices[name]):
+            compiling[name] = time.perf_counter() - began
+        results: dict[str, list[dict[str, Any]]] = {name: [] for name in flows}
+        for turn in range(TURNS):
+            for name, flow in flows.items():
+                say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
                 row = measure_turn(name, flow, ground, seconds / TURNS)
-            results[name].append({**row, "compile_seconds": compiling[name]})
+                results[name].append({**row, "compile_seconds": compiling[name]})
     return gain(results[COMPILED], results[SEQUENTIAL], results[ONE_QUERY])
 
 

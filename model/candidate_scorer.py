@@ -58,9 +58,8 @@ class CandidateScorer(keras.Model):
         self.mean_head.build((None, width))
         self.critic.build((None, state + features + width + 1))
         self.gain_head.build((None, self.critic.units))
-        self.log_std = self.add_weight(
-            (), keras.initializers.Constant(FIRST_LOG_STD), "float32", name="log_std"
-        )
+        first = keras.initializers.Constant(FIRST_LOG_STD)
+        self.log_std = self.add_weight((), first, "float32", autocast=False, name="log_std")
         self.built = True
 
     def call(self, inputs, training=False):

@@ -24,7 +24,10 @@ class RunningNormalization(keras.layers.Layer):
 
     def build(self, input_shape):
         def statistic(name, initializer, shape=tuple(input_shape[1:])):
-            return self.add_weight(shape, initializer, "float32", trainable=False, name=name)
+            # Not cast: half precision would round what it is divided by.
+            return self.add_weight(
+                shape, initializer, "float32", trainable=False, autocast=False, name=name
+            )
 
         self.mean, self.variance = statistic("mean", "zeros"), statistic("variance", "ones")
         self.count = statistic("count", "zeros", ())

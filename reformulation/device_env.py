@@ -150,8 +150,12 @@ class DeviceQueries(tf.Module):
 
 
 def kept_weights(weights: tf.Tensor, max_terms: int) -> tf.Tensor:
-    """[E, N] weights, 0 for all but the `max_terms` largest and for those that are too small."""
-    if max_terms < weights.shape[-1]:
-        least = tf.math.top_k(weights, max_terms).values[:, -1:]
-        weights = tf.where(weights >= least, weights, 0.0)
+    """[E, N] weights, 0 for all but the `max_terms` largest and for those that are too small.
+
+    Of equal weights, those of the first candidates are kept.
+    """
+    count = weights.shape[-1]
+    if max_terms < count:
+        best = tf.math.top_k(weights, max_terms).indices
+        weights *= tf.reduce_sum(tf.one_hot(best, count), axis=1)
     return tf.where(weights >= SMALLEST_WEIGHT, weights, 0.0)

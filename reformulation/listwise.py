@@ -144,7 +144,8 @@ def fit_listwise(
             metrics.append(policy.fit_step(tf.constant(rows, tf.int32), tf.constant(fusion)))
         loss, error = np.mean([part.numpy() for part in metrics], axis=0)
         watch(epoch + 1, float(loss), float(error))
-    policy.take_mean_weights()
+    if epochs:
+        policy.take_mean_weights()
 
 
 def _drawn_rows(rng: np.random.Generator, group: np.ndarray, count: int) -> np.ndarray:

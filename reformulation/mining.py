@@ -74,7 +74,7 @@ class Miner:
             )
         self.index, self.texts, self.rules, self.vectors = index, texts, rules, vectors
         self.features = MiningFeatures(index, rules)
-        self._spellings = functools.lru_cache(20_000)(self._count_spellings)
+        self._surface = functools.lru_cache(5_000)(lambda doc: index.tokenizer.surface(texts[doc]))
 
     def mine(
         self, text: str, excluded: int = -1, vector: np.ndarray | None = None
@@ -137,25 +137,20 @@ class Miner:
 
         Of two equally frequent spellings, the first one that was met counts.
         """
-        counts = {name: collections.Counter() for name in names}
-        holders, openings = collections.Counter(), collections.Counter()
+        wanted = dict.fromkeys(names, 0)  # term -> documents in whose opening it is
+        counts, holders = collections.Counter(), dict(wanted)
         for doc in feedback:
-            for term, (spellings, first) in self._spellings(int(doc)).items():
-                if term in counts:
-                    counts[term].update(spellings)
-                    holders[term] += 1
-                    openings[term] += first < self.rules.opening_tokens
-        return [
-            (counts[name].most_common(1)[0][0], openings[name] / holders[name]) for name in names
-        ]
-
-    def _count_spellings(self, doc: int) -> dict[str, tuple[dict[str, int], int]]:
-        """Term -> count of each of its spellings in one document, and its first place there."""
-        result: dict[str, tuple[dict[str, int], int]] = {}
-        for place, (term, word) in enumerate(self.index.tokenizer.surface(self.texts[doc])):
-            spellings, _ = result.setdefault(term, ({}, place))
-            spellings[word] = spellings.get(word, 0) + 1
-        return result
+            words = self._surface(int(doc))
+            here = [place for place, (term, _) in enumerate(words) if term in wanted]
+            counts.update([words[place] for place in here])
+            first = {words[place][0]: place for place in reversed(here)}
+            for term, place in first.items():
+                holders[term] += 1
+                wanted[term] += place < self.rules.opening_tokens
+        best: dict[str, str] = {}
+        for (term, word), _ in counts.most_common():
+            best.setdefault(term, word)
+        return [(best[name], wanted[name] / holders[name]) for name in names]
 
 
 def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -83,7 +83,7 @@ class TrainingOptions:
     """How long to train, and with how much at once."""
 
     epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
-        20, "passes of PPO over the training queries; 0: no PPO"
+        5, "passes of PPO over the training queries; 0: no PPO"
     )
     batch_size: Annotated[int, Meta(ge=2, le=2**20), "env steps"] = setting(
         1_024, "rows of a minibatch"
@@ -107,6 +107,9 @@ class TrainingOptions:
         20, "passes over the judgments before PPO begins; 0: no warm start"
     )
     warm_start_learning_rate: Positive = setting(1e-2, "learning rate of the warm start")
+    synthetic_queries: Annotated[int, Meta(ge=0, le=10**6), "queries"] = setting(
+        0, "number of parts of documents that the warm start learns to find first, as queries"
+    )
     weight_cost: NotNegative = setting(
         0.0, "loss of the warm start for each unit of weight that is added to a query"
     )

@@ -141,8 +141,8 @@ def train_with_ppo(
             device="gpu" if gpu else "cpu",
             precision=HALF if half else "float32",
         )
-        callbacks = [SaveBeforePPO(side), EvaluationLines(say, options.retrieval.metric), clock]
-        callbacks += [keeper] if keeper else []
+        lines = EvaluationLines(say, options.retrieval.metric)
+        callbacks = [SaveBeforePPO(side), lines, clock, *([keeper] if keeper else [])]
         if not gpu:
             check_rollout_memory(cfg, options, train)
         try:
@@ -159,10 +159,8 @@ def train_with_ppo(
         if keeper:
             keeper.release()
         gc.collect()
-        smaller = cfg.num_envs // 2
-        say(
-            f"out of memory with collect_batch_size {cfg.num_envs}: PPO starts again with {smaller}"
-        )
+        size, smaller = cfg.num_envs, cfg.num_envs // 2
+        say(f"out of memory with collect_batch_size {size}: PPO starts again with {smaller}")
         training = dataclasses.replace(options.training, collect_batch_size=smaller)
         options = dataclasses.replace(options, training=training)
         network.set_weights(begin)

@@ -11,6 +11,7 @@ from kytolly.reformulation.phases import Phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import QueryTable, make_table, row_bytes
 from kytolly.retrieval.files import check_memory
+from kytolly.retrieval.synthetic import synthetic_collection
 
 Say = Callable[[str], None]
 LEARNING = ("train", "dev")  # the splits that training uses
@@ -25,12 +26,14 @@ class Preparation:
         train: Training queries; None where there are none.
         dev: Dev queries that can be reformulated and have a relevant document, in order; None
             where there are none.
+        synthetic: Parts of documents as queries; None where none were asked for.
         counts: Numbers of queries: in all, and left out for each reason.
     """
 
     side: SearchSide
     train: QueryTable | None
     dev: QueryTable | None
+    synthetic: QueryTable | None
     counts: dict[str, int]
 
 
@@ -52,7 +55,14 @@ def prepare(
     side = SearchSide.load(options, splits, Phases(say))
     counts: dict[str, int] = {}
     tables = {split: _split_table(side, split, counts, say) for split in LEARNING}
-    return Preparation(side, tables["train"], tables["dev"], counts)
+    synthetic = None
+    if options.training.synthetic_queries:
+        asked = options.training.synthetic_queries
+        texts = synthetic_collection(side.collection, asked, options.seed)
+        synthetic = _split_table(side.with_texts(texts), "train", {}, lambda line: None)
+        found = 0 if synthetic is None else len(synthetic.number)
+        say(f"synthetic queries: {found} of {asked}")
+    return Preparation(side, tables["train"], tables["dev"], synthetic, counts)
 
 
 def _split_table(

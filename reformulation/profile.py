@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.environment.spec import ACTION_MASK
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
 
@@ -62,9 +61,9 @@ class WithoutNetwork:
         return []
 
     def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
-        """Params [E, P] under which all actions that are allowed are as likely."""
-        mask = obs[ACTION_MASK]
-        return self.distribution.mask(tf.zeros(mask.shape), mask), None
+        """Params [E, P] of standard normal numbers."""
+        count = tf.nest.flatten(obs)[0].shape[0]
+        return tf.zeros([count, self.distribution.num_params]), None
 
 
 class LoopProfile(NamedTuple):
@@ -221,16 +220,15 @@ def measure_transfers(loop: DeviceLoop, calls: int) -> Transfers:
     columns = loop.env.arrays["columns"]
     if "GPU" not in columns.device:
         return Transfers()
-    rows, wide = tf.shape(columns).numpy()
-    part = np.zeros([min(rows, max(1, COPIED_BYTES // (4 * wide))), wide], np.float32)
+    size = loop.env.table_bytes
+    part = np.zeros(min(size, COPIED_BYTES), np.uint8)
     back = LoopMetrics.zeros(loop.agent)
 
     def copy_there() -> None:
         with tf.device(columns.device):
             # An element that is read back says that all of it has arrived.
-            tf.identity(tf.constant(part))[-1, -1].numpy()
+            tf.identity(tf.constant(part))[-1].numpy()
 
     seconds_per_byte = fastest_call(copy_there)[0] / part.nbytes
-    size = loop.env.table_bytes
     metrics, _ = fastest_call(lambda: [np.asarray(value) for value in back])
     return Transfers(size, size * seconds_per_byte, calls * metrics)

@@ -36,6 +36,7 @@ from kytolly.retrieval.trec import check_replaceable, write_run
 OPTIONS_FILE = "reformulation.yaml"
 SCORER = keras.saving.get_registered_name(CandidateScorer)
 BATCH = 256  # queries reformulated at once
+DIGITS = 4  # of weights and gains; the last ones of a product depend on how many queries there are
 NOTHING_HELPS = "the agent expects no candidate to help"
 NOTHING_LEARNED = "nothing was learned that helps on dev queries"
 
@@ -99,7 +100,7 @@ class Reformulator:
         """
         path = Path(run_dir)
         if not os.path.isfile(path / OPTIONS_FILE):  # False for whatever is no path
-            path = RunFolder.existing(run_dir).path
+            RunFolder.existing(run_dir)
             raise ValueError(
                 f"{run_dir} has no {OPTIONS_FILE}, expected a run of train_optimized.py: give the "
                 "folder that it printed."
@@ -169,7 +170,7 @@ class Reformulator:
                     words=self._words(text, added),
                     before=old,
                     after=new,
-                    expected_gain=round(plan.expected, 6),
+                    expected_gain=round(plan.expected, DIGITS),
                     reason=plan.reason,
                 )
             )
@@ -239,7 +240,7 @@ class Reformulator:
                     f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
                     "the terminal's encoding."
                 )
-        return dataclasses.replace(self.side.collection, query_ids=ids, queries=texts, judgments={})
+        return self.side.collection.with_queries(ids, texts)
 
     def _added_term(self, plan: Plan, place: int) -> AddedTerm:
         query: Any = plan.query
@@ -247,7 +248,7 @@ class Reformulator:
         return AddedTerm(
             term=query.candidates[place],
             surface=query.surfaces[place],
-            weight=round(plan.added[place], 6),
+            weight=plan.added[place],
             rank=place + 1,
             features={name: round(float(value), 6) for name, value in features},
         )
@@ -266,7 +267,9 @@ def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Pla
     if choice.scale == 0.0:
         return Plan(query, {}, query.weights, gain, NOTHING_LEARNED)
     order = np.argsort(-weights, kind="stable")
-    added = {int(place): float(weights[place]) for place in order if weights[place] > 0.0}
+    added = {
+        int(place): round(float(weights[place]), DIGITS) for place in order if weights[place] > 0.0
+    }
     if gain <= choice.margin or not added:
         return Plan(query, {}, query.weights, gain, NOTHING_HELPS)
     extra = {query.candidates[place]: weight for place, weight in added.items()}
@@ -276,8 +279,10 @@ def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Pla
 def kept_proposals(weights: np.ndarray, max_terms: int) -> np.ndarray:
     """`device_env.kept_weights` in NumPy."""
     if max_terms < weights.shape[1]:
-        least = np.partition(weights, -max_terms, axis=1)[:, -max_terms, np.newaxis]
-        weights = np.where(weights >= least, weights, 0.0)
+        best = np.argsort(-weights, axis=1, kind="stable")[:, :max_terms]
+        kept = np.zeros_like(weights)
+        np.put_along_axis(kept, best, np.take_along_axis(weights, best, axis=1), axis=1)
+        weights = kept
     return np.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
 
 

@@ -33,9 +33,9 @@ def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float])
     return scores
 
 
-def added_scores(index: BM25Index, query: Query, weight: float) -> np.ndarray:
-    """[n, documents] scores that each candidate adds at a weight."""
-    return np.float32(weight) * np.stack([index.column(term) for term in query.candidates])
+def added_scores(index: BM25Index, query: Query) -> np.ndarray:
+    """[n, documents] scores that each candidate adds at weight 1."""
+    return np.stack([index.column(term) for term in query.candidates])
 
 
 def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:

@@ -79,11 +79,25 @@ class SearchSide:
             encoder = make_encoder(retrieval.encoder, retrieval.dimension)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
             identity = [encoder.identity, index.digest]
-            documents = load_vectors(saved and saved / VECTORS_FILE, identity)
             shape = (len(collection.texts), encoder.dimension)
-            if documents is None or documents.half.shape != shape:
+            documents = load_vectors(saved and saved / VECTORS_FILE, identity, shape)
+            if documents is None:
                 documents = DocumentVectors.of_texts(collection.texts, encoder)
         return cls(options, collection, index, cache, documents, phases)
+
+    def with_texts(self, collection: Collection) -> SearchSide:
+        """The search side of a collection that has as many documents, some with other texts."""
+        pairs = zip(collection.texts, self.collection.texts, strict=True)
+        changed = [place for place, (new, old) in enumerate(pairs) if new != old]
+        with self.phases.measure("indexing"):
+            parameters = self.index.parameters
+            index = BM25Index(collection.texts, self.index.tokenizer, *parameters)
+        vectors = self.documents.half.copy()
+        vectors[changed] = self.cache.encoder.encode([collection.texts[one] for one in changed])
+        documents = DocumentVectors(vectors)
+        return dataclasses.replace(
+            self, collection=collection, index=index, documents=documents, skipped={}
+        )
 
     def save(self, folder: Path) -> None:
         """Write index and embeddings for `load`."""
@@ -199,8 +213,11 @@ class SearchSide:
             found = best_places(scores, top, np.flatnonzero(scores))
             return tuple(Hit(collection.doc_ids[int(doc)], float(scores[doc])) for doc in found)
 
+        places = range(len(numbers))
+        if len(places) == 1:  # threads would cost more than the search
+            return [ranking(0)]
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(ranking, range(len(numbers))))
+            return list(pool.map(ranking, places))
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
@@ -234,14 +251,18 @@ def load_index(
         return None
 
 
-def load_vectors(path: Path | None, identity: list[str]) -> DocumentVectors | None:
-    """The embeddings in a file; None if there is none, or of others."""
+def load_vectors(
+    path: Path | None, identity: list[str], shape: tuple[int, int]
+) -> DocumentVectors | None:
+    """The embeddings in a file; None if there is none, or it is damaged or of others."""
     if path is None or not path.is_file():
         return None
     try:
         found, vectors = read_arrays(path, ("identity", "vectors"))
     except Exception:  # zipfile, zlib and numpy each have their own
         return None
-    if found.tolist() != identity or vectors.ndim != 2 or vectors.dtype != np.float16:
+    if found.tolist() != identity or vectors.shape != shape or vectors.dtype != np.float16:
+        return None
+    if not np.isfinite(vectors).all():
         return None
     return DocumentVectors(vectors) if np.isfinite(vectors).all() else None

@@ -17,6 +17,7 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.fusion import DocumentVectors, score_unit
 
 PADDING = -1e4  # score that fills up a pool
+HIGHEST = 6e4  # of a score that a candidate adds: half precision holds no more
 LIFT = 0.25  # weight of all candidates at which a document's highest score is estimated
 SHARES = {"fused": 0.25, "bm25": 0.2, "cosine": 0.1}  # of the pool; lifted documents get the rest
 
@@ -107,7 +108,7 @@ def _fill_row(
     column = np.zeros(len(scores), np.float32)
     for place, (docs, impacts) in enumerate(postings):
         column[docs] = impacts
-        table.columns[row, place, : len(found)] = column[found] / unit
+        table.columns[row, place, : len(found)] = np.minimum(column[found] / unit, HIGHEST)
         column[docs] = 0.0
     table.relevant[row, : len(relevant)] = np.searchsorted(found, np.sort(relevant))
 

@@ -1,7 +1,6 @@
-"""A supervised baseline: predict the gain of each term and add the best until none would gain.
+"""A supervised baseline: predict the gain of each term alone, and add the best at one weight.
 
-It sees the features that the agent sees and learns from the same judgments, without reinforcement
-learning. What the agent gains beyond it is due to reinforcement learning.
+It sees the features that the agent sees and learns from the same judgments.
 
 Source: Cao et al. 2008, "Selecting Good Expansion Terms for Pseudo-Relevance Feedback", with
 boosted trees for their support vector machine, and gains for their labels.
@@ -24,6 +23,7 @@ from kytolly.reformulation.scoring import (
     query_scores,
 )
 from kytolly.retrieval.bm25 import BM25Index
+from kytolly.retrieval.ranking import best_places
 
 THRESHOLDS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
 
@@ -40,7 +40,7 @@ class TermExamples(NamedTuple):
     """Terms that might be added, and the gain of each.
 
     Attributes:
-        features: [rows, F] features of a term and of the state of its query.
+        features: [rows, F] features of a term and of its query.
         gain: [rows] change of the metric.
     """
 
@@ -50,7 +50,7 @@ class TermExamples(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TermModel:
-    """Adds the term with the largest predicted gain, while that is above a threshold.
+    """Adds the terms with the largest predicted gains above a threshold.
 
     Args:
         regressor: Predicts gains from `term_features`.
@@ -66,15 +66,9 @@ class TermModel:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        chosen: list[int] = []
-        for _ in range(min(self.terms, len(query.candidates))):
-            predicted = self.regressor.predict(term_features(query, chosen, self.weight))
-            predicted = np.where(np.isin(np.arange(len(predicted)), chosen), -np.inf, predicted)
-            best = int(np.argmax(predicted))
-            if predicted[best] <= self.threshold:
-                break
-            chosen.append(best)
-        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
+        predicted = self.regressor.predict(term_features(query))
+        best = best_places(predicted, self.terms, np.flatnonzero(predicted > self.threshold))
+        return expanded_weights(query, [query.candidates[place] for place in best], self.weight)
 
 
 def fit_term_model(
@@ -87,7 +81,7 @@ def fit_term_model(
     seed: int = 0,
 ) -> TermModel:
     """A model of the gains in the train queries; its threshold is the best for the dev queries."""
-    examples = term_examples(train, index, metric, weight, states=3, seed=seed)
+    examples = term_examples(train, index, metric, weight)
     model = TermModel(boosted_trees(examples, seed), terms, weight)
     return with_threshold(model, dev, index, metric)
 
@@ -102,64 +96,31 @@ def with_threshold(
 
 
 def term_examples(
-    queries: Sequence[Query],
-    index: BM25Index,
-    metric: str = "ndcg@10",
-    weight: float = 0.3,
-    states: int = 3,
-    seed: int = 0,
+    queries: Sequence[Query], index: BM25Index, metric: str = "ndcg@10", weight: float = 0.3
 ) -> TermExamples:
-    """A row for each candidate in several states: the typed query, and after random additions.
-
-    Half of the additions are the best term, so that there are states after good choices, too.
+    """A row for each candidate: what it alone would change.
 
     Args:
         queries: Queries of the train split with their judgments.
         index: The index to search.
         metric: The gain is the change of this metric.
         weight: Weight of an added term.
-        states: States of each query.
-        seed: Seed of the additions.
     """
     features, gains = [], []
     for query in queries:
-        generator = np.random.default_rng((seed, query.number + 1))
-        columns = added_scores(index, query, weight)
+        columns = np.float32(weight) * added_scores(index, query)
         scores = query_scores(index, query, query.weights)
-        chosen: list[int] = []
-        for _ in range(min(states, len(columns))):
-            now = metric_values(metric, query, scores[np.newaxis])[0]
-            gain = metric_values(metric, query, scores + columns) - now
-            free = np.setdiff1d(np.arange(len(columns)), chosen)
-            features.append(term_features(query, chosen, weight)[free])
-            gains.append(gain[free])
-            picked = free[np.argmax(gain[free])]
-            if generator.random() < 0.5:
-                picked = generator.choice(free)
-            chosen.append(int(picked))
-            scores = scores + columns[picked]
+        now = metric_values(metric, query, scores[np.newaxis])[0]
+        features.append(term_features(query))
+        gains.append(metric_values(metric, query, scores + columns) - now)
     return TermExamples(np.concatenate(features), np.concatenate(gains))
 
 
-def term_features(query: Query, chosen: Sequence[int], weight: float) -> np.ndarray:
-    """[n, F] features of each candidate: its own, its cosine to the query so far, the query's.
-
-    Args:
-        query: A query with `n` candidates.
-        chosen: Places of the candidates that were added.
-        weight: Weight of an added term.
-    """
+def term_features(query: Query) -> np.ndarray:
+    """[n, F] features of each candidate: its own, and the query's."""
     count = len(query.candidates)
-    added = query.similarity[list(chosen)].reshape(-1, count)
-    now = query.query_similarity + weight * added.sum(axis=0)
-    own = added[:, list(chosen)].sum()  # squared length of the sum of the added terms
-    meeting = query.query_similarity[list(chosen)].sum()
-    norm = np.sqrt(max(1.0 + 2.0 * weight * meeting + weight**2 * own, 1e-6))
-    nearest = added.max(axis=0) if len(chosen) else np.zeros(count)
     state = np.broadcast_to(query.state_features, (count, len(query.state_features)))
-    step = np.full(count, len(chosen))
-    columns = [query.candidate_features, np.stack([now / norm, nearest, step], axis=1), state]
-    return np.concatenate(columns, axis=1).astype(np.float32)
+    return np.concatenate([query.candidate_features, state], axis=1).astype(np.float32)
 
 
 def boosted_trees(examples: TermExamples, seed: int = 0) -> Regressor:

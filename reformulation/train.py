@@ -145,17 +145,18 @@ def train_network(
                 judged = DeviceQueries(concatenation(tables), side.rules)
                 fusion = select_fusion(judged, fusion, options.seed)
     say(f"searches weigh cosines with {fusion:g} beside BM25")
-    begin = load_pretrained() if options.training.pretrained and not hashed(side) else None
+    begin = load_pretrained() if options.training.pretrained and not uses_hashes(side) else None
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
-    if preparation.train is not None:
+    if preparation.train is not None or preparation.synthetic is not None:
         fusions = tuple(dict.fromkeys((0.0, fusion)))
         learned, summary = learn(preparation, begin, fusions, folder, gpu, profile, say)
         networks |= learned
     elif begin is None:
         raise ValueError(
             f"no query of the train split of {options.collection} can be used, and there is no "
-            "network to begin with: add judgments, or set pretrained: true and encoder: wordllama."
+            "network to begin with: add judgments, set synthetic_queries, or set pretrained: true "
+            "and encoder: wordllama."
         )
     else:
         say("no query to learn from: the network that comes with the package is used as it is")
@@ -192,27 +193,14 @@ def learn(
 ) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
     """The networks after the warm start and after PPO, by name, and PPO's summary."""
     side, table = preparation.side, preparation.train
-    if table is None:
-        raise ValueError("there is no query to learn from, expected some: see `prepare`.")
     options, training, phases = side.options, side.options.training, side.phases
-    begin = begin or make_scorer(table, options.rl_agent)
-    queries = DeviceQueries(table, side.rules, fusions, training.term_cost)
-    network = copied_scorer(begin, options.rl_agent.dropout)
     with phases.measure("warm start"):
-
-        def watch(epoch: int, loss: float, error: float) -> None:
-            say(f"warm start: pass {epoch}, loss {loss:.4f}")
-
-        if training.warm_start_epochs:
-            rate, cost = training.warm_start_learning_rate, training.weight_cost
-            rows = [np.arange(queries.num_queries)]
-            fit_listwise(
-                network, queries, rows, training.warm_start_epochs, rate, options.seed, cost, watch
-            )
+        network = warm_network(preparation, begin, fusions, say)
     networks, summary = {"warm start": copied_scorer(network, 0.0)}, {}
-    if training.epochs == 0:
+    if training.epochs == 0 or table is None:
         save_search(side, folder.path)
         return networks, {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
+    queries = DeviceQueries(table, side.rules, fusions, training.term_cost)
     half = gpu and training.use_amp
     if training.use_amp and not gpu:
         say("half precision does not pay on a CPU: it is off")
@@ -236,6 +224,42 @@ def learn(
             summary["loop_profile"] = profiled._asdict()
         keeper.release()
     return networks | {"ppo": copied_scorer(network, 0.0)}, summary
+
+
+def warm_network(
+    preparation: Preparation,
+    begin: CandidateScorer | None,
+    fusions: tuple[float, ...],
+    say: Say,
+) -> CandidateScorer:
+    """A network that has learned from synthetic queries, if there are any, and from judgments."""
+    side, options = preparation.side, preparation.side.options
+    training, network = options.training, begin
+    for name, table in (("synthetic queries", preparation.synthetic), ("", preparation.train)):
+        if table is None:
+            continue
+        network = copied_scorer(
+            network or make_scorer(table, options.rl_agent), options.rl_agent.dropout
+        )
+        queries = DeviceQueries(table, side.rules, fusions)
+
+        def watch(epoch: int, loss: float, error: float, name: str = name) -> None:
+            say(f"warm start{name and ', '}{name}: pass {epoch}, loss {loss:.4f}")
+
+        if training.warm_start_epochs:
+            fit_listwise(
+                network,
+                queries,
+                [np.arange(queries.num_queries)],
+                training.warm_start_epochs,
+                training.warm_start_learning_rate,
+                options.seed,
+                training.weight_cost,
+                watch,
+            )
+    if network is None:
+        raise ValueError("there is no query to learn from, expected some: see `prepare`.")
+    return network
 
 
 def make_choice(
@@ -286,7 +310,7 @@ def selection_summary(one: Selection) -> dict[str, Any]:
     return found
 
 
-def hashed(side: SearchSide) -> bool:
+def uses_hashes(side: SearchSide) -> bool:
     """Whether embeddings are hashed words, which the network of the package has not seen."""
     return side.cache.encoder.identity.startswith("hash")
 

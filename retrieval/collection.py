@@ -56,6 +56,12 @@ class Collection:
             return None
         return document
 
+    def with_queries(self, query_ids: Sequence[str], queries: Sequence[str]) -> Collection:
+        """The same documents with other queries, and no judgment."""
+        made = dataclasses.replace(self, query_ids=query_ids, queries=queries, judgments={})
+        made.__dict__["doc_index"] = self.doc_index  # milliseconds for many documents
+        return made
+
     @functools.cached_property
     def doc_index(self) -> dict[str, int]:
         """Document id -> index."""

@@ -10,6 +10,7 @@ arXiv:2210.11934 (a convex combination of scaled scores).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from kytolly.retrieval.embedding import Encoder
 
 BATCH = 4_096  # texts embedded at once
+REMEMBERED = 4  # queries whose cosines are kept
 
 
 class DocumentVectors:
@@ -29,6 +31,11 @@ class DocumentVectors:
     def __init__(self, vectors: np.ndarray):
         self.half = np.asarray(vectors, np.float16)
         self._vectors = self.half.astype(np.float32)
+        # Mining and both rankings of a query ask for the same.
+        self._cosines = functools.lru_cache(REMEMBERED)(self._compute_cosines)
+
+    def __reduce__(self):
+        return type(self), (self.half,)  # a third of the bytes for another process
 
     @classmethod
     def of_texts(cls, texts: Sequence[str], encoder: Encoder) -> DocumentVectors:
@@ -44,8 +51,13 @@ class DocumentVectors:
         return self._vectors[documents]
 
     def cosines(self, vector: np.ndarray) -> np.ndarray:
-        """[documents] cosines with a vector [d] of length 1; below 0 counts as 0."""
-        return np.maximum(self._vectors @ vector.astype(np.float32), 0.0)
+        """[documents] cosines with a vector [d] of length 1; below 0 counts as 0. Read-only."""
+        return self._cosines(vector.astype(np.float32).tobytes())
+
+    def _compute_cosines(self, vector: bytes) -> np.ndarray:
+        found = np.maximum(self._vectors @ np.frombuffer(vector, np.float32), 0.0)
+        found.flags.writeable = False
+        return found
 
 
 def score_unit(scores: np.ndarray) -> float:

@@ -20,7 +20,7 @@ IRREGULAR = set(
 )
 VERBS_AND_NOUNS = set("bed embed exceed feed heed need proceed seed shed speed succeed".split())
 # "file:function": why it must be called so.
-ALLOWED = {"reformulation/reformulator.py:pretrained": "a constructor beside `load`"}
+ALLOWED = {"reformulation/reformulator.py:pretrained": "the reformulator that it returns is that"}
 
 
 def is_bare_participle(name):

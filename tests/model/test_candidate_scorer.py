@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from kytolly.model.candidate_scorer import CandidateScorer
+from kytolly.model.candidate_scorer import NO_WEIGHT, CandidateScorer
 
 
 @pytest.fixture(scope="module")
@@ -25,46 +25,46 @@ def observations(rows=5, candidates=6, seed=0):
     }
 
 
-def test_a_logit_for_each_candidate_one_for_stop_and_a_value(network):
-    logits, value = network(observations())
-    assert logits.shape == (5, 7) and value.shape == (5,)
-    assert np.ptp(logits) > 0.1
+def test_a_mean_and_a_deviation_for_each_candidate_and_a_gain(network):
+    params, gain = network(observations())
+    assert params.shape == (5, 12) and gain.shape == (5,)
+    assert np.ptp(params[:, :6]) > 0.1 and np.ptp(params[:, 6:]) == 0.0
 
 
 def test_the_order_of_the_candidates_does_not_matter(network):
     obs, order = observations(), np.array([3, 0, 5, 1, 4, 2])
-    logits, value = network(obs)
+    params, gain = network(obs)
     turned = {**obs, "candidates": obs["candidates"][:, order]}
     other, same = network(turned)
-    np.testing.assert_allclose(np.asarray(logits)[:, [*order, 6]], other, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(value, same, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(params)[:, order], other[:, :6], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gain, same, rtol=1e-4, atol=1e-5)
 
 
 def test_padding_does_not_matter(network):
     obs = observations()
     wide = {**obs, "candidates": np.pad(obs["candidates"], ((0, 0), (0, 4), (0, 0)))}
-    logits, value = network(obs)
+    params, gain = network(obs)
     other, same = network(wide)
-    kept = np.asarray(other)[:, [*range(6), 10]]
-    np.testing.assert_allclose(logits, kept, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(value, same, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(params[:, :6], other[:, :6], rtol=1e-4, atol=1e-5)
+    assert (np.asarray(other)[:, 6:10] == NO_WEIGHT).all()
+    np.testing.assert_allclose(gain, same, rtol=1e-4, atol=1e-5)
 
 
 def test_a_set_without_candidates_has_finite_outputs(network):
     obs = observations()
-    logits, value = network({**obs, "candidates": np.zeros_like(obs["candidates"])})
-    assert np.isfinite(logits).all() and np.isfinite(value).all()
+    params, gain = network({**obs, "candidates": np.zeros_like(obs["candidates"])})
+    assert np.isfinite(params).all() and np.isfinite(gain).all()
 
 
 def test_a_candidate_sees_the_state_and_the_others(network):
     obs = observations()
-    logits = np.asarray(network(obs)[0])
+    params = np.asarray(network(obs)[0])
     state = np.asarray(network({**obs, "state": obs["state"] + 1.0})[0])
-    assert np.abs(np.diff(state - logits)).max() > 1e-3  # not the same shift for all
+    assert np.abs(np.diff(state - params)).max() > 1e-3  # not the same shift for all
     changed = obs["candidates"].copy()
     changed[:, 0] += 1.0
     others = np.asarray(network({**obs, "candidates": changed})[0])[:, 1:6]
-    assert np.abs(others - logits[:, 1:6]).max() > 1e-3
+    assert np.abs(others - params[:, 1:6]).max() > 1e-3
 
 
 def test_dropout_only_while_training(network):

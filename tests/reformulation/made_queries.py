@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from kytolly.reformulation.query import Query
+from kytolly.reformulation.query import Query, SearchRules
+from kytolly.reformulation.table import make_table
+from kytolly.retrieval.fusion import DocumentVectors
+
+RULES = SearchRules("ndcg@10", 3, 6, 320)  # pools that hold all of 300 documents
 
 
 class Scores:
@@ -28,11 +32,17 @@ class Scores:
         return total
 
 
+def unit_rows(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def make_documents(count, seed=0):
+    return DocumentVectors(unit_rows(np.random.default_rng(seed).normal(size=(count, 5))))
+
+
 def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1):
     rng = np.random.default_rng((seed, number))
     terms = rng.permutation(list(index.columns)).tolist()
-    vectors = rng.normal(size=(candidates + 1, 5))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     documents = len(index.columns[terms[0]])
     return Query(
         number=number,
@@ -40,8 +50,7 @@ def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1):
         candidates=terms[:candidates],
         candidate_features=rng.normal(size=(candidates, 4)).astype(np.float32),
         state_features=rng.normal(size=3).astype(np.float32),
-        similarity=(vectors[1:] @ vectors[1:].T).astype(np.float32),
-        query_similarity=(vectors[1:] @ vectors[0]).astype(np.float32),
+        vector=unit_rows(rng.normal(size=5)).astype(np.float32),
         relevant=np.sort(rng.choice(documents, relevant, replace=False)),
         excluded=excluded,
         surfaces=tuple(terms[:candidates]),
@@ -55,3 +64,35 @@ def few_queries(index):
         make_query(n, index, candidates, relevant, excluded=7 if n == 4 else -1)
         for n, (candidates, relevant) in enumerate(sizes)
     ]
+
+
+def helpful_table(count, seed=0):
+    """Queries with one candidate, of four, that stands in the relevant documents.
+
+    Its first feature is about 1, that of the others about 0. Nothing else says which it is.
+    """
+    rng = np.random.default_rng(seed)
+    index, queries = Scores(documents=80, terms=3, seed=seed), []
+    documents = make_documents(80, seed)
+    for number in range(count):
+        relevant = np.sort(rng.choice(80, 3, replace=False))
+        good = int(rng.integers(4))
+        names = [f"q{number}.{place}" for place in range(4)]
+        for place, name in enumerate(names):
+            where = relevant if place == good else rng.choice(80, 3, replace=False)
+            index.columns[name] = np.zeros(80, np.float32)
+            index.columns[name][where] = 3.0
+        features = rng.normal(scale=0.1, size=(4, 3)).astype(np.float32)
+        features[good, 0] += 1.0
+        query = make_query(number, Scores(80, 9), 4)
+        weights = {"t0": 1.0, "t1": 1.0}
+        queries.append(
+            query._replace(
+                weights=weights,
+                candidates=names,
+                candidate_features=features,
+                relevant=relevant,
+                surfaces=tuple(names),
+            )
+        )
+    return make_table(queries, index, documents, SearchRules("ndcg@10", 2, 4, 64))

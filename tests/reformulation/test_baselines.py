@@ -7,6 +7,8 @@ import pytest
 
 from kytolly.reformulation.baselines import (
     RM3,
+    RM3_GRID,
+    ROCCHIO_GRID,
     AppendTop,
     GreedyCeiling,
     PlainBM25,
@@ -48,8 +50,7 @@ def query(relevant=(), candidates=("a", "b", "c"), excluded=-1, weights=None, nu
         candidates=list(candidates),
         candidate_features=np.zeros((count, 1), np.float32),
         state_features=np.zeros(1, np.float32),
-        similarity=np.eye(count, dtype=np.float32),
-        query_similarity=np.zeros(count, np.float32),
+        vector=np.zeros(1, np.float32),
         relevant=np.array(relevant, np.int64),
         excluded=excluded,
     )
@@ -126,11 +127,32 @@ def test_queries_without_judgments_are_refused(index):
 
 def test_the_ceiling_adds_what_the_judgments_like_and_stops(index):
     judged = query([2], candidates=("b", "c", "a"))  # document 2 is "a d": "a" brings it nearer
-    method = GreedyCeiling(index, weight=3.0)
+    method = GreedyCeiling(index, weights=(0.1, 3.0))
     weights = method(judged)
     assert weights == {"q": 1.0, "a": 3.0}
     assert evaluate(method, [judged], index) > evaluate(PlainBM25(index), [judged], index)
     assert method(query([1])) == {"q": 1.0}  # nothing to gain
+
+
+def test_the_ceiling_takes_the_smallest_weight_that_gains_as_much(index):
+    # "b" stands in document 0 alone, which is second: it leads with weight 0.3 as with 1.
+    judged = query([0], candidates=("b",))
+    assert GreedyCeiling(index, weights=(0.01, 0.3, 1.0))(judged) == {"q": 1.0, "b": 0.3}
+    assert GreedyCeiling(index, weights=(0.01,))(judged) == {"q": 1.0}
+    assert GreedyCeiling(index, terms=0)(judged) == {"q": 1.0}
+
+
+@pytest.mark.parametrize("make, grid", [(RM3, RM3_GRID), (Rocchio, ROCCHIO_GRID)])
+def test_tuning_cannot_lose_to_bm25(index, make, grid):
+    # No feedback document is relevant: whatever is added harms, or changes nothing.
+    judged = [query([2]), query([4], weights={"c": 1.0, "a": 1.0})]
+    plain = evaluate(PlainBM25(index), judged, index, "mrr@10").mean()
+    tuned = tune(functools.partial(make, index), grid, judged, index, "mrr@10", workers=1)
+    assert tuned.value >= plain
+    weights = make(index, **{name: choices[0] for name, choices in grid.items()})
+    np.testing.assert_array_equal(
+        evaluate(weights, judged, index), evaluate(PlainBM25(index), judged, index)
+    )
 
 
 def test_tuning_takes_the_best_of_the_grid_and_of_equals_the_first(index):

@@ -23,6 +23,7 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, HashEncoder
+from kytolly.retrieval.fusion import DocumentVectors
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",
@@ -52,6 +53,11 @@ def index():
     return BM25Index(TEXTS)
 
 
+@pytest.fixture(scope="module")
+def documents():
+    return DocumentVectors.of_texts(TEXTS, HashEncoder(64))
+
+
 def cache():
     return EmbeddingCache(HashEncoder(64), 1000)
 
@@ -61,8 +67,9 @@ def feature(query, name):
     return dict(zip(query.candidates, column, strict=True))
 
 
-def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index):
-    (query,) = mine(collection, [0], index, cache(), MiningRules(feedback_documents=2))
+def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index, documents):
+    rules = MiningRules(feedback_documents=2, fusion=0.0)
+    (query,) = mine(collection, [0], index, cache(), documents, rules)
     # "glacier caves": documents 0 and 1 (two terms, one term); then 5 ("caves" alone) is third,
     # or second where "caves" weighs more: d0 has both, d1 "glacier", d5 "caves", both once.
     assert set(query.candidates) >= {"form", "melt", "ice"}
@@ -155,10 +162,13 @@ def test_embedding_features_by_hand():
     np.testing.assert_allclose(state, [agreement, 0.6, length, 0.7], rtol=1e-5)
 
 
-def test_queries_without_tokens_or_candidates_are_counted(collection, index):
+def test_queries_without_tokens_or_candidates_are_counted(collection, index, documents):
     skipped = []
-    queries = mine(collection, range(6), index, cache(), skipped=skipped)
+    alone = MiningRules(fusion=0.0)
+    queries = mine(collection, range(6), index, cache(), documents, alone, skipped=skipped)
     assert [query.number for query in queries] == [0, 4, 5]
+    fused = mine(collection, range(6), index, cache(), documents)  # cosines find more documents
+    assert [query.number for query in fused] == [0, 1, 4, 5]
     assert [(skip.number, skip.reason) for skip in skipped] == [
         (1, NO_CANDIDATE),
         (2, NO_TOKEN),
@@ -168,25 +178,45 @@ def test_queries_without_tokens_or_candidates_are_counted(collection, index):
     assert skip_report([]) == "0 queries skipped"
 
 
-def test_a_query_that_is_a_document_does_not_find_itself(collection, index):
-    (query,) = mine(collection, [5], index, cache())
+def test_a_query_that_is_a_document_does_not_find_itself(collection, index, documents):
+    (query,) = mine(collection, [5], index, cache(), documents)
     assert query.excluded == 3
     assert "tax" in query.candidates  # of document 2, the only other one with "income"
 
 
-def test_judgments_come_last_and_change_nothing_that_was_mined(collection, index):
+def test_the_first_search_is_that_of_bm25_and_cosines(collection, index, documents):
+    """Feedback documents by hand: of scores of all documents, as a search would add them up."""
+    text, vector = "glacier caves", HashEncoder(64).encode(["glacier caves"])[0]
+    bm25 = index.scores(index.query_weights(text))
+    cosines = np.maximum(HashEncoder(64).encode(list(TEXTS)) @ vector, 0)
+    assert bm25[2] == bm25[3] == bm25[4] == 0 < cosines[[2, 3, 4]].max()
+    for fusion, excluded in ((0.5, -1), (3.0, -1), (3.0, 0)):
+        rules = MiningRules(feedback_documents=6, fusion=fusion)
+        mined = Miner(index, TEXTS, rules, documents).mine(text, excluded, vector)
+        own = bm25 * (np.arange(6) != excluded)
+        fused = (own + fusion * own.max() * cosines) * (np.arange(6) != excluded)
+        order = [doc for doc in np.argsort(-fused, kind="stable") if fused[doc] > 0]
+        assert mined.feedback.tolist() == order and len(order) > 3
+        np.testing.assert_allclose(mined.shares, fused[order] / fused.sum(), rtol=5e-3)
+    alone = Miner(index, TEXTS, MiningRules(fusion=0.0), documents).mine(text, -1, vector)
+    assert set(alone.feedback) == {0, 1, 5}
+    again = Miner(index, TEXTS, MiningRules(), None).mine(text, -1, vector)
+    assert again.feedback.tolist() == alone.feedback.tolist()
+
+
+def test_judgments_come_last_and_change_nothing_that_was_mined(collection, index, documents):
     unjudged = dataclasses.replace(collection, judgments={})
-    before = mine(unjudged, [0, 4], index, cache())
-    after = with_judgments(mine(collection, [0, 4], index, cache()), collection, "train")
+    before = mine(unjudged, [0, 4], index, cache(), documents)
+    after = with_judgments(mine(collection, [0, 4], index, cache(), documents), collection, "train")
     assert [query.relevant.tolist() for query in after] == [[1], [2, 3]]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one.candidate_features, other.candidate_features)
         assert one.candidates == other.candidates
 
 
-def test_features_are_named_finite_and_texts_embedded_once(collection, index):
+def test_features_are_named_finite_and_texts_embedded_once(collection, index, documents):
     embeddings = cache()
-    queries = mine(collection, range(6), index, embeddings)
+    queries = mine(collection, range(6), index, embeddings, documents)
     for query in queries:
         n = len(query.candidates)
         assert query.candidate_features.shape == (n, len(CANDIDATE_FEATURES))
@@ -194,16 +224,16 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index):
         assert query.candidate_features.dtype == query.state_features.dtype == np.float32
         assert np.isfinite(query.candidate_features).all()
         assert np.abs(query.candidate_features).max() < 3 and len(query.surfaces) == n
-        np.testing.assert_allclose(np.diag(query.similarity), 1, atol=1e-5)
+        assert np.linalg.norm(query.vector) == pytest.approx(1.0, abs=1e-5)
     missed = embeddings.misses
-    mine(collection, range(6), index, embeddings)
+    mine(collection, range(6), index, embeddings, documents)
     assert embeddings.misses == missed
 
 
-def test_processes_mine_the_same_in_the_same_order(collection, index, monkeypatch):
+def test_processes_mine_the_same_in_the_same_order(collection, index, documents, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    one = mine(collection, range(6), index, cache(), workers=1)
-    two = mine(collection, range(6), index, cache(), workers=2)
+    one = mine(collection, range(6), index, cache(), documents, workers=1)
+    two = mine(collection, range(6), index, cache(), documents, workers=2)
     assert [query.number for query in one] == [query.number for query in two]
     for first, second in zip(one, two, strict=True):
         assert first.candidates == second.candidates and first.surfaces == second.surfaces
@@ -216,7 +246,9 @@ def test_a_process_imports_nothing_from_the_working_folder(index, tmp_path, monk
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pickle.py").write_text("open('executed', 'w')")
-    found = mine_texts(Miner(index, TEXTS, MiningRules()), ["income", "caves"], [-1, -1], 2)
+    found = mine_texts(
+        Miner(index, TEXTS, MiningRules()), ["income", "caves"], [-1, -1], [None] * 2, 2
+    )
     assert len(found) == 2 and not (tmp_path / "executed").exists()
 
 
@@ -224,16 +256,16 @@ def test_more_processes_than_cores_are_not_started(index, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(subprocess, "run", None)
     miner = Miner(index, TEXTS, MiningRules())
-    assert len(mine_texts(miner, ["income"] * 3, [-1] * 3, workers=1_000)) == 3
+    assert len(mine_texts(miner, ["income"] * 3, [-1] * 3, [None] * 3, workers=1_000)) == 3
 
 
 def test_a_process_that_fails_is_named(index, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     miner = Miner(index, TEXTS, MiningRules())
     with pytest.raises(RuntimeError, match="process 2 of 2 that mine candidates failed: Attribute"):
-        mine_texts(miner, ["income", None], [-1, -1], workers=2)
+        mine_texts(miner, ["income", None], [-1, -1], [None] * 2, workers=2)
     with pytest.raises(ValueError, match="workers is 0"):
-        mine_texts(miner, ["income"], [-1], workers=0)
+        mine_texts(miner, ["income"], [-1], [None], workers=0)
 
 
 def test_texts_of_another_index_are_refused(index):
@@ -248,6 +280,13 @@ def test_a_real_collection_is_mined_whole():
     real = load_collection(Path(folder) / "stackfaq", splits=())
     skipped = []
     numbers = range(0, len(real.queries), 10)
-    queries = mine(real, numbers, BM25Index(real.texts), cache(), skipped=skipped)
+    queries = mine(
+        real,
+        numbers,
+        BM25Index(real.texts),
+        cache(),
+        DocumentVectors.of_texts(real.texts, HashEncoder(64)),
+        skipped=skipped,
+    )
     assert len(queries) + len(skipped) == len(numbers) and len(skipped) < 3
     assert np.mean([len(query.candidates) for query in queries]) > 40

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
-from kytolly.environment.spec import ACTION_MASK
-from kytolly.reformulation.device_env import DeviceQueries, best_scores
-from kytolly.reformulation.query import EpisodeRules
+from kytolly.reformulation import device_env
+from kytolly.reformulation.device_env import SMALLEST_WEIGHT, DeviceQueries, kept_weights
+from kytolly.reformulation.reformulator import kept_proposals
 from kytolly.reformulation.scoring import metric_per_query
 from kytolly.reformulation.table import make_table
-from tests.reformulation.made_queries import Scores, few_queries, make_query
+from tests.reformulation.made_queries import RULES, Scores, few_queries, make_documents, make_query
 
 NOTHING = tf.zeros([1, 0])
 
@@ -21,48 +21,86 @@ def index():
 
 
 @pytest.fixture(scope="module")
+def documents():
+    return make_documents(300)
+
+
+@pytest.fixture(scope="module")
 def queries(index):
-    return few_queries(index)
+    """Relevant documents are among the best 40 for query and candidates together."""
+    rng, made = np.random.default_rng(0), []
+    for query in few_queries(index):
+        terms = {**query.weights, **dict.fromkeys(query.candidates, 0.3)}
+        best = np.argsort(-index.scores(terms), kind="stable")[:40]
+        relevant = np.sort(rng.choice(best, len(query.relevant), replace=False))
+        made.append(query._replace(relevant=relevant))
+    return made
 
 
-def environment(queries, index, metric="ndcg@10", **changes):
-    rules = EpisodeRules(metric, 3, 6, 0.3)._replace(**changes)
-    return DeviceQueries(make_table(queries, index, rules), in_order=True)
+def environment(queries, index, documents, metric="ndcg@10", changes=None, **options):
+    rules = RULES._replace(metric=metric, **(changes or {}))
+    table = make_table(queries, index, documents, rules)
+    return DeviceQueries(table, rules, **{"in_order": True, **options})
 
 
-def brute_force(query, index, weights, metric):
-    """The metric after a full ranking of all documents; of equal scores the first document."""
-    scores = index.scores(weights)
+def full_search(query, index, documents, fusion, weights, metric):
+    """The metric after a ranking of all documents; of equal scores the first document.
+
+    A table keeps the columns of candidates in half precision.
+    """
+    base = index.scores(query.weights).astype(np.float64)
+    if query.excluded >= 0:
+        base[query.excluded] = 0.0
+    unit = base.max()
+    scores = base / unit + fusion * documents.cosines(query.vector)
+    for term, weight in zip(query.candidates, weights, strict=False):
+        scores += weight * np.float16(index.columns[term] / np.float32(unit))
     if query.excluded >= 0:
         scores[query.excluded] = -np.inf
     place = np.empty(len(scores), np.int32)
     place[np.argsort(-scores, kind="stable")] = np.arange(len(scores), dtype=np.int32)
     relevant = [doc for doc in query.relevant if doc != query.excluded]
-    if not len(query.relevant):
-        return 0.0, scores
-    return float(metric_per_query(metric, [place[relevant]], [len(query.relevant)])[0]), scores
+    if not relevant:
+        return 0.0
+    return float(metric_per_query(metric, [place[relevant]], [len(query.relevant)])[0])
 
 
 @pytest.mark.parametrize("metric", ["ndcg@10", "ap", "recall@40", "mrr@5"])
-def test_value_and_reward_equal_those_of_a_full_ranking(queries, index, metric):
-    env, rng = environment(queries, index, metric), np.random.default_rng(1)
-    for number, query in itertools.product(range(len(queries)), range(8)):
-        query = queries[number]
-        state, weights = env.begin(tf.constant([number])), dict(query.weights)
-        before, scores = brute_force(query, index, weights, metric)
-        assert float(state.value[0]) == pytest.approx(before, abs=1e-6)
-        for place in rng.permutation(len(query.candidates))[:3]:
-            state, reward, _ = env.step(state, tf.constant([place], tf.int32), NOTHING)
-            weights[query.candidates[place]] = 0.3
-            value, scores = brute_force(query, index, weights, metric)
-            assert float(state.value[0]) == pytest.approx(value, abs=1e-6)
-            assert float(reward[0]) == pytest.approx(value - before, abs=1e-6)
-            best = [float(score[0]) for score in best_scores(state.scores, 3)]
-            np.testing.assert_allclose(best, np.sort(scores)[::-1][:3], rtol=1e-6)
-            before = value
+def test_value_equals_that_of_a_full_search(queries, index, documents, metric):
+    env, rng = environment(queries, index, documents, metric), np.random.default_rng(1)
+    changed = 0
+    for fusion in (0.0, 0.5, 2.0):
+        rows = np.arange(5)
+        start = env.values(fusion, np.zeros((5, 6), np.float32))
+        for _ in range(6):
+            weights = rng.uniform(0, 1, (5, 6)).astype(np.float32)
+            weights[rng.random((5, 6)) < 0.5] = 0.0
+            found = env.value(tf.constant(rows), tf.fill([5], fusion), tf.constant(weights))
+            expected = [
+                full_search(query, index, documents, fusion, own, metric)
+                for query, own in zip(queries, weights, strict=True)
+            ]
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+            changed += (np.abs(found - start) > 1e-3).sum()
+    assert changed > 10
 
 
-def test_equal_scores_rank_by_place():
+def test_the_reward_is_the_gain_minus_a_cost_for_each_term(queries, index, documents):
+    env = environment(queries, index, documents, fusions=(0.0, 1.0), term_cost=0.01)
+    weights = np.array([0.5, 0.2, 1.5, 0.005, 0.3, 0.9], np.float32)
+    action = np.log(np.expm1(np.tile(weights, (10, 1))))
+    state = env.reset(tf.zeros([10, 2]))
+    assert state.query.numpy().tolist() == [0, 1, 2, 3, 4] * 2
+    after, reward, over = env.step(state, tf.constant(action), tf.zeros([10, 0]))
+    assert over.numpy().all() and after is state
+    used = np.array([0.5, 0, 1.5, 0, 0, 0.9])  # three terms are allowed
+    for place, (fusion, query) in enumerate(itertools.product((0.0, 1.0), queries)):
+        gain = full_search(query, index, documents, fusion, used, "ndcg@10")
+        gain -= full_search(query, index, documents, fusion, 0 * used, "ndcg@10")
+        assert float(reward[place]) == pytest.approx(gain - 0.03, abs=1e-5)
+
+
+def test_equal_scores_rank_by_place(documents):
     index = Scores(documents=4, terms=3)
     index.columns = {name: np.zeros(4, np.float32) for name in index.columns}
     index.columns["t0"][:] = (1, 1, 1, 0)
@@ -70,90 +108,82 @@ def test_equal_scores_rank_by_place():
     query = make_query(0, index, candidates=1, relevant=1)._replace(
         weights={"t0": 1.0}, candidates=["t1"], relevant=np.array([2]), surfaces=("t1",)
     )
-    env = environment([query], index, "mrr@10")
-    state = env.begin(tf.constant([0]))
-    assert float(state.value[0]) == pytest.approx(1 / 3)  # two equal scores lie before it
-    state, reward, over = env.step(state, tf.constant([0]), NOTHING)
-    assert float(state.value[0]) == 1.0 and bool(over[0])  # and nothing is left to add
+    env = environment([query], index, make_documents(4), "mrr@10")
+    state = env.reset(tf.zeros([1, 2]))
+    _, reward, _ = env.step(state, tf.zeros([1, 6]), NOTHING)  # of 1/3: two lay before it
     assert float(reward[0]) == pytest.approx(2 / 3)
 
 
-def test_stop_ends_the_episode_and_changes_nothing(queries, index):
-    env = environment(queries, index)
-    state = env.begin(tf.constant([0]))
-    after, reward, over = env.step(state, tf.constant([env.candidates]), NOTHING)
-    assert bool(over[0]) and float(reward[0]) == 0.0
-    for one, other in zip(state, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+def slow_kept(weights, most):
+    result = np.zeros_like(weights)
+    for row, own in enumerate(weights):
+        for place in sorted(range(len(own)), key=lambda n: (-own[n], n))[:most]:
+            if own[place] >= SMALLEST_WEIGHT:
+                result[row, place] = own[place]
+    return result
 
 
-def test_the_mask_forbids_padding_and_what_was_added(queries, index):
-    env = environment(queries, index)
-    state = env.begin(tf.constant([4]))  # 3 candidates of 6
-    assert env.observe(state)[ACTION_MASK].numpy()[0].tolist() == [True] * 3 + [False] * 3 + [True]
-    state, _, over = env.step(state, tf.constant([1]), NOTHING)
-    mask = env.observe(state)[ACTION_MASK].numpy()[0].tolist()
-    assert mask == [True, False, True, False, False, False, True] and not bool(over[0])
+def test_at_most_so_many_weights_are_kept_and_of_equal_ones_the_first():
+    rng = np.random.default_rng(0)
+    weights = np.round(rng.uniform(-0.02, 0.3, (200, 8)), 2).astype(np.float32)  # many tie
+    weights[:3] = np.array([[0.1], [0.0], [SMALLEST_WEIGHT]])
+    for most in (1, 3, 8, 20):
+        expected = slow_kept(weights, most)
+        np.testing.assert_array_equal(kept_weights(tf.constant(weights), most), expected)
+        np.testing.assert_array_equal(kept_proposals(weights, most), expected)
+        assert (expected > 0).sum(axis=1).max() <= most
 
 
-def test_the_last_allowed_term_ends_the_episode(queries, index):
-    env = environment(queries, index, max_terms=2)
-    state, _, over = env.step(env.begin(tf.constant([0])), tf.constant([0]), NOTHING)
-    assert not bool(over[0])
-    assert bool(env.step(state, tf.constant([1]), NOTHING)[2][0])
-
-
-def test_observations_do_not_depend_on_judgments(index):
+def test_observations_do_not_depend_on_judgments(index, documents):
     queries = [make_query(n, index, relevant=n) for n in range(5)]
-    judged = environment(queries, index)
-    blind = environment([q._replace(relevant=np.zeros(0, np.int64)) for q in queries], index)
-    states = [env.begin(tf.range(len(queries))) for env in (judged, blind)]
-    for place in (0, 5, 2):
-        one, other = (
-            env.observe(state) for env, state in zip((judged, blind), states, strict=True)
-        )
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], name)
-        action = tf.fill([len(queries)], place)
-        states = [
-            env.step(state, action, tf.zeros([len(queries), 0]))[0]
-            for env, state in zip((judged, blind), states, strict=True)
-        ]
+    blind = [query._replace(relevant=np.zeros(0, np.int64)) for query in queries]
+    one, other = (
+        env.observe(env.reset(tf.zeros([5, 2])))
+        for env in (environment(part, index, documents) for part in (queries, blind))
+    )
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], name)
 
 
-def test_the_cosine_is_that_of_the_query_with_its_added_terms(index):
-    query = make_query(0, index)
-    rng = np.random.default_rng((0, 0))
-    rng.permutation(list(index.columns))
-    vectors = rng.normal(size=(7, 5))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    env = environment([query], index)
-    state, _, _ = env.step(env.begin(tf.constant([0])), tf.constant([2]), NOTHING)
-    whole = vectors[0] + 0.3 * vectors[3]
-    cosine = env.observe(state)["candidates"].numpy()[0, :, -1]
-    np.testing.assert_allclose(cosine, vectors[1:] @ whole / np.linalg.norm(whole), rtol=1e-4)
+def test_the_state_ends_with_the_weight_of_the_cosines(queries, index, documents):
+    env = environment(queries, index, documents, fusions=(0.0, 0.5))
+    seen = env.observe(env.reset(tf.zeros([7, 2])))
+    assert seen["state"].numpy()[:, -1].tolist() == [0.0] * 5 + [0.5] * 2
+    np.testing.assert_array_equal(seen["state"][5, :-1], queries[0].state_features)
+    np.testing.assert_array_equal(seen["candidates"][4, :3], queries[4].candidate_features)
+    assert not seen["candidates"].numpy()[4, 3:].any()
 
 
-def test_padding_changes_nothing(queries, index):
-    narrow = environment(queries[:1], index)
-    wide = environment(queries, index, max_candidates=9)
-    one, other = (env.begin(tf.constant([0])) for env in (narrow, wide))
-    for place in (3, 0, 5):
-        one, reward, over = narrow.step(one, tf.constant([place]), NOTHING)
-        other, same, as_well = wide.step(other, tf.constant([place]), NOTHING)
-        assert float(reward[0]) == float(same[0]) and bool(over[0]) == bool(as_well[0])
-        seen = wide.observe(other)
-        np.testing.assert_array_equal(narrow.observe(one)["candidates"], seen["candidates"][:, :6])
-        assert not seen["candidates"].numpy()[:, 6:].any()
+def test_padding_changes_nothing(queries, index, documents):
+    narrow = environment(queries[:1], index, documents)
+    wide = environment(queries, index, documents, changes={"max_candidates": 9})
+    action = np.random.default_rng(0).normal(size=(1, 9)).astype(np.float32)
+    _, reward, _ = narrow.step(narrow.reset(tf.zeros([1, 2])), tf.constant(action[:, :6]), NOTHING)
+    action[:, 6:] = -20.0
+    _, same, _ = wide.step(wide.reset(tf.zeros([1, 2])), tf.constant(action), NOTHING)
+    assert float(reward[0]) == float(same[0]) != 0.0
 
 
-def test_random_queries_and_queries_in_order(queries, index):
-    table = make_table(queries, index, EpisodeRules("ndcg@10", 3, 6, 0.3))
-    drawn = DeviceQueries(table).reset(tf.constant([[0.0], [0.5], [0.999], [1.0]]))
+def test_queries_and_fusions_are_drawn_or_come_in_order(queries, index, documents):
+    env = environment(queries, index, documents, fusions=(0.0, 1.0), in_order=False)
+    draws = tf.constant([[0.0, 0.0], [0.5, 0.49], [0.999, 0.5], [1.0, 1.0]])
+    drawn = env.reset(draws)
     assert drawn.query.numpy().tolist() == [0, 2, 4, 4]
-    in_order = DeviceQueries(table, in_order=True).reset(tf.zeros([7, 1]))
-    assert in_order.query.numpy().tolist() == [0, 1, 2, 3, 4, 0, 1]
+    assert drawn.fusion.numpy().tolist() == [0, 0, 1, 1]
+    env.in_order = True
+    ordered = env.reset(tf.zeros([12, 2]))
+    assert ordered.query.numpy().tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert ordered.fusion.numpy().tolist() == [0] * 5 + [1] * 5 + [0] * 2
 
 
-def test_it_keeps_the_contract_of_environments_in_tensor_code(queries, index):
-    check_environment(environment(queries, index))
+def test_values_of_all_queries_are_those_of_each(queries, index, documents, monkeypatch):
+    env = environment(queries, index, documents)
+    weights = np.random.default_rng(0).uniform(0, 1, (5, 6)).astype(np.float32)
+    whole = env.values(0.5, weights)
+    monkeypatch.setattr(device_env, "BATCH", 2)
+    np.testing.assert_array_equal(env.values(0.5, weights), whole)
+    np.testing.assert_allclose(env.start_value, env.values(0.0, 0 * weights))
+
+
+def test_it_keeps_the_contract_of_environments_in_tensor_code(queries, index, documents):
+    check_environment(environment(queries, index, documents, fusions=(0.0, 1.0)))

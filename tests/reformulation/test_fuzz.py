@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kytolly.command import entry as cli
+from kytolly.reformulation.choice import read_choices
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import SPLITS
 from kytolly.retrieval.corpus import load_collection, read_queries
@@ -147,6 +148,24 @@ def test_an_index_is_read_or_refused(tmp_path, changes):
 @given(changes=CHANGES)
 def test_2000_indexes_are_read_or_refused(tmp_path, changes):
     check_index(tmp_path / "index.npz", changes)
+
+
+NUMBERS = st.floats() | st.integers() | JSON
+ROWS = st.fixed_dictionaries({"fusion": NUMBERS, "scale": NUMBERS, "margin": NUMBERS}) | JSON
+CHOICES = st.fixed_dictionaries({"fusion": NUMBERS, "choices": st.lists(ROWS, max_size=10)}) | JSON
+
+
+@budget(60)
+@given(data=CHOICES.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20))
+def test_choices_are_read_or_refused(tmp_path, data):
+    (tmp_path / "choice.json").write_bytes(data)
+
+    def read():
+        choices = read_choices(tmp_path)
+        for one in (choices.at(choices.fusion), *choices.by_fusion.values()):
+            assert 0 <= one.fusion <= 1_000 and 0 <= one.scale <= 1 and -1 <= one.margin <= 1
+
+    refused(read)
 
 
 LONG = "p" * 5_000

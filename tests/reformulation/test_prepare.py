@@ -1,75 +1,69 @@
-"""Where episodes search: in tables or in the index; training learns with both."""
+"""From a collection to tables: what is left out is counted and said."""
+
+import dataclasses
 
 import numpy as np
-import pytest
 
-from kytolly.reformulation import pool as pools
-from kytolly.reformulation import prepare as preparing
-from kytolly.reformulation.device_env import DeviceQueries
-from kytolly.reformulation.host_env import HostQueries
+from kytolly.reformulation.candidates import CANDIDATE_FEATURES
+from kytolly.reformulation.prepare import drawn_queries, prepare
 from kytolly.reformulation.search import SearchSide
-from tests.reformulation.tiny_collection import make_options
+from kytolly.reformulation.table import row_bytes
+from tests.reformulation.tiny_collection import make_options, write_collection
 
 
-def playable(collection, **training):
-    """Training and dev queries, those too wide, all usable training queries, and what is said."""
-    side = SearchSide.load(make_options(collection, **training), ("train", "dev"))
-    usable, lines = [query for query in side.queries("train") if len(query.relevant)], []
-    found = preparing.make_playable(side, usable, side.queries("dev"), lines.append)
-    return *found, len(usable), lines
-
-
-def test_before_ppo_both_see_the_same(collection):
-    (_, device, *_), (_, host, *_) = (
-        playable(collection, search=where) for where in ("device", "host")
-    )
-    assert isinstance(device, DeviceQueries) and isinstance(host, HostQueries)
-    rows = np.arange(device.num_queries, dtype=np.int32)
-    theirs, ours = (queries.observe(queries.begin(rows)) for queries in (device, host))
-    for name in ours:
-        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-6)
-
-
-def test_auto_takes_the_host_where_tables_are_too_large(collection, monkeypatch):
-    _, dev, too_wide, _, lines = playable(collection)
-    assert isinstance(dev, DeviceQueries) and too_wide == 0 and not lines
-    # A mebibyte is the least that can be set; pools that claim to be large exceed it.
-    assert isinstance(playable(collection, max_table_mebibytes=1)[1], DeviceQueries)
-    real = pools.make_pool
-
-    def wide(query, index, rules):
-        pool = real(query, index, rules)
-        return pool._replace(columns=np.zeros((64, 64, 64), np.float32))
-
-    monkeypatch.setattr(pools, "make_pool", wide)
-    train, dev, too_wide, usable, lines = playable(collection, max_table_mebibytes=1)
-    assert isinstance(dev, HostQueries) and isinstance(train, HostQueries)
-    assert train.num_queries == usable and too_wide == 0
-    assert lines == [f"episodes search on the host: 1 of {usable} queries take 1,048,832 bytes"]
-
-
-def test_auto_takes_the_host_where_most_queries_would_be_left_out(collection, monkeypatch):
-    real = pools.make_pool
-
-    def wide(query, index, rules):
-        pool = real(query, index, rules)
-        return pool._replace(base=np.zeros((3, 64), np.float32)) if query.number % 3 else pool
-
-    monkeypatch.setattr(pools, "make_pool", wide)
-    train, _, _, usable, lines = playable(collection, max_pool_documents=128)
-    assert isinstance(train, HostQueries) and train.num_queries == usable
-    assert "training queries have more than 128 documents" in lines[0]
-    with pytest.raises(ValueError, match="raise max_pool_documents, or set search: host"):
-        monkeypatch.setattr(
-            pools, "make_pool", lambda *args: real(*args)._replace(base=np.zeros((3, 64)))
-        )
-        playable(collection, max_pool_documents=128, search="device")
-
-
-def test_wide_queries_are_left_out_of_training_alone(collection):
+def test_tables_hold_the_usable_queries_in_order(collection):
     lines = []
-    preparation = preparing.prepare(make_options(collection, max_pool_documents=64), lines.append)
-    too_wide = preparation.counts["train_too_wide"]
-    assert too_wide + preparation.train.num_queries == 24
-    assert preparation.dev.num_queries == 9
-    assert f"{too_wide} with more than 64 documents" in "\n".join(lines)
+    found = prepare(make_options(collection), lines.append)
+    side = found.side
+    for split, table, count in (("train", found.train, 24), ("dev", found.dev, 18)):
+        assert table.number.tolist() == side.collection.split(split)[:count]
+        assert table.columns.shape == (count, 8, 64)
+        assert found.counts[split] == count + 1 and found.counts[f"{split}_skipped"] == 1
+        said = next(line for line in lines if line.startswith(f"{split} queries"))
+        assert f"{count} of {count + 1}; 1 query skipped: 1 no token" in said
+    assert set(side.phases.seconds) == {"reading", "indexing", "embedding", "mining", "tables"}
+    assert "test" not in side.collection.judgments
+
+
+def test_a_split_without_judgments_has_no_table(collection):
+    lines = []
+    found = prepare(make_options(collection), lines.append, ("train",))
+    assert found.dev is None and found.train is not None and found.counts["dev"] == 0
+    assert "dev queries: none, the collection has no judgments of this split" in lines
+
+
+def test_a_split_whose_queries_are_all_unusable_has_no_table(tmp_path):
+    other = write_collection(tmp_path / "tiny")
+    text = "query-id\tcorpus-id\tscore\nempty-dev\tgood0.0\t1\nq8.0\tgood8.0\t0\n"
+    (other / "qrels" / "dev.tsv").write_text(text)
+    found = prepare(make_options(other), lambda line: None)
+    assert found.dev is None and found.counts["dev"] == 2
+    assert found.counts["dev_skipped"] == found.counts["dev_without_relevant"] == 1
+
+
+def test_a_query_whose_only_relevant_document_is_itself_is_left_out(tmp_path):
+    other = write_collection(tmp_path / "tiny")
+    first = (other / "corpus.jsonl").read_text().splitlines()[0]
+    assert '"_id": "good0.0"' in first
+    with (other / "queries.jsonl").open("a") as file:
+        file.write(first + "\n")  # a query with the id and the text of a document
+    with (other / "qrels" / "dev.tsv").open("a") as file:
+        file.write("good0.0\tgood0.0\t1\n")
+    found = prepare(make_options(other), lambda line: None)
+    assert found.counts["dev_without_relevant"] == 1 and len(found.dev.number) == 18
+
+
+def test_as_many_queries_are_drawn_as_a_table_may_hold(collection):
+    lines, options = [], make_options(collection, max_table_mebibytes=1, pool_documents=2**14)
+    small = SearchSide.load(make_options(collection, max_table_mebibytes=1), ())
+    assert drawn_queries(range(30), small) == list(range(30))
+    size = row_bytes(SearchSide.load(options, ()).rules, len(CANDIDATE_FEATURES))
+    most = 2**20 // size
+    assert most == 2
+    found = prepare(options, lines.append)
+    assert len(found.train.number) == most and found.counts["train_too_many"] == 22
+    assert f"train queries: {most} are drawn, as many as max_table_mebibytes (1) holds" in lines
+    assert (np.diff(found.train.number) > 0).all()
+    seeds = [dataclasses.replace(options, seed=seed) for seed in range(4)]
+    drawn = [prepare(one, lambda line: None).train.number.tolist() for one in seeds]
+    assert drawn[0] == found.train.number.tolist() and any(one != drawn[0] for one in drawn)

@@ -1,6 +1,8 @@
 """The profile of the loop: its arithmetic, and parts timed apart."""
 
+import contextlib
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,10 +26,9 @@ from kytolly.reformulation.profile import (
     profile_loop,
     shared_seconds,
 )
-from kytolly.reformulation.query import EpisodeRules
 from kytolly.reformulation.report import loop_lines
 from kytolly.reformulation.table import make_table
-from tests.reformulation.made_queries import Scores, make_query
+from tests.reformulation.made_queries import RULES, Scores, make_documents, make_query
 
 PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}
 
@@ -36,7 +37,8 @@ PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}
 def loop():
     index = Scores(documents=120, terms=12)
     queries = [make_query(n, index, candidates=5) for n in range(4)]
-    env = DeviceQueries(make_table(queries, index, EpisodeRules("ndcg@10", 2, 6, 0.3)))
+    rules = RULES._replace(pool_documents=128)
+    env = DeviceQueries(make_table(queries, index, make_documents(120), rules), rules)
     cfg = PPOConfig(num_envs=4, rollout_steps=4, num_minibatches=2, epochs=3, xla=False)
     network = scorer(env)
     return DeviceLoop(make_agent(cfg, env.spec, network), env)
@@ -132,16 +134,30 @@ def test_the_fastest_call_counts():
     assert which == 0.0
 
 
-def test_without_the_network_only_allowed_actions_are_taken(loop):
-    mask = tf.constant([[True, False, True]] * 4)
+def test_without_the_network_actions_are_standard_normal_numbers(loop):
     without = WithoutNetwork(loop.agent)
-    params, _ = without.policy.outputs({"action_mask": mask}, without.policy.current_weights())
-    np.testing.assert_allclose(tf.nn.softmax(params), [[0.5, 0.0, 0.5]] * 4)
+    obs = {"candidates": tf.ones([4, 6, 4]), "state": tf.ones([4, 4])}
+    params, _ = without.policy.outputs(obs, without.policy.current_weights())
+    distribution = loop.agent.policy.distribution
+    noise = tf.random.stateless_normal([4, 6], [0, 0])
+    np.testing.assert_array_equal(distribution.sample(params, noise), noise)
     assert without.cfg is loop.agent.cfg and without.memory is loop.agent.memory
 
 
 def test_on_a_cpu_nothing_is_transferred(loop):
     assert measure_transfers(loop, 100) == Transfers(0, 0.0, 0.0)
+
+
+def test_on_a_gpu_a_part_of_the_tables_is_copied_and_counts_for_all(loop, monkeypatch):
+    columns = SimpleNamespace(device="a GPU")
+    env = SimpleNamespace(arrays={"columns": columns}, table_bytes=10_000)
+    copied = []
+    monkeypatch.setattr(tf, "device", lambda name: contextlib.nullcontext())
+    monkeypatch.setattr(tf, "constant", lambda part: copied.append(part) or tf.identity(part))
+    monkeypatch.setattr(reformulation_profile, "COPIED_BYTES", 1_000)
+    monkeypatch.setattr(reformulation_profile, "fastest_call", lambda run: (0.5, run()))
+    found = measure_transfers(SimpleNamespace(env=env, agent=loop.agent), 100)
+    assert found == Transfers(10_000, 5.0, 50.0) and copied[0].nbytes == 1_000
 
 
 def test_the_loop_is_kept_until_it_is_released(tmp_path):

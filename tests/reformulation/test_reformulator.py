@@ -13,10 +13,24 @@ import pytest
 
 from kytolly.command import entry as cli
 from kytolly.reformulation import search
+from kytolly.reformulation.choice import UNTESTED, Choice, Choices, proposals
+from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.options import read_options
-from kytolly.reformulation.reformulator import Plan, Reformulator, load_scorer
+from kytolly.reformulation.reformulator import (
+    NOTHING_HELPS,
+    NOTHING_LEARNED,
+    Plan,
+    Reformulator,
+    kept_proposals,
+    load_scorer,
+    trec_run,
+)
+from kytolly.reformulation.search import SearchSide
+from kytolly.reformulation.table import make_table
 from kytolly.retrieval import files
 from kytolly.retrieval.engines import IndexEngine
+from kytolly.retrieval.exports import weight_text
+from kytolly.retrieval.metrics import per_query
 from kytolly.retrieval.trec import read_run
 from tests.reformulation.tiny_collection import write_collection
 
@@ -26,8 +40,14 @@ def test_a_query_is_reformulated_with_reasons(reformulator):
     assert found.reason is None and len(found.before) == len(found.after) == 4
     assert 1 <= len(found.added) <= 2
     term = found.added[0]
-    assert found.weights == {"key12": 1.0, "noise1": 1.0, **{t.term: 0.3 for t in found.added}}
-    assert found.lucene == " ".join(["key12", "noise1", *(f"{t.surface}^0.3" for t in found.added)])
+    assert term.term == "syn12"
+    assert list(found.weights) == ["key12", "noise1", *(one.term for one in found.added)]
+    assert found.weights["key12"] == found.weights["noise1"] == 1.0
+    heavy = [one.weight for one in found.added]
+    assert heavy == sorted(heavy, reverse=True) and heavy[-1] > 0
+    assert heavy == [found.weights[one.term] for one in found.added]
+    parts = [f"{one.surface}^{weight_text(one.weight)}" for one in found.added]
+    assert found.lucene == " ".join(["key12", "noise1", *parts])
     assert {"idf", "cosine to query"} <= set(term.features) and term.rank >= 1
     scores = reformulator.side.index.scores(found.weights)
     docs = reformulator.side.collection.doc_index
@@ -40,7 +60,7 @@ def test_a_query_is_reformulated_with_reasons(reformulator):
 
 def test_a_query_is_given_to_other_engines_in_words(reformulator):
     found = reformulator.reformulate("Key12 the noise1 key12", top=4)
-    added = {term.surface: 0.3 for term in found.added}
+    added = {term.surface: term.weight for term in found.added}
     assert added and found.words == {"key12": 2.0, "noise1": 1.0, **added}
     match = " OR ".join(f'"{word}"' for word in found.words)
     assert found.fts5 == (match, found.words)
@@ -84,8 +104,97 @@ def test_reformulating_needs_no_judgment_and_no_test(run, collection, tmp_path):
     bare = tmp_path / "bare"
     shutil.copytree(collection, bare)
     shutil.rmtree(bare / "qrels")
-    found = Reformulator.load(run[0], bare).reformulate("key12 noise1")
-    assert found == Reformulator.load(run[0]).reformulate("key12 noise1")
+    found = Reformulator.load(run[0], bare)
+    assert found.reformulate("key12 noise1").added
+    # Of another collection nothing was chosen on dev: weights are used at a fixed scale.
+    assert found.choices == Choices(None, {})
+    own = Reformulator.load(run[0])
+    assert own.choices.fusion == 0.0 and own.choices.at(0.0).scale > 0
+    own.choices = found.choices
+    assert own.reformulate("key12 noise1") == found.reformulate("key12 noise1")
+
+
+def chosen(run, choices, fusion=None):
+    loaded = Reformulator.load(run[0])
+    network = load_scorer(run[0] / "best.keras")
+    return Reformulator(loaded.side, network, choices, fusion)
+
+
+def test_choices_say_what_is_used(run):
+    def reformulated(choices, fusion=None):
+        return chosen(run, choices, fusion).reformulate("key12 noise1")
+
+    whole = reformulated(Choices(0.0, {0.0: Choice(0.0, 1.0)}))
+    half = reformulated(Choices(0.0, {0.0: Choice(0.0, 0.5)}))
+    assert whole.added[0].weight == pytest.approx(2 * half.added[0].weight, abs=2e-4)
+    nothing = reformulated(Choices(0.0, {0.0: Choice(0.0)}))
+    assert nothing.added == () and nothing.reason == NOTHING_LEARNED
+    assert nothing.before == nothing.after
+    careful = reformulated(Choices(0.0, {0.0: Choice(0.0, 1.0, margin=0.9)}))
+    assert careful.added == () and careful.reason == NOTHING_HELPS
+    assert careful.expected_gain == whole.expected_gain < 0.9
+    untested = reformulated(Choices(0.0, {0.0: Choice(0.0)}), fusion=2.0)
+    assert untested.added  # of this weight of the cosines nothing was tried
+    assert len(untested.before) == 10 and untested.before != nothing.before
+    usual = reformulated(Choices(None, {}))
+    assert usual.added[0].weight == pytest.approx(half.added[0].weight, abs=2e-4)
+
+
+def test_a_weight_of_cosines_asked_for_is_used(run):
+    found = Reformulator.load(run[0], fusion=0.5)
+    assert found.fusion == 0.5 and Reformulator.load(run[0]).fusion == 0.0
+    hits = found.search("key12 noise1", top=3)
+    assert hits == found.reformulate("key12 noise1", top=3).after and len(hits) == 3
+
+
+def test_what_is_used_is_what_was_measured_on_dev(run, collection):
+    """Plans of the reformulator gain on dev queries what tables say that they gain."""
+    loaded = Reformulator.load(run[0])
+    side = SearchSide.load(loaded.side.options, ("dev",))
+    queries = [query for query in side.queries("dev") if query.has_relevant]
+    dev = DeviceQueries(make_table(queries, side.index, side.documents, side.rules), side.rules)
+    weights, _ = proposals(loaded.scorer, dev, 0.0)
+    weights = kept_proposals(weights * loaded.choices.at(0.0).scale, side.rules.max_terms)
+    measured = dev.values(0.0, weights)
+    numbers = [query.number for query in queries]
+    plans = loaded.plans(side.collection, numbers)
+    _, after = loaded.rankings(side.collection, numbers, plans, 200)
+    qrels = side.collection.judgments["dev"]
+    ids = {side.collection.query_ids[number] for number in numbers}
+    qrels = {query: grades for query, grades in qrels.items() if query in ids}
+    ranked = per_query(qrels, trec_run(side.collection, numbers, after), ["ndcg@10"])["ndcg@10"]
+    expected = [ranked[side.collection.query_ids[number]] for number in numbers]
+    np.testing.assert_allclose(measured, expected, atol=1e-5)
+    assert max(expected) > 0.5
+
+
+@pytest.mark.parametrize(
+    "section, text", [("retrieval", "weight: 0.3"), ("training", "search: host")]
+)
+def test_a_run_of_an_older_version_says_so_in_one_line(run, capsys, tmp_path, section, text):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    path = folder / "reformulation.yaml"
+    path.write_text(path.read_text().replace(f"{section}:\n", f"{section}:\n  {text}\n"))
+    said = complaint(["reformulate", folder, "key12"], capsys)
+    name = text.split(":")[0]
+    assert f"'{name}' is not a setting" in said and "has to be trained again" in said
+
+
+def test_a_damaged_choice_is_refused(run, capsys, tmp_path):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    (folder / "choice.json").write_text("{")
+    assert "choice.json cannot be read" in complaint(["reformulate", folder, "key12"], capsys)
+
+
+def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path):
+    pytest.importorskip("wordllama")
+    bare = shutil.copytree(collection, tmp_path / "bare")
+    shutil.rmtree(bare / "qrels")
+    found = Reformulator.pretrained(bare)
+    assert found.fusion == 1.0 and found.choices.at(1.0).scale == UNTESTED
+    one = found.reformulate("key12 noise1")
+    assert one.added and len(one.after) == 10
+    assert Reformulator.pretrained(bare, fusion=0.0).reformulate("zzz").after == ()
 
 
 def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monkeypatch):
@@ -105,7 +214,7 @@ def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monke
     text = (other / "corpus.jsonl").read_text()
     (other / "corpus.jsonl").write_text(text.replace("noise1 ", "noise2 "))
     assert Reformulator.load(folder, other).side.index.digest != saved.side.index.digest
-    assert made == [112]  # other documents are indexed again
+    assert made == [136]  # other documents are indexed again
     options = (folder / "reformulation.yaml").read_text()
     (folder / "reformulation.yaml").write_text(options.replace("k1: 1.5", "k1: 1.2"))
     assert Reformulator.load(folder).side.index.parameters[0] == 1.2
@@ -114,7 +223,7 @@ def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monke
     assert Reformulator.load(folder).reformulate("key12 noise1") == before
     (folder / "index.npz").unlink()
     assert Reformulator.load(folder).reformulate("key12 noise1") == before
-    assert made == [112] * 4
+    assert made == [136] * 4
 
 
 def complaint(argv, capsys):
@@ -225,11 +334,11 @@ def test_a_query_that_is_no_text_is_refused(run, capsys):
 
 
 def test_rankings_that_exhaust_the_memory_are_refused(reformulator, monkeypatch):
-    free = 2 * 250 * 3 * 10 + 2 * 4 * 3 * 8**2 + 24 * 10 * 10_000
-    monkeypatch.setattr(files, "available_memory_bytes", lambda: free)
-    reformulator.rankings(reformulator.side.collection, [0, 1], [Plan(None, [], {}, "")] * 2, 10)
-    with pytest.raises(ValueError, match=r"rankings of 1000 documents for 1,000 queries would"):
-        reformulator.rankings(reformulator.side.collection, range(1_000), [], 1_000)
+    collection, plan = reformulator.side.collection, Plan(None, {}, {}, 0.0, "")
+    monkeypatch.setattr(files, "available_memory_bytes", lambda: 2 * 250 * 2 * 10)
+    reformulator.rankings(collection, [0, 1], [plan] * 2, 10)
+    with pytest.raises(ValueError, match=r"rankings of 11 documents for 2 queries would"):
+        reformulator.rankings(collection, [0, 1], [plan] * 2, 11)
 
 
 def change_network(path, change):

@@ -17,8 +17,6 @@ from kytolly.reformulation.term_model import (
 from kytolly.retrieval.bm25 import BM25Index
 from tests.reformulation.test_baselines import TEXTS, Words
 
-COSINE = np.array([[1.0, 0.5, 0.0], [0.5, 1.0, 0.2], [0.0, 0.2, 1.0]], np.float32)
-
 
 @pytest.fixture(scope="module")
 def index():
@@ -32,8 +30,7 @@ def query(hint=(0.0, 0.0, 0.0), relevant=(2,), number=0):
         candidates=["a", "b", "c"],
         candidate_features=np.array(hint, np.float32)[:, np.newaxis],
         state_features=np.array([7.0], np.float32),
-        similarity=COSINE,
-        query_similarity=np.array([0.6, 0.3, 0.1], np.float32),
+        vector=np.zeros(1, np.float32),
         relevant=np.array(relevant, np.int64),
     )
 
@@ -45,20 +42,11 @@ class Hint:
         return features[:, 0]
 
 
-def test_features_hold_the_cosine_to_the_query_so_far():
-    features = term_features(query((1, 2, 3)), [0], weight=0.5)
-    # Query + 0.5 * a has squared length 1 + 2 * 0.5 * 0.6 + 0.25 = 1.85.
-    now = np.array([0.6 + 0.5, 0.3 + 0.25, 0.1]) / np.sqrt(1.85)
-    np.testing.assert_allclose(features[:, 0], [1, 2, 3])
-    np.testing.assert_allclose(features[:, 1], now, rtol=1e-6)
-    np.testing.assert_allclose(features[:, 2:], [[1, 1, 7], [0.5, 1, 7], [0, 1, 7]])
-    typed = term_features(query(), [], weight=0.5)
-    np.testing.assert_allclose(typed[:, 1:4], [[0.6, 0, 0], [0.3, 0, 0], [0.1, 0, 0]])
-    both = term_features(query(), [0, 1], weight=1.0)  # 1 + 2 * 0.9 + (1 + 1 + 2 * 0.5)
-    np.testing.assert_allclose(both[2, 1], (0.1 + 0.0 + 0.2) / np.sqrt(5.8), rtol=1e-6)
+def test_features_are_the_candidates_and_the_querys():
+    np.testing.assert_array_equal(term_features(query((1, 2, 3))), [[1, 7], [2, 7], [3, 7]])
 
 
-def test_it_adds_the_best_until_none_is_worth_it():
+def test_it_adds_the_best_that_are_worth_it():
     model = TermModel(Hint(), weight=0.3, threshold=0.15)
     assert model(query((0.2, 0.1, 0.4))) == {"q": 1.0, "c": 0.3, "a": 0.3}
     assert model(query((0.1, 0.15, 0.0))) == {"q": 1.0}
@@ -67,9 +55,9 @@ def test_it_adds_the_best_until_none_is_worth_it():
 
 
 def test_examples_are_the_changes_of_the_metric(index):
-    examples = term_examples([query((1, 2, 3))], index, "mrr@10", weight=3.0, states=2)
+    examples = term_examples([query((1, 2, 3))], index, "mrr@10", weight=3.0)
     # Typed: documents 1, 0, 2. "a" at weight 3 puts document 0 or 2 first.
-    rows = {row[0]: gain for row, gain in zip(examples.features[:3], examples.gain, strict=False)}
+    rows = {row[0]: gain for row, gain in zip(examples.features, examples.gain, strict=True)}
 
     def value(weights):
         return evaluate(lambda _: weights, [query()], index, "mrr@10")[0]
@@ -77,7 +65,7 @@ def test_examples_are_the_changes_of_the_metric(index):
     for hint, term in zip((1.0, 2.0, 3.0), "abc", strict=True):
         expected = value({"q": 1.0, term: 3.0}) - value({"q": 1.0})
         assert rows[hint] == pytest.approx(expected, abs=1e-6)
-    assert examples.features.shape == (3 + 2, 5)  # the term added is no choice any more
+    assert examples.features.shape == (3, 2)
 
 
 def test_the_threshold_is_tuned_on_dev(index):

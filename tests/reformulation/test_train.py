@@ -10,16 +10,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from kytolly.reformulation import ppo_training, profile
 from kytolly.reformulation import train as train_module
-from kytolly.reformulation.device_env import DeviceQueries
-from kytolly.reformulation.network import make_scorer
+from kytolly.reformulation.choice import UNTESTED, USES, Choice, Choices, read_choices
 from kytolly.reformulation.phases import Phases
-from kytolly.reformulation.pool import make_pool
 from kytolly.reformulation.ppo_training import ppo_config
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import lines as report_lines
-from kytolly.reformulation.search import SearchSide
-from kytolly.reformulation.table import make_table
-from kytolly.reformulation.train import improvable_queries, train
+from kytolly.reformulation.train import train
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import report
 from kytolly.retrieval.trec import read_run
@@ -28,15 +24,11 @@ from tests.reformulation.tiny_collection import make_options, write_collection
 LOOP_PARTS = {"forward", "search and reward", "update", "transfers", "idle", "compilation"}
 
 
-def device_queries(side, queries):
-    return DeviceQueries(make_table(queries, side.index, side.episode), in_order=True)
-
-
 def test_a_run_on_disk_is_complete(run, collection):
     folder, summary, _ = run
     names = {path.name for path in folder.iterdir()}
     assert {"config.yaml", "reformulation.yaml", "best.keras", "index.npz"} <= names
-    assert "result.json" in names
+    assert {"result.json", "choice.json", "vectors.npz"} <= names
     assert {"metrics.csv", "checkpoints", "test_bm25.run", "test_reformulated.run"} <= names
     assert json.loads((folder / "result.json").read_text()) == summary
     assert summary["queries"]["train"] == 25 and summary["queries"]["train_skipped"] == 1
@@ -51,10 +43,15 @@ def test_a_run_on_disk_is_complete(run, collection):
 
 
 def test_it_learns_what_helps(run):
-    _, summary, _ = run
-    assert summary["dev_gain"]["kept"] > 0.02
-    assert summary["test"]["ndcg@10"]["difference"] > 0.02
-    assert summary["dev_gain"]["kept"] == pytest.approx(summary["evaluation"]["return_mean"])
+    folder, summary, lines = run
+    fused = summary["choices"]["fused"]
+    assert fused["scale"] > 0 and fused["dev_gain"] > 0.2 and fused["changed"] > 0.5
+    assert fused["tried"] == 2 * len(USES) and summary["network"] in ("warm start", "ppo")
+    assert summary["test"]["ndcg@10"]["difference"] > 0.2
+    choice = Choice(0.0, fused["scale"], fused["margin"])
+    assert read_choices(folder) == Choices(0.0, {0.0: choice})
+    assert summary["choices"]["plain"] == fused and summary["fusion"] == 0.0
+    assert any("only 18 dev queries" in line for line in lines)
 
 
 def test_phases_are_shown_and_timed(run):
@@ -94,21 +91,13 @@ def test_tensorboard_has_the_phases(run):
     assert 0.0 < written("rates/device_utilization") <= 1.0
 
 
-def test_the_best_network_is_the_one_that_is_kept(run, collection):
-    folder, summary, _ = run
-    side = SearchSide.load(make_options(collection), ("dev",))
-    dev = device_queries(side, side.queries("dev"))
-    play = dev.greedy_player(keras.models.load_model(folder / "best.keras"), xla=False)
-    assert play().gains.mean() == pytest.approx(summary["dev_gain"]["kept"], abs=1e-5)
-
-
 def test_neither_test_judgments_nor_a_profile_change_training(run, tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "TURNS", 2)
     folder, summary, _ = run
     other = write_collection(tmp_path / "tiny")
     (other / "qrels" / "test.tsv").unlink()
     again = train(make_options(other), log_dir=tmp_path / "b", profile=True)
-    assert again["dev_gain"] == summary["dev_gain"]
+    assert again["choices"] == summary["choices"] and again["network"] == summary["network"]
     networks = [keras.models.load_model(p / "best.keras") for p in (folder, tmp_path / "b")]
     for one, same in zip(*(network.get_weights() for network in networks), strict=True):
         np.testing.assert_array_equal(one, same)
@@ -146,6 +135,8 @@ def test_ppo_gets_minibatches_that_divide_its_rollout():
             options = make_options("x", batch_size=batch)
             cfg = ppo_config(options, queries, 4)
             assert cfg.num_envs <= min(queries, 8) and cfg.num_envs * cfg.rollout_steps >= 1
+            assert cfg.num_envs * cfg.rollout_steps % cfg.num_minibatches == 0
+            assert cfg.total_env_steps == 2 * queries and cfg.evaluation_episodes == 4
 
 
 def test_phases_within_phases_count_once():
@@ -178,39 +169,121 @@ def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path
     assert not (tmp_path / "d" / "half-made").exists()
 
 
-def test_the_agent_sees_the_same_with_and_without_judgments(collection):
-    side = SearchSide.load(make_options(collection), ("dev",))
-    judged = side.queries("dev")
-    blind = [query._replace(relevant=np.zeros(0, np.int64)) for query in judged]
-    both = [device_queries(side, part) for part in (judged, blind)]
-    network = make_scorer(both[0], side.options)
-    one, other = (queries.greedy_player(network, xla=False)().actions for queries in both)
-    np.testing.assert_array_equal(one, other)
-    assert len(make_pool(judged[0], side.index, side.episode).documents)
+@pytest.fixture
+def forbid_pretrained(monkeypatch):
+    message = "the network of the package was looked at"
+    monkeypatch.setattr(train_module, "load_pretrained", lambda: pytest.fail(message))
 
 
-def test_a_run_on_the_host_learns_what_helps(collection, tmp_path):
-    options = make_options(collection, search="host", max_pool_documents=64)
-    summary = train(options, log_dir=tmp_path / "run", test=True)
-    assert summary["loop"] == "host" and summary["queries"]["train_too_wide"] == 0
-    assert summary["dev_gain"]["kept"] > 0.02
-    assert summary["dev_gain"]["kept"] == pytest.approx(summary["evaluation"]["return_mean"])
-    assert summary["test"]["ndcg@10"]["difference"] > 0.02
-    search = summary["search"]
-    assert search["where"] == "host" and search["hits"] > search["misses"] > 0
+def learn_quickly(collection, folder, lines=None, retrieval=None, **training):
+    """A run without PPO."""
+    short = {"epochs": 0, "warm_start_epochs": 2, **training}
+    say = (lambda line: None) if lines is None else lines.append
+    return train(make_options(collection, retrieval, **short), log_dir=folder, say=say)
+
+
+def test_without_ppo_a_run_is_complete(collection, tmp_path, forbid_pretrained):
+    """The encoder hashes words, so the network of the package is not used."""
+    summary = learn_quickly(collection, tmp_path / "run", warm_start_epochs=60)
+    assert summary["env_steps"] == 0 and summary["network"] == "warm start"
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == summary
+    assert "0 env steps of PPO" in "\n".join(report_lines(summary))
     assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").added
 
 
-def test_queries_that_no_single_candidate_improves_are_left_out(collection):
-    side = SearchSide.load(make_options(collection), ("dev",))
-    queries = device_queries(side, side.queries("dev"))
-    examples, lines = queries.gain_examples(1), []
-    assert (examples.gain.max(axis=1) > 1e-6).all()
-    assert improvable_queries(queries, examples, lines.append) is queries
-    examples.gain[:4] = 0.0
-    kept = improvable_queries(queries, examples, lines.append)
-    np.testing.assert_array_equal(kept.arrays["number"], queries.arrays["number"][4:])
-    assert lines[1] == "PPO trains with 5 of 9 queries, which a candidate improves"
-    with pytest.raises(ValueError, match="no candidate improves any of the 9 training queries"):
-        improvable_queries(queries, examples._replace(gain=0 * examples.gain), lines.append)
+def test_the_network_of_the_package_is_one_of_those_that_are_tried(
+    collection, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(train_module, "uses_hashes", lambda side: False)
+    summary = learn_quickly(collection, tmp_path / "a", warm_start_epochs=0)
+    assert summary["choices"]["fused"]["tried"] == 2 * len(USES)
+    message = "the network of the package was looked at"
+    monkeypatch.setattr(train_module, "load_pretrained", lambda: pytest.fail(message))
+    summary = learn_quickly(collection, tmp_path / "b", pretrained=False)
+    assert summary["choices"]["fused"]["tried"] == len(USES)
+
+
+def test_a_weight_of_cosines_that_was_asked_for_is_not_chosen_again(
+    collection, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(train_module, "select_fusion", lambda *_: pytest.fail("it was chosen"))
+    lines = []
+    for fusion in (0.0, 0.5):
+        folder = tmp_path / str(fusion)
+        summary = learn_quickly(collection, folder, lines, {"fusion": fusion})
+        assert summary["fusion"] == fusion and f"cosines with {fusion:g} beside" in str(lines)
+        assert set(read_choices(folder).by_fusion) == {0.0, fusion}
+        assert Reformulator.load(folder).fusion == fusion
+        printed = "\n".join(report_lines(summary))
+        assert f"BM25 + {fusion:g} cosines" in printed
+
+
+def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_module, "select_fusion", lambda judged, usual, seed: usual + 0.25)
+    assert learn_quickly(collection, tmp_path / "run")["fusion"] == 0.25
+    assert Reformulator.load(tmp_path / "run").fusion == 0.25
+
+
+def test_without_dev_queries_a_fixed_share_of_the_weights_is_used(tmp_path):
+    other, lines = write_collection(tmp_path / "tiny"), []
+    (other / "qrels" / "dev.tsv").unlink()
+    summary = learn_quickly(other, tmp_path / "run", lines, warm_start_epochs=60)
+    assert f"no dev queries: weights are used at {UNTESTED:g}" in "\n".join(lines)
+    assert summary["choices"]["fused"]["scale"] == UNTESTED
+    assert summary["queries"]["dev"] == 0 and list(report_lines(summary))
+    assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").added
+
+
+def test_without_training_queries_the_network_of_the_package_is_used(tmp_path, monkeypatch):
+    other, lines = write_collection(tmp_path / "tiny"), []
+    (other / "qrels" / "train.tsv").unlink()
+    with pytest.raises(ValueError, match=r"no query of the train split .* set pretrained: true"):
+        learn_quickly(other, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr(train_module, "uses_hashes", lambda side: False)
+    summary = learn_quickly(other, tmp_path / "run", lines)
+    assert "no query to learn from: the network that comes with the package is used" in str(lines)
+    assert summary["network"] == "pretrained" and summary["choices"]["fused"]["tried"] == len(USES)
+    kept = keras.models.load_model(tmp_path / "run" / "best.keras").get_weights()
+    for one, same in zip(kept, train_module.load_pretrained().get_weights(), strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").before
+
+
+def test_no_judgment_at_all_needs_none(tmp_path):
+    pytest.importorskip("wordllama")
+    other, lines = write_collection(tmp_path / "tiny"), []
+    for path in (other / "qrels").iterdir():
+        path.unlink()
+    summary = learn_quickly(other, tmp_path / "run", lines, {"encoder": "wordllama"})
+    assert summary["network"] == "pretrained" and summary["fusion"] == 1.0
+    found = Reformulator.load(tmp_path / "run")
+    assert found.choices.at(1.0) == Choice(1.0, UNTESTED)
+    package = Reformulator.pretrained(other)
+    one, other = (each.reformulate("key12 noise1") for each in (found, package))
+    assert one.added and {term.term for term in one.added} <= {term.term for term in other.added}
+
+
+def test_a_run_that_was_interrupted_is_usable(collection, tmp_path):
+    lines = []
+
+    def say(line):
+        lines.append(line)
+        if line.startswith(f"{ppo_training.COLLECTION}: 16 of"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"The run is saved in .*kytolly reformulate"):
+        train(make_options(collection), log_dir=tmp_path / "run", say=say)
+    assert not (tmp_path / "run" / "choice.json").exists()
+    found = Reformulator.load(tmp_path / "run")
+    assert found.choices == Choices(None, {}) and found.reformulate("key12 noise1").added
+
+
+def test_an_interrupt_before_ppo_leaves_nothing(collection, tmp_path):
+    def say(line):
+        if line.startswith("warm start: pass 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
+        train(make_options(collection), log_dir=tmp_path / "run", say=say)
+    assert not (tmp_path / "run").exists()

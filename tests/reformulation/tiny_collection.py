@@ -15,16 +15,18 @@ SETTINGS = {
         "workers": 1,
     },
     "training": {
-        "epochs": 4,
+        "epochs": 2,
         "collect_batch_size": 8,
         "episodes_per_update": 16,
         "batch_size": 16,
-        "warm_start_epochs": 6,
+        "warm_start_epochs": 60,
+        "warm_start_learning_rate": 1e-2,
         "use_amp": False,
+        "pool_documents": 64,
     },
     "rl_agent": {"hidden_units": [8]},
 }
-SPLITS = {"train": range(8), "dev": range(8, 11), "test": range(11, 14)}
+SPLITS = {"train": range(8), "dev": (8, 9, 10, 14, 15, 16), "test": range(11, 14)}
 
 
 def write_collection(folder, seed=0):
@@ -58,6 +60,9 @@ def write_collection(folder, seed=0):
     return folder
 
 
-def make_options(collection, **training):
-    settings = {**SETTINGS, "training": {**SETTINGS["training"], **training}}
-    return options_from({**settings, "collection": str(collection)})
+def make_options(collection, retrieval=None, **training):
+    changed = {
+        "retrieval": {**SETTINGS["retrieval"], **(retrieval or {})},
+        "training": {**SETTINGS["training"], **training},
+    }
+    return options_from({**SETTINGS, **changed, "collection": str(collection)})

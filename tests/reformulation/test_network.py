@@ -1,0 +1,96 @@
+"""The network of the agent: in NumPy as in Keras, copied, and the one of the package."""
+
+import numpy as np
+import pytest
+
+from kytolly.model.candidate_scorer import CandidateScorer
+from kytolly.record.checkpoint import is_finite
+from kytolly.reformulation import network as network_module
+from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES
+from kytolly.reformulation.network import NumpyScorer, copied_scorer, load_pretrained, make_scorer
+from kytolly.reformulation.options import AgentOptions
+from tests.reformulation.made_queries import helpful_table
+
+
+def random_scorer(hidden_units, seed=0):
+    """A network whose weights and statistics are all far from where training begins."""
+    rng = np.random.default_rng(seed)
+    network = CandidateScorer(hidden_units, dropout=0.5)
+    network.build({"candidates": (None, 6, 5), "state": (None, 3)})
+    network.adapt(rng.normal(1.0, 2.0, (50, 5)), rng.normal(-1.0, 0.5, (50, 3)))
+    for weight in network.trainable_variables:
+        weight.assign(rng.normal(0.0, 0.4, weight.shape))
+    return network
+
+
+def inputs(seed=1):
+    """Ten queries, half of whose candidates are absent; the last query has none."""
+    rng = np.random.default_rng(seed)
+    candidates = rng.normal(1.0, 2.0, (10, 6, 5)).astype(np.float32)
+    candidates[rng.random((10, 6)) < 0.5] = 0.0
+    candidates[-1] = 0.0
+    return candidates, rng.normal(-1.0, 0.5, (10, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("hidden_units", [(8,), (16, 8), (8, 4, 8)])
+def test_numpy_gives_what_keras_gives(hidden_units, monkeypatch):
+    network, (candidates, state) = random_scorer(hidden_units), inputs()
+    params, expected = network({"candidates": candidates, "state": state})
+    weights = np.log1p(np.exp(params.numpy()[:, :6].astype(np.float64)))
+    assert weights.max() > 0.05 and expected.numpy().std() > 0.05
+    for rows in (4_096, 3):
+        monkeypatch.setattr(network_module, "ROWS", rows)
+        found, gains = NumpyScorer(network)(candidates, state)
+        assert found.dtype == gains.dtype == np.float32
+        np.testing.assert_allclose(found, weights, atol=1e-5)
+        np.testing.assert_allclose(gains, expected, atol=1e-5)
+    assert not found[~candidates.any(axis=-1)].any()
+
+
+def test_absent_candidates_and_their_order_do_not_matter():
+    scorer, (candidates, state) = NumpyScorer(random_scorer((8, 8))), inputs()
+    weights, gains = scorer(candidates, state)
+    padded = np.concatenate([np.zeros_like(candidates), candidates[:, ::-1]], axis=1)
+    other, same = scorer(padded, state)
+    np.testing.assert_allclose(other[:, 6:], weights[:, ::-1], atol=1e-5)
+    np.testing.assert_allclose(same, gains, atol=1e-5)
+
+
+def test_a_copy_gives_the_same_also_in_half_precision():
+    network, (candidates, state) = random_scorer((8, 8)), inputs()
+    seen = {"candidates": candidates, "state": state}
+    params, gain = network(seen)
+    copy = copied_scorer(network, 0.0)
+    np.testing.assert_array_equal(copy(seen, training=True)[0], params)  # without dropout
+    half = copied_scorer(network, 0.0, half=True)
+    assert half.own.compute_dtype == "float16" and copy.own.compute_dtype == "float32"
+    rough = half(seen)
+    assert rough[0].dtype == rough[1].dtype == "float32"
+    np.testing.assert_allclose(rough[0], params, atol=0.05)
+    np.testing.assert_allclose(rough[1], gain, atol=0.05)
+    np.testing.assert_array_equal(rough[0][:, 6:], params[:, 6:])  # log deviations stay as they are
+    back = copied_scorer(half, 0.0)
+    np.testing.assert_array_equal(back(seen)[0], params)
+
+
+def test_statistics_are_those_of_the_candidates_that_are_there():
+    table = helpful_table(12)
+    table.candidate_features[:, 2:] = 0.0
+    network = make_scorer(table, AgentOptions(hidden_units=(8,)))
+    there = table.candidate_features[:, :2].reshape(-1, 3)
+    np.testing.assert_allclose(network.normalize_candidates.mean, there.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(network.normalize_candidates.variance, there.var(axis=0), rtol=1e-4)
+    state = table.state_features
+    np.testing.assert_allclose(network.normalize_state.mean[:-1], state.mean(axis=0), atol=1e-5)
+    # Of the weight of the cosines, which is 0 or 1.
+    assert float(network.normalize_state.mean[-1]) == pytest.approx(0.5)
+    assert float(network.normalize_state.variance[-1]) == pytest.approx(0.25)
+
+
+def test_the_network_of_the_package_is_for_the_features_of_this_version(monkeypatch, tmp_path):
+    network = load_pretrained()
+    assert network.normalize_candidates.mean.shape == (len(CANDIDATE_FEATURES),)
+    assert network.normalize_state.mean.shape == (len(STATE_FEATURES) + 1,)
+    assert is_finite(network)
+    monkeypatch.setattr(network_module, "PRETRAINED", tmp_path / "none.keras")
+    assert load_pretrained() is None

@@ -53,13 +53,13 @@ def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
         numbers = side.collection.split(split)
         drawn = np.random.default_rng(seed).permutation(len(numbers))[:most]
         mined = side.mine(side.collection, [numbers[place] for place in np.sort(drawn)], [])
-        queries = [_judged(query, side, split) for query in mined]
+        queries = [_with_judgments(query, side, split) for query in mined]
         queries = [query for query in queries if query.has_relevant]
         found[split] = make_table(queries, side.index, side.documents, rules)
     return Tables(found["train"], found["test"], side.index.digest)
 
 
-def _judged(query: Query, side: SearchSide, split: str) -> Query:
+def _with_judgments(query: Query, side: SearchSide, split: str) -> Query:
     return query._replace(relevant=np.array(side.collection.relevant(query.number, split)))
 
 

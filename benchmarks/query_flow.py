@@ -1,14 +1,20 @@
-"""Query reformulation one query at a time: the flow that the compiled one replaces.
+"""Query reformulation one query at a time: the two flows that the compiled one is compared with.
 
-Batch 1 through the network, candidates mined in every episode, texts embedded anew at every step, a
-BM25 search by `rank_bm25` and a sort for every reward, the buffer on the CPU, an update every 128
-episodes. Observations and rewards are those of `DeviceQueries` (a test plays the same actions in
-both), and the network is the same.
+Both play one episode after another, with the same network, queries and rewards as
+`DeviceQueries` (a test plays the same actions in all three).
+
+- `OneQueryFlow` is the usual program: candidates mined and texts embedded anew in every episode,
+  the network called with one row, a search by `rank_bm25` and a sort for every reward, an update
+  every 128 episodes.
+- `SequentialFlow` is the fastest that we can write: everything is mined, embedded and searched for
+  once, the network runs in NumPy, only added terms are scored, through our sparse index, and
+  updates are compiled, as large as those of the compiled flow.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -16,43 +22,48 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.ppo import PPOConfig
-from kytolly.environment.mask import MASKED_LOGIT
-from kytolly.policy.distributions import Categorical
+from kytolly.machine.configure import xla_enabled
+from kytolly.model.candidate_scorer import NO_WEIGHT
+from kytolly.policy.continuous import Gaussian
 from kytolly.policy.policy_gradient import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
 from kytolly.reformulation.candidates import mine
-from kytolly.reformulation.episode import STEP_FEATURES
-from kytolly.reformulation.pool import SHOWN_SCORES
+from kytolly.reformulation.device_env import LARGEST
+from kytolly.reformulation.network import NumpyScorer
 from kytolly.reformulation.query import Query
+from kytolly.reformulation.reformulator import kept_proposals
 from kytolly.reformulation.search import SearchSide
+from kytolly.reformulation.table import padded_rows
 from kytolly.retrieval.embedding import EmbeddingCache
-from kytolly.retrieval.metrics import metric
+from kytolly.retrieval.fusion import score_unit
+from kytolly.retrieval.metric_names import metric_parts
+from kytolly.retrieval.metrics import ideal_dcg
 
-EPISODES_PER_UPDATE = 128
-MINIBATCH = 64
+EPISODES_PER_UPDATE, MINIBATCH = 128, 64  # of the usual program
 
 
 class Row(NamedTuple):
-    """One env step in the buffer, as NumPy arrays: what was seen, done and got."""
+    """One episode, which is one env step, in the buffer: what was seen, done and got."""
 
     candidates: np.ndarray
     state: np.ndarray
-    mask: np.ndarray
-    action: int
+    action: np.ndarray
     log_prob: float
     value: float
     reward: float
-    over: bool
 
 
-class OneQueryFlow:
-    """Trains a network as the old design did, for as long as it is asked to.
+class QueryByQuery:
+    """Trains a network with PPO, one query after another, for as long as it is asked to.
 
     Args:
-        side: Collection, index and encoder.
-        queries: Training queries with their judgements.
-        network: Keras model ({candidates, state}) -> (logits [B, N + 1], value [B]).
-        cfg: PPO's settings.
+        side: Collection, index and embeddings.
+        queries: Training queries with their judgments.
+        fusions: Weights of the cosines; an episode has one of them.
+        network: A `CandidateScorer`, which learns.
+        cfg: PPO's config.
+        rows: Episodes between two updates.
+        minibatch: Rows of an optimizer step.
 
     Attributes:
         episodes: Played so far.
@@ -60,27 +71,26 @@ class OneQueryFlow:
             calls and scored terms.
     """
 
-    def __init__(self, side: SearchSide, queries: list[Query], network: Any, cfg: PPOConfig):
-        from rank_bm25 import BM25Okapi
-
-        self.side, self.queries, self.network, self.cfg = side, queries, network, cfg
-        self.encoder = side.cache.encoder
-        wanted = side.options.retrieval
-        tokens = [side.index.tokenizer(text) for text in side.collection.texts]
-        self.engine = BM25Okapi(tokens, k1=wanted.k1, b=wanted.b)
+    def __init__(
+        self,
+        side: SearchSide,
+        queries: Sequence[Query],
+        fusions: Sequence[float],
+        network: Any,
+        cfg: PPOConfig,
+        rows: int = EPISODES_PER_UPDATE,
+        minibatch: int = MINIBATCH,
+    ):
+        self.side, self.queries, self.fusions = side, queries, fusions
+        self.network, self.cfg, self.rows, self.minibatch = network, cfg, rows, minibatch
+        self.candidates = side.rules.max_candidates
+        self.distribution = Gaussian((-LARGEST,) * self.candidates, (LARGEST,) * self.candidates)
         self.optimizer = keras.optimizers.Adam(cfg.learning_rate, epsilon=cfg.adam_epsilon)
         self.optimizer.build(network.trainable_variables)
         self.rng = np.random.default_rng(cfg.seed)
         self.episodes = self.embedded = self.searches = self.terms = 0
-        self._rows: list[Row] = []
-        self._forward = tf.function(lambda obs: self.network(obs))
-        # Traced once for any number of rows; no XLA, which would compile for every number.
-        count, features = side.episode.max_candidates, queries[0].candidate_features.shape[1] + 1
-        figures = len(queries[0].state_features) + STEP_FEATURES
-        shapes = [([count, features], tf.float32), ([figures], tf.float32), ([count + 1], tf.bool)]
-        shapes += [([], tf.int32), *[([], tf.float32)] * 3]
-        rows = [tf.TensorSpec([None, *shape], kind) for shape, kind in shapes]
-        self._fit = tf.function(self._apply_gradient, input_signature=rows)
+        self.buffer: list[Row] = []
+        self._fit = tf.function(self._apply_gradient, autograph=False, reduce_retracing=True)
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -95,139 +105,265 @@ class OneQueryFlow:
         """Train for at least so long, and learn from what is left; returns the episodes played."""
         began, before = time.perf_counter(), self.episodes
         while self.episodes == before or time.perf_counter() - began < seconds:
-            self.episode(self.queries[self.rng.integers(len(self.queries))])
-            if (self.episodes - before) % EPISODES_PER_UPDATE == 0:
+            self.play_any()
+            if len(self.buffer) == self.rows:
                 self.update()
         self.update()
         return self.episodes - before
 
-    def episode(self, typed: Query) -> float:
-        """One query from its first step to its last; returns the gain of the metric."""
-        episode, texts = self.side.episode, self.side.collection.queries
-        query = self._mine(typed)
-        weights, added, gain = dict(query.weights), [], 0.0
-        scores, value = self.evaluate(weights, query)
-        for _ in range(episode.max_terms):
-            vectors = self.encoder.encode([texts[query.number], *query.surfaces])
-            self.embedded += len(vectors)
-            candidates, state, mask = self.observation(query, vectors, added, scores)
-            action, log_prob, estimate = self.act(candidates, state, mask)
-            reward, over = 0.0, action >= episode.max_candidates
-            if not over:
-                added.append(action)
-                weights[query.candidates[action]] = episode.weight
-                scores, now = self.evaluate(weights, query)
-                reward, value = now - value, now
-                over = len(added) == min(episode.max_terms, len(query.candidates))
-            row = Row(candidates, state, mask, action, log_prob, estimate, reward, over)
-            self._rows.append(row)
-            gain += reward
-            if over:
-                break
+    def play_any(self) -> None:
+        """Play an episode of any query and weight of the cosines."""
+        row = int(self.rng.integers(len(self.queries)))
+        self.play(row, self.fusions[int(self.rng.integers(len(self.fusions)))])
+
+    def play(self, row: int, fusion: float) -> float:
+        """Play one episode; returns its reward."""
+        raise NotImplementedError
+
+    def finish(
+        self,
+        shown: tuple[np.ndarray, np.ndarray],
+        action: np.ndarray,
+        drawn: tuple[float, float],
+        reward: float,
+    ) -> float:
+        """Remember an episode; returns its reward."""
+        self.buffer.append(Row(*shown, action, *drawn, reward))
         self.episodes += 1
-        return gain
+        return reward
 
-    def observation(
-        self, query: Query, vectors: np.ndarray, added: list[int], scores: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Candidates [N, F], state [G] and mask [N + 1]: what `DeviceQueries.observe` shows.
+    def action(
+        self, means: np.ndarray, log_std: float, value: float
+    ) -> tuple[np.ndarray, tuple[float, float]]:
+        """A drawn action [N], and its log-density with the expected gain."""
+        noise = self.rng.standard_normal(len(means), dtype=np.float32)
+        density = -0.5 * float(noise @ noise) - len(noise) * (log_std + 0.5 * np.log(2.0 * np.pi))
+        return means + np.float32(np.exp(log_std)) * noise, (float(density), value)
 
-        Args:
-            query: Freshly mined.
-            vectors: [1 + n, d] of the query and its candidates.
-            added: Candidates added so far.
-            scores: [documents] with them.
-        """
-        episode, count = self.side.episode, len(query.candidates)
-        current = vectors[0] + episode.weight * vectors[1:][added].sum(axis=0)
-        cosine = vectors[1:] @ current / max(float(np.linalg.norm(current)), 1e-3)
-        candidates = np.zeros(
-            (episode.max_candidates, query.candidate_features.shape[1] + 1), np.float32
-        )
-        candidates[:count, :-1], candidates[:count, -1] = query.candidate_features, cosine
-        mask = np.arange(episode.max_candidates + 1) < count
-        mask[added], mask[-1] = False, True
-        first, *others = np.sort(np.partition(scores, -SHOWN_SCORES)[-SHOWN_SCORES:])[::-1]
-        top = max(first, 1e-6)
-        gaps = [(top - max(other, 0.0)) / top for other in others]
-        left = (mask.sum() - 1) / episode.max_candidates
-        figures = [len(added) / episode.max_terms, np.log1p(top), *gaps, left]
-        return candidates, np.array([*query.state_features, *figures], np.float32), mask
+    def weights(self, action: np.ndarray) -> np.ndarray:
+        """[N] weights that an action gives the candidates."""
+        action = np.clip(action, -LARGEST, LARGEST)
+        weights = np.logaddexp(action, np.float32(0.0))
+        return kept_proposals(weights[np.newaxis], self.side.rules.max_terms)[0]
+
+    def update(self) -> None:
+        """Learn from the buffer and empty it."""
+        if not self.buffer:
+            return
+        columns = [np.array(part, np.float32) for part in zip(*self.buffer, strict=True)]
+        candidates, state, action, log_prob, value, reward = columns
+        columns = [candidates, state, action, log_prob, reward - value, reward]
+        for _ in range(self.cfg.epochs):
+            order = self.rng.permutation(len(reward))
+            for first in range(0, len(order), self.minibatch):
+                part = order[first : first + self.minibatch]
+                self._fit(*(tf.constant(column[part]) for column in columns))
+        self.buffer = []
+
+    def _apply_gradient(self, candidates, state, action, log_prob, advantage, target) -> None:
+        cfg = self.cfg
+        with tf.GradientTape() as tape:
+            params, value = self.network({"candidates": candidates, "state": state})
+            ratio = tf.exp(self.distribution.log_prob(params, action) - log_prob)
+            loss = clipped_surrogate(ratio, normalize(advantage), cfg.clip_range)
+            loss += cfg.value_coef * value_loss(value, target, target, None)
+            loss -= cfg.entropy_coef * tf.reduce_mean(self.distribution.entropy(params))
+        weights = self.network.trainable_variables
+        grads, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), cfg.max_grad_norm)
+        self.optimizer.apply(grads, weights)
+
+    def observation(self, query: Query, fusion: float) -> tuple[np.ndarray, np.ndarray]:
+        """Candidates [N, F] and state [G + 1]: what `DeviceQueries.observe` shows."""
+        state = np.append(query.state_features, fusion).astype(np.float32)
+        return padded_rows([query.candidate_features], self.candidates)[0], state
+
+
+class OneQueryFlow(QueryByQuery):
+    """The usual program: see the top of this file."""
+
+    def __init__(self, *args: Any, **options: Any):
+        from rank_bm25 import BM25Okapi
+
+        super().__init__(*args, **options)
+        wanted, index = self.side.options.retrieval, self.side.index
+        tokens = [index.tokenizer(text) for text in self.side.collection.texts]
+        self.engine = BM25Okapi(tokens, k1=wanted.k1, b=wanted.b)
+        self._forward = tf.function(lambda obs: self.network(obs))
+
+    def play(self, row: int, fusion: float) -> float:
+        """Play one episode; returns its reward."""
+        query = self._mine(self.queries[row])
+        shown = self.observation(query, fusion)
+        action, drawn = self.act(*shown)
+        typed = self.scores(query.weights)
+        if query.excluded >= 0:
+            typed[query.excluded] = 0.0
+        cosines = fusion * score_unit(typed) * self.side.documents.cosines(query.vector)
+        before = self.value(query, typed + cosines)
+        places = np.flatnonzero(weights := self.weights(action))
+        added = {query.candidates[place]: float(weights[place]) for place in places}
+        after = self.value(query, self.scores({**query.weights, **added}) + cosines)
+        return self.finish(shown, action, drawn, after - before)
 
     def act(
-        self, candidates: np.ndarray, state: np.ndarray, mask: np.ndarray
-    ) -> tuple[int, float, float]:
-        """An action drawn from the policy, its log-probability, and the state's value."""
+        self, candidates: np.ndarray, state: np.ndarray
+    ) -> tuple[np.ndarray, tuple[float, float]]:
+        """An action drawn from the policy, its log-density, and the expected gain."""
         obs = {"candidates": candidates[np.newaxis], "state": state[np.newaxis]}
-        logits, value = self._forward({name: tf.constant(part) for name, part in obs.items()})
-        logits = np.where(mask, logits.numpy()[0].astype(np.float64), MASKED_LOGIT)
-        chances = np.exp(logits - logits.max())
-        chances /= chances.sum()
-        action = int(self.rng.choice(len(chances), p=chances))
-        return action, float(np.log(chances[action])), float(value.numpy()[0])
+        params, value = self._forward({name: tf.constant(part) for name, part in obs.items()})
+        means, log_std = np.split(params.numpy()[0], 2)
+        return self.action(means, float(log_std[0]), float(value.numpy()[0]))
 
-    def evaluate(self, weights: dict[str, float], query: Query) -> tuple[np.ndarray, float]:
-        """[documents] scores of a weighted query, and the metric: a search and a sort."""
+    def scores(self, weights: dict[str, float]) -> np.ndarray:
+        """[documents] scores of a weighted query."""
         self.searches += 1
         self.terms += len(weights)
         scores = np.zeros(len(self.side.collection.texts))
         for term, weight in weights.items():
             scores += weight * self.engine.get_scores([term])
+        return scores
+
+    def value(self, query: Query, scores: np.ndarray) -> float:
+        """The metric of a ranking."""
         if query.excluded >= 0:
             scores[query.excluded] = -np.inf
         order = np.argsort(-scores, kind="stable")
-        place = np.empty(len(order), np.int32)
-        place[order] = np.arange(len(order), dtype=np.int32)
-        found = place[query.relevant[query.relevant != query.excluded]]
-        ranks, counts = tf.constant(found[np.newaxis]), tf.constant([len(query.relevant)])
-        return scores, float(metric(self.side.episode.metric, ranks, counts).numpy()[0])
-
-    def update(self) -> None:
-        """Learn from the buffer and empty it."""
-        if not self._rows:
-            return
-        columns = [np.array(column) for column in zip(*self._rows, strict=True)]
-        candidates, state, mask, action, log_prob, value, reward, over = columns
-        advantage = self._advantages(reward, value, over)
-        columns = [
-            *(candidates, state, mask, action.astype(np.int32), log_prob.astype(np.float32)),
-            *(advantage.astype(np.float32), (advantage + value).astype(np.float32)),
-        ]
-        for _ in range(self.cfg.epochs):
-            order = self.rng.permutation(len(action))
-            for first in range(0, len(order), MINIBATCH):
-                part = order[first : first + MINIBATCH]
-                self._fit(*(tf.constant(column[part]) for column in columns))
-        self._rows = []
-
-    def _apply_gradient(self, candidates, state, mask, action, log_prob, advantage, target) -> None:
-        kind = Categorical(self.side.episode.max_candidates + 1)
-        with tf.GradientTape() as tape:
-            logits, value = self.network({"candidates": candidates, "state": state})
-            logits = kind.mask(logits, mask)
-            ratio = tf.exp(kind.log_prob(logits, action) - log_prob)
-            loss = clipped_surrogate(ratio, normalize(advantage), self.cfg.clip_range)
-            loss += self.cfg.value_coef * value_loss(value, target, target, None)
-            loss -= self.cfg.entropy_coef * tf.reduce_mean(kind.entropy(logits))
-        weights = self.network.trainable_variables
-        grads, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), self.cfg.max_grad_norm)
-        self.optimizer.apply(grads, weights)
-
-    def _advantages(self, reward: np.ndarray, value: np.ndarray, over: np.ndarray) -> np.ndarray:
-        advantage, following, next_value = np.zeros_like(value), 0.0, 0.0
-        for row in reversed(range(len(reward))):
-            if over[row]:
-                following = next_value = 0.0
-            error = reward[row] + self.cfg.gamma * next_value - value[row]
-            following = error + self.cfg.gamma * self.cfg.gae_lambda * following
-            advantage[row], next_value = following, value[row]
-        return advantage
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        found = rank[query.relevant[query.relevant != query.excluded]]
+        return metric_value(self.side.rules.metric, found, len(query.relevant))
 
     def _mine(self, typed: Query) -> Query:
-        """The query's candidates and features from scratch, with its judgements."""
-        side, cache = self.side, EmbeddingCache(self.encoder, 10_000)
-        (fresh,) = mine(side.collection, [typed.number], side.index, cache, side.mining, workers=1)
+        """The query's candidates and features from scratch, with its judgments."""
+        side, cache = self.side, EmbeddingCache(self.side.cache.encoder, 10_000)
+        (fresh,) = mine(
+            side.collection,
+            [typed.number],
+            side.index,
+            cache,
+            side.documents,
+            side.mining,
+            workers=1,
+        )
         self.embedded += cache.misses
         self.searches += 1
         self.terms += len(fresh.weights)
         return fresh._replace(relevant=typed.relevant)
+
+
+class Start(NamedTuple):
+    """What an episode begins with, kept for all episodes of the query.
+
+    Attributes:
+        shown: What the agent sees.
+        scores: [documents] scores before terms are added, cosines included.
+        value: The metric of `scores`.
+        postings: Documents of each candidate, and what it adds to their scores at weight 1.
+    """
+
+    shown: tuple[np.ndarray, np.ndarray]
+    scores: np.ndarray
+    value: float
+    postings: list[tuple[np.ndarray, np.ndarray]]
+
+
+class SequentialFlow(QueryByQuery):
+    """The fastest program that plays one query at a time: see the top of this file."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._starts: dict[tuple[int, float], Start] = {}
+        jit = xla_enabled() or None
+        self._fit = tf.function(self._apply_gradient, jit_compile=jit, autograph=False)
+        self._read_network()
+
+    def ready(self) -> None:
+        """Search for all queries once, and compile the update."""
+        for row in range(len(self.queries)):
+            for fusion in self.fusions:
+                self._starts[row, fusion] = self.start(self.queries[row], fusion)
+        self.run(0.0)
+
+    def run(self, seconds: float) -> int:
+        """Train for at least so long, in whole iterations; returns the episodes played."""
+        began, before = time.perf_counter(), self.episodes
+        while self.episodes == before or time.perf_counter() - began < seconds:
+            for _ in range(self.rows):
+                self.play_any()
+            self.update()
+            self._read_network()
+        return self.episodes - before
+
+    def play(self, row: int, fusion: float) -> float:
+        """Play one episode; returns its reward."""
+        start = self._starts[row, fusion]
+        candidates, state = start.shown
+        proposed, value = self.scorer(candidates[np.newaxis], state[np.newaxis])
+        action, drawn = self.action(inverse_softplus(proposed[0]), self.log_std, float(value[0]))
+        weights = self.weights(action)
+        scores, places = start.scores.copy(), np.flatnonzero(weights[: len(start.postings)])
+        for place in places:
+            docs, impacts = start.postings[place]
+            scores[docs] += weights[place] * impacts
+        self.searches += 1
+        self.terms += len(places)
+        after = self.value(self.queries[row], scores)
+        return self.finish(start.shown, action, drawn, after - start.value)
+
+    def start(self, query: Query, fusion: float) -> Start:
+        """What the query's episodes begin with."""
+        index = self.side.index
+        scores = index.scores(query.weights)
+        if query.excluded >= 0:
+            scores[query.excluded] = 0.0
+        unit = np.float32(fusion * score_unit(scores))
+        scores += unit * self.side.documents.cosines(query.vector)
+        if query.excluded >= 0:
+            scores[query.excluded] = -np.inf
+        postings = [index.postings(term) for term in query.candidates]
+        return Start(self.observation(query, fusion), scores, self.value(query, scores), postings)
+
+    def value(self, query: Query, scores: np.ndarray) -> float:
+        """The metric of a ranking, by counting what is before the relevant documents."""
+        ranks = []
+        for doc in query.relevant:
+            if doc != query.excluded:
+                own = scores[doc]
+                ahead = np.count_nonzero(scores > own) + np.count_nonzero(scores[:doc] == own)
+                ranks.append(ahead)
+        return metric_value(self.side.rules.metric, np.array(ranks), len(query.relevant))
+
+    def _read_network(self) -> None:
+        self.scorer, self.log_std = NumpyScorer(self.network), float(self.network.log_std.numpy())
+
+
+def inverse_softplus(weights: np.ndarray) -> np.ndarray:
+    """The numbers whose softplus are weights above 0; `NO_WEIGHT` for weights of 0."""
+    above = np.maximum(weights, np.float32(1e-8))
+    means = above + np.log(-np.expm1(-above))
+    return np.where(weights > 0.0, means, np.float32(NO_WEIGHT)).astype(np.float32)
+
+
+def metric_value(name: str, ranks: np.ndarray, count: int) -> float:
+    """`retrieval.metrics.metric` of one query in NumPy.
+
+    Args:
+        name: ndcg@k, ap, recall@k or mrr@k.
+        ranks: Ranks of the relevant documents from 0.
+        count: Number of relevant documents.
+    """
+    kind, depth = metric_parts(name)
+    places = np.sort(ranks) + 1.0
+    if depth is not None:
+        places = places[places <= depth]
+    if not len(places) or not count:
+        return 0.0
+    if kind == "mrr":
+        return float(1.0 / places[0])
+    if kind == "recall":
+        return len(places) / count
+    if kind == "ap":
+        return float(np.sum(np.arange(1, len(places) + 1) / places)) / count
+    return float(
+        np.sum(1.0 / np.log2(places + 1.0)) / ideal_dcg(depth or 0)[min(count, depth or 0)]
+    )

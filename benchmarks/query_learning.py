@@ -2,41 +2,34 @@
 
 Each seed is one `train_optimized.py --test` with the default settings in a process of its own. A
 query's value is its mean over the seeds, and the differences are judged by a paired bootstrap over
-the test queries. RM3 and Rocchio are tuned on the dev queries. Nothing else sees test judgements.
+the test queries. What needs no agent is the same for all seeds. It is tuned on dev queries, as
+`docs/query_reformulation.md` says. Nothing else sees test judgments.
 """
 
 from __future__ import annotations
 
-import functools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
-from kytolly.reformulation.baselines import (
-    RM3,
-    RM3_GRID,
-    ROCCHIO_GRID,
-    Rocchio,
-    TunedMethod,
-    evaluate,
-    tune,
-)
 from kytolly.reformulation.options import ReformulationOptions
-from kytolly.reformulation.search import SearchSide
+from kytolly.reformulation.report import SYSTEMS
 from kytolly.retrieval.corpus import BUILTIN, load_collection
 from kytolly.retrieval.metrics import paired_bootstrap, per_query
 from kytolly.retrieval.trec import read_run
 
 SEEDS = 5
 TRIAL = ("--epochs", "1")
+BASES = {"bm25": "over BM25", "rm3": "over RM3", "fused": "over BM25 + cosines"}
+OWN = ("agent", "agent_fused")
 
 
 def reformulation_learning(options: Options, watch: Watch) -> Report:
-    """Train every seed, judge its test queries, and compare with BM25, RM3 and Rocchio."""
+    """Train every seed, judge its test queries, and compare with what needs no agent."""
     chosen = ReformulationOptions(collection=options.collection or BUILTIN)
     seeds = options.seeds or SEEDS
     watch.begin(seeds + 1)
@@ -50,7 +43,7 @@ def reformulation_learning(options: Options, watch: Watch) -> Report:
                 summaries.append(
                     run_module("kytolly.command.train_optimized", [*flags, *trial], one_core())
                 )
-        with watch.turn("judging, and tuning RM3 and Rocchio on dev queries"):
+        with watch.turn("judging"):
             return judged_runs(chosen, runs, summaries)
 
 
@@ -60,66 +53,61 @@ def judged_runs(
     """The table of finished runs, one for each seed, and of what they are compared with."""
     metric = chosen.retrieval.metric
     qrels = load_collection(chosen.collection, ("test",)).judgments["test"]
-
-    def values_of(path: Path) -> np.ndarray:
-        values = per_query(qrels, read_run(path), (metric,))[metric]
-        return np.array([values[query] for query in qrels])
-
-    plain = values_of(runs[0] / "test_bm25.run")
-    learnt = [values_of(run / "test_reformulated.run") for run in runs]
-    tuned = tuned_baselines(chosen, plain, list(qrels))
-    values = {"BM25": plain, **{f"{name}, tuned": value for name, (value, _) in tuned.items()}}
-    values[f"Kytolly, mean of {len(runs)} seeds"] = np.mean(learnt, axis=0)
-    rows, data = compared_values(values)
-    each = [float((own - plain).mean()) for own in learnt]
+    by_seed = [run_values(run, qrels, metric) for run in runs]
+    values = {
+        name: np.mean([found[name] for found in by_seed], axis=0)
+        for name in SYSTEMS
+        if all(name in found for found in by_seed)
+    }
+    rows, data = system_rows(values, len(runs))
+    gains = {
+        name: [float((found[name] - found[base]).mean()) for found in by_seed]
+        for name, base in zip(OWN, ("bm25", "fused"), strict=True)
+    }
+    fusions = ", ".join(f"{summary['fusion']:g}" for summary in summaries)
     notes = [
         f"{len(qrels)} test queries, {metric}; 95% intervals by a paired bootstrap over queries.",
-        "Over BM25 by seed: " + ", ".join(f"{gain:+.4f}" for gain in each),
+        f"Weight of the cosines by seed: {fusions}",
+        "Agent over BM25 by seed: " + ", ".join(f"{gain:+.4f}" for gain in gains["agent"]),
+        "Agent with cosines over BM25 with cosines by seed: "
+        + ", ".join(f"{gain:+.4f}" for gain in gains["agent_fused"]),
         "Seconds of a run, by seed: " + ", ".join(f"{s['total_seconds']:.0f}" for s in summaries),
-        *(f"{name}: {best.settings}" for name, (_, best) in tuned.items()),
+        *(f"{SYSTEMS[name]}: {best}" for name, best in summaries[0]["test"]["tuned"].items()),
     ]
     title = f"Query reformulation on {Path(chosen.collection).name}, held-out test queries"
-    columns = ["", metric, "over BM25", "over RM3"]
-    return Report(title, columns, rows, notes, {"rows": data, "seeds": each, "runs": summaries})
+    columns = ["", metric, *BASES.values()]
+    found = {"rows": data, "seeds": gains, "runs": summaries}
+    return Report(title, columns, rows, notes, found)
 
 
-def compared_values(values: dict[str, np.ndarray]) -> tuple[list[list[str]], list[dict[str, Any]]]:
-    """Rows and figures: each system's mean and its differences from BM25 and from tuned RM3."""
+def run_values(run: Path, qrels: Mapping[str, Any], metric: str) -> dict[str, np.ndarray]:
+    """System -> [Q] metric of all test queries, for each system whose run file holds them all."""
+    found = {}
+    for name in SYSTEMS:
+        path = run / f"test_{name}.run"
+        if path.is_file() and name != "ceiling":  # which may be that of some queries
+            values = per_query(qrels, read_run(path), (metric,))[metric]
+            found[name] = np.array([values[query] for query in qrels])
+    return found
+
+
+def system_rows(
+    values: Mapping[str, np.ndarray], seeds: int
+) -> tuple[list[list[str]], list[dict[str, Any]]]:
+    """Rows and their data: each system's mean, and its differences to the systems of `BASES`."""
     rows, data = [], []
     for name, own in values.items():
-        row, figures = [name, f"{own.mean():.4f}"], {"name": name, "mean": float(own.mean())}
-        for other in ("BM25", "RM3, tuned"):
-            if name == other or name == "BM25":
+        label = SYSTEMS[name].replace("{fusion:g} ", "")
+        row = [label + (f", {seeds} seeds" if name in OWN else ""), f"{own.mean():.4f}"]
+        found: dict[str, Any] = {"name": name, "mean": float(own.mean())}
+        for base, column in BASES.items():
+            same_search = base != "fused" or name == "agent_fused"
+            if base not in values or name in ("bm25", base) or not same_search:
                 row.append("")
                 continue
-            mean, low, high = paired_bootstrap(list(own), list(values[other]))
-            row.append(f"{mean:+.4f} ({low:+.4f} to {high:+.4f})")
-            figures[f"over {other}"] = {"mean": mean, "low": low, "high": high}
+            mean, low, high = paired_bootstrap(list(own), list(values[base]))
+            row.append(f"{mean:+.3f} ({low:+.3f} to {high:+.3f})")
+            found[column] = {"mean": mean, "low": low, "high": high}
         rows.append(row)
-        data.append(figures)
+        data.append(found)
     return rows, data
-
-
-def tuned_baselines(
-    chosen: ReformulationOptions, plain: np.ndarray, queries: Sequence[str]
-) -> dict[str, tuple[np.ndarray, TunedMethod]]:
-    """RM3 and Rocchio: their values of the test queries, and their best settings on dev queries.
-
-    Args:
-        chosen: The collection and how it is searched.
-        plain: [Q] BM25's values, which a query keeps that has no candidate.
-        queries: [Q] ids of the test queries.
-    """
-    metric = chosen.retrieval.metric
-    tuning = SearchSide.load(chosen, ("dev",))
-    dev = [query for query in tuning.queries("dev") if query.has_relevant]
-    testing = SearchSide.load(chosen, ("test",))
-    test = [query for query in testing.queries("test") if query.has_relevant]
-    places = [queries.index(testing.collection.query_ids[query.number]) for query in test]
-    found = {}
-    for name, kind, grid in (("RM3", RM3, RM3_GRID), ("Rocchio", Rocchio, ROCCHIO_GRID)):
-        best = tune(functools.partial(kind, tuning.index), grid, dev, tuning.index, metric)
-        value = plain.copy()
-        value[places] = evaluate(best.method, test, testing.index, metric)
-        found[name] = (value, best)
-    return found

@@ -27,7 +27,7 @@ from kytolly.benchmarks.competitors import Span, print_result
 from kytolly.benchmarks.learning_curves import check_picture
 from kytolly.benchmarks.own_loop import configure_without_cache, peak_memory_mib
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
-from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
+from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.retrieval.tokens import STOP_WORDS
 
 DOCUMENTS = (1_000, 10_000, 50_000, 200_000)
@@ -52,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--train", type=int, default=QUERIES["train"], help="training queries")
     add("--dev", type=int, default=QUERIES["dev"], help="dev queries")
     add("--metric", default="ndcg@10", help="whose gain is the reward")
-    add("--search", choices=("auto", "device", "host"), default="auto", help="where episodes are")
-    add("--rollouts", type=int, default=2, help="timed rollouts of about 1,024 episodes")
+    add("--rollouts", type=int, default=2, help="timed rollouts of about 2,048 episodes")
     add("--collection", help="measure this folder instead of a collection made by rule")
     args = parser.parse_args(argv)
     configure_without_cache()
@@ -66,7 +65,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             collection=str(source),
             # One process, so that its own clock and memory are those of the work.
             retrieval=RetrievalOptions(metric=args.metric, encoder="hash", workers=1),
-            training=TrainingOptions(search=args.search),
         )
         print_result(measure(options, args.rollouts))
     return 0
@@ -76,10 +74,11 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
     from kytolly.agent.kytolly import make_agent
     from kytolly.loop.choose import choose_side
-    from kytolly.reformulation.network import make_scorer
+    from kytolly.reformulation.device_env import DeviceQueries
+    from kytolly.reformulation.network import copied_scorer, make_scorer
     from kytolly.reformulation.ppo_training import ppo_config
-    from kytolly.reformulation.prepare import make_playable
     from kytolly.reformulation.search import SearchSide
+    from kytolly.reformulation.table import make_table
 
     spans = {name: Span() for name in (*STAGES, "compiling", "training")}
     with spans["indexing"]:
@@ -87,12 +86,16 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     with spans["mining"]:
         queries = {split: side.queries(split) for split in ("train", "dev")}
     with spans["tables"]:
-        train, dev, too_wide = make_playable(side, queries["train"], queries["dev"])
+        tables = [
+            make_table(part, side.index, side.documents, side.rules) for part in queries.values()
+        ]
     with spans["compiling"]:
-        cfg = ppo_config(options, train.num_queries, dev.num_queries)
+        train = DeviceQueries(tables[0], side.rules)
+        cfg = ppo_config(options, train.num_queries, len(queries["dev"]))
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
-        playing = choose_side(cfg, train.for_trainer(cfg.num_envs))
-        loop = playing.loop(make_agent(cfg, playing.spec, make_scorer(train, options)), "/CPU:0")
+        playing = choose_side(cfg, train)
+        network = copied_scorer(make_scorer(tables[0], options.rl_agent), 0.0)
+        loop = playing.loop(make_agent(cfg, playing.spec, network), "/CPU:0")
         steps = cfg.num_envs * cfg.rollout_steps
         loop.run(0)
         loop.run(steps)
@@ -103,9 +106,7 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
         "documents": side.index.documents,
         "terms": len(side.index.terms),
         "queries": {split: len(part) for split, part in queries.items()},
-        "too_wide": too_wide,
-        "search": train.search_metrics(),
-        "table_mib": train.table_bytes / 2**20,
+        "table_mib": sum(table.bytes for table in tables) / 2**20,
         "episodes": episodes,
         "env_steps": rollouts * steps,
         "seconds": {name: span.wall_seconds for name, span in spans.items()},
@@ -198,7 +199,7 @@ def reformulation_scale(options: Options, watch: Watch) -> Report:
         *growth(data),
         *save_plot(data, options.figure),
     ]
-    columns = ["documents", "terms", "search", *STAGES, "prepared", "compile", "1,000 episodes",
+    columns = ["documents", "terms", *STAGES, "prepared", "compile", "1,000 episodes",
                "table MiB", "peak MiB"]  # fmt: skip
     title = "Query reformulation by the size of the collection, CPU seconds"
     return Report(title, columns, [cells(row) for row in data], notes, {"rows": data})
@@ -213,8 +214,7 @@ def row_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     episodes = [1_000 * run["cpu_seconds"]["training"] / run["episodes"] for run in runs]
     return {
-        **{name: first[name] for name in ("documents", "terms", "too_wide", "table_mib")},
-        "search": first["search"]["where"],
+        **{name: first[name] for name in ("documents", "terms", "table_mib")},
         **{name: median(name) for name in (*STAGES, "compiling")},
         "preparation": sum(median(name) for name in STAGES),
         "thousand_episodes": statistics.median(episodes),
@@ -229,7 +229,6 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     return [
         f"{row['documents']:,}",
         f"{row['terms']:,}",
-        row["search"],
         *(f"{row[name]:.1f}" for name in timed),
         f"{row['table_mib']:,.0f}",
         f"{row['peak_memory_mib']:,.0f}",

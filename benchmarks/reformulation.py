@@ -1,21 +1,22 @@
 """Query reformulation, compiled and one query at a time: episodes a second, and what they cost.
 
-Both flows train the same network on the same queries for the same rewards, updates included. What
-is counted, in both:
+Three flows train the same network on the same queries for the same rewards, updates included:
+the compiled one, and the two of `benchmarks.query_flow`, the usual program and the fastest that
+plays one query at a time. What is counted in the compiled flow and in the usual program:
 
 - *Embedding call*: a text given to the encoder. The compiled flow embeds each text once, before
-  training, through the cache; the other one embeds what it mines from in every episode, and the
-  query with its candidates again at every step.
+  training; the usual program embeds a query, its words and its candidates in every episode. The
+  documents are embedded once for both, and count for the compiled flow alone.
 - *Search call*: a scoring of the whole collection for a weighted query. The compiled flow makes two
-  for each query before training, one to mine candidates and one for the pool; the other one makes
-  one to mine, one for the query as it was typed, and one after every term that is added.
+  for each query before training, one to mine candidates and one for the pool; the usual program
+  makes three in every episode: to mine, for the query as it was typed, and with the added terms.
 - *Term scored*: a scoring of the whole collection for a single term, of which a search has one for
   each term of its query. Here the compiled flow's columns count, too: one for each candidate of
   each query, looked up in the index once, before training. They are no searches.
 
-Rewards of the compiled flow are additions of columns on the device, over the few documents that can
-matter to a query: neither searches nor scorings of the collection. What is made before training
-counts in full, spread over the episodes of a run.
+Rewards of the compiled flow are products with columns on the device, over the pool of a query:
+neither searches nor scorings of the collection. What is made before training counts in full, spread
+over the episodes of a run.
 
     python -m kytolly.benchmarks.reformulation --flow compiled --collection builtin --seconds 10
 """
@@ -43,7 +44,12 @@ if TYPE_CHECKING:
     from kytolly.reformulation.search import SearchSide
     from kytolly.reformulation.table import QueryTable
 
-COMPILED, ONE_QUERY = "compiled", "one-query"
+COMPILED, SEQUENTIAL, ONE_QUERY = "compiled", "sequential", "one-query"
+TITLES = {
+    ONE_QUERY: "one query, rank_bm25",
+    SEQUENTIAL: "one query, sparse index",
+    COMPILED: "compiled",
+}
 TURNS = 3
 SECONDS = 10.0  # of a turn
 KINDS = ("embedding calls", "search calls", "terms scored")
@@ -67,26 +73,32 @@ class Flow(Protocol):
 
 
 class Ground(NamedTuple):
-    """What both flows start from.
+    """What all flows start from.
 
     Attributes:
         side: Collection, index and encoder.
-        queries: Those that train.
+        queries: The training queries.
         table: The same as arrays.
-        seconds: That making all this took.
-        counts: Of KINDS, for making it.
+        fusions: Weights of the cosines; in a pass, each query has an episode with each.
+        seconds: Time that making all this took.
+        counts: Calls of each of KINDS that making it took.
     """
 
     side: SearchSide
     queries: list[Query]
     table: QueryTable
+    fusions: tuple[float, ...]
     seconds: float
     counts: tuple[int, ...]
+
+    @property
+    def pass_episodes(self) -> int:
+        """Episodes of a pass over the training queries."""
+        return len(self.fusions) * len(self.queries)
 
 
 def prepare(options: ReformulationOptions) -> Ground:
     """Collection, index, candidates and tables of the training queries."""
-    from kytolly.reformulation.pool import make_pools
     from kytolly.reformulation.search import SearchSide
     from kytolly.reformulation.table import make_table
 
@@ -96,18 +108,15 @@ def prepare(options: ReformulationOptions) -> Ground:
     queries = [query for query in found if query.has_relevant]
     if not queries:
         raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
-    widest = options.training.max_pool_documents
-    kept, pools = make_pools(queries, side.index, side.episode, widest)
-    if not kept:
-        raise ValueError("all training queries are too wide: raise max_pool_documents.")
-    narrow = [queries[row] for row in kept]
-    table = make_table(narrow, side.index, side.episode, pools)
+    table = make_table(queries, side.index, side.documents, side.rules)
     without = sum(skip.reason == NO_CANDIDATE for skip in side.skipped["train"])
     searches = len(found) + without + len(queries)
     terms = sum(len(query.weights) for query in [*found, *queries])
     terms += sum(len(query.candidates) for query in queries)
-    seconds, counts = time.perf_counter() - began, (side.cache.misses, searches, terms)
-    return Ground(side, narrow, table, seconds, counts)
+    embedded = side.cache.misses + len(side.collection.texts)
+    seconds, counts = time.perf_counter() - began, (embedded, searches, terms)
+    fusions = tuple(dict.fromkeys((0.0, side.usual_fusion)))
+    return Ground(side, queries, table, fusions, seconds, counts)
 
 
 class CompiledFlow:
@@ -148,19 +157,24 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
     """A flow with a network of its own, of the same size and with the same first weights."""
     import keras
 
-    from kytolly.benchmarks.query_flow import OneQueryFlow
+    from kytolly.benchmarks.query_flow import OneQueryFlow, SequentialFlow
     from kytolly.reformulation.device_env import DeviceQueries
-    from kytolly.reformulation.network import make_scorer
+    from kytolly.reformulation.network import copied_scorer, make_scorer
     from kytolly.reformulation.ppo_training import ppo_config
 
-    options, env = ground.side.options, DeviceQueries(ground.table)
-    keras.utils.set_random_seed(options.seed)
-    network = make_scorer(env, options)
-    # No update is left out for the policies being too far apart: both do all of their work.
-    cfg = dataclasses.replace(ppo_config(options, len(ground.queries), 1), target_kl=None)
+    side, table, fusions = ground.side, ground.table, ground.fusions
+    keras.utils.set_random_seed(side.options.seed)
+    network = copied_scorer(make_scorer(table, side.options.rl_agent), 0.0)
+    # No update is left out for the policies being too far apart: all flows do all of their work.
+    cfg = dataclasses.replace(ppo_config(side.options, ground.pass_episodes, 1), target_kl=None)
     if name == COMPILED:
+        env = DeviceQueries(table, side.rules, fusions, side.options.training.term_cost)
         return CompiledFlow(env, network, cfg, device)
-    return OneQueryFlow(ground.side, ground.queries, network, cfg)
+    if name == SEQUENTIAL:
+        rows = cfg.env_steps_per_iteration
+        minibatch = rows // cfg.num_minibatches
+        return SequentialFlow(side, ground.queries, fusions, network, cfg, rows, minibatch)
+    return OneQueryFlow(side, ground.queries, fusions, network, cfg)
 
 
 def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
@@ -169,7 +183,7 @@ def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[
     with Span() as span:
         episodes = flow.run(seconds)
     calls = [now - then for now, then in zip(flow.counts, before, strict=True)]
-    own, options = name == COMPILED, ground.side.options
+    own, options = name != ONE_QUERY, ground.side.options
     return {
         "name": name,
         "collection": options.collection,
@@ -181,7 +195,8 @@ def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[
         "calls": dict(zip(KINDS, calls, strict=True)),
         "prepared": dict(zip(KINDS, ground.counts if own else (0, 0, 0), strict=True)),
         "preparation_seconds": ground.seconds if own else 0.0,
-        "run_episodes": options.training.epochs * len(ground.queries),
+        "pass_episodes": ground.pass_episodes,
+        "run_episodes": max(1, options.training.epochs) * ground.pass_episodes,
     }
 
 
@@ -191,12 +206,12 @@ def compare_flows(
     device: str,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Both flows in this process, in turn.
+    """All flows in this process, in turn.
 
     Args:
         options: Settings.
-        seconds: For each flow, over all turns.
-        device: Name of the device, such as "/GPU:0".
+        seconds: Time of each flow, over all turns.
+        device: Name of the device of networks and updates, such as "/GPU:0".
         say: Gets the lines of the progress display.
 
     Returns:
@@ -207,7 +222,7 @@ def compare_flows(
     with tf.device(device):
         say("pre-computation and parallel preparation")
         ground, flows, compiling = prepare(options), {}, {}
-        for name in (COMPILED, ONE_QUERY):
+        for name in (COMPILED, SEQUENTIAL, ONE_QUERY):
             say(f"{name}: compiling")
             began = time.perf_counter()
             flows[name] = make_flow(name, ground, device)
@@ -219,24 +234,28 @@ def compare_flows(
                 say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
                 row = measure_turn(name, flow, ground, seconds / TURNS)
                 results[name].append({**row, "compile_seconds": compiling[name]})
-    return gain(results[COMPILED], results[ONE_QUERY])
+    return gain(results[COMPILED], results[SEQUENTIAL], results[ONE_QUERY])
 
 
 def gain(
-    compiled: Sequence[Mapping[str, Any]], one_query: Sequence[Mapping[str, Any]]
+    compiled: Sequence[Mapping[str, Any]],
+    sequential: Sequence[Mapping[str, Any]],
+    one_query: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What the compiled flow saves, from the turns of both.
+    """What the compiled flow saves, from the turns of all flows.
 
     Returns:
-        Medians of episodes per second, their ratio without and with preparation, and for each of
-        KINDS the calls per 1,000 episodes in a run of one pass over the training queries and in a
-        run of as many as the settings say, with the share saved.
+        Medians of episodes per second; the ratio to one query at a time with rank_bm25, without
+        and with preparation, and to the fastest flow of one query at a time, which needs the same
+        preparation; and for each of KINDS the calls per 1,000 episodes in a run of one pass over
+        the training queries and in a run of as many as the settings say, with the share saved.
     """
     run = compiled[0]
     speeds = [
-        sorted(r["episodes"] / r["wall_seconds"] for r in side) for side in (compiled, one_query)
+        sorted(r["episodes"] / r["wall_seconds"] for r in side)
+        for side in (compiled, sequential, one_query)
     ]
-    fast, slow = (statistics.median(side) for side in speeds)
+    fast, best, slow = (statistics.median(side) for side in speeds)
     wall = (
         statistics.median(r["preparation_seconds"] for r in compiled) + run["run_episodes"] / fast
     )
@@ -245,17 +264,20 @@ def gain(
         old = sum(r["calls"][kind] for r in one_query) / sum(r["episodes"] for r in one_query)
         new = sum(r["calls"][kind] for r in compiled) / sum(r["episodes"] for r in compiled)
         row: dict[str, float] = {"one_query": 1000 * old}
-        for name, episodes in (("run", run["run_episodes"]), ("one_pass", run["queries"])):
+        for name, episodes in (("run", run["run_episodes"]), ("one_pass", run["pass_episodes"])):
             own = new + run["prepared"][kind] / episodes
             row |= {f"compiled_{name}": 1000 * own, f"saved_{name}": 1 - own / old}
         calls[kind] = row
+    common = ("collection", "documents", "queries", "pass_episodes", "run_episodes")
     return {
-        **{name: run[name] for name in ("collection", "documents", "queries", "run_episodes")},
+        **{name: run[name] for name in common},
         "turns": len(compiled),
         "compiled_episodes_per_second": {"median": fast, "all": speeds[0]},
-        "one_query_episodes_per_second": {"median": slow, "all": speeds[1]},
+        "sequential_episodes_per_second": {"median": best, "all": speeds[1]},
+        "one_query_episodes_per_second": {"median": slow, "all": speeds[2]},
         "ratio": fast / slow,
         "ratio_with_preparation": run["run_episodes"] / wall / slow,
+        "ratio_to_sequential": fast / best,
         "preparation_seconds": statistics.median(r["preparation_seconds"] for r in compiled),
         "compile_seconds": statistics.median(r["compile_seconds"] for r in compiled),
         "calls": calls,
@@ -268,23 +290,27 @@ def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['collection']}: {found['documents']:,} documents, {found['queries']:,} training "
         f"queries; median of {found['turns']} turns each, in turn (slowest, fastest)"
     )
-    for side, title in (("one_query", "one query at a time"), ("compiled", "compiled")):
-        speed = found[f"{side}_episodes_per_second"]
+    for name, title in TITLES.items():
+        speed = found[f"{name.replace('-', '_')}_episodes_per_second"]
         low, high = min(speed["all"]), max(speed["all"])
-        yield f"  {title:<20} {speed['median']:>10,.1f} episodes/s ({low:,.1f}, {high:,.1f})"
+        yield f"  {title:<24} {speed['median']:>10,.1f} episodes/s ({low:,.1f}, {high:,.1f})"
     yield (
-        f"  ratio {found['ratio']:,.0f}x, updates included; left out: compiling "
-        f"({found['compile_seconds']:.1f} s) and preparing ({found['preparation_seconds']:.1f} s) "
-        "the compiled flow, both once"
+        f"  {found['ratio']:,.0f}x one query at a time with rank_bm25, updates included; left out: "
+        f"compiling ({found['compile_seconds']:.1f} s) and preparing "
+        f"({found['preparation_seconds']:.1f} s) the compiled flow, both once"
     )
     episodes = found["run_episodes"]
     yield (
-        f"  ratio {found['ratio_with_preparation']:,.0f}x with its preparation, over a run of "
+        f"  {found['ratio_with_preparation']:,.0f}x with its preparation, over a run of "
         f"{episodes:,} episodes"
     )
     yield (
+        f"  {found['ratio_to_sequential']:,.1f}x the fastest flow of one query at a time, which "
+        "needs the same preparation, updates included"
+    )
+    yield (
         "Calls per 1,000 episodes, what is made before training spread over one pass of "
-        f"{found['queries']:,} episodes, or over a run of {episodes:,}:"
+        f"{found['pass_episodes']:,} episodes, or over a run of {episodes:,}:"
     )
     yield f"  {'':<18} {'one query':>12} {'one pass':>12} {'saved':>7} {'run':>12} {'saved':>7}"
     for kind, row in found["calls"].items():
@@ -295,7 +321,7 @@ def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "  Embedding call: a text given to the encoder. Search call: the whole collection scored "
         "for a query. Term scored: for a single term, the columns of candidates included. Rewards "
-        "on the device are no searches: they add columns."
+        "on the device are no searches: they add columns of pools."
     )
 
 
@@ -303,17 +329,17 @@ def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def reformulation(options: Options, watch: Watch) -> Report:
-    """Both flows in processes of their own."""
+    """All flows in processes of their own."""
     given = ("--collection", options.collection or "builtin")
     given += ("--seconds", "1" if options.quick else str(SECONDS))
     needs = ("rank_bm25", "snowballstemmer")
     sides = [
         Side(title, "kytolly.benchmarks.reformulation", ("--flow", name, *given), needs)
-        for title, name in (("Kytolly, compiled", COMPILED), ("one query at a time", ONE_QUERY))
+        for name, title in reversed(TITLES.items())
     ]
     title = "Training query reformulation, the same network, queries and rewards"
     report = comparison(title, "episodes", sides, options, watch)
-    if "missing" in report.data["rows"][1]:
+    if any("missing" in row for row in report.data["rows"]):
         return report
     found = gain(*(row["runs"] for row in report.data["rows"]))
     notes = [*report.notes, *gain_lines(found)]
@@ -328,7 +354,7 @@ def main(argv: list[str] | None = None) -> int:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--flow", choices=(COMPILED, ONE_QUERY), default=COMPILED, help="which flow")
+    add("--flow", choices=tuple(TITLES), default=COMPILED, help="which flow")
     add("--collection", default="builtin", help="folder in the BEIR layout, or builtin")
     add("--seconds", type=float, default=SECONDS, help="how long to train at least")
     args = parser.parse_args(argv)

@@ -14,6 +14,7 @@ from kytolly.config.words import unit_and_choices, value_text
 MOST = 10**9  # repetitions, env steps or seconds
 MOST_EPISODES = 10**5  # as in a config: they play at once, and take memory
 MOST_SEED = 2**31 - 1
+MOST_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
 
 
 def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
@@ -80,6 +81,11 @@ def positive(text: str) -> int:
     return _whole_number(text, 1, MOST, "above 0")
 
 
+def epochs(text: str) -> int:
+    """A number of passes over the training queries."""
+    return _whole_number(text, 0, MOST, "of at least 0")
+
+
 def episodes(text: str) -> int:
     """A number of episodes."""
     return _whole_number(text, 1, MOST_EPISODES, "above 0")
@@ -105,6 +111,16 @@ def seconds(text: str) -> float:
     if isinstance(given, str) or not 0 < given <= MOST:
         raise argparse.ArgumentTypeError(
             f"{value_text(text)} was found, expected seconds above 0 and at most {MOST:,}"
+        )
+    return float(given)
+
+
+def weight(text: str) -> float:
+    """A number from 0 to `MOST_WEIGHT`."""
+    given = as_number(text)
+    if isinstance(given, str) or not 0 <= given <= MOST_WEIGHT:
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected a number from 0 to {MOST_WEIGHT:,}"
         )
     return float(given)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
-from kytolly.command.options import path, positive, refuse_repeated, seconds, seed
+from kytolly.command.options import epochs, path, positive, refuse_repeated, seconds, seed
 from kytolly.command.start import prepare_machine
 from kytolly.reformulation.options import ReformulationOptions, read_options
 
@@ -49,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
         default="auto",
         help="where to train; auto: the first GPU, if there is one",
     )
-    add("--epochs", type=positive, metavar="N", help="passes over the training queries")
+    add("--epochs", type=epochs, metavar="N", help="passes over the training queries; 0: no PPO")
     add("--batch-size", type=positive, metavar="N", help="rows of a minibatch [env steps]")
     add("--no-amp", action="store_true", help="train without half precision, which only a GPU uses")
     add("--test", action="store_true", help="evaluate the test queries once, after training")
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     summary = train(
         options, gpu=gpu, log_dir=log_dir, test=args.test, profile=args.profile, say=say
     )
-    print(json.dumps(summary) if args.json else "\n".join(lines(summary)))
+    print(json.dumps(summary) if args.json else "\n".join(lines(summary, sys.stdout.isatty())))
     return 0
 
 

@@ -189,16 +189,29 @@ class Reformulator:
         """The best documents for a query after its reformulation, cosines included."""
         return self.reformulate(text, top).after
 
-    def plans(self, collection: Collection, numbers: Sequence[int]) -> list[Plan]:
-        """Plans for queries of a collection with the same documents."""
-        skipped: list[SkippedQuery] = []
-        mined = self.side.mine(collection, numbers, skipped)
+    def plans(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        mined: tuple[Sequence[Query], Sequence[SkippedQuery]] | None = None,
+    ) -> list[Plan]:
+        """Plans for queries.
+
+        Args:
+            collection: A collection with the same documents.
+            numbers: Places of the queries in it.
+            mined: What `SearchSide.mine` found for them, and skipped; None: they are mined here.
+        """
+        if mined is None:
+            left_out: list[SkippedQuery] = []
+            mined = self.side.mine(collection, numbers, left_out), left_out
+        queries, skipped = mined
         choice, found = self.choices.at(self.fusion), {}
-        for first in range(0, len(mined), BATCH):
-            queries = mined[first : first + BATCH]
-            weights, expected = self._proposals(queries)
+        for first in range(0, len(queries), BATCH):
+            batch = queries[first : first + BATCH]
+            weights, expected = self._proposals(batch)
             weights = kept_proposals(weights * choice.scale, self.side.rules.max_terms)
-            for query, row, gain in zip(queries, weights, expected.tolist(), strict=True):
+            for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
                 found[query.number] = _plan(query, row, gain, choice)
         for one in skipped:
             own = self.side.index.query_weights(collection.queries[one.number])

@@ -1,66 +1,26 @@
-"""The result of a run of query reformulation: test metrics, and where its time went."""
+"""The result of a run of query reformulation for a reader, and where its time went."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from kytolly.reformulation.reformulator import Reformulator, trec_run
-from kytolly.retrieval.metrics import METRICS, paired_bootstrap, per_query
-from kytolly.retrieval.trec import write_run
-
-RUN_DEPTH = 1_000  # documents of a query in a run file
-UNCHANGED = 1e-6  # difference of a metric; less is rounding
 REST = "other"
-
-
-def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
-    """Evaluate a trained network on the test queries; their judgments are used here, not before.
-
-    Every query with judgments counts: one that cannot be reformulated keeps its ranking.
-
-    Args:
-        reformulator: The reformulator with the network, and a collection with a test split.
-        run_dir: Receives `test_bm25.run` and `test_reformulated.run`.
-
-    Returns:
-        Means of each metric for both systems, their difference with its 95% interval, and the
-        numbers of queries that gained and lost.
-    """
-    options, collection = reformulator.side.options, reformulator.side.collection
-    numbers, qrels = collection.split("test"), collection.judgments["test"]
-    plans = reformulator.plans(collection, numbers)
-    rankings = reformulator.rankings(collection, numbers, plans, RUN_DEPTH)
-    metrics = tuple(dict.fromkeys((*METRICS, options.retrieval.metric)))
-    values = []
-    for name, hits in zip(("bm25", "reformulated"), rankings, strict=True):
-        run = trec_run(collection, numbers, hits)
-        write_run(run_dir / f"test_{name}.run", run, name)
-        values.append(per_query(qrels, run, metrics))
-    found: dict[str, Any] = {
-        "queries": len(numbers),
-        "unchanged": sum(plan.reason is not None for plan in plans),
-        "without_relevant": sum(
-            not any(g > 0 for g in grades.values()) for grades in qrels.values()
-        ),
-    }
-    for metric in metrics:
-        before, after = ([own[metric][query] for query in qrels] for own in values)
-        gain, low, high = paired_bootstrap(after, before)
-        found[metric] = {
-            "bm25": float(np.mean(before)),
-            "reformulated": float(np.mean(after)),
-            "difference": gain,
-            "low": low,
-            "high": high,
-            "gained": sum(b > a + UNCHANGED for a, b in zip(before, after, strict=True)),
-            "lost": sum(b < a - UNCHANGED for a, b in zip(before, after, strict=True)),
-        }
-    return found
+WIDTH = 100
+SYSTEMS = {
+    "bm25": "BM25",
+    "rm3": "RM3",
+    "rocchio": "Rocchio",
+    "boosted": "boosted terms",
+    "agent": "agent",
+    "fused": "BM25 + {fusion:g} cosines",
+    "agent_fused": "agent + {fusion:g} cosines",
+    "ceiling": "greedy ceiling",
+}
 
 
 def phase_rows(seconds: Mapping[str, float], total: float) -> dict[str, dict[str, float]]:
@@ -97,8 +57,8 @@ def rates(summary: Mapping[str, Any]) -> dict[str, float]:
     return {name: rate for name, rate in found.items() if rate is not None}
 
 
-def lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """A run's result for a reader."""
+def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
+    """A run's result for a reader; `styled`: with the signs that make a terminal's text bold."""
     for kind in ("fused", "plain") if summary["fusion"] else ("plain",):
         one = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
@@ -115,7 +75,7 @@ def lines(summary: Mapping[str, Any]) -> Iterator[str]:
             f"no token or candidate, {counts[f'{split}_without_relevant']} no relevant document"
         )
     if "test" in summary:
-        yield from test_lines(summary["test"])
+        yield from test_lines(summary["test"], styled)
     yield "Time:"
     for name, row in summary["phases"].items():
         yield f"  {name:<30} {row['seconds']:>8.1f} s {row['share']:>6.1%}"
@@ -144,16 +104,54 @@ def loop_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"  Tables copied to the device: {copied}"
 
 
-def test_lines(test: Mapping[str, Any]) -> Iterator[str]:
-    """Test metrics for a reader."""
+def test_lines(test: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
+    """Test metrics for a reader, at most `WIDTH` columns wide."""
     yield (
         f"Test: {test['queries']:,} queries, {test['unchanged']} left unchanged, "
         f"{test['without_relevant']} without a relevant document"
     )
-    for name, row in test.items():
-        if isinstance(row, dict):
-            yield (
-                f"  {name}: BM25 {row['bm25']:.4f}, reformulated {row['reformulated']:.4f}, "
-                f"difference {row['difference']:+.4f} (95% interval {row['low']:+.4f} to "
-                f"{row['high']:+.4f}; {row['gained']} gained, {row['lost']} lost)"
-            )
+    for metric in test["systems"]["bm25"]:
+        yield ""
+        yield from metric_table(test, metric, styled)
+    share = test["share_of_ceiling"]
+    if share is not None:
+        yield ""
+        yield f"The agent reaches {share:.0%} of the ceiling's gain over BM25 in {test['metric']}"
+    for name, settings in test["tuned"].items():
+        values = ", ".join(f"{key} {value}" for key, value in settings.items())
+        yield f"{SYSTEMS[name]}, tuned on dev queries: {values}"
+
+
+def metric_table(test: Mapping[str, Any], metric: str, styled: bool) -> Iterator[str]:
+    """Lines of the table of one metric; cosines of weight 0 have no rows."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(metric, no_wrap=True)
+    for column in ("mean", "difference (95% interval)", "changed", "helped", "hurt"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, rows in test["systems"].items():
+        if name in ("fused", "agent_fused") and not test["fusion"]:
+            continue
+        if name == "ceiling" and metric != test["metric"]:  # it is that of the run's metric
+            continue
+        row = rows[metric]
+        label = SYSTEMS[name].format(fusion=test["fusion"])
+        if row["queries"] < test["queries"]:
+            label += f", {row['queries']} queries"
+        cells = difference_cells(row["over_bm25"]) if "over_bm25" in row else []
+        table.add_row(label, f"{row['mean']:.4f}", *cells)
+        if "over_fused" in row:
+            over = SYSTEMS["fused"].format(fusion=test["fusion"])
+            table.add_row(f"  over {over}", "", *difference_cells(row["over_fused"]))
+    console = Console(file=io.StringIO(), width=WIDTH, force_terminal=styled, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    yield from (line.rstrip() for line in capture.get().splitlines())
+
+
+def difference_cells(row: Mapping[str, float]) -> list[str]:
+    """Cells of a difference: with its interval, and shares of queries."""
+    interval = f"{row['difference']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})"
+    return [interval, *(f"{row[name]:.0%}" for name in ("changed", "helped", "hurt"))]

@@ -266,4 +266,4 @@ def load_vectors(
         return None
     if not np.isfinite(vectors).all():
         return None
-    return DocumentVectors(vectors)
+    return DocumentVectors(vectors) if np.isfinite(vectors).all() else None

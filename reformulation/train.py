@@ -30,6 +30,7 @@ from kytolly.reformulation.choice import (
     write_choices,
 )
 from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.held_out import test_metrics
 from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import (
@@ -44,7 +45,7 @@ from kytolly.reformulation.ppo_training import COLLECTION, save_search, train_wi
 from kytolly.reformulation.prepare import LEARNING, Preparation, prepare
 from kytolly.reformulation.profile import LoopKeeper, profile_loop
 from kytolly.reformulation.reformulator import Reformulator
-from kytolly.reformulation.report import phase_rows, test_metrics, write_phases
+from kytolly.reformulation.report import phase_rows, write_phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import concatenation, subset
 from kytolly.retrieval.corpus import available_splits

@@ -6,7 +6,7 @@ import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
-PICTURES = {"train_dqn_notebook": 3, "train_ppo_notebook": 4, "query_reformulation_notebook": 2}
+PICTURES = {"train_dqn_notebook": 3, "train_ppo_notebook": 4, "query_reformulation_notebook": 3}
 SHORT = {
     "train_dqn_notebook": "total_env_steps = 2_000",
     "train_ppo_notebook": "total_env_steps = 4_096",

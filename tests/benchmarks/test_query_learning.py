@@ -1,8 +1,7 @@
-"""Seeds are averaged query by query and judged against BM25 and tuned baselines."""
+"""Seeds are averaged query by query and judged against what needs no agent."""
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from kytolly.benchmarks import query_learning
@@ -21,7 +20,7 @@ def folder(tmp_path_factory):
 
 
 def write_runs(folder, run_dir, perfect):
-    """What `train_optimized.py --test` leaves: BM25's run, and one that is perfect or the same."""
+    """What `train_optimized.py --test` leaves: an agent that is perfect, or BM25 itself."""
     collection = load_collection(folder, ("test",))
     index, numbers = BM25Index(collection.texts), collection.split("test")
     weights = [index.query_weights(collection.queries[number]) for number in numbers]
@@ -37,8 +36,11 @@ def write_runs(folder, run_dir, perfect):
         for query, grades in collection.judgments["test"].items()
     }
     run_dir.mkdir(parents=True)
-    write_run(run_dir / "test_bm25.run", plain)
-    write_run(run_dir / "test_reformulated.run", best if perfect else plain)
+    for name in ("bm25", "rm3", "agent"):
+        write_run(run_dir / f"test_{name}.run", plain)
+    for name in ("fused", "ceiling"):
+        write_run(run_dir / f"test_{name}.run", best)
+    write_run(run_dir / "test_agent_fused.run", best if perfect else plain)
 
 
 def test_seeds_are_trained_by_the_command_and_averaged(folder, monkeypatch):
@@ -47,11 +49,10 @@ def test_seeds_are_trained_by_the_command_and_averaged(folder, monkeypatch):
     def run_module(module, arguments, core):
         commands.append((module, arguments))
         write_runs(folder, Path(arguments[arguments.index("--log-dir") + 1]), len(commands) == 1)
-        return {"total_seconds": 3.0}
+        tuned = {"rm3": {"original": 1.0}}
+        return {"total_seconds": 3.0, "fusion": 0.5, "test": {"tuned": tuned}}
 
     monkeypatch.setattr(query_learning, "run_module", run_module)
-    monkeypatch.setattr(query_learning, "RM3_GRID", {"original": (0.5,), "documents": (5,)})
-    monkeypatch.setattr(query_learning, "ROCCHIO_GRID", {"beta": (0.5,), "documents": (5,)})
     with progress_display() as progress:
         report = query_learning.reformulation_learning(
             Options(collection=str(folder), seeds=2), Watch(progress)
@@ -62,23 +63,17 @@ def test_seeds_are_trained_by_the_command_and_averaged(folder, monkeypatch):
         assert arguments[arguments.index("--collection") + 1] == str(folder)
 
     names = [row["name"] for row in report.data["rows"]]
-    assert names == ["BM25", "RM3, tuned", "Rocchio, tuned", "Kytolly, mean of 2 seeds"]
-    plain, rm3, _, own = report.data["rows"]
-    assert 0.1 < plain["mean"] < 0.9
+    assert names == ["bm25", "rm3", "agent", "fused", "agent_fused"]  # no ceiling: it is no system
+    plain, rm3, agent, fused, own = report.data["rows"]
+    assert 0.1 < plain["mean"] < 0.9 and rm3["over BM25"]["mean"] == 0.0
+    assert fused["mean"] == 1.0 and "over BM25 + cosines" not in agent
     assert own["mean"] == pytest.approx((1.0 + plain["mean"]) / 2)  # one perfect seed, one plain
-    assert report.data["seeds"] == pytest.approx([1.0 - plain["mean"], 0.0])
+    assert report.data["seeds"]["agent"] == [0.0, 0.0]
+    assert report.data["seeds"]["agent_fused"] == pytest.approx([0.0, plain["mean"] - 1.0])
     gain = own["over BM25"]
     assert gain["mean"] == pytest.approx((1.0 - plain["mean"]) / 2)
     assert 0.0 < gain["low"] < gain["mean"] < gain["high"]
-    assert own["over RM3, tuned"]["mean"] == pytest.approx(own["mean"] - rm3["mean"])
-
-
-def test_a_query_without_candidates_keeps_its_value_in_the_baselines(folder, monkeypatch):
-    monkeypatch.setattr(query_learning, "RM3_GRID", {"original": (0.5,)})
-    monkeypatch.setattr(query_learning, "ROCCHIO_GRID", {"beta": (0.5,)})
-    chosen = query_learning.ReformulationOptions(collection=str(folder))
-    queries = list(load_collection(folder, ("test",)).judgments["test"])
-    found = query_learning.tuned_baselines(chosen, np.full(len(queries), 7.0), queries)
-    for value, _ in found.values():
-        kept = [query for query, one in zip(queries, value, strict=True) if one == 7.0]
-        assert kept == ["empty-test"]
+    assert own["over BM25 + cosines"]["mean"] == pytest.approx((plain["mean"] - 1.0) / 2)
+    assert all(len(row) == len(report.columns) for row in report.rows)
+    assert report.rows[-1][0] == "agent + cosines, 2 seeds"
+    assert "RM3: {'original': 1.0}" in report.notes

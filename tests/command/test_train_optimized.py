@@ -11,7 +11,7 @@ import tensorflow as tf
 import yaml
 
 from kytolly.benchmarks.reformulation import gain_lines
-from kytolly.command import train_optimized
+from kytolly.command import entry, train_optimized
 from kytolly.reformulation.options import ReformulationOptions, read_options
 from tests.reformulation.tiny_collection import SETTINGS, write_collection
 
@@ -24,7 +24,6 @@ def folder(tmp_path_factory):
     write_collection(folder / "tiny")
     training = {**SETTINGS["training"], "warm_start_epochs": 1}
     settings = {**SETTINGS, "training": training, "collection": str(folder / "tiny")}
-    settings["retrieval"] = {**SETTINGS["retrieval"], "max_terms": 1}  # quicker to compile
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
     return folder
 
@@ -36,19 +35,41 @@ def error_line(argv, capsys):
     return captured.err
 
 
+def test_table(output):
+    """The lines of the test metrics."""
+    lines = output.splitlines()
+    (first,) = (place for place, line in enumerate(lines) if line.startswith("Test: "))
+    return lines[first : lines.index("Time:")]
+
+
+test_table.__test__ = False
+
+
 def test_one_epoch_and_the_test_queries(folder, capsys):
     flags = "--device cpu --epochs 1 --batch-size 20 --seed 3 --no-amp --test --log-dir".split()
     argv = ["--config", str(folder / "settings.yaml"), *flags, str(folder / "run")]
     assert train_optimized.main(argv) == 0
     captured = capsys.readouterr()
-    assert "ndcg@10: BM25 0." in captured.out and "95% interval" in captured.out
+    assert "difference (95% interval)" in captured.out and "greedy ceiling" in captured.out
+    assert all(len(line) <= 100 for line in test_table(captured.out))
     assert "Embedding cache: " in captured.out and "warm start" in captured.out
     assert "pre-computation: reading" in captured.err
     options = read_options(folder / "run" / "reformulation.yaml")
     assert (options.seed, options.training.epochs, options.training.batch_size) == (3, 1, 20)
     result = json.loads((folder / "run" / "result.json").read_text())
     assert result["test"]["queries"] == 10 and result["seed"] == 3
-    assert (folder / "run" / "test_reformulated.run").is_file()
+    for name in ("bm25", "rm3", "rocchio", "fused", "agent", "agent_fused", "ceiling"):
+        assert (folder / "run" / f"test_{name}.run").is_file()
+    assert (folder / "run" / "calibration.png").stat().st_size > 10_000
+
+
+def test_a_run_without_ppo_is_a_run(folder, capsys):
+    argv = ["--config", str(folder / "settings.yaml"), "--epochs", "0", "--device", "cpu"]
+    assert train_optimized.main([*argv, "--log-dir", str(folder / "listwise"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["env_steps"] == 0 and result["network"] == "warm start"
+    assert entry.main(["reformulate", str(folder / "listwise"), "key12 noise1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["after"]
 
 
 def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
@@ -71,7 +92,8 @@ def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
     assert train_optimized.main([*argv, "--json"]) == 0
     assert os.environ["KYTOLLY_XLA"] == "off"  # the command leaves it off
     found = json.loads(capsys.readouterr().out)
-    assert found["ratio"] > 0 and list(gain_lines(found))[3].startswith("  ratio ")
+    assert found["ratio"] > 0 and found["ratio_to_sequential"] > 0
+    assert "x the fastest flow of one query at a time" in "\n".join(gain_lines(found))
     calls = found["calls"]["embedding calls"]
     assert calls["compiled_run"] < calls["compiled_one_pass"] < calls["one_query"]
 
@@ -79,7 +101,7 @@ def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "flags, words",
     [
-        (["--epochs", "0"], "expected a whole number above 0"),
+        (["--epochs", "-1"], "expected a whole number of at least 0"),
         (["--device", "tpu"], "invalid choice: 'tpu'"),
         (["--config", "missing.yaml"], "missing.yaml cannot be read"),
         (["--collection", "missing"], "missing does not exist"),

@@ -92,6 +92,7 @@ def other_lines(draw):
     name = draw(st.sampled_from([*set(entry.COMMANDS) - {"train"}, "start", "train_optimized"]))
     flags = "--seed --episodes --steps --env --top --collection --queries --run-file --repeats "
     flags += "--seeds --figure --quick --json --trust --epochs --batch-size --device --log-dir "
+    flags += "--fusion "
     flag = st.sampled_from(f"{flags} --config --no-amp --test --baseline-flow --profile".split())
     texts = scalars.map(str)
     parts = st.tuples(flag, texts) | st.tuples(flag) | texts.map(lambda text: (text,))

@@ -122,7 +122,8 @@ def alter(run, choose):
     files = sorted(p for p in run.rglob("*") if p.is_file() and "events" not in p.name)
     files = [p for p in files if p.suffix != ".png" and p.name != ".lock"]
     newest = max((int(p.stem[5:]) for p in run.glob("checkpoints/ckpt-*.json")), default=0)
-    read = (f"ckpt-{newest}", "best.keras", "config.yaml", "reformulation.yaml", "index.npz")
+    read = (f"ckpt-{newest}", "best.keras", "config.yaml")
+    read += ("reformulation.yaml", "choice.json", "index.npz", "vectors.npz")
     weights = [12 if p.name.startswith(read) else 1 for p in files]
     path = choose.choices(files, weights)[0]
     try:

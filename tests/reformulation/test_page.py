@@ -35,7 +35,7 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
     (tmp_path / "configs" / "msa_optimized_cpu.yaml").write_text(yaml.safe_dump(SETTINGS))
     monkeypatch.chdir(tmp_path)
     own = [command for command in COMMANDS if "runs/builtin" not in command]
-    assert len(COMMANDS) == 6 and len(own) == 4
+    assert len(COMMANDS) == 7 and len(own) == 5
     for command in own:
         assert run(command) == 0, (command, capsys.readouterr().err)
     assert "Test: 10 queries" in capsys.readouterr().out

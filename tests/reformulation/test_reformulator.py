@@ -269,7 +269,7 @@ def test_the_command_writes_a_run_for_a_file_of_queries(run, capsys, tmp_path):
     argv = ["reformulate", folder, "--queries", f"{source}/queries.jsonl", "--run-file", out]
     assert cli.main([str(part) for part in argv]) == 0
     assert "no token that any document contains" in capsys.readouterr().out
-    tested, every = read_run(folder / "test_reformulated.run"), read_run(out)
+    tested, every = read_run(folder / "test_agent_fused.run"), read_run(out)
     assert {query: every[query] for query in tested} == tested
 
 

@@ -51,8 +51,10 @@ class RetrievalOptions:
         "weight of the cosines of embeddings beside BM25; 0: BM25 alone; auto: 1, or what dev "
         "queries prefer",
     )
-    encoder: Literal["auto", "wordllama", "hash"] = setting(
-        "auto", "encoder of terms and queries; auto: wordllama if it is installed, else hash"
+    encoder: Literal["auto", "wordllama", "hash", "own"] = setting(
+        "auto",
+        "encoder of texts; auto: wordllama if it is installed, else hash; own: the one that is "
+        "given to `train` and `Reformulator.load` in Python",
     )
     dimension: Annotated[int, Meta(ge=1, le=2**14), "numbers"] = setting(
         256, "length of an embedding"

@@ -191,11 +191,10 @@ def save_search(side: SearchSide, folder: Path) -> None:
 
 def resolved_options(side: SearchSide) -> ReformulationOptions:
     """The options with the full paths of files and the encoder that was chosen."""
-    options, encoder = side.options, side.cache.encoder
-    retrieval = options.retrieval
-    if retrieval.encoder == "auto":
-        name = "hash" if encoder.identity.startswith("hash") else "wordllama"
-        retrieval = dataclasses.replace(retrieval, encoder=name)
+    options = side.options
+    retrieval = dataclasses.replace(
+        options.retrieval, encoder=side.encoder_name, dimension=side.cache.encoder.dimension
+    )
     if retrieval.stop_words not in STOP_WORD_LISTS:
         path = str(Path(retrieval.stop_words).resolve())
         retrieval = dataclasses.replace(retrieval, stop_words=path)

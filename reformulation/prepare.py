@@ -11,6 +11,7 @@ from kytolly.reformulation.options import ReformulationOptions
 from kytolly.reformulation.phases import Phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import QueryTable, make_table, row_bytes
+from kytolly.retrieval.embedding import Encoder
 from kytolly.retrieval.synthetic import synthetic_collection
 
 Say = Callable[[str], None]
@@ -38,7 +39,10 @@ class Preparation:
 
 
 def prepare(
-    options: ReformulationOptions, say: Say, splits: Sequence[str] = LEARNING
+    options: ReformulationOptions,
+    say: Say,
+    splits: Sequence[str] = LEARNING,
+    encoder: Encoder | None = None,
 ) -> Preparation:
     """Read and index a collection, mine candidates, and make tables.
 
@@ -48,11 +52,12 @@ def prepare(
         options: The collection, and how it is searched.
         say: Receives the lines of the progress display.
         splits: The splits to read: what is wrong with the file of one is said here.
+        encoder: An encoder in place of the one that the options name.
 
     Raises:
         ValueError: A file is malformed.
     """
-    side = SearchSide.load(options, splits, Phases(say))
+    side = SearchSide.load(options, splits, Phases(say), encoder=encoder)
     counts: dict[str, int] = {}
     tables = {split: _split_table(side, split, counts, say) for split in LEARNING}
     synthetic = None

@@ -23,13 +23,14 @@ from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES,
 from kytolly.reformulation.choice import Choice, Choices, read_choices
 from kytolly.reformulation.device_env import SMALLEST_WEIGHT
 from kytolly.reformulation.network import PRETRAINED, NumpyScorer
-from kytolly.reformulation.options import ReformulationOptions, read_options
+from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, read_options
 from kytolly.reformulation.query import Query
 from kytolly.reformulation.result import AddedTerm, Hit, Reformulation
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import padded_rows
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import is_unicode, read_queries
+from kytolly.retrieval.embedding import Encoder
 from kytolly.retrieval.files import open_file, short, stored_archive
 from kytolly.retrieval.metrics import Run
 from kytolly.retrieval.trec import check_replaceable, write_run
@@ -87,6 +88,7 @@ class Reformulator:
         run_dir: str | Path,
         collection: str | Path | None = None,
         fusion: float | None = None,
+        encoder: Encoder | None = None,
     ) -> Reformulator:
         """The reformulator that a run trained; no judgment is read.
 
@@ -95,6 +97,7 @@ class Reformulator:
             collection: A collection to search instead of the one that the run was trained with;
                 if its documents are others, a warning says that nothing was chosen for them.
             fusion: Weight of the cosines beside BM25; None: what the run chose.
+            encoder: The encoder that was given to `train`, if one was.
 
         Raises:
             ValueError: The folder is no such run, or the collection cannot be read.
@@ -116,7 +119,8 @@ class Reformulator:
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
         network = load_scorer(path / BEST)
-        side = SearchSide.load(options, (), saved=path)
+        _check_encoder(encoder, options)
+        side = SearchSide.load(options, (), saved=path, encoder=encoder)
         if choices.digest and choices.digest != side.index.digest:
             choices = Choices(None, {})
             warnings.warn(
@@ -135,7 +139,8 @@ class Reformulator:
             collection: Folder in the BEIR layout, or builtin.
             fusion: Weight of the cosines beside BM25; None: 1.
         """
-        options = ReformulationOptions(collection=str(collection))
+        retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
+        options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         side = SearchSide.load(options, ())
         return cls(side, load_scorer(PRETRAINED), Choices(None, {}), fusion)
 
@@ -269,6 +274,18 @@ class Reformulator:
             words.setdefault(term, word)
         own = {word: counts[term] for term, word in words.items()}
         return {**own, **{term.surface: term.weight for term in added}}
+
+
+def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:
+    """Refuse an encoder that is not the run's."""
+    retrieval = options.retrieval
+    if encoder is None or (retrieval.encoder, retrieval.dimension) == ("own", encoder.dimension):
+        return
+    raise ValueError(
+        f"the encoder {encoder.identity} gives {encoder.dimension} numbers, and the run was "
+        f"trained with encoder: {retrieval.encoder} of {retrieval.dimension} numbers: give the encoder "
+        "that was given to `train`, or none."
+    )
 
 
 def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:

@@ -19,7 +19,7 @@ from kytolly.reformulation.result import Hit
 from kytolly.retrieval.bm25 import EPSILON, BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
-from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
+from kytolly.retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.fusion import DocumentVectors, score_unit
 from kytolly.retrieval.ranking import best_places
@@ -58,6 +58,7 @@ class SearchSide:
         splits: Sequence[str],
         phases: Phases | None = None,
         saved: Path | None = None,
+        encoder: Encoder | None = None,
     ) -> SearchSide:
         """Read and index a collection.
 
@@ -67,6 +68,10 @@ class SearchSide:
             phases: Receives the time.
             saved: A folder that `save` wrote to. Its index and embeddings are used if they are of
                 these documents with these options; else they are made again.
+            encoder: An encoder of yours; None: the one that the options name.
+
+        Raises:
+            ValueError: The options ask for an encoder that is not given.
         """
         phases, retrieval = phases or Phases(), options.retrieval
         with phases.measure("reading"):
@@ -77,7 +82,8 @@ class SearchSide:
                 tokenizer = tokenizer_from(retrieval)
                 index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
         with phases.measure("embedding"):
-            encoder = make_encoder(retrieval.encoder, retrieval.dimension)
+            if encoder is None:
+                encoder = encoder_from(retrieval)
             cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
             identity = [encoder.identity, index.digest]
             shape = (len(collection.texts), encoder.dimension)
@@ -116,6 +122,12 @@ class SearchSide:
         return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.candidates, pool)
 
     @property
+    def encoder_name(self) -> str:
+        """What the option `encoder` calls the encoder that is used."""
+        name = self.cache.encoder.identity.partition("-")[0]
+        return name if name in ("hash", "wordllama") else "own"
+
+    @property
     def usual_fusion(self) -> float:
         """The weight of the cosines where neither the options nor dev queries say another one.
 
@@ -124,16 +136,14 @@ class SearchSide:
         fusion = self.options.retrieval.fusion
         if fusion != "auto":
             return float(fusion)
-        return 0.0 if self.cache.encoder.identity.startswith("hash") else 1.0
+        return 0.0 if self.encoder_name == "hash" else 1.0
 
     @property
     def mining(self) -> MiningRules:
         """How candidates are mined."""
         retrieval = self.options.retrieval
-        hashed = self.cache.encoder.identity.startswith("hash")
-        return MiningRules(
-            retrieval.feedback_documents, retrieval.candidates, fusion=0.0 if hashed else 1.0
-        )
+        fusion = 0.0 if self.encoder_name == "hash" else 1.0
+        return MiningRules(retrieval.feedback_documents, retrieval.candidates, fusion=fusion)
 
     def queries(self, split: str, most: int | None = None) -> list[Query]:
         """A split's queries with their candidates and judgments; of many, `most` are drawn."""
@@ -250,6 +260,16 @@ def load_index(
         return BM25Index.load(path, collection.texts, tokenizer_from(retrieval), parameters)
     except ValueError:
         return None
+
+
+def encoder_from(retrieval: RetrievalOptions) -> Encoder:
+    """The encoder that options name."""
+    if retrieval.encoder == "own":
+        raise ValueError(
+            "the option encoder is own, and no encoder was given: give one in Python, as "
+            "train(options, encoder=...) and Reformulator.load(run, encoder=...)."
+        )
+    return make_encoder(retrieval.encoder, retrieval.dimension)
 
 
 def load_vectors(

@@ -49,6 +49,7 @@ from kytolly.reformulation.report import phase_rows, write_phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import concatenation, subset
 from kytolly.retrieval.corpus import available_splits
+from kytolly.retrieval.embedding import Encoder
 
 Say = Callable[[str], None]
 EVALUATED = 300  # training queries that PPO is evaluated on; dev queries are for the choice alone
@@ -61,6 +62,7 @@ def train(
     log_dir: str | Path | None = None,
     test: bool = False,
     profile: bool = False,
+    encoder: Encoder | None = None,
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Prepare, warm-start and train; returns what `result.json` holds.
@@ -71,6 +73,7 @@ def train(
         log_dir: The run's folder, which must be empty or not exist; None: a new one.
         test: Evaluate on the test queries once, at the end.
         profile: Time the parts of PPO's loop apart, after training.
+        encoder: An encoder of yours in place of the one that the options name.
         say: Receives the lines of the progress display.
 
     Raises:
@@ -90,7 +93,7 @@ def train(
         with tf.device("/GPU:0" if gpu else "/CPU:0"):
             keras.utils.set_random_seed(options.seed)
             splits = [one for one in (*LEARNING, *(["test"] if test else [])) if one in known]
-            preparation = prepare(options, say, splits)
+            preparation = prepare(options, say, splits, encoder)
             summary, network = train_network(preparation, folder, gpu, profile, say)
             if test:
                 with preparation.side.phases.measure("test"):
@@ -145,7 +148,8 @@ def train_network(
                 judged = DeviceQueries(concatenation(tables), side.rules)
                 fusion = select_fusion(judged, fusion, options.seed)
     say(f"searches weigh cosines with {fusion:g} beside BM25")
-    begin = load_pretrained() if options.training.pretrained and not uses_hashes(side) else None
+    known = side.encoder_name == "wordllama"  # the network of the package has seen no other
+    begin = load_pretrained() if options.training.pretrained and known else None
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     if preparation.train is not None or preparation.synthetic is not None:
@@ -308,11 +312,6 @@ def selection_summary(one: Selection) -> dict[str, Any]:
     found = {**one.choice._asdict(), **one._asdict()}
     del found["choice"], found["network"]
     return found
-
-
-def uses_hashes(side: SearchSide) -> bool:
-    """Whether embeddings are hashed words, which the network of the package has not seen."""
-    return side.cache.encoder.identity.startswith("hash")
 
 
 def saved_where(path: Path) -> str:

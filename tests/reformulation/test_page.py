@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import re
 import shlex
 import sqlite3
@@ -12,7 +13,7 @@ import yaml
 
 from kytolly.command import entry as cli
 from kytolly.command import train_optimized
-from kytolly.reformulation.options import SECTIONS, ReformulationOptions
+from kytolly.reformulation.options import SECTIONS, ReformulationOptions, options_from
 from tests.reformulation.tiny_collection import SETTINGS, write_collection
 from tests.test_examples import PYTHON_BLOCK
 
@@ -40,7 +41,7 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
         assert run(command) == 0, (command, capsys.readouterr().err)
     assert "Test: 10 queries" in capsys.readouterr().out
     assert (tmp_path / "reformulated.run").is_file()
-    first, second = PYTHON_BLOCK.findall(PAGE)
+    first, own_encoder, second = PYTHON_BLOCK.findall(PAGE)
     names: dict = {}
     exec(compile(first, "query_reformulation.md", "exec"), names)
     assert [one.query_id for one in names["many"]] == ["q1", "q2"]
@@ -50,6 +51,11 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
         rows = zip(collection.doc_ids, collection.texts, strict=True)
         database.executemany("INSERT INTO docs VALUES (?, ?)", rows)
         database.commit()
+    own_encoder = own_encoder.replace("ReformulationOptions(", "options(")
+    short = options_from({"training": SETTINGS["training"]})
+    names["options"] = functools.partial(dataclasses.replace, short)
+    exec(compile(own_encoder, "query_reformulation.md", "exec"), names)
+    assert names["reformulator"].side.documents.half.shape[1] == 512
     names["found"] = names["reformulator"].reformulate("key12 noise1")
     exec(compile(second, "query_reformulation.md", "exec"), names)
     assert len(names["ids"]) == 10 and names["clause"]["bool"]["should"]

@@ -27,11 +27,12 @@ from kytolly.reformulation.reformulator import (
 )
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import make_table
+from kytolly.retrieval.embedding import HashEncoder
 from kytolly.retrieval.engines import IndexEngine
 from kytolly.retrieval.exports import weight_text
 from kytolly.retrieval.metrics import per_query
 from kytolly.retrieval.trec import read_run
-from tests.reformulation.tiny_collection import write_collection
+from tests.reformulation.tiny_collection import make_options, write_collection
 
 
 def test_a_query_is_reformulated_with_reasons(reformulator):
@@ -383,3 +384,32 @@ def test_a_network_with_nan_is_refused(run, tmp_path):
     network.save(tmp_path / "best.keras")
     with pytest.raises(ValueError, match="not finite"):
         load_scorer(tmp_path / "best.keras")
+
+
+class OwnEncoder:
+    """As many numbers as asked for, under a name of its own."""
+
+    def __init__(self, dimension):
+        self.identity, self.dimension = f"mine-1 {dimension}", dimension
+
+    def encode(self, texts):
+        return HashEncoder(self.dimension).encode(texts)
+
+
+def test_a_run_with_an_own_encoder_asks_for_it(collection, tmp_path):
+    from kytolly.reformulation.train import train
+
+    train(make_options(collection, epochs=0), encoder=OwnEncoder(512), log_dir=tmp_path / "run")
+    options = read_options(tmp_path / "run" / "reformulation.yaml")
+    assert (options.retrieval.encoder, options.retrieval.dimension) == ("own", 512)
+    found = Reformulator.load(tmp_path / "run", encoder=OwnEncoder(512))
+    assert found.reformulate("key12 noise1").after
+    with pytest.raises(ValueError, match="encoder is own, and no encoder was given: give one"):
+        Reformulator.load(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"gives 64 numbers, and the run was .* of 512 numbers"):
+        Reformulator.load(tmp_path / "run", encoder=OwnEncoder(64))
+
+
+def test_an_encoder_is_refused_where_the_run_has_another(run):
+    with pytest.raises(ValueError, match=r"mine-1 64 gives 64 numbers, .* with encoder: hash of"):
+        Reformulator.load(run[0], encoder=OwnEncoder(64))

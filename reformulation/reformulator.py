@@ -283,8 +283,8 @@ def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> No
         return
     raise ValueError(
         f"the encoder {encoder.identity} gives {encoder.dimension} numbers, and the run was "
-        f"trained with encoder: {retrieval.encoder} of {retrieval.dimension} numbers: give the encoder "
-        "that was given to `train`, or none."
+        f"trained with encoder: {retrieval.encoder} of {retrieval.dimension} numbers: give the "
+        "encoder that was given to `train`, or none."
     )
 
 

@@ -2,6 +2,7 @@ import ctypes
 import gc
 import os
 import re
+import signal
 import sqlite3  # noqa: F401 - before TensorFlow, whose own SQLite lacks FTS5
 import sys
 import tempfile
@@ -33,6 +34,8 @@ LONGEST = (
     "test_gpu_optimize.py",
     "test_compile_cache.py",
 )
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs behind `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C
 xla = os.environ.get("KYTOLLY_XLA", "on")
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []

@@ -276,8 +276,8 @@ def make_choice(
 ) -> dict[str, Selection]:
     """What is used with BM25 alone ("plain") and with cosines beside it ("fused").
 
-    Both use one network: that of searches with cosines. The first network did not learn from the
-    queries of `unseen`.
+    Both use one network: that of searches with cosines, if anything helps there. The first network
+    did not learn from the queries of `unseen`.
     """
     if dev is None:
         say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
@@ -293,8 +293,12 @@ def make_choice(
     scorers = [NumpyScorer(network) for network in networks]
     fused = plain = select(scorers, dev, fusion, unseen, seed)
     if fusion:
-        more = unseen if fused.network == 0 else None
-        plain = select([scorers[fused.network]], dev, 0.0, more, seed)
+        free = fused.choice.scale == 0.0
+        first = 0 if free else fused.network
+        allowed = scorers if free else scorers[first : first + 1]
+        plain = select(allowed, dev, 0.0, unseen if first == 0 else None, seed)
+        plain = plain._replace(network=first + plain.network)
+        fused = fused._replace(network=plain.network)
     for one in dict.fromkeys((fused, plain)):
         base = f"BM25 + {one.choice.fusion:g} cosines" if one.choice.fusion else "BM25"
         if one.choice.scale:
@@ -304,7 +308,7 @@ def make_choice(
             )
         else:
             say(f"over {base}: nothing learned that helps on dev: queries stay as they are")
-    return {"fused": fused, "plain": plain._replace(network=fused.network)}
+    return {"fused": fused, "plain": plain}
 
 
 def selection_summary(one: Selection) -> dict[str, Any]:

@@ -8,12 +8,14 @@ import keras
 import numpy as np
 import pytest
 
+from kytolly.reformulation import train
 from kytolly.reformulation.choice import (
     CHANCE,
     UNTESTED,
     USES,
     Choice,
     Choices,
+    Selection,
     best_row,
     cross_validated_gain,
     read_choices,
@@ -175,6 +177,21 @@ def test_both_kinds_of_search_use_one_network(trained, dev):
     assert "only 24 dev queries" in lines[0] and "at least 50" in lines[0]
     assert lines[1].startswith("over BM25 + 1 cosines: dev gain +")
     assert lines[2].startswith("over BM25: dev gain +")
+
+
+def test_where_nothing_helps_with_cosines_any_network_may_help_without(trained, dev, monkeypatch):
+    asked = []
+
+    def scripted(scorers, queries, fusion, unseen, seed):
+        asked.append((len(scorers), fusion, unseen))
+        scale, network = (0.0, 0) if fusion else (0.5, 1)
+        return Selection(Choice(fusion, scale), network, 3, 0.5, 0.0, 0.0)
+
+    monkeypatch.setattr(train, "select", scripted)
+    found = make_choice(trained, dev, dev, 1.0, 0, lambda line: None)
+    assert asked == [(2, 1.0, dev), (2, 0.0, dev)]
+    assert found["plain"].network == found["fused"].network == 1
+    assert found["fused"].choice == Choice(1.0) and found["plain"].choice == Choice(0.0, 0.5)
 
 
 def test_choices_come_back_from_their_file(tmp_path):

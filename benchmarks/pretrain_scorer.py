@@ -19,11 +19,12 @@ import tensorflow as tf
 
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.reformulation.choice import UNTESTED, proposals
-from kytolly.reformulation.device_env import DeviceQueries, kept_weights
+from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.reformulation.options import AgentOptions, ReformulationOptions
 from kytolly.reformulation.query import Query, SearchRules
+from kytolly.reformulation.reformulator import kept_proposals
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import QueryTable, concatenation, make_table
 from kytolly.retrieval.corpus import available_splits
@@ -85,8 +86,8 @@ def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
         for fusion in FUSIONS:
             base = test.values(fusion, nothing)
             weights = proposals(network, test, fusion)[0] * np.float32(UNTESTED)
-            after = test.values(fusion, kept_weights(weights, rules.max_terms).numpy())
-            gain, low, high = paired_bootstrap(after, base)
+            after = test.values(fusion, kept_proposals(weights, rules.max_terms))
+            gain, low, high = paired_bootstrap(after.tolist(), base.tolist())
             print(
                 f"{name:<14} {fusion:>7g} {plain.mean():>7.4f} {base.mean():>7.4f} {gain:>+8.4f}  "
                 f"{low:+.4f} to {high:+.4f}",

@@ -21,6 +21,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
+from kytolly.record.files import write_text
 from kytolly.reformulation.device_env import DeviceQueries, kept_weights
 from kytolly.reformulation.network import NumpyScorer
 
@@ -224,10 +225,8 @@ def cross_validated_gain(rows: np.ndarray, more: np.ndarray | None, seed: int = 
 def write_choices(folder: Path, fusion: float, choices: Sequence[Choice], digest: str) -> None:
     """Write the weight of the cosines, and what is used with it and without."""
     rows = [one._asdict() for one in dict.fromkeys(choices)]
-    path = folder / CHOICE_FILE
-    path.write_text(
-        json.dumps({"fusion": fusion, "choices": rows, "digest": digest}) + "\n", encoding="utf-8"
-    )
+    found = {"fusion": fusion, "choices": rows, "digest": digest}
+    write_text(folder / CHOICE_FILE, json.dumps(found) + "\n")
 
 
 def read_choices(folder: Path) -> Choices:

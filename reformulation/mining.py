@@ -19,7 +19,7 @@ import numpy as np
 from kytolly.reformulation.mining_features import Candidates, MiningFeatures
 from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
-from kytolly.retrieval.fusion import DocumentVectors, score_unit
+from kytolly.retrieval.fusion import DocumentVectors
 from kytolly.retrieval.ranking import best_places
 
 NO_TOKEN = "no token that any document contains"
@@ -94,8 +94,7 @@ class Miner:
         if excluded >= 0:
             scores[excluded] = 0.0
         if self.vectors is not None and vector is not None and self.rules.fusion:
-            unit = np.float32(self.rules.fusion * score_unit(scores))
-            scores += unit * self.vectors.cosines(vector)
+            scores += self.vectors.scores(vector, self.rules.fusion, scores)
             if excluded >= 0:
                 scores[excluded] = 0.0
         feedback = best_places(scores, self.rules.feedback_documents, np.flatnonzero(scores > 0))

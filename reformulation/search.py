@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kytolly.machine.memory import check_memory
+from kytolly.record.files import write_file
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, SkippedQuery, mine, with_judgments
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.reformulation.phases import Phases, TimedEncoder
@@ -21,7 +22,7 @@ from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.retrieval.files import read_arrays
-from kytolly.retrieval.fusion import DocumentVectors, score_unit
+from kytolly.retrieval.fusion import DocumentVectors
 from kytolly.retrieval.ranking import best_places
 from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
 
@@ -109,11 +110,11 @@ class SearchSide:
     def save(self, folder: Path) -> None:
         """Write index and embeddings for `load`."""
         self.index.save(folder / INDEX_FILE)
-        path, identity = folder / VECTORS_FILE, [self.cache.encoder.identity, self.index.digest]
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez(file, identity=np.array(identity), vectors=self.documents.half)
-        partial.replace(path)  # whole or not at all
+        identity = np.array([self.cache.encoder.identity, self.index.digest])
+        write_file(
+            folder / VECTORS_FILE,
+            lambda path: np.savez(path, identity=identity, vectors=self.documents.half),
+        )
 
     @property
     def rules(self) -> SearchRules:
@@ -217,8 +218,7 @@ class SearchSide:
                 typed = self.index.scores(self.index.query_weights(texts[place]))
                 if own is not None:
                     typed[own] = 0.0
-                unit = np.float32(fusion * score_unit(typed))
-                scores += unit * self.documents.cosines(vector)
+                scores += self.documents.scores(vector, fusion, typed)
             if own is not None:
                 scores[own] = 0.0
             found = best_places(scores, top, np.flatnonzero(scores))
@@ -283,7 +283,5 @@ def load_vectors(
     except Exception:  # zipfile, zlib and numpy each have their own
         return None
     if found.tolist() != identity or vectors.shape != shape or vectors.dtype != np.float16:
-        return None
-    if not np.isfinite(vectors).all():
         return None
     return DocumentVectors(vectors) if np.isfinite(vectors).all() else None

@@ -152,9 +152,15 @@ def train_network(
     begin = load_pretrained() if options.training.pretrained and known else None
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
-    if preparation.train is not None or preparation.synthetic is not None:
-        fusions = tuple(dict.fromkeys((0.0, fusion)))
-        learned, summary = learn(preparation, begin, fusions, folder, gpu, profile, say)
+    fusions, train = tuple(dict.fromkeys((0.0, fusion))), None
+    if preparation.train is not None:
+        cost = options.training.term_cost
+        train = DeviceQueries(preparation.train, side.rules, fusions, cost)
+    synthetic = None
+    if preparation.synthetic is not None:
+        synthetic = DeviceQueries(preparation.synthetic, side.rules, fusions)
+    if train is not None or synthetic is not None:
+        learned, summary = learn(side, train, synthetic, begin, folder, gpu, profile, say)
         networks |= learned
     elif begin is None:
         raise ValueError(
@@ -165,10 +171,8 @@ def train_network(
     else:
         say("no query to learn from: the network that comes with the package is used as it is")
     with side.phases.measure("choice"):
-        unseen = None
-        seen = side.index.digest in pretrained_digests()
-        if begin is not None and preparation.train is not None and not seen:
-            unseen = DeviceQueries(preparation.train, side.rules)
+        seen = begin is None or side.index.digest in pretrained_digests()
+        unseen = None if seen else train
         chosen = make_choice(list(networks.values()), dev, unseen, fusion, options.seed, say)
     name = list(networks)[chosen["fused"].network]
     network = networks[name]
@@ -187,37 +191,36 @@ def train_network(
 
 
 def learn(
-    preparation: Preparation,
+    side: SearchSide,
+    train: DeviceQueries | None,
+    synthetic: DeviceQueries | None,
     begin: CandidateScorer | None,
-    fusions: tuple[float, ...],
     folder: RunFolder,
     gpu: bool,
     profile: bool,
     say: Say,
 ) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
     """The networks after the warm start and after PPO, by name, and PPO's summary."""
-    side, table = preparation.side, preparation.train
     options, training, phases = side.options, side.options.training, side.phases
     with phases.measure("warm start"):
-        network = warm_network(preparation, begin, fusions, say)
+        network = warm_network(options, train, synthetic, begin, say)
     networks, summary = {"warm start": copied_scorer(network, 0.0)}, {}
-    if training.epochs == 0 or table is None:
+    if training.epochs == 0 or train is None:
         save_search(side, folder.path)
         return networks, {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
-    queries = DeviceQueries(table, side.rules, fusions, training.term_cost)
     half = gpu and training.use_amp
     if training.use_amp and not gpu:
         say("half precision does not pay on a CPU: it is off")
     network = copied_scorer(network, 0.0, half)
     rng = np.random.default_rng(options.seed)
-    few = np.sort(rng.permutation(queries.num_queries)[:EVALUATED])
+    few = np.sort(rng.permutation(train.num_queries)[:EVALUATED])
     evaluation = DeviceQueries(
-        subset(table, few), side.rules, fusions, training.term_cost, in_order=True
+        subset(train.table, few), side.rules, train.fusions, training.term_cost, in_order=True
     )
     clock, keeper = LoopClock(), LoopKeeper() if profile else None
     with phases.measure(COLLECTION):
         result = train_with_ppo(
-            side, queries, evaluation, network, folder.path, gpu, say, clock, keeper
+            side, train, evaluation, network, folder.path, gpu, say, clock, keeper
         )
     summary = {**result.summary, "device_utilization": clock.utilization}
     summary["collect_batch_size"] = result.agent.cfg.num_envs
@@ -231,21 +234,20 @@ def learn(
 
 
 def warm_network(
-    preparation: Preparation,
+    options: ReformulationOptions,
+    train: DeviceQueries | None,
+    synthetic: DeviceQueries | None,
     begin: CandidateScorer | None,
-    fusions: tuple[float, ...],
     say: Say,
 ) -> CandidateScorer:
     """A network that has learned from synthetic queries, if there are any, and from judgments."""
-    side, options = preparation.side, preparation.side.options
     training, network = options.training, begin
-    for name, table in (("synthetic queries", preparation.synthetic), ("", preparation.train)):
-        if table is None:
+    for name, queries in (("synthetic queries", synthetic), ("", train)):
+        if queries is None:
             continue
         network = copied_scorer(
-            network or make_scorer(table, options.rl_agent), options.rl_agent.dropout
+            network or make_scorer(queries.table, options.rl_agent), options.rl_agent.dropout
         )
-        queries = DeviceQueries(table, side.rules, fusions)
 
         def watch(epoch: int, loss: float, error: float, name: str = name) -> None:
             say(f"warm start{name and ', '}{name}: pass {epoch}, loss {loss:.4f}")

@@ -54,6 +54,16 @@ class DocumentVectors:
         """[documents] cosines with a vector [d] of length 1; below 0 counts as 0. Read-only."""
         return self._cosines(vector.astype(np.float32).tobytes())
 
+    def scores(self, vector: np.ndarray, fusion: float, typed: np.ndarray) -> np.ndarray:
+        """[documents] what cosines with a vector [d] add to the scores of a query.
+
+        Args:
+            vector: Embedding of the query.
+            fusion: Weight of the cosines.
+            typed: [documents] BM25 of the query as it was typed, 0 for what may not be found.
+        """
+        return np.float32(fusion * score_unit(typed)) * self.cosines(vector)
+
     def _compute_cosines(self, vector: bytes) -> np.ndarray:
         found = np.maximum(self._vectors @ np.frombuffer(vector, np.float32), 0.0)
         found.flags.writeable = False

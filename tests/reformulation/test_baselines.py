@@ -20,19 +20,7 @@ from kytolly.reformulation.baselines import (
 from kytolly.reformulation.query import Query
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
-
-
-class Words:
-    """A tokenizer that leaves words as they are."""
-
-    identity = "words"
-
-    def __call__(self, text):
-        return text.split()
-
-    def surface(self, text):
-        return [(word, word) for word in text.split()]
-
+from tests.retrieval.words import Words
 
 TEXTS = ("q a a b", "q c", "a d", "e", "f", "g", "c h")
 

@@ -13,20 +13,11 @@ from rank_bm25 import BM25Okapi
 
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
+from tests.retrieval.words import Words
 
 TEXTS = ["a b a", "b c", "", "a a a d", "c b d e", "f", "b"]
 SHARED = Path(os.environ.get("KYTOLLY_IR_DATA", "/nowhere"))
 FOLDERS = sorted(path for path in SHARED.glob("*") if (path / "corpus.jsonl").is_file())
-
-
-class Words:
-    identity = "words"
-
-    def __call__(self, text):
-        return text.split()
-
-    def surface(self, text):
-        return [(word, word) for word in text.split()]
 
 
 @pytest.fixture(scope="module")

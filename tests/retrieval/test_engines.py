@@ -19,24 +19,13 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.bm25s_engine import BM25SEngine
 from kytolly.retrieval.engines import IndexEngine, open_engine
 from kytolly.retrieval.fts5_engine import FTS5Engine
+from tests.retrieval.words import Words
 
 RNG = np.random.default_rng(0)
 WORDS = [f"w{n}" for n in range(60)]
 TEXTS = [" ".join(RNG.choice(WORDS, RNG.integers(3, 12))) for _ in range(50)]
 IDS = [f"d{n}" for n in range(50)]
 QUERY = {"w1": 1.0, "w2": 0.3, "w3": 2.0, "w7": 0.5, "unknown": 9.0}
-
-
-class Words:
-    """Tokens as they stand, for indexes that are compared with those of others."""
-
-    identity = "words"
-
-    def __call__(self, text):
-        return text.split()
-
-    def surface(self, text):
-        return [(word, word) for word in text.split()]
 
 
 def make_table(path, rows, sql="CREATE VIRTUAL TABLE docs USING fts5(id UNINDEXED, text)"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,10 +29,30 @@ from kytolly.loop.choose import choose_session, choose_side
 from kytolly.loop.result import TrainResult, result_summary
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import device_name
-from kytolly.machine.memory import require_memory
+from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.checkpoint import BEST
 from kytolly.record.pictures import save_learning_curve
 from kytolly.record.run_folder import RunFolder
+
+
+@dataclasses.dataclass
+class Attempt:
+    """A training, which may go on with another config after a fault.
+
+    Attributes:
+        cfg: The config.
+        log_dir: The run's folder; None for a new one.
+        resume: Continue the run in it.
+        faults: What happened before, for `result.json`.
+        loop, session: Those of the present try.
+    """
+
+    cfg: Any
+    log_dir: Path | None
+    resume: bool
+    faults: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    loop: Any = None
+    session: Any = None
 
 
 class Trainer:
@@ -76,35 +97,64 @@ class Trainer:
         began = time.perf_counter()
         cfg = make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
-        side = playing = opened = choose_side(cfg, env)  # what must be closed, whatever happens
+        side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
+        attempt = Attempt(cfg, self.log_dir, resume)
         try:
             if evaluation_env is not None:
                 from kytolly.loop.playing import evaluation_side
 
                 playing = evaluation_side(cfg, evaluation_env, side)
-            with tf.device(device):
-                params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
-                require_memory(cfg, without_mask(side.spec.obs), params, model, device)
-                agent = make_agent(cfg, side.spec, model)
-                loop = opened = side.loop(agent, device)
-            evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
-            callbacks = [*run_callbacks(cfg, self.progress), *own]
-            with RunFolder.open(self.log_dir, cfg, side.spec.name, resume) as folder:
-                state = TrainState(
-                    run_dir=folder.path,
-                    config=cfg,
-                    env_name=side.spec.name,
-                    loop=side.loop_name,
-                    device=device or "/device:CPU:0",
-                    trackables={"agent": agent, **loop.trackables},
-                    network=agent.policy.network,
-                )
-                session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
-                return run_session(session, folder, resume, began)
+            while True:
+                try:
+                    return self._try(attempt, side, playing, model, own, device, began)
+                except Exception as error:
+                    from kytolly.loop.faults import prepare_next
+
+                    if not prepare_next(attempt, error, device):
+                        raise
+                if attempt.loop is not None:
+                    side.reclaim(attempt.loop)
+                attempt.loop, began = None, time.perf_counter()
+                gc.collect()  # what the failed program held
         finally:
-            for each in {opened, playing}:
+            for each in {side, playing, attempt.loop} - {None}:
                 each.close()
+
+    def _try(
+        self,
+        attempt: Attempt,
+        side: Any,
+        playing: Any,
+        model: Any,
+        own: Sequence[Callback],
+        device: str | None,
+        began: float,
+    ) -> TrainResult:
+        """Train with the attempt's config until the end, or until a fault."""
+        cfg, resume = attempt.cfg, attempt.resume
+        with tf.device(device):
+            params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
+            require_memory(cfg, without_mask(side.spec.obs), params, model, device)
+            agent = make_agent(cfg, side.spec, model)
+            loop = attempt.loop = side.loop(agent, device)
+        evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
+        callbacks = [*run_callbacks(cfg, self.progress), *own]
+        with RunFolder.open(attempt.log_dir, cfg, side.spec.name, resume) as folder:
+            attempt.log_dir, attempt.resume = folder.path, True
+            state = TrainState(
+                run_dir=folder.path,
+                config=cfg,
+                env_name=side.spec.name,
+                loop=side.loop_name,
+                device=device or "/device:CPU:0",
+                trackables={"agent": agent, **loop.trackables},
+                network=agent.policy.network,
+            )
+            session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
+            session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
+            attempt.session = session
+            return run_session(session, folder, resume, began)
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
@@ -158,6 +208,10 @@ def run_session(
     folder.write_config(session.cfg, session.state.env_name, session.state.loop)
     try:
         stopped_by = session.run()
+        if stopped_by == "non_finite" and session.cfg.on_nan == "restart":
+            from kytolly.loop.faults import restart_if_allowed
+
+            restart_if_allowed(session)
         evaluation = session.evaluate_best()
     except KeyboardInterrupt:
         from kytolly.record.resume import what_is_saved

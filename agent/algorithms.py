@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kytolly.config.fields import from_mapping
-from kytolly.config.words import nearest
 
 
 class Algorithm(NamedTuple):
@@ -43,6 +42,8 @@ ALGORITHMS: dict[str, Algorithm] = {
 def part(algorithm: str, name: str) -> Any:
     """The part `name` of an algorithm, imported now if nobody has needed it before."""
     if str(algorithm) not in ALGORITHMS:
+        from kytolly.config.words import nearest
+
         hint = nearest(algorithm, ALGORITHMS)
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
     found = getattr(ALGORITHMS[algorithm], name)

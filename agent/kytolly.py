@@ -49,8 +49,10 @@ class KytollyAgent(tf.Module):
         cfg = self.cfg
         first, last = cfg.learning_rate, cfg.learning_rate_final
         if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
-            rate = linear_schedule(first, last, cfg.total_env_steps, self.env_steps)
-            self.policy.optimizer.learning_rate.assign(rate)
+            warmup = int(cfg.warmup_ratio * cfg.total_env_steps)
+            rest = cfg.total_env_steps - warmup
+            rate = linear_schedule(first, last, rest, self.env_steps - warmup)
+            self.policy.optimizer.learning_rate = rate
         opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
         return opened, tf.concat([self.exploration.state(self.env_steps), metrics], axis=0)
@@ -109,7 +111,7 @@ def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
             network = own_network(model, cfg, env_spec)
     finally:
         keras.mixed_precision.set_dtype_policy(previous)
-    optimizer = make_optimizer(cfg, scale_loss=precision == "mixed_float16")
+    optimizer = make_optimizer(cfg, network, scale_loss=precision == "mixed_float16")
     return KytollyAgent(
         policy(network, distribution, optimizer, cfg),
         part(cfg.algorithm, "memory").for_config(cfg, env_spec),

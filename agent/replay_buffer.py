@@ -61,7 +61,7 @@ class ReplayBuffer(tf.Module):
     @classmethod
     def for_config(cls, cfg: Any, env_spec: EnvSpec) -> ReplayBuffer:
         """The buffer that a configuration asks for."""
-        capacity, drawn = cfg.replay_capacity, (cfg.batch_size, cfg.updates_per_iteration)
+        capacity, drawn = cfg.replay_capacity, (cfg.rows_per_update, cfg.updates_per_iteration)
         return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, *drawn)
 
     @property

@@ -55,6 +55,9 @@ class CheckpointSaver(Callback):
         self._checkpoint = complete_checkpoint(state.trackables)
         self._last_saved, self._saved_any = state.env_steps, state.env_steps > 0
         self._best, self._evaluated = None, False
+        goes_on = state.config.on_oom == "shrink" or state.config.on_nan == "restart"
+        if goes_on and not self._saved_any:  # a fault before the first checkpoint needs one
+            self._save(state)
 
     def on_interval_end(self, state: TrainState) -> None:
         """Save, if the interval has passed."""

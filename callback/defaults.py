@@ -5,9 +5,10 @@ from __future__ import annotations
 from kytolly.callback.base import Callback
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.callback.csv_log import CSVLog
-from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
+from kytolly.callback.non_finite import StopOnNonFinite
 from kytolly.callback.progress import ProgressBar
 from kytolly.callback.tensorboard import TensorBoardLog
+from kytolly.callback.training_warnings import TrainingWarnings
 from kytolly.config.run import RunConfig
 
 
@@ -18,11 +19,11 @@ def run_callbacks(cfg: RunConfig, progress: bool) -> list[Callback]:
         CheckpointSaver(cfg.interval("checkpoint_interval_env_steps", 5)),
         CSVLog(),
         TensorBoardLog(),
+        TrainingWarnings(),
     ]
-    if cfg.reward_threshold is not None:
-        callbacks.append(RewardThreshold(cfg.reward_threshold))
-    if cfg.early_stop_patience is not None:
-        callbacks.append(EarlyStop(cfg.early_stop_patience, cfg.early_stop_min_improvement))
-    if cfg.max_wall_seconds is not None:
-        callbacks.append(TimeBudget(cfg.max_wall_seconds))
+    ends = (cfg.reward_threshold, cfg.early_stop_patience, cfg.max_wall_seconds)
+    if any(end is not None for end in ends):
+        from kytolly.callback.early_stop import end_callbacks
+
+        callbacks += end_callbacks(cfg)
     return [*callbacks, ProgressBar()] if progress else callbacks

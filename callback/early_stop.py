@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
+from kytolly.config.run import RunConfig
 
 
 class EarlyStop(Callback):
@@ -109,37 +109,18 @@ class TimeBudget(Callback):
         self.on_log(state)
 
 
-class StopOnNonFinite(Callback):
-    """Stops when the loss or the action values are no longer numbers, and warns why.
-
-    Rows of metrics without an update hold NaN as well; they are ignored.
-    """
-
-    def __init__(self):
-        self._updates = 0
-
-    def on_train_begin(self, state: TrainState) -> None:
-        """Count updates from here."""
-        self.stop_reason, self._updates = None, state.updates
-
-    def on_log(self, state: TrainState) -> None:
-        """Look at the newest metrics."""
-        updated, self._updates = state.updates > self._updates, state.updates
-        if not updated:
-            return
-        for name in ("loss", "q_mean", "value_loss"):
-            value = state.metrics.get(name, 0.0)
-            if not math.isfinite(value):
-                self.stop_reason = "non_finite"
-                warnings.warn(
-                    f"{name} is {value} after {state.env_steps:,} env steps: training cannot "
-                    "continue. Lower learning_rate or max_grad_norm, or look for NaN in the "
-                    "environment's observations and rewards.",
-                    stacklevel=2,
-                )
-                return
-
-
 def improves(value: float, best: float, min_improvement: float) -> bool:
     """Whether a return is better than the best; anything is better than nothing, NaN never is."""
     return value > best if math.isinf(best) else value - best > min_improvement
+
+
+def end_callbacks(cfg: RunConfig) -> list[Callback]:
+    """The callbacks for the ends that a config asks for."""
+    callbacks: list[Callback] = []
+    if cfg.reward_threshold is not None:
+        callbacks.append(RewardThreshold(cfg.reward_threshold))
+    if cfg.early_stop_patience is not None:
+        callbacks.append(EarlyStop(cfg.early_stop_patience, cfg.early_stop_min_improvement))
+    if cfg.max_wall_seconds is not None:
+        callbacks.append(TimeBudget(cfg.max_wall_seconds))
+    return callbacks

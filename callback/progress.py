@@ -110,7 +110,7 @@ class ProgressBar(Callback):
     def _speed_and_time(self, state: TrainState, unit: str) -> list[str]:
         speed, left = state.metrics.get("env_steps_per_second", math.nan), self.seconds_left(state)
         words = [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
-        return words + ([f"{clock(left)} left"] if math.isfinite(left) else [])
+        return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
 
     def _draw(self, state: TrainState) -> None:
         if self._progress is None:
@@ -153,6 +153,15 @@ def is_terminal(stream: TextIO) -> bool:
 def total_env_steps(state: TrainState) -> int:
     """Where the run ends, unless something stops it earlier."""
     return int(state.config.total_env_steps)
+
+
+def memory(state: TrainState) -> list[str]:
+    """Memory of the device, or else of this process, now and at its peak, in words."""
+    for kind, word in (("device", "GPU memory"), ("process", "memory")):
+        now, peak = (state.metrics.get(f"{kind}_memory_{n}") for n in ("mb", "peak_mb"))
+        if now is not None and peak is not None:
+            return [f"{word} {now:,.0f} MiB (peak {peak:,.0f})"]
+    return []
 
 
 def short(number: float) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import os
 from collections.abc import Mapping
@@ -21,11 +20,15 @@ EVENTS = "events.*"
 TAGS = {
     "env_steps_per_second": "speed/env_steps_per_second",
     "updates_per_second": "speed/updates_per_second",
+    "device_idle": "speed/device_idle",
     "episode_return": "episode/return",
     "episode_length": "episode/length",
+    "process_memory_mb": "memory/process_mb",
+    "process_memory_peak_mb": "memory/process_peak_mb",
+    "device_memory_mb": "memory/device_mb",
+    "device_memory_peak_mb": "memory/device_peak_mb",
 }
 HISTOGRAM_BUCKETS = 30
-MB = 2**20
 
 
 class TensorBoardLog(Callback):
@@ -42,13 +45,17 @@ class TensorBoardLog(Callback):
     def __init__(self):
         self._run_dir: Path | None = None
         self._writer: Any = None
-        self._gpu: Gpu | None = None
+        self._gpu: Any = None
         self._settings: dict[str, Any] = {}
         self._written_settings: dict[str, Any] = {}
 
     def on_train_begin(self, state: TrainState) -> None:
         """Write the settings of a new run; a resumed run writes nothing before its first point."""
-        self._run_dir, self._gpu = state.run_dir, Gpu.of(state.device)
+        self._run_dir, self._gpu = state.run_dir, None
+        if "GPU" in state.device:
+            from kytolly.callback.gpu import Gpu
+
+            self._gpu = Gpu.of(state.device)
         self._settings, self._written_settings = run_settings(state), {}
         if state.env_steps == 0:
             keep_events(state.run_dir, {})
@@ -57,7 +64,6 @@ class TensorBoardLog(Callback):
     def on_log(self, state: TrainState) -> None:
         """Write the newest row of metrics."""
         metrics = {TAGS.get(name, f"train/{name}"): v for name, v in state.metrics.items()}
-        metrics |= {f"memory/{name}": value for name, value in process_memory().items()}
         if self._gpu is not None:
             metrics |= {f"gpu/{name}": value for name, value in self._gpu.metrics().items()}
         self._write(scalars(metrics), state.env_steps)
@@ -166,60 +172,3 @@ def keep_events(run_dir: Path, sizes: Mapping[str, int]) -> None:
             (run_dir / name).unlink()
         elif size > sizes[name]:
             os.truncate(run_dir / name, sizes[name])
-
-
-def process_memory() -> dict[str, float]:
-    """Main memory of this process in MB; nothing where the system has no /proc."""
-    try:
-        resident_pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return {"process_mb": resident_pages * os.sysconf("SC_PAGE_SIZE") / MB}
-    except (OSError, ValueError, IndexError):
-        return {}
-
-
-@dataclasses.dataclass(frozen=True)
-class Gpu:
-    """One GPU as NVML sees it.
-
-    Attributes:
-        nvml: The module of nvidia-ml-py.
-        handle: NVML's name for the GPU.
-    """
-
-    nvml: Any
-    handle: Any
-
-    @classmethod
-    def of(cls, device: str) -> Gpu | None:
-        """The GPU behind a device such as "/GPU:0"; None for a CPU, or without NVML."""
-        kind, _, number = device.rpartition("GPU:")
-        if not kind and not number.isdigit():
-            return None
-        try:
-            nvml = importlib.import_module("pynvml")
-            nvml.nvmlInit()
-            name = physical_name(int(number), os.environ.get("CUDA_VISIBLE_DEVICES"))
-            if isinstance(name, int):
-                return cls(nvml, nvml.nvmlDeviceGetHandleByIndex(name))
-            return cls(nvml, nvml.nvmlDeviceGetHandleByUUID(name))
-        except Exception:  # no package, no driver, no permission: there are no metrics
-            return None
-
-    def metrics(self) -> dict[str, float]:
-        """Memory in use in MB (by all processes) and utilization in percent, where known."""
-        found: dict[str, float] = {}
-        try:
-            found["memory_mb"] = self.nvml.nvmlDeviceGetMemoryInfo(self.handle).used / MB
-            rates = self.nvml.nvmlDeviceGetUtilizationRates(self.handle)
-            found["utilization"] = float(rates.gpu)
-        except Exception:  # a slice of a GPU has no utilization; a driver may go away
-            return found
-        return found
-
-
-def physical_name(number: int, visible: str | None) -> int | str:
-    """NVML's index or UUID of TensorFlow's GPU `number`, from CUDA_VISIBLE_DEVICES."""
-    names = [name.strip() for name in (visible or "").split(",") if name.strip()]
-    if number >= len(names):
-        return number
-    return int(names[number]) if names[number].isdigit() else names[number]

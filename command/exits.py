@@ -132,7 +132,14 @@ def print_problem(message: str) -> None:
 def in_words(error: Exception) -> str:
     """What an error says; of a file, its name, what is wrong with it and what to do."""
     if not isinstance(error, OSError) or error.filename is None:
-        return str(error)
+        from kytolly.loop.faults import detail, is_out_of_memory
+
+        if isinstance(error, ValueError) or not is_out_of_memory(error) or says_what_to_do(error):
+            return str(error)
+        return (
+            f"out of memory ({detail(error)}), expected that the work fits. Make it smaller, or "
+            "end other programs."
+        )
     return (
         f"{error.filename} cannot be used ({error.strerror}), expected a file or folder that can "
         "be read and written. Mend it or choose another."
@@ -145,4 +152,12 @@ def is_users_problem(error: Exception) -> bool:
         return True
     if isinstance(error, OSError):  # with a name: a file that is a folder, or cannot be written
         return error.filename is not None
-    return any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__)
+    from kytolly.loop.faults import is_out_of_memory
+
+    return says_what_to_do(error) or is_out_of_memory(error)
+
+
+def says_what_to_do(error: Exception) -> bool:
+    """Whether an error of ours is one line for the user."""
+    ours = {"EnvironmentFault", "OutOfMemory"}
+    return any(kind.__name__ in ours for kind in type(error).__mro__)

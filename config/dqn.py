@@ -34,7 +34,7 @@ class DQNConfig(RunConfig):
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
         1, "rewards that are summed before bootstrapping"
     )
-    batch_size: Rows = setting(128, "rows of the minibatch of each update")
+    batch_size: Rows = setting(128, "rows whose gradient is computed at once")
     replay_capacity: Annotated[int, Meta(ge=1, le=2**31 - 1), "rows"] = setting(
         50_000, "transitions that the replay memory holds"
     )
@@ -54,7 +54,9 @@ class DQNConfig(RunConfig):
         "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average",
     )
     huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
-    max_grad_norm: Positive = setting(10.0, "largest norm of the gradient of all weights together")
+    max_grad_norm: Positive | None = setting(
+        10.0, "largest norm of the gradient of all weights together; none: any"
+    )
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
     exploration_env_steps: EnvSteps = setting(7_000, "length of epsilon's linear decay")
@@ -63,11 +65,13 @@ class DQNConfig(RunConfig):
         RunConfig.__post_init__(self)
         rows = self.env_steps_per_iteration
         needed = rows * (1 + self.n_step)
-        if self.warmup_env_steps < self.batch_size:
+        if self.warmup_env_steps < self.rows_per_update:
+            times = f" x gradient_accumulation ({self.gradient_accumulation})"
             raise ValueError(
                 f"warmup_env_steps ({self.warmup_env_steps}) is below batch_size "
-                f"({self.batch_size}): the first update would draw from less than one batch. Raise "
-                "warmup_env_steps or lower batch_size."
+                f"({self.batch_size}){times if self.gradient_accumulation > 1 else ''}: the first "
+                "update would draw from less than one batch. Raise warmup_env_steps or lower "
+                "batch_size."
             )
         if self.replay_capacity < self.warmup_env_steps:
             raise ValueError(
@@ -86,17 +90,23 @@ class DQNConfig(RunConfig):
                 f"interval and n_step {self.n_step}: at least {needed} are needed. Raise "
                 "replay_capacity or lower num_envs or train_interval_env_steps."
             )
-        if self.updates_per_iteration * self.batch_size * self.n_step > MOST_ROWS:
+        if self.updates_per_iteration * self.rows_per_update * self.n_step > MOST_ROWS:
             raise ValueError(
-                f"an iteration draws {self.updates_per_iteration} batches of {self.batch_size} "
-                f"rows of n_step {self.n_step}, expected at most {MOST_ROWS:,} in all. Lower "
-                "updates_per_interval, batch_size or n_step."
+                f"an iteration draws {self.updates_per_iteration} batches of "
+                f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
+                f"{MOST_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
             )
 
     @property
     def rows_per_update(self) -> int:
         """Rows behind one optimizer step."""
-        return self.batch_size
+        return self.batch_size * self.gradient_accumulation
+
+    def in_smaller_batches(self, factor: int) -> DQNConfig:
+        """The same updates, each from `factor` times as many batches; it divides a batch."""
+        batches = self.gradient_accumulation * factor
+        rows = self.batch_size // factor
+        return dataclasses.replace(self, batch_size=rows, gradient_accumulation=batches)
 
     @property
     def rollout_steps(self) -> int:

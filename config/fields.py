@@ -11,8 +11,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from kytolly.config.words import expectation, nearest, unit_and_choices, value_text
-
 # A text in an annotation is the unit.
 EnvSteps = Annotated[int, Meta(ge=1, le=10**11), "env steps"]
 Environments = Annotated[int, Meta(ge=1, le=2**17), "environments"]
@@ -36,6 +34,8 @@ def from_mapping(kind: type, values: Mapping[str, Any]) -> Any:
     known = [field.name for field in dataclasses.fields(kind)]
     for name in values:
         if name not in known:
+            from kytolly.config.words import nearest, value_text
+
             raise ValueError(
                 f"{value_text(name)} is not a setting of {kind.__name__}.{nearest(name, known)} "
                 "`kytolly train --help` lists them."
@@ -53,6 +53,8 @@ def check_fields(config: Any) -> None:
                 value = int(value) if value.is_integer() else value
             object.__setattr__(config, name, msgspec.convert(value, hint))
         except (ValueError, OverflowError):
+            from kytolly.config.words import expectation, nearest, unit_and_choices, value_text
+
             advice = nearest(given, unit_and_choices(hint)[1]) or " Change it."
             raise ValueError(
                 f"{name} is {value_text(given)}, expected {expectation(hint)}.{advice}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +91,3 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
                 "settings."
             )
     return settings, values
-
-
-def yaml_text(config: Any, extra: dict[str, Any]) -> str:
-    """Every field of a configuration, and what else identifies the run, as YAML."""
-    values = dataclasses.asdict(config)
-    values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-    return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)

@@ -36,7 +36,6 @@ class PPOConfig(RunConfig):
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
     num_minibatches: Minibatches = setting(4, "equal parts of a rollout, with one gradient each")
-    gradient_accumulation: Minibatches = setting(1, "minibatches whose gradients make one update")
     learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
@@ -50,7 +49,9 @@ class PPOConfig(RunConfig):
     )
     entropy_coef: NotNegative = setting(0.0, "weight of the entropy bonus")
     value_coef: NotNegative = setting(0.5, "weight of the value loss")
-    max_grad_norm: Positive = setting(0.5, "largest norm of the gradient of all weights together")
+    max_grad_norm: Positive | None = setting(
+        0.5, "largest norm of the gradient of all weights together; none: any"
+    )
     normalize_advantage: bool = setting(True, "scale advantages to mean 0, deviation 1 per update")
     target_kl: Positive | None = setting(
         None, "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end"
@@ -125,6 +126,12 @@ class PPOConfig(RunConfig):
     def rows_per_update(self) -> int:
         """Rows behind one optimizer step."""
         return self.env_steps_per_iteration // self.updates_per_epoch
+
+    def in_smaller_batches(self, factor: int) -> PPOConfig:
+        """The same updates, each from `factor` times as many batches; it divides a batch."""
+        batches = self.gradient_accumulation * factor
+        count = self.num_minibatches * factor
+        return dataclasses.replace(self, num_minibatches=count, gradient_accumulation=batches)
 
     @property
     def updates_per_iteration(self) -> int:

@@ -7,7 +7,15 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from kytolly.config.fields import Environments, EnvSteps, Episodes, Seed, check_fields, setting
+from kytolly.config.fields import (
+    Environments,
+    EnvSteps,
+    Episodes,
+    NotNegative,
+    Seed,
+    check_fields,
+    setting,
+)
 
 _Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
 _DEVICE = Meta(
@@ -36,6 +44,15 @@ class RunConfig:
     precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
         "auto", "number format of the networks; auto: Keras's global policy"
     )
+    gradient_accumulation: Annotated[int, Meta(ge=1, le=2**17), "batches"] = setting(
+        1, "batches, one after the other, whose gradients make one update"
+    )
+    warmup_ratio: Annotated[float, Meta(ge=0, le=0.9)] = setting(
+        0.0, "share of the run's updates in which the learning rate rises to its full size"
+    )
+    weight_decay: NotNegative = setting(
+        0.0, "share of the weights in matrices, times the learning rate, that an update removes"
+    )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     env_timeout_seconds: _Seconds = setting(
@@ -45,6 +62,16 @@ class RunConfig:
         "stop",
         "host loop: when an environment raises, or its separate process hangs or ends, stop the run"
         " or make the environment anew",
+    )
+    on_oom: Literal["stop", "shrink"] = setting(
+        "stop",
+        "when memory does not suffice, stop the run or go on with smaller batches and as many more "
+        "of them in an update",
+    )
+    on_nan: Literal["stop", "restart"] = setting(
+        "stop",
+        "when the loss is not finite, stop the run or go on from the newest checkpoint with half "
+        "the learning rate, at most 3 times",
     )
     log_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two rows of metrics; none: a fiftieth of the run"

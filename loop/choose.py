@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from kytolly.config.run import RunConfig
-from kytolly.config.words import nearest
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import TensorEnvironment
 from kytolly.loop.session import TrainingSession
@@ -27,6 +26,8 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
         check_environment(env)
         tensor_env = env
     if cfg.loop == "device" and tensor_env is None:
+        from kytolly.config.words import nearest
+
         raise ValueError(
             f"loop is 'device', and {env!r} does not exist as tensor code; these do: "
             f"{', '.join(sorted(TENSOR_ENVIRONMENTS))}.{nearest(env, TENSOR_ENVIRONMENTS)} "

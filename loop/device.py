@@ -34,6 +34,9 @@ class DeviceSide:
         """The loop that trains."""
         return DeviceLoop(agent, self.env, device)
 
+    def reclaim(self, loop: DeviceLoop) -> None:
+        """Nothing: a loop that failed holds no environments."""
+
     def evaluator(
         self, network: Any, episodes: int, seed: int, *, xla: bool, device: str | None
     ) -> DeviceEvaluator:
@@ -54,6 +57,7 @@ class DeviceLoop(tf.Module):
     """
 
     env_restarts = None  # tensor code has no faults to survive
+    idle_seconds = None  # nor does its program wait for anybody
 
     def __init__(self, agent: KytollyAgent, env: TensorEnvironment, device: str | None = None):
         super().__init__(name="device_loop")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -68,6 +69,8 @@ class HostLoop:
         self.collectors: list[Collector] = []
         self._packed = self._state = np.zeros(0)
         self._restored: dict[str, Any] = {}
+        self.idle_seconds: Any = 0.0  # that learning waited for rows
+        self._whole = True  # no block was collected and not learned from
         self._restarts = [group.restarts for group in self.groups if group.restarts is not None]
 
     def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
@@ -79,17 +82,22 @@ class HostLoop:
         blocks = -(-env_steps // self.env_steps_per_iteration)
         if blocks == 0:
             return LoopMetrics.zeros(self.agent)
+        self._whole = False
         if self.overlap is not None:
             metrics = self.overlap.run(blocks, self._collect, self._take)
+            self.idle_seconds += self.overlap.take_idle_seconds()
         else:
             calls = []
             for _ in range(blocks):
+                began = time.perf_counter()
                 columns = [tf.constant(column) for column in self._collect()]
+                self.idle_seconds += time.perf_counter() - began
                 self._end_cut_episodes()
                 sums, packed = self.program(tf.constant(1), *columns)
                 self._take(packed.numpy())
                 calls.append(LoopMetrics(*map(np.asarray, sums)))  # NumPy adds numbers faster
             metrics = functools.reduce(LoopMetrics.plus, calls)
+        self._whole = True
         episodes = np.sum([collector.take_episodes() for collector in self.collectors], axis=0)
         self.agent.episodes.assign_add(int(episodes[0]))
         return metrics._replace(
@@ -117,6 +125,8 @@ class HostLoop:
         state: dict[str, Any] = {"acting": saved_state({"packed": self._packed})}
         if self._restarts:
             state["restarts"] = self.env_restarts
+        if not self._whole:
+            return {**state, "reason": "learning failed after they had gone on"}
         try:
             return {**state, "collectors": saved_state(self.collectors)}
         except Exception as error:  # an environment's own get_state may raise anything
@@ -130,6 +140,12 @@ class HostLoop:
     def xla(self) -> bool:
         """Whether learning is compiled with XLA; known after the first call."""
         return self.program.xla
+
+    def release(self) -> list[HostEnv]:
+        """End the learning thread and give the environments back."""
+        groups, self.groups = self.groups, []
+        self.close()
+        return groups
 
     def close(self) -> None:
         """End the learning thread and close the environments."""

@@ -64,6 +64,10 @@ class HostSide:
         self.groups = []
         return loop
 
+    def reclaim(self, loop: HostLoop) -> None:
+        """Take the environments of a loop that failed, for another loop."""
+        self.groups = loop.release()
+
     def evaluator(
         self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
     ) -> HostEvaluator:

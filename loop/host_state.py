@@ -21,6 +21,7 @@ def host_state(session: Any) -> dict[str, Any]:
         "metrics": dict(state.metrics),
         "sums": None if sums is None else [dtype_and_numbers(np.asarray(part)) for part in sums],
         "history": session.history,
+        "faults": session.faults,
         "callbacks": [[type(c).__name__, c.get_state()] for c in session.callbacks],
     }
 

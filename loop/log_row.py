@@ -17,6 +17,8 @@ def log_row(
     row = averages(sums, agent)
     if loop.env_restarts is not None:
         row["env_restarts"] = loop.env_restarts
+    if loop.idle_seconds is not None:
+        row["device_idle"], loop.idle_seconds = loop.idle_seconds / seconds, 0.0
     row["learning_rate"] = float(agent.policy.optimizer.learning_rate)
     row["env_steps_per_second"] = env_steps / seconds
     row["updates_per_second"] = updates / seconds

@@ -35,6 +35,7 @@ class Overlap:
     def __init__(self, program: Program, specs: list[tf.TensorSpec]):
         self.program, self.specs = program, specs
         self._graph: Any = None
+        self._idle_seconds = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kytolly-learner")
         self._rows: queue.SimpleQueue = queue.SimpleQueue()
         self._weights: queue.SimpleQueue = queue.SimpleQueue()
@@ -78,6 +79,11 @@ class Overlap:
         finally:
             self._rows, self._weights = queue.SimpleQueue(), queue.SimpleQueue()
 
+    def take_idle_seconds(self) -> float:
+        """Seconds that the learner has waited for rows since the last call."""
+        seconds, self._idle_seconds = self._idle_seconds, 0.0
+        return seconds
+
     def close(self) -> None:
         """End the learning thread."""
         self._thread.shutdown(wait=True)
@@ -85,7 +91,9 @@ class Overlap:
     def _next_rows(self, weights: np.ndarray) -> list[np.ndarray]:
         """Called by the learner between two blocks."""
         self._weights.put(weights)
+        began = time.perf_counter()
         rows = self._rows.get()
+        self._idle_seconds += time.perf_counter() - began
         if rows is None:
             raise RuntimeError("collecting ended")
         return rows

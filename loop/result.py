@@ -46,5 +46,7 @@ def result_summary(session: Any, evaluation: Any, stopped_by: str, seconds: floa
         "evaluation": evaluation.summary(),
         "stopped_by": stopped_by,
         "run_dir": str(state.run_dir),
+        "memory": session.memory(),
+        **({"faults": session.faults} if session.faults else {}),
         **({} if restarts is None else {"env_restarts": restarts}),
     }

@@ -33,6 +33,7 @@ class SavedSession:
     sums: Annotated[list[tuple[Kind, Any]], Meta(min_length=len(LoopMetrics._fields))] | None
     history: list[dict[str, Number]]
     callbacks: list[tuple[str, dict[str, Any]]]
+    faults: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 def continue_session(
@@ -57,6 +58,9 @@ def continue_session(
     session.last_evaluation = saved.last_evaluation
     session.compile_seconds, session.steady_seconds, session.steady_env_steps = saved.steady
     session.history[:] = saved.history
+    session.faults[:] = session.faults or saved.faults  # this process knows the newest
+    if session.cfg.learning_rate_final is None:  # it is a variable, which was restored
+        session.agent.policy.optimizer.learning_rate = session.cfg.learning_rate
     session.sums = sums
     session.state = dataclasses.replace(
         session.state,

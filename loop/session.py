@@ -51,6 +51,8 @@ class TrainingSession:
         self.best_weights: list[np.ndarray] | None = None
         self.compile_seconds = 0.0
         self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
+        self.faults: list[dict[str, Any]] = []  # after which the run went on, for result.json
+        self.memory: Callable[[], dict[str, float]] = dict  # now and at peak, in MiB
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
         self.callback_states: list[Any] = []  # those of a run that is continued
         self._began = time.perf_counter()
@@ -140,6 +142,7 @@ class TrainingSession:
             return
         env_steps, updates = done - before.env_steps, self.state.updates - before.updates
         row = log_row(self.sums, self.agent, self.loop, env_steps, updates, seconds)
+        row |= self.memory()
         self.sums = None
         self.state = dataclasses.replace(self.state, metrics=row)
         self.history.append({"env_steps": done, **row})

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from kytolly.loop.faults import is_out_of_memory
+
 ERRORS = (
     tf.errors.InvalidArgumentError,
     tf.errors.UnimplementedError,
@@ -18,6 +20,8 @@ WORDS = ("compil", "xla", "jit", "unsupported op", "const", "hlo")
 
 def is_refusal(error: tf.errors.OpError) -> bool:
     """Whether XLA could not compile, and the program itself may be right."""
+    if is_out_of_memory(error):
+        return False
     return isinstance(error, ERRORS) and any(word in str(error).lower() for word in WORDS)
 
 

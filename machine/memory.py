@@ -7,11 +7,36 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 from kytolly.machine import facts
 
 ROW_BYTES = 13  # of a transition beside its observations: action, reward, discount, end
+
+
+class NotEnoughMemory(ValueError):
+    """Something would take more memory than is free; the message is one line."""
+
+
+def memory_use(device: str) -> dict[str, float]:
+    """Memory in MiB, now and at most so far, by the name of a metric.
+
+    That of this process is main memory; a GPU's is what TensorFlow has allocated there.
+    """
+    found, status = {}, Path("/proc/self/status")
+    text = status.read_text() if status.exists() else ""
+    for name, key in (("process_memory_mb", "VmRSS"), ("process_memory_peak_mb", "VmHWM")):
+        if match := re.search(rf"^{key}:\s*(\d+) kB", text, re.M):
+            found[name] = int(match.group(1)) / 2**10
+    if "GPU" in device:
+        import tensorflow as tf
+
+        used = tf.config.experimental.get_memory_info(device.rpartition("device:")[2].strip("/"))
+        found["device_memory_mb"] = used["current"] / 2**20
+        found["device_memory_peak_mb"] = used["peak"] / 2**20
+    return found
 
 
 def available_bytes(device: str | None) -> int | None:
@@ -30,7 +55,7 @@ def check_memory(needed: int, what: str, advice: str, device: str | None = None)
     """
     free = available_bytes(device)
     if free is not None and needed > free:
-        raise ValueError(
+        raise NotEnoughMemory(
             f"{what} would take at least {needed / 2**30:,.1f} GiB of memory, and "
             f"{free / 2**30:,.1f} GiB are free: {advice}."
         )
@@ -51,9 +76,10 @@ def require_memory(cfg: Any, seen: Any, num_params: int, model: Any, device: str
     widths = [flat, *getattr(cfg, "hidden_units", ()), num_params] if model is None else [0]
     row = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
     learned, acted = cfg.rows_per_update, cfg.num_envs
+    at_once = learned // cfg.gradient_accumulation
     parts = {  # weights, gradient and two moments; activations; observations and the next ones
         "hidden_units": 16 * sum(a * b for a, b in itertools.pairwise(widths)),
-        "the rows of an update": learned * (2 * row + 4 * sum(widths)),
+        "the rows of an update": learned * 2 * row + at_once * 4 * sum(widths),
         "num_envs": acted * (2 * row + 4 * max(widths)),
         "the rows of an iteration": 2 * cfg.env_steps_per_iteration * row,
         "replay_capacity": getattr(cfg, "replay_capacity", 0) * (2 * row + ROW_BYTES),

@@ -37,6 +37,7 @@ class Policy(tf.Module):
 
     metric_names: tuple[str, ...] = ()  # of one update, the gradient's norm last
     has_value = False  # the network returns values beside params
+    gives_td_error = False  # a loss says by how much each row's estimate is wrong
     takes_masks = False  # actions may be masked, and observations a Dict
 
     def __init__(self, network: keras.Model, distribution: Any, optimizer: Any, cfg: Any):
@@ -62,6 +63,20 @@ class Policy(tf.Module):
         return read_outputs(outputs, self.distribution, obs)
 
     def weight_gradients(self, batch: Any) -> tuple[Any, Loss]:
+        """The gradient of each weight, or of all in one vector, times the loss scale, and the loss.
+
+        With `gradient_accumulation` K the rows are taken in K parts, one after the other, which
+        needs the memory of one part and gives the gradient of all rows together.
+        """
+        if self.cfg.gradient_accumulation == 1:
+            return self.part_gradients(batch)
+        from kytolly.policy.accumulation import accumulated_gradient
+
+        count = self.cfg.gradient_accumulation
+        vector, metrics, td_error = accumulated_gradient(self, batch, count)
+        return vector, Loss(metrics[0], td_error, metrics)
+
+    def part_gradients(self, batch: Any) -> tuple[Any, Loss]:
         """The gradient of each weight, times the optimizer's loss scale, and the loss."""
         weights = self.current_weights()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -77,7 +92,8 @@ class Policy(tf.Module):
         vector = concatenate(parts)
         squares = [squared_norm(part) for part in (parts if len(parts) <= FEW_PARTS else [vector])]
         norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)
-        vector *= clip_factor(norm, self.cfg.max_grad_norm * loss_scale)
+        if self.cfg.max_grad_norm is not None:
+            vector *= clip_factor(norm, self.cfg.max_grad_norm * loss_scale)
         return vector, loss._replace(metrics=tf.concat([loss.metrics, [norm / loss_scale]], 0))
 
     def update(self, batch: Any) -> Loss:

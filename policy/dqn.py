@@ -42,6 +42,7 @@ class DQNPolicy(Policy):
     """
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
+    gives_td_error = True
 
     def __init__(self, network: Any, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(network, distribution, optimizer, cfg)

@@ -83,20 +83,10 @@ class PPOPolicy(Policy):
         return PPOBatch(obs, action, log_prob, advantage, advantage + value, value)
 
     def weight_gradients(self, batch: PPOBatch) -> tuple[Any, Loss]:
-        """As for every policy, with advantages that are normalized over all rows.
-
-        With `gradient_accumulation` K the rows are taken in K parts, one after the other, which
-        needs the memory of one part and gives the gradient of all rows together.
-        """
+        """As for every policy, with advantages that are normalized over all rows."""
         if self.cfg.normalize_advantage:
             batch = batch._replace(advantage=normalize(batch.advantage))
-        gradients, parts = super().weight_gradients, self.cfg.gradient_accumulation
-        if parts == 1:
-            return gradients(batch)
-        from kytolly.policy.accumulation import accumulated_gradient
-
-        size, metrics = self.weights.vector.shape[0], len(self.metric_names) - 1
-        return accumulated_gradient(gradients, batch, parts, size, metrics)
+        return super().weight_gradients(batch)
 
     def loss(self, batch: PPOBatch, weights: list[tf.Tensor]) -> Loss:
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""

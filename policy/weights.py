@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kytolly.policy.adam import Adam
+
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
 ROW = 64  # numbers of a row that a long vector is broken into
 
@@ -91,30 +93,23 @@ def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.matmul(tf.ones([1, rows.shape[0]]), rows))
 
 
-class Adam(keras.optimizers.Adam):
-    """Keras's Adam for one device."""
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        """The gradients as they are.
-
-        TensorFlow's sum over devices is a custom gradient, which its registry keeps for ever in
-        every graph, with all variables of the graph: 200 MB for each training in a process.
-        """
-        return grads_and_vars
-
-
-def make_optimizer(cfg: Any, scale_loss: bool) -> keras.optimizers.Optimizer:
-    """Adam with the configured learning rate; float16 networks need dynamic loss scaling.
+def make_optimizer(cfg: Any, network: keras.Model, scale_loss: bool) -> keras.optimizers.Optimizer:
+    """Adam for a network, as configured; one in float16 needs dynamic loss scaling.
 
     Where `cfg.learning_rate_decay_updates` is a number, the rate falls over so many updates; else
     it is a variable, which the agent sets by its env steps.
     """
     rate: Any = cfg.learning_rate
-    if cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is not None:
-        rate = keras.optimizers.schedules.PolynomialDecay(
-            rate, cfg.learning_rate_decay_updates, cfg.learning_rate_final
-        )
-    adam = Adam(rate, epsilon=cfg.adam_epsilon)
+    if cfg.warmup_ratio or cfg.weight_decay:
+        from kytolly.policy.optimizers import configured_adam
+
+        adam = configured_adam(cfg, network)
+    else:
+        if cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is not None:
+            rate = keras.optimizers.schedules.PolynomialDecay(
+                rate, cfg.learning_rate_decay_updates, cfg.learning_rate_final
+            )
+        adam = Adam(rate, epsilon=cfg.adam_epsilon)
     if not scale_loss:
         return adam
     from kytolly.policy.loss_scale import LossScale

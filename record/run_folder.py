@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import yaml
 from filelock import FileLock, Timeout
 
-from kytolly.config.files import read_settings, yaml_text
-from kytolly.config.words import path_text, value_text
 from kytolly.record.files import PARTIAL, write_text
 from kytolly.record.version import __version__
 
@@ -124,6 +122,8 @@ class RunFolder:
         """The folder of a run that was trained before."""
         path = Path(path)
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
+            from kytolly.config.words import path_text
+
             found = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
             raise ValueError(
                 f"{path_text(path)} is no run ({found}), expected the folder that training "
@@ -165,6 +165,8 @@ class RunFolder:
                 f"the environment is {environment}, and the run in {self.path} was trained on "
                 f"{saved.environment}: give that one, or start a new run."
             )
+        from kytolly.config.words import value_text
+
         now = yaml.safe_load(yaml_text(cfg, {"loop": loop}))
         pairs = {"chosen loop": (saved.loop, loop)}
         pairs |= {
@@ -184,6 +186,8 @@ class RunFolder:
 
     def read_config(self) -> SavedConfig:
         """What `config.yaml` says; ValueError where the algorithm or the environment is missing."""
+        from kytolly.config.files import read_settings
+
         path = self.path / "config.yaml"
         settings, beside = read_settings(path)
         if "algorithm" not in settings:
@@ -214,7 +218,7 @@ class RunFolder:
 
     def write_result(self, summary: dict[str, Any]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
-        path, times = self.path / "result.json", ("wall_seconds", "compile_seconds")
+        path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
         if path.is_file():
             with contextlib.suppress(ValueError):
                 old = json.loads(path.read_text(encoding="utf-8"))
@@ -237,6 +241,8 @@ def check_empty(path: Path) -> None:
 
 def unwritable(path: Path, reason: str | None) -> ValueError:
     """The error for a folder that cannot be written."""
+    from kytolly.config.words import path_text
+
     return ValueError(
         f"{path_text(path)} cannot be written ({reason}), expected a folder for the run. Choose "
         "another --log-dir, or make it writable."
@@ -261,3 +267,10 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = "not installed"
     return found
+
+
+def yaml_text(config: Any, extra: dict[str, Any]) -> str:
+    """Every field of a configuration, and what else identifies the run, as YAML."""
+    values = dataclasses.asdict(config)
+    values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+    return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)

@@ -7,7 +7,7 @@ import threading
 import time
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.callback.tensorboard import Gpu
+from kytolly.callback.gpu import Gpu
 from kytolly.machine.facts import usable_cores
 
 SAMPLE_SECONDS = 0.1

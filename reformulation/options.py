@@ -103,6 +103,15 @@ class TrainingOptions:
         4, "passes over each rollout"
     )
     learning_rate: Positive = setting(3e-4, "learning rate of PPO at the start; it falls to 0")
+    gradient_accumulation: Annotated[int, Meta(ge=1, le=2**17), "minibatches"] = setting(
+        1, "minibatches, one after the other, whose gradients make one update of PPO"
+    )
+    warmup_ratio: Annotated[float, Meta(ge=0, le=0.9)] = setting(
+        0.0, "share of PPO's updates in which the learning rate rises to its full size"
+    )
+    weight_decay: NotNegative = setting(
+        0.0, "share of the weights in matrices, times the learning rate, that an update removes"
+    )
     use_amp: bool = setting(True, "half precision, which only a GPU uses")
     pretrained: bool = setting(True, "begin with the network that comes with the package")
     warm_start_epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
@@ -141,7 +150,9 @@ class AgentOptions:
     entropy_coef: NotNegative = setting(0.0, "weight of the entropy bonus")
     clip_range: Positive = setting(0.1, "how far a probability ratio may move from 1")
     value_coef: NotNegative = setting(0.5, "weight of the value loss")
-    max_grad_norm: Positive = setting(0.5, "gradient clipping, over all weights together")
+    max_grad_norm: Positive | None = setting(
+        0.5, "largest norm of the gradient of all weights together; none: any"
+    )
     target_kl: Positive | None = setting(
         0.02, "updates from a rollout end once the KL divergence passes 1.5 times this"
     )

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
+from kytolly.loop.faults import OutOfMemory
 from kytolly.loop.result import TrainResult
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
@@ -80,15 +81,24 @@ def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes
     rollout = min(-(-training.episodes_per_update // num_envs), training.buffer_size // num_envs)
     rollout = max(1, rollout)
     rows = num_envs * rollout
-    minibatches = max(1, rows // training.batch_size)
-    while rows % minibatches:
-        minibatches -= 1
+    parts = training.gradient_accumulation
+    if rows % parts:
+        raise ValueError(
+            f"gradient_accumulation ({parts}) does not divide the {rows:,} env steps of a rollout. "
+            "Change it, or episodes_per_update."
+        )
+    updates = max(1, rows // (training.batch_size * parts))
+    while rows % (updates * parts):
+        updates -= 1
     return PPOConfig(
         total_env_steps=max(1, training.epochs * episodes),
         num_envs=num_envs,
         rollout_steps=rollout,
         epochs=training.update_epochs,
-        num_minibatches=minibatches,
+        num_minibatches=updates * parts,
+        gradient_accumulation=parts,
+        warmup_ratio=training.warmup_ratio,
+        weight_decay=training.weight_decay,
         learning_rate=training.learning_rate,
         learning_rate_final=0.0,
         gamma=1.0,
@@ -150,7 +160,7 @@ def train_with_ppo(
             return Trainer(folder, progress=False).train_ppo(
                 cfg, train, callbacks, model=network, evaluation_env=evaluation
             )
-        except tf.errors.ResourceExhaustedError:
+        except (tf.errors.ResourceExhaustedError, OutOfMemory):
             if cfg.num_envs == 1:
                 raise ValueError(
                     "memory does not suffice for one query at a time: lower pool_documents, or "

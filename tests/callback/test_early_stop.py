@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from kytolly.callback.early_stop import EarlyStop, RewardThreshold, StopOnNonFinite, TimeBudget
+from kytolly.callback.early_stop import EarlyStop, RewardThreshold, TimeBudget
+from kytolly.callback.non_finite import StopOnNonFinite
 from tests.callback.states import make_state, metrics_row
 
 

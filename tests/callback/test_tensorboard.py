@@ -11,7 +11,8 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from kytolly.callback.tensorboard import Gpu, TensorBoardLog, histogram, physical_name
+from kytolly.callback.gpu import Gpu, physical_name
+from kytolly.callback.tensorboard import TensorBoardLog, histogram
 from tests.callback.states import make_state, metrics_row
 
 

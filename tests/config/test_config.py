@@ -7,9 +7,10 @@ import yaml
 from kytolly.agent.algorithms import ALGORITHMS, make_config
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.fields import from_mapping
-from kytolly.config.files import read_settings, yaml_text
+from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import TUNED, tuned_settings
+from kytolly.record.run_folder import yaml_text
 
 
 @pytest.mark.parametrize(

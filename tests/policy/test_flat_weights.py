@@ -98,8 +98,8 @@ def test_all_weights_are_packed_in_the_order_of_the_numpy_twin():
 @pytest.mark.parametrize("scale_loss", [False, True])
 def test_a_traced_step_leaves_nothing_in_the_registry_of_gradients(scale_loss):
     """What is registered there lives for ever, and with it the graph and all its variables."""
-    flat = make_flat()[1]
-    optimizer = make_optimizer(DQNConfig(), scale_loss)
+    network, flat = make_flat()
+    optimizer = make_optimizer(DQNConfig(), network, scale_loss)
     optimizer.build([flat.variable])
     before = list(ops.gradient_registry._registry)
     step = tf.function(lambda g: optimizer.apply([g], [flat.variable]))

@@ -14,6 +14,7 @@ for algorithm in ALGORITHMS:  # Keras reads a class from a file only where its m
     part(algorithm, "network")
 
 TIMES = {"wall_seconds", "env_steps_per_second", "updates_per_second", "compile_seconds"}
+TIMES |= {"device_idle", "memory", "process_memory_mb", "process_memory_peak_mb"}
 CLOCKS = ("episode_start_time", "episode_start_times", "time_queue")  # in Gymnasium's wrappers
 
 

@@ -1,5 +1,6 @@
 """From a collection to a trained run: what is on disk, what is said, and what is learned."""
 
+import dataclasses
 import json
 
 import keras
@@ -134,6 +135,24 @@ def test_ppo_gets_minibatches_that_divide_its_rollout():
             assert cfg.num_envs <= min(queries, 8) and cfg.num_envs * cfg.rollout_steps >= 1
             assert cfg.num_envs * cfg.rollout_steps % cfg.num_minibatches == 0
             assert cfg.total_env_steps == 2 * queries and cfg.evaluation_episodes == 4
+
+
+@pytest.mark.parametrize("queries", [4, 100, 1001])
+@pytest.mark.parametrize("batch", [2, 5, 1000])
+def test_ppo_gets_the_training_aids_of_the_options(queries, batch):
+    aids = {"gradient_accumulation": 4, "warmup_ratio": 0.1, "weight_decay": 0.01}
+    options = make_options("x", batch_size=batch, **aids)
+    agent = dataclasses.replace(options.rl_agent, max_grad_norm=None)
+    cfg = ppo_config(dataclasses.replace(options, rl_agent=agent), queries, 4)
+    assert {name: getattr(cfg, name) for name in aids} == aids and cfg.max_grad_norm is None
+    assert cfg.env_steps_per_iteration % cfg.num_minibatches == 0
+    plain = ppo_config(make_options("x", batch_size=batch), queries, 4)
+    assert cfg.env_steps_per_iteration == plain.env_steps_per_iteration
+
+
+def test_parts_that_do_not_divide_a_rollout_are_refused():
+    with pytest.raises(ValueError, match=r"gradient_accumulation \(5\) does not divide the 16 env"):
+        ppo_config(make_options("x", gradient_accumulation=5), 1001, 4)
 
 
 def test_phases_within_phases_count_once():

@@ -1,0 +1,106 @@
+"""Says, at most once each, what goes wrong in a run that still trains."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import warnings
+from typing import Any
+
+from kytolly.callback.base import Callback, TrainState
+
+IDLE_SHARE = 0.5  # of the time, above which the device waits too long
+IDLE_SECONDS = 30.0  # of training, before anything is said about it
+JUMP = 10.0  # times the running median
+WINDOW = 20  # rows of the running median
+FEWEST = 5  # rows before a jump can be seen
+TREND = 4  # evaluations, each higher or lower than the one before
+
+
+class TrainingWarnings(Callback):
+    """Warns if the device idles, the loss jumps, or evaluations fall while training rises."""
+
+    def __init__(self):
+        self._said: list[str] = []
+        self._losses: list[float] = []
+        self._returns: list[tuple[float, float]] = []  # of training and evaluation
+        self._idle = [0.0, 0.0]  # idle and all seconds since the first update
+        self._updates = self._env_steps = 0
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Forget an earlier run."""
+        self.__init__()
+        self._updates, self._env_steps = state.updates, state.env_steps
+
+    def on_log(self, state: TrainState) -> None:
+        """Look at the newest metrics."""
+        updates, self._updates = state.updates - self._updates, state.updates
+        env_steps, self._env_steps = state.env_steps - self._env_steps, state.env_steps
+        if updates > 0:
+            self._look_at_loss(state)
+            self._look_at_idle(state, env_steps)
+
+    def on_evaluation(self, state: TrainState) -> None:
+        """Compare the trends of training and evaluation."""
+        training = state.metrics.get("episode_return", math.nan)
+        if state.evaluation is None or not math.isfinite(training) or state.updates == 0:
+            return
+        pair = (training, state.evaluation.return_mean)
+        self._returns = [*self._returns, pair][-TREND:]
+        steps = list(zip(self._returns, self._returns[1:], strict=False))
+        diverge = all(old[0] < new[0] and old[1] > new[1] for old, new in steps)
+        fall = self._returns[0][1] - pair[1]
+        if len(steps) == TREND - 1 and diverge and fall > state.evaluation.return_std:
+            self._say(
+                "trends",
+                f"over {TREND} evaluations up to env step {state.env_steps:,} the training return "
+                f"rose from {self._returns[0][0]:.4g} to {training:.4g}, and the evaluation return "
+                f"fell from {self._returns[0][1]:.4g} to {pair[1]:.4g}: the agent may fit its "
+                "exploration or its training environments. The best weights are kept; look at the "
+                "evaluation environment, or stop early with early_stop_patience.",
+            )
+
+    def get_state(self) -> dict[str, Any]:
+        """What has been said, and what is compared."""
+        return {"said": self._said, "losses": self._losses, "returns": self._returns}
+
+    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+        """Continue to compare; nothing is said twice."""
+        self._said, self._losses = list(saved["said"]), list(saved["losses"])
+        self._returns = [(pair[0], pair[1]) for pair in saved["returns"]]
+
+    def _look_at_loss(self, state: TrainState) -> None:
+        # The loss of a policy gradient passes 0 and says nothing; its values' loss does.
+        name = "value_loss" if "value_loss" in state.metrics else "loss"
+        value = state.metrics.get(name, math.nan)
+        if not math.isfinite(value):
+            return
+        usual = statistics.median(self._losses) if len(self._losses) >= FEWEST else math.inf
+        if value > JUMP * usual > 0:
+            rate = state.metrics.get("learning_rate", math.nan)
+            self._say(
+                "loss",
+                f"{name} is {value:.3g} after {state.env_steps:,} env steps, more than {JUMP:g} "
+                f"times its running median {usual:.3g}. If it stays there, lower learning_rate "
+                f"(now {rate:.3g}) or max_grad_norm, or set warmup_ratio.",
+            )
+        self._losses = [*self._losses, value][-WINDOW:]
+
+    def _look_at_idle(self, state: TrainState, env_steps: int) -> None:
+        share, speed = (state.metrics.get(n, 0.0) for n in ("device_idle", "env_steps_per_second"))
+        if "device_idle" not in state.metrics or not speed > 0:
+            return
+        seconds = env_steps / speed
+        self._idle = [self._idle[0] + share * seconds, self._idle[1] + seconds]
+        idle, seconds = self._idle
+        if seconds >= IDLE_SECONDS and idle > IDLE_SHARE * seconds:
+            self._say(
+                "idle",
+                f"the device waited for environments {idle / seconds:.0%} of the time. Raise "
+                "num_envs, set async_envs, or give an environment in tensor code.",
+            )
+
+    def _say(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.append(what)
+            warnings.warn(text, stacklevel=3)

@@ -1,0 +1,68 @@
+"""Presets: how much is learned from at once, from little memory to much.
+
+A preset sets the settings below and no others; what the user gives wins. What each takes is
+measured on the machine by `machine.presets`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRESETS = ("safe", "optimal", "aggressive")
+
+# The effective batch is batch_size x gradient_accumulation; lengths are in tokens.
+TEXT: dict[str, dict[str, Any]] = {
+    "safe": {"batch_size": 4, "gradient_accumulation": 3, "max_length": 256},
+    "optimal": {"batch_size": 6, "gradient_accumulation": 2, "max_length": 512},
+    "aggressive": {"batch_size": 8, "gradient_accumulation": 1, "max_length": 512},
+}
+TEXT = {name: {**values, "learning_rate": 3e-5} for name, values in TEXT.items()}
+
+# An update of the same 128 rows, but for the last, whose replay memory is ten times as large.
+DQN: dict[str, dict[str, Any]] = {
+    "safe": {"batch_size": 32, "gradient_accumulation": 4, "replay_capacity": 10_000},
+    "optimal": {"batch_size": 128, "gradient_accumulation": 1, "replay_capacity": 50_000},
+    "aggressive": {"batch_size": 256, "gradient_accumulation": 1, "replay_capacity": 500_000},
+}
+
+# An update of 256 rows, in 8 parts, in one, and of 2,048 rows from 64 environments.
+PPO: dict[str, dict[str, Any]] = {
+    "safe": {
+        "num_envs": 8,
+        "rollout_steps": 128,
+        "num_minibatches": 32,
+        "gradient_accumulation": 8,
+    },
+    "optimal": {
+        "num_envs": 8,
+        "rollout_steps": 128,
+        "num_minibatches": 4,
+        "gradient_accumulation": 1,
+    },
+    "aggressive": {
+        "num_envs": 64,
+        "rollout_steps": 128,
+        "num_minibatches": 4,
+        "gradient_accumulation": 1,
+    },
+}
+
+KINDS = {"text": TEXT, "dqn": DQN, "ddqn": DQN, "ppo": PPO}
+
+
+def preset(name: str, kind: str) -> dict[str, Any]:
+    """The settings of a preset, by name.
+
+    Args:
+        name: One of `PRESETS`.
+        kind: `text`, or an algorithm.
+
+    Raises:
+        ValueError: There is no such preset, or none for that kind.
+    """
+    for found, known, what in ((kind, KINDS, "kind of training"), (name, PRESETS, "preset")):
+        if found not in known:
+            raise ValueError(
+                f"{found!r} is no {what} with presets, expected one of {', '.join(known)}."
+            )
+    return dict(KINDS[kind][name])

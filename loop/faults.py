@@ -1,0 +1,148 @@
+"""What follows a fault of training: smaller batches, a smaller learning rate, or one clear line.
+
+Nothing here imports TensorFlow: commands ask whether an error means that memory is exhausted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from kytolly.environment.faults import one_line
+
+MOST_RESTARTS = 3  # after losses that were not finite
+SHORTEST = 32  # tokens, below which a length is not halved
+BRAIN_FLOAT_SINCE = 8.0  # NVIDIA's compute capability
+# What XLA and TensorFlow say in errors of other classes.
+WORDS = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when allocating", "CUDA_ERROR_OUT_OF_MEMORY")
+CLASSES = {"ResourceExhaustedError", "MemoryError", "NotEnoughMemory"}
+
+
+class OutOfMemory(MemoryError):
+    """Memory does not suffice for training; the message is one line."""
+
+
+class NotFinite(ArithmeticError):
+    """The loss is not finite, and the run may go on from its newest checkpoint."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error, or one that it followed, means that memory does not suffice."""
+    return any(speaks_of_memory(one) for one in causes(error))
+
+
+def speaks_of_memory(error: BaseException) -> bool:
+    """Whether an error itself means that memory does not suffice."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    words = any(word in str(error) for word in WORDS)
+    return bool(names & CLASSES) or ("OpError" in names and words)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it followed."""
+    for _ in range(8):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def restart_if_allowed(session: Any) -> None:
+    """Raise NotFinite where a run whose loss is not finite may go on from its newest checkpoint."""
+    before = sum(fault["fault"] == "non_finite" for fault in session.faults)
+    if before < MOST_RESTARTS:
+        raise NotFinite(f"the loss is not finite after {session.state.env_steps:,} env steps")
+
+
+def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
+    """Change the config of a `trainer.Attempt` after an error, and say how; False: nothing helps.
+
+    Raises:
+        OutOfMemory: Memory does not suffice, and nothing may or can be made smaller.
+    """
+    cfg, memory = attempt.cfg, is_out_of_memory(error)
+    if memory:
+        found = next_rung(cfg, has_brain_float(device)) if cfg.on_oom == "shrink" else None
+        if found is None and type(error).__name__ == "NotEnoughMemory":
+            return False  # it names what is too large
+        if found is None:
+            raise out_of_memory(cfg, error, device) from error
+    elif isinstance(error, NotFinite):
+        found = slower(cfg)
+    else:
+        return False
+    change, what = changes(cfg, found), f"out of memory ({detail(error)})" if memory else str(error)
+    env_steps = attempt.session.state.env_steps if attempt.session else 0
+    kind = "out_of_memory" if memory else "non_finite"
+    attempt.faults.append({"fault": kind, "env_steps": env_steps, "change": change})
+    warnings.warn(
+        f"{what}: training goes on from the newest checkpoint with {change}.", stacklevel=3
+    )
+    attempt.cfg, attempt.session = found, None
+    return True
+
+
+def next_rung(cfg: Any, brain_float: bool) -> Any:
+    """The config with the next smaller need of memory for the same update; None: there is none.
+
+    The ladder: fewer rows at once and as many more batches in an update; then half the length of
+    texts; then bfloat16, whose checkpoints are those of float32.
+
+    Args:
+        cfg: The config.
+        brain_float: The device computes in bfloat16.
+    """
+    rows = cfg.rows_per_update // cfg.gradient_accumulation
+    if rows > 1:
+        return cfg.in_smaller_batches(next(n for n in itertools.count(2) if rows % n == 0))
+    if getattr(cfg, "max_length", 0) >= 2 * SHORTEST:
+        return dataclasses.replace(cfg, max_length=cfg.max_length // 2)
+    if brain_float and cfg.precision in ("auto", "float32"):
+        return dataclasses.replace(cfg, precision="mixed_bfloat16")
+    return None
+
+
+def slower(cfg: Any) -> Any:
+    """The config with half the learning rate, from the beginning to the end."""
+    final = cfg.learning_rate_final
+    half = {"learning_rate_final": None if final is None else final / 2}
+    return dataclasses.replace(cfg, learning_rate=cfg.learning_rate / 2, **half)
+
+
+def changes(old: Any, new: Any) -> str:
+    """The settings that differ between two configs, in words."""
+    pairs = {f.name: (getattr(old, f.name), getattr(new, f.name)) for f in dataclasses.fields(old)}
+    return ", ".join(f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a != b)
+
+
+def detail(error: BaseException) -> str:
+    """What the error that speaks of memory says, shortened."""
+    error = next((one for one in causes(error) if speaks_of_memory(one)), error)
+    text = str(error)
+    first = min((text.find(word) for word in WORDS if word in text), default=0)
+    return one_line(text[first:], 160).rstrip(". ") or type(error).__name__
+
+
+def out_of_memory(cfg: Any, error: Exception, device: str | None) -> OutOfMemory:
+    """The error of one line for a run that memory ends."""
+    rows = cfg.rows_per_update // cfg.gradient_accumulation
+    advice = "Set on_oom to shrink, or lower" if cfg.on_oom == "stop" else "Lower"
+    return OutOfMemory(
+        f"out of memory on {device or 'the CPU'} with {rows:,} rows at once ({detail(error)}), "
+        f"expected that a batch and the buffers fit. {advice} the batches (with as much more "
+        "gradient_accumulation), num_envs, hidden_units or replay_capacity."
+    )
+
+
+def has_brain_float(device: str | None) -> bool:
+    """Whether a device is a GPU that computes in bfloat16."""
+    if device is None or "GPU" not in device:
+        return False
+    import tensorflow as tf
+
+    gpu = tf.config.list_physical_devices("GPU")[int(device.rpartition(":")[2])]
+    found = tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0)
+    return found[0] + found[1] / 10 >= BRAIN_FLOAT_SINCE

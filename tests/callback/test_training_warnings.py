@@ -1,0 +1,71 @@
+"""What is said, once, of a run that trains badly."""
+
+import warnings
+
+import pytest
+
+from kytolly.callback.training_warnings import FEWEST, TREND, TrainingWarnings
+from tests.callback.states import make_state, metrics_row
+
+
+def said(watcher, rows=(), evaluations=()):
+    """The warnings of rows of metrics, 100 env steps and updates each, then of evaluations.
+
+    An evaluation is (return while training, return of the evaluation); its deviation is 1.5.
+    """
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for number, row in enumerate(rows, 1):
+            watcher.on_log(make_state(None, 100 * number, metrics=row))
+        for number, (training, value) in enumerate(evaluations, 1):
+            row = metrics_row(episode_return=training)
+            watcher.on_evaluation(make_state(None, number, evaluation_return=value, metrics=row))
+    return [str(one.message) for one in found]
+
+
+def started():
+    watcher = TrainingWarnings()
+    watcher.on_train_begin(make_state(None))
+    return watcher
+
+
+def test_a_jump_of_the_loss_is_said_once():
+    usual = [metrics_row(loss=0.1)] * FEWEST
+    assert said(started(), [*usual, metrics_row(loss=0.99)]) == []
+    found = said(started(), [*usual, metrics_row(loss=1.01), metrics_row(loss=50.0)])
+    assert len(found) == 1
+    assert "loss is 1.01 after 600 env steps" in found[0] and "median 0.1" in found[0]
+    assert said(started(), [metrics_row(loss=0.1), metrics_row(loss=9.0)]) == []  # too early
+
+
+def test_of_a_policy_gradient_the_loss_of_the_values_counts():
+    rows = [metrics_row(loss=0.001, value_loss=2.0)] * FEWEST
+    assert said(started(), [*rows, metrics_row(loss=-5.0, value_loss=3.0)]) == []
+    assert "value_loss is 30" in said(started(), [*rows, metrics_row(value_loss=30.0)])[0]
+
+
+@pytest.mark.parametrize("idle, count", [(0.4, 0), (0.6, 1)])
+def test_an_idle_device_is_said_after_half_a_minute(idle, count):
+    rows = [metrics_row(device_idle=idle, env_steps_per_second=10.0)] * 6  # 10 seconds each
+    found = said(started(), rows)
+    assert len(found) == count and all("waited for environments 60% of" in one for one in found)
+    assert said(started(), rows[:2]) == []
+    assert said(started(), [metrics_row(env_steps_per_second=1.0)] * 6) == []  # the device loop
+
+
+def test_rising_training_and_falling_evaluations_are_said():
+    rising = [(10.0 + n, 50.0 - n) for n in range(TREND)]
+    assert len(said(started(), evaluations=[*rising, (20.0, 40.0), (21.0, 39.0)])) == 1
+    assert said(started(), evaluations=rising[:-1]) == []
+    assert said(started(), evaluations=[(10.0 - n, 50.0 - n) for n in range(TREND)]) == []
+    within_noise = [(10.0 + n, 50.0 - 0.4 * n) for n in range(TREND)]  # 1.2 in all
+    assert said(started(), evaluations=within_noise) == []
+
+
+def test_a_resumed_run_says_nothing_twice():
+    first = started()
+    rows = [*[metrics_row(loss=0.1)] * FEWEST, metrics_row(loss=5.0)]
+    assert len(said(first, rows)) == 1
+    second = started()
+    second.set_state(make_state(None), first.get_state())
+    assert said(second, [metrics_row(loss=9.0)]) == []

@@ -21,13 +21,14 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"
-        "settings for the task, then from --config, then from the flags.\n"
+        "settings for the task, then from --preset, then from --config, then from the flags.\n"
         "`kytolly train ALGO --help` lists the settings of one algorithm."
     )
     add = parser.add_argument
     add("algorithm", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
     add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
+    add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     add_trust(parser)
@@ -69,10 +70,10 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     """Config and environment that the command line asks for."""
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
-    if args.resume and args.config:
+    if args.resume and (args.config or args.preset):
         raise BadInput(
-            "--resume continues with the run's own settings. Leave --config out, and give flags "
-            "for what shall change."
+            "--resume continues with the run's own settings. Leave --config and --preset out, and "
+            "give flags for what shall change."
         )
     names = config_fields(args.algorithm)
     flags = {name: value for name, value in vars(args).items() if name in names}
@@ -86,7 +87,7 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     from kytolly.config.files import read_settings
     from kytolly.config.tuned import tuned_settings
 
-    settings = tuned_settings(args.algorithm, args.env)
+    tuned, given = tuned_settings(args.algorithm, args.env), {}
     if args.config:
         from_file = read_settings(args.config)[0]
         found = from_file.get("algorithm", args.algorithm)
@@ -95,9 +96,15 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
                 f"ALGO is {args.algorithm}, and {path_text(args.config)} has algorithm "
                 f"{value_text(found)}. Change one of them."
             )
-        settings |= from_file
-    settings = {**settings, **flags, "algorithm": args.algorithm}
-    return make_config(settings), args.env
+        given |= from_file
+    given |= flags
+    if args.preset is None:
+        settings = tuned | given
+    else:
+        from kytolly.command.preset import with_preset
+
+        settings = with_preset(args.preset, tuned, given, args.algorithm, args.env)
+    return make_config({**settings, "algorithm": args.algorithm}), args.env
 
 
 def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:

@@ -52,7 +52,8 @@ def diagnose() -> list[Check]:
         rows += [("gpu memory", check_gpu_memory), ("capability", check_capability)]
     rows += [("precision", check_precision), ("xla", check_xla), ("threads", check_threads)]
     checks += [run_check(name, check, tf) for name, check in rows]
-    return [*checks, run_check("compile cache", check_cache), run_check("memory", check_memory)]
+    checks += [run_check("compile cache", check_cache), run_check("memory", check_memory)]
+    return [*checks, run_check("preset", check_preset, tf)]
 
 
 def run_check(name: str, check: Any, *inputs: Any) -> Check:
@@ -238,6 +239,16 @@ def check_memory() -> Check:
     if free < 2 * 2**30:
         status, advice = "warn", "lower replay_capacity, or end other programs"
     return Check("memory", status, f"{free / 2**30:.1f} GiB available", advice)
+
+
+def check_preset(tf: Any) -> Check:
+    """The preset for images of 84 x 84 x 4 bytes, which take most of all observations."""
+    from kytolly.machine.presets import pixel_needs, recommend
+
+    device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
+    name, reason = recommend(pixel_needs("dqn"), device)
+    finding = f"{name} for DQN on images of 84 x 84 x 4: {reason}"
+    return Check("preset", "ok", finding, f"--preset {name}, or auto for your environment")
 
 
 def print_checks(checks: list[Check]) -> None:

@@ -61,15 +61,14 @@ def check_memory(needed: int, what: str, advice: str, device: str | None = None)
         )
 
 
-def require_memory(cfg: Any, seen: Any, num_params: int, model: Any, device: str | None) -> None:
-    """Refuse a configuration whose network or rows do not fit.
+def training_bytes(cfg: Any, seen: Any, num_params: int, model: Any = None) -> dict[str, int]:
+    """Bytes that a configuration takes at least, by what takes them.
 
     Args:
         cfg: Configuration.
         seen: The spec, or a dict of them, that the network sees.
         num_params: How many numbers the network returns.
         model: The user's network, of whose size nothing is known; None for ours.
-        device: Where training runs.
     """
     specs = list(seen.values()) if isinstance(seen, dict) else [seen]
     flat = sum(math.prod(spec.shape) for spec in specs if len(spec.shape) < 3)  # others: to a CNN
@@ -77,16 +76,25 @@ def require_memory(cfg: Any, seen: Any, num_params: int, model: Any, device: str
     row = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
     learned, acted = cfg.rows_per_update, cfg.num_envs
     at_once = learned // cfg.gradient_accumulation
-    parts = {  # weights, gradient and two moments; activations; observations and the next ones
+    return {  # weights, gradient and two moments; activations; observations and the next ones
         "hidden_units": 16 * sum(a * b for a, b in itertools.pairwise(widths)),
         "the rows of an update": learned * 2 * row + at_once * 4 * sum(widths),
         "num_envs": acted * (2 * row + 4 * max(widths)),
         "the rows of an iteration": 2 * cfg.env_steps_per_iteration * row,
         "replay_capacity": getattr(cfg, "replay_capacity", 0) * (2 * row + ROW_BYTES),
     }
+
+
+def require_memory(cfg: Any, seen: Any, num_params: int, model: Any, device: str | None) -> None:
+    """Refuse a configuration whose network or rows do not fit on the device that trains.
+
+    The other arguments are those of `training_bytes`.
+    """
+    parts = training_bytes(cfg, seen, num_params, model)
     needed, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
     advice = f"most of it, {parts[largest] / 2**30:,.1f} GiB, is for {largest}. Lower that"
     if largest == "replay_capacity":
+        row = parts[largest] // cfg.replay_capacity
         rest = (available_bytes(device) or 0) - needed + parts[largest]
-        advice += f"; {max(0, rest) // (2 * row + ROW_BYTES):,} rows would fit"
+        advice += f"; {max(0, rest) // row:,} rows would fit"
     check_memory(needed, "training", advice, device)

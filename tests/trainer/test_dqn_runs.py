@@ -73,7 +73,7 @@ def test_a_run_on_disk_is_complete(run):
     summary = json.loads((result.run_dir / "result.json").read_text())
     promised = (
         "algorithm environment loop seed env_steps updates wall_seconds compile_seconds "
-        "env_steps_per_second evaluation stopped_by run_dir"
+        "env_steps_per_second evaluation stopped_by run_dir memory"
     )
     assert set(promised.split()) == set(summary)
     assert set(summary["evaluation"]) == {"episodes", "return_mean", "return_std", "length_mean"}

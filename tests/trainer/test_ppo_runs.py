@@ -108,6 +108,7 @@ def test_a_run_that_is_resumed_equals_one_that_never_stopped(run, tmp_path):
     second = trainer.train_ppo(cfg, env="CartPole-v1", resume=True)
     assert second.summary["env_steps"] == 200 and second.summary["updates"] == 16
     timed = {"wall_seconds", "env_steps_per_second", "updates_per_second"}
+    timed |= {"process_memory_mb", "process_memory_peak_mb"}
     for one, other in zip(rows_in(whole.run_dir), rows_in(second.run_dir), strict=True):
         for name in set(one) - timed:
             if name.startswith("evaluation"):

@@ -1,0 +1,71 @@
+"""Which preset fits this machine: what each needs against what is free."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.ppo import PPOConfig
+from kytolly.config.presets import PRESETS, preset
+from kytolly.machine import facts
+from kytolly.machine.memory import training_bytes
+
+FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
+
+
+class Pixels(NamedTuple):
+    """Stands for the spec of an image of bytes."""
+
+    shape: tuple[int, ...] = (84, 84, 4)
+    dtype: Any = type("uint8", (), {"size": 1})
+
+
+class Recommendation(NamedTuple):
+    """A preset, and why."""
+
+    name: str
+    reason: str
+
+
+def free_bytes(device: str | None) -> int | None:
+    """Free memory of a GPU, such as "/GPU:0", or else of the machine; None where nobody knows."""
+    if device is None or "GPU" not in device:
+        return facts.available_memory_bytes()
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByIndex(int(device.rpartition(":")[2]))
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle).free)
+    except Exception:  # no package, no driver, no permission
+        return None
+
+
+def recommend(needs: Mapping[str, int], device: str | None) -> Recommendation:
+    """The largest preset that takes at most half of the free memory; `optimal` if that is unknown.
+
+    Args:
+        needs: Bytes that each preset takes.
+        device: Where training runs; None for the CPU.
+    """
+    free = free_bytes(device)
+    if free is None:
+        return Recommendation("optimal", "the free memory is unknown")
+    fitting = [name for name in PRESETS if needs[name] <= FREE_SHARE * free]
+    name = fitting[-1] if fitting else "safe"
+    least = " even that is more than half of it" if not fitting else ""
+    words = ", ".join(f"{one} {size(needs[one])}" for one in PRESETS)
+    return Recommendation(name, f"{size(free)} are free; {words}{least}")
+
+
+def pixel_needs(kind: str) -> dict[str, int]:
+    """Bytes that each preset of an algorithm takes on images of 84 x 84 x 4 bytes."""
+    config: Any = PPOConfig if kind == "ppo" else DQNConfig
+    configs = {name: config(**preset(name, kind)) for name in PRESETS}
+    return {name: sum(training_bytes(cfg, Pixels(), 18).values()) for name, cfg in configs.items()}
+
+
+def size(count: int) -> str:
+    """Bytes in words."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

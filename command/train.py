@@ -70,10 +70,11 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     """Config and environment that the command line asks for."""
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
-    if args.resume and (args.config or args.preset):
+    extra = "--config" if args.config else "--preset" if args.preset else ""
+    if args.resume and extra:
         raise BadInput(
-            "--resume continues with the run's own settings. Leave --config and --preset out, and "
-            "give flags for what shall change."
+            f"--resume continues with the run's own settings. Leave {extra} out, and give flags for "
+            "what shall change."
         )
     names = config_fields(args.algorithm)
     flags = {name: value for name, value in vars(args).items() if name in names}

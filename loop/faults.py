@@ -30,7 +30,12 @@ class NotFinite(ArithmeticError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or one that it followed, means that memory does not suffice."""
+    """Whether an error, or one that it followed, means that memory does not suffice.
+
+    What an environment did is its own fault, and stays one.
+    """
+    if any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__):
+        return False
     return any(speaks_of_memory(one) for one in causes(error))
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from kytolly.command.exits import exit_status
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
+from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.loop import faults
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.program import Program
@@ -233,6 +234,12 @@ def test_which_errors_mean_memory(error, means_memory):
     follower = RuntimeError("the state cannot be read")
     follower.__context__ = error
     assert faults.is_out_of_memory(follower) == means_memory
+
+
+def test_an_environment_without_memory_is_its_own_fault():
+    with pytest.raises(EnvironmentFault) as error:
+        raise_fault("Mine-v0", MemoryError("full"), "step", "after 3 env steps")
+    assert not faults.is_out_of_memory(error.value)
 
 
 def test_the_ladder_ends_with_lengths_and_precision():

@@ -73,8 +73,8 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     extra = "--config" if args.config else "--preset" if args.preset else ""
     if args.resume and extra:
         raise BadInput(
-            f"--resume continues with the run's own settings. Leave {extra} out, and give flags for "
-            "what shall change."
+            f"--resume continues with the run's own settings. Leave {extra} out, and give flags "
+            "for what shall change."
         )
     names = config_fields(args.algorithm)
     flags = {name: value for name, value in vars(args).items() if name in names}

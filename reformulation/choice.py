@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from kytolly.record.files import write_text
-from kytolly.reformulation.device_env import DeviceQueries, kept_weights
+from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.network import NumpyScorer
 
 SCALES = (1.0, 0.5, 0.25)  # of all weights
@@ -129,10 +129,10 @@ def _gains(
     """Gains [len(USES), Q] of each use of a network, and the share of queries that it changes."""
     weights, expected = proposals(network, queries, fusion)
     start = queries.values(fusion, np.zeros_like(weights))
-    gains, changed = [], []
+    gains, changed, own = [], [], is_own(queries.table.candidate_features)
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
-        used = kept_weights(used, queries.rules.max_terms).numpy()
+        used = kept_proposals(used, own, queries.rules.max_terms)
         gains.append(queries.values(fusion, used) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed

@@ -35,6 +35,7 @@ TERM_FEATURES = (
     "overtakes",
     "length",
     "has digit",
+    "is in the query",
 )
 QUERY_FEATURES = (
     "query length",
@@ -62,6 +63,8 @@ class Candidates(NamedTuple):
         scores: [documents] fused scores of the query.
         feedback: [k] documents.
         shares: [k] their shares of the sum of their scores.
+        mined: How many candidates, the first ones, are mined from the feedback documents.
+        own: How many candidates, the last ones, are terms of the query.
     """
 
     terms: np.ndarray
@@ -71,6 +74,8 @@ class Candidates(NamedTuple):
     scores: np.ndarray
     feedback: np.ndarray
     shares: np.ndarray
+    mined: int
+    own: int
 
 
 class MiningFeatures:
@@ -93,14 +98,14 @@ class MiningFeatures:
             spellings: [n] the most frequent spelling of each candidate, and the share of its
                 documents that open with it.
         """
-        index, count = self.index, len(found.terms)
+        index, place = self.index, np.arange(len(found.terms))
         log_documents = np.log(index.documents + 1)
         frequency = self.frequency[found.terms]
         present = found.counts > 0
         columns = [
             index.idf[found.terms] / log_documents,
             np.log1p(frequency) / log_documents,
-            1.0 - np.arange(count) / self.rules.candidates,
+            np.where(place < found.mined, 1.0 - place / self.rules.candidates, 0.0),
             found.mining / max(float(found.mining[0]), 1e-9),
             present.mean(axis=0),
             found.shares @ present,
@@ -112,6 +117,7 @@ class MiningFeatures:
             *self._effects(found),
             [min(len(surface) / 10.0, 2.0) for surface, _ in spellings],
             [any(letter.isdigit() for letter in surface) for surface, _ in spellings],
+            place >= len(place) - found.own,
         ]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
@@ -183,7 +189,7 @@ class MiningFeatures:
             idf.sum() / 5.0,
             idf.max(),
             idf.mean(),
-            len(found.terms) / self.rules.candidates,
+            found.mined / self.rules.candidates,
             np.log1p(np.count_nonzero(found.scores)) / np.log(self.index.documents + 1),
         ]
         return np.array(features, np.float32)

@@ -51,7 +51,8 @@ def mine_texts(
     workers = min(workers, len(tasks), os.cpu_count() or 1)
     if workers <= 1:
         return [miner.mine(*task) for task in tasks]
-    head = pickle.dumps((miner.index, miner.texts, miner.rules, miner.vectors))
+    parts_of_miner = miner.index, miner.texts, miner.rules, miner.vectors, miner.term_vectors
+    head = pickle.dumps(parts_of_miner)
     parts = [tasks[first::workers] for first in range(workers)]
     answers: list[list[MiningResult | str] | str] = ["not started"] * workers
 

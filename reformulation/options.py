@@ -46,6 +46,12 @@ class RetrievalOptions:
     max_terms: Annotated[int, Meta(ge=1, le=1_000), "terms"] = setting(
         20, "maximum number of terms added to a query"
     )
+    neighbors: Annotated[int, Meta(ge=0, le=10**5), "terms"] = setting(
+        0, "maximum number of candidates that are near a query in the space of embeddings"
+    )
+    query_terms: Annotated[int, Meta(ge=0, le=1_000), "terms"] = setting(
+        12, "maximum number of terms of a query whose weight may be lowered; 0: none is"
+    )
     fusion: Annotated[float, Meta(ge=0, le=1_000)] | Literal["auto"] = setting(
         "auto",
         "weight of the cosines of embeddings beside BM25; 0: BM25 alone; auto: 1, or what dev "
@@ -78,6 +84,11 @@ class RetrievalOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         metric_parts(self.metric)
+
+    @property
+    def width(self) -> int:
+        """Terms of a query that an agent decides on, at most."""
+        return self.candidates + self.neighbors + self.query_terms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

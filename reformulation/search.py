@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from kytolly.retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.fusion import DocumentVectors
 from kytolly.retrieval.ranking import best_places
+from kytolly.retrieval.term_vectors import TermVectors
 from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
 
 HIT_BYTES = 250  # of one document in a ranking
@@ -120,7 +122,7 @@ class SearchSide:
     def rules(self) -> SearchRules:
         """What a reformulation may do."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
-        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.candidates, pool)
+        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool)
 
     @property
     def encoder_name(self) -> str:
@@ -139,12 +141,23 @@ class SearchSide:
             return float(fusion)
         return 0.0 if self.encoder_name == "hash" else 1.0
 
+    @functools.cached_property
+    def term_vectors(self) -> TermVectors:
+        """Embeddings of the most frequent terms."""
+        return TermVectors.of_index(self.index, self.collection.texts, self.cache.encoder)
+
     @property
     def mining(self) -> MiningRules:
         """How candidates are mined."""
         retrieval = self.options.retrieval
         fusion = 0.0 if self.encoder_name == "hash" else 1.0
-        return MiningRules(retrieval.feedback_documents, retrieval.candidates, fusion=fusion)
+        return MiningRules(
+            feedback_documents=retrieval.feedback_documents,
+            candidates=retrieval.candidates,
+            fusion=fusion,
+            neighbors=retrieval.neighbors,
+            query_terms=retrieval.query_terms,
+        )
 
     def queries(self, split: str, most: int | None = None) -> list[Query]:
         """A split's queries with their candidates and judgments; of many, `most` are drawn."""
@@ -181,6 +194,7 @@ class SearchSide:
                 self.mining,
                 workers,
                 skipped,
+                self.term_vectors if self.mining.neighbors else None,
             )
 
     def rank(
@@ -235,7 +249,8 @@ def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> N
     """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
     documents = min(rules.feedback_documents, index.documents)
     terms = min(len(index.terms), documents * int(index.lengths.max()))
-    features = 4 * queries * rules.candidates * len(CANDIDATE_FEATURES)
+    wide = rules.candidates + rules.neighbors + rules.query_terms
+    features = 4 * queries * wide * len(CANDIDATE_FEATURES)
     check_memory(
         features + 3 * 8 * documents * terms,
         f"{queries:,} queries with candidates: {rules.candidates:,} and feedback_documents: "

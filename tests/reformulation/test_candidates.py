@@ -64,7 +64,7 @@ def cache():
 
 def feature(query, name):
     column = query.candidate_features[:, CANDIDATE_FEATURES.index(name)]
-    return dict(zip(query.candidates, column, strict=True))
+    return dict(zip((*query.candidates, *query.own), column, strict=True))
 
 
 def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index, documents):
@@ -76,8 +76,13 @@ def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index
     assert not {"glacier", "cave"} & set(query.candidates)
     assert query.weights == {"glacier": 1.0, "cave": 1.0}
     assert query.excluded == -1 and len(query.relevant) == 0
-    written = dict(zip(query.candidates, query.surfaces, strict=True))
-    assert written["melt"] == "melting"
+    assert query.own == ("glacier", "cave")
+    written = dict(zip((*query.candidates, *query.own), query.surfaces, strict=True))
+    assert written["melt"] == "melting" and written["cave"] == "caves"
+    assert feature(query, "is in the query") == {
+        **dict.fromkeys(query.candidates, 0.0),
+        **dict.fromkeys(query.own, 1.0),
+    }
 
 
 def test_a_term_is_shown_as_it_is_most_often_written():
@@ -152,7 +157,12 @@ def test_embedding_features_by_hand():
     query = np.array([0.6, 0.8])
     documents = np.array([[1.0, 0.0], [0.0, 1.0]])
     words = np.array([[0.0, 1.0], [-1.0, 0.0]])
-    features, state = embedding_features(terms, query, words, documents, np.array([0.75, 0.25]))
+    shares, own = np.array([0.75, 0.25]), np.array([[-1.0, 0.0]])
+    with_own = np.concatenate([terms, own])
+    features, state = embedding_features(with_own, query, words, documents, shares, 2)
+    np.testing.assert_allclose(features[2, :2], [-0.6, -3 / np.sqrt(10)], atol=1e-6)
+    np.testing.assert_allclose(features[2, 4:6], [-0.5, -1.3], atol=1e-6)  # means are of the others
+    features = features[:2]
     length = np.hypot(0.75, 0.25)
     to_feedback = np.array([0.75, 0.25]) / length
     expected = [[0.6, 0.8], to_feedback, [1, 0], [0, 1], [0.5, 0.5], [-0.1, 0.1]]
@@ -218,7 +228,8 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
     embeddings = cache()
     queries = mine(collection, range(6), index, embeddings, documents)
     for query in queries:
-        n = len(query.candidates)
+        n = query.options
+        assert n == len(query.candidates) + len(query.own)
         assert query.candidate_features.shape == (n, len(CANDIDATE_FEATURES))
         assert query.state_features.shape == (len(STATE_FEATURES),)
         assert query.candidate_features.dtype == query.state_features.dtype == np.float32

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.reformulation.choice import proposals
-from kytolly.reformulation.device_env import DeviceQueries, kept_weights
+from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.listwise import FIRST_TEMPERATURE, ListwisePolicy, fit_listwise
 from kytolly.reformulation.network import NumpyScorer, make_scorer
 from kytolly.reformulation.options import AgentOptions
@@ -31,7 +31,7 @@ def gains(network, table, fusion=0.0):
     """What the network's proposals gain for each query."""
     queries = DeviceQueries(table, RULES)
     weights, _ = proposals(NumpyScorer(network), queries, fusion)
-    used = kept_weights(weights, RULES.max_terms).numpy()
+    used = kept_proposals(weights, is_own(table.candidate_features), RULES.max_terms)
     return queries.values(fusion, used) - queries.values(fusion, np.zeros_like(used))
 
 

@@ -90,7 +90,7 @@ def test_cosines_count_as_the_options_say_and_for_hashed_words_not_at_all(collec
     for fusion in (0.0, 0.5):
         side = SearchSide.load(make_options(collection, {"fusion": fusion}), ())
         assert side.usual_fusion == fusion and side.mining.fusion == 0.0
-    assert side.rules.max_candidates == 8 and side.rules.pool_documents == 64
+    assert side.rules.max_candidates == 8 + 12 and side.rules.pool_documents == 64
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
         assert query.state_features.shape == (len(STATE_FEATURES),)
         assert query.candidate_features.dtype == query.state_features.dtype == np.float32
         assert np.isfinite(query.candidate_features).all()
-        assert np.abs(query.candidate_features).max() < 3 and len(query.surfaces) == n
+        assert np.abs(query.candidate_features).max() < 4 and len(query.surfaces) == n
         assert np.linalg.norm(query.vector) == pytest.approx(1.0, abs=1e-5)
     missed = embeddings.misses
     mine(collection, range(6), index, embeddings, documents)

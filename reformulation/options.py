@@ -123,6 +123,11 @@ class TrainingOptions:
     synthetic_queries: Annotated[int, Meta(ge=0, le=10**6), "queries"] = setting(
         0, "number of parts of documents that the warm start learns to find first, as queries"
     )
+    held_out_folds: Annotated[int, Meta(ge=0, le=100), "parts"] = setting(
+        3,
+        "parts of the train queries, each of which one more warm start learns without, so that it "
+        "can test what helps; 0: none",
+    )
     weight_cost: NotNegative = setting(
         0.0, "loss of the warm start for each unit of weight that is added to a query"
     )

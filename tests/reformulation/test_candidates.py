@@ -18,12 +18,13 @@ from kytolly.reformulation.candidates import (
 from kytolly.reformulation.mining import NO_CANDIDATE, NO_TOKEN, Miner
 from kytolly.reformulation.mining_features import association
 from kytolly.reformulation.mining_processes import mine_texts
-from kytolly.reformulation.query import MiningRules
+from kytolly.reformulation.query import MiningRules, Query
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, HashEncoder
 from kytolly.retrieval.fusion import DocumentVectors
+from kytolly.retrieval.term_vectors import TermVectors
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",
@@ -301,3 +302,49 @@ def test_a_real_collection_is_mined_whole():
     )
     assert len(queries) + len(skipped) == len(numbers) and len(skipped) < 3
     assert np.mean([len(query.candidates) for query in queries]) > 40
+
+
+def test_neighbors_are_candidates_that_no_feedback_document_needs_to_hold(index):
+    texts, vectors = TEXTS, DocumentVectors.of_texts(TEXTS, HashEncoder(64))
+    terms = TermVectors(
+        {"incom": "income", "warm": "warm"},
+        np.array([index.term_ids["incom"], index.term_ids["warm"]]),
+        np.eye(2, 64, dtype=np.float32),
+    )
+    rules = MiningRules(feedback_documents=2, neighbors=1)
+    plain = Miner(index, texts, rules, vectors)
+    vector = np.zeros(64, np.float32)
+    vector[0] = 1.0
+    alone = plain.mine("glacier caves", -1, vector)
+    assert "incom" not in alone.candidates
+    found = Miner(index, texts, rules, vectors, terms).mine("glacier caves", -1, vector)
+    assert found.candidates == [*alone.candidates, "incom"] and found.own == ["glacier", "cave"]
+    assert found.surfaces[len(alone.candidates)] == "income"
+    row = dict(zip(CANDIDATE_FEATURES, found.term_features[len(alone.candidates)], strict=False))
+    assert row["mining rank"] == row["feedback documents"] == row["is in the query"] == 0
+    np.testing.assert_array_equal(found.query_features, alone.query_features)
+
+
+def test_a_query_of_one_term_keeps_it_and_long_ones_offer_their_first(index):
+    def own(text, most=12):
+        return Miner(index, TEXTS, MiningRules(query_terms=most)).mine(text).own
+
+    assert own("income") == own("income unknownword") == own("glacier caves", 0) == []
+    assert own("caves glacier") == ["cave", "glacier"] and own("caves glacier", 1) == ["cave"]
+
+
+def test_changed_weights_add_terms_and_lower_those_of_the_query():
+    nothing = np.zeros(0)
+    query = Query(
+        number=0,
+        weights={"a": 2.0, "b": 1.0},
+        candidates=["c", "d"],
+        candidate_features=nothing,
+        state_features=nothing,
+        vector=nothing,
+        relevant=nothing,
+        own=("a", "b"),
+    )
+    assert query.options == 4 and query.changed_weights({}) == query.weights
+    assert query.changed_weights({1: 0.3, 2: 0.25}) == {"a": 1.5, "b": 1.0, "d": 0.3}
+    assert query.weights == {"a": 2.0, "b": 1.0}

@@ -22,7 +22,6 @@ from kytolly.reformulation.options import AgentOptions
 from kytolly.reformulation.query import SearchRules
 from tests.reformulation.made_queries import helpful_table
 
-
 WIDE = len(CANDIDATE_FEATURES)
 
 

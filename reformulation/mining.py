@@ -20,7 +20,7 @@ from kytolly.reformulation.mining_features import Candidates, MiningFeatures
 from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.fusion import DocumentVectors
-from kytolly.retrieval.ranking import best_places
+from kytolly.retrieval.ranking import best_nonzero, best_places
 
 NO_TOKEN = "no token that any document contains"
 NO_CANDIDATE = "no candidate term"
@@ -97,7 +97,8 @@ class Miner:
             scores += self.vectors.scores(vector, self.rules.fusion, scores)
             if excluded >= 0:
                 scores[excluded] = 0.0
-        feedback = best_places(scores, self.rules.feedback_documents, np.flatnonzero(scores > 0))
+        feedback = best_nonzero(scores, self.rules.feedback_documents)
+        feedback = feedback[scores[feedback] > 0.0]
         shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
         terms, counts = feedback_counts(self.index, feedback)
         own = np.isin(terms, known)
@@ -126,7 +127,7 @@ class Miner:
     ) -> np.ndarray:
         """[u] TF-IDF of terms in the feedback documents, weighted with the documents' scores."""
         lengths = np.maximum(self.index.lengths[feedback], 1)
-        average = max(float(self.index.lengths.mean()), 1.0)
+        average = max(self.index.mean_length, 1.0)
         frequency = counts / (counts + (lengths / average)[:, np.newaxis])  # saturates as BM25's
         inverse = np.log((self.index.documents + 1) / self.features.frequency[terms])
         return (shares @ frequency) * inverse

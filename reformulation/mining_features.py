@@ -51,6 +51,9 @@ QUERY_FEATURES = (
 )
 
 
+Postings = tuple[np.ndarray, np.ndarray, np.ndarray]  # of all candidates, as `postings_of` does
+
+
 class Candidates(NamedTuple):
     """What features are computed from: `n` candidates, `k` feedback documents, `q` query terms.
 
@@ -83,7 +86,7 @@ class MiningFeatures:
 
     def __init__(self, index: BM25Index, rules: MiningRules):
         self.index, self.rules = index, rules
-        self.frequency = index.document_frequency.astype(np.float64)
+        self.frequency = index.document_frequency
 
     def term_features(self, found: Candidates, spellings: list[tuple[str, float]]) -> np.ndarray:
         """[n, len(TERM_FEATURES)] in the order of TERM_FEATURES, each about -1 to 1.
@@ -96,7 +99,7 @@ class MiningFeatures:
         index, count = self.index, len(found.terms)
         log_documents = np.log(index.documents + 1)
         frequency = self.frequency[found.terms]
-        present = found.counts > 0
+        present, postings = found.counts > 0, index.postings_of(found.terms)
         columns = [
             index.idf[found.terms] / log_documents,
             np.log1p(frequency) / log_documents,
@@ -108,16 +111,16 @@ class MiningFeatures:
             present[0],
             [opening for _, opening in spellings],
             present.sum(axis=0) / frequency,
-            *self._association(found),
-            *self._effects(found),
+            *self._association(found, postings),
+            *self._effects(found, postings),
             [min(len(surface) / 10.0, 2.0) for surface, _ in spellings],
             [any(letter.isdigit() for letter in surface) for surface, _ in spellings],
         ]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
-    def _association(self, found: Candidates) -> list[np.ndarray]:
+    def _association(self, found: Candidates, postings: Postings) -> list[np.ndarray]:
         """Four features [n]: how much more often than by chance a term meets the query's terms."""
-        docs, _, starts = self._postings(found.terms)
+        docs, _, starts = postings
         joint = np.zeros((len(found.terms), len(found.known)))
         here = np.zeros(self.index.documents, bool)
         for column, term in enumerate(found.known):
@@ -135,12 +138,12 @@ class MiningFeatures:
             npmi[:, int(np.argmin(own))],
         ]
 
-    def _effects(self, found: Candidates) -> list[np.ndarray]:
+    def _effects(self, found: Candidates, postings: Postings) -> list[np.ndarray]:
         """Six features [n]: what adding each term would do to the ranking."""
-        docs, impacts, starts = self._postings(found.terms)
+        docs, impacts, starts = postings
         top = max(float(found.scores[found.feedback[0]]), 1e-6)
         after = found.scores[docs] + np.float32(self.rules.weight) * impacts
-        slot = np.full(self.index.documents, -1)
+        slot = np.full(self.index.documents, -1, np.int32)
         slot[found.feedback] = np.arange(len(found.feedback))
         inside = slot[docs]
         row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(docs))))
@@ -160,13 +163,6 @@ class MiningFeatures:
             np.clip(np.maximum(reach, second) / first - 1.0, -1.0, 1.0),
         ]
 
-    def _postings(self, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Postings of terms one after another: documents, impacts, and each term's start [n]."""
-        parts = [self.index.postings(self.index.terms[term]) for term in terms]
-        starts = np.concatenate([[0], np.cumsum([len(docs) for docs, _ in parts])[:-1]])
-        docs, impacts = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return docs, impacts, starts.astype(np.int64)
-
     def query_features(self, found: Candidates, weights: dict[str, float]) -> np.ndarray:
         """[len(QUERY_FEATURES)] in the order of QUERY_FEATURES."""
         scores = found.scores[found.feedback]
@@ -184,7 +180,7 @@ class MiningFeatures:
             idf.max(),
             idf.mean(),
             len(found.terms) / self.rules.candidates,
-            np.log1p(np.count_nonzero(found.scores)) / np.log(self.index.documents + 1),
+            np.log1p(np.count_nonzero(found.scores != 0.0)) / np.log(self.index.documents + 1),
         ]
         return np.array(features, np.float32)
 

@@ -229,8 +229,8 @@ class Reformulator:
         """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
         typed = [self.side.index.query_weights(collection.queries[number]) for number in numbers]
         planned = [plan.weights for plan in plans]
-        before = self.side.rank(collection, numbers, typed, self.fusion, top)
-        return before, self.side.rank(collection, numbers, planned, self.fusion, top)
+        before, after = self.side.rank_all(collection, numbers, (typed, planned), self.fusion, top)
+        return before, after
 
     def _proposals(self, queries: Sequence[Query]) -> tuple[np.ndarray, np.ndarray]:
         """Weights [Q, N] and expected gains [Q]."""
@@ -258,13 +258,13 @@ class Reformulator:
 
     def _added_term(self, plan: Plan, place: int) -> AddedTerm:
         query: Any = plan.query
-        features = zip(CANDIDATE_FEATURES, query.candidate_features[place], strict=True)
+        features = query.candidate_features[place].astype(np.float64).round(6).tolist()
         return AddedTerm(
             term=query.candidates[place],
             surface=query.surfaces[place],
             weight=plan.added[place],
             rank=place + 1,
-            features={name: round(float(value), 6) for name, value in features},
+            features=dict(zip(CANDIDATE_FEATURES, features, strict=True)),
         )
 
     def _words(self, text: str, added: Sequence[AddedTerm]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.fusion import DocumentVectors
-from kytolly.retrieval.ranking import best_places
+from kytolly.retrieval.ranking import best_nonzero
 from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
 
 HIT_BYTES = 250  # of one document in a ranking
@@ -203,6 +203,20 @@ class SearchSide:
         Raises:
             ValueError: The rankings would take more memory than is free.
         """
+        return self.rank_all(collection, numbers, [weights], fusion, top)[0]
+
+    def rank_all(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        weights: Sequence[Sequence[Mapping[str, float]]],
+        fusion: float,
+        top: int,
+    ) -> list[list[tuple[Hit, ...]]]:
+        """[W, Q] `rank` of each of [W, Q] weighted queries, W for each query.
+
+        The query as it was typed is scored once.
+        """
         check_memory(
             2 * HIT_BYTES * len(numbers) * min(top, self.index.documents),
             f"rankings of {top} documents for {len(numbers):,} queries",
@@ -211,30 +225,37 @@ class SearchSide:
         texts = [collection.queries[number] for number in numbers]
         vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
 
-        def ranking(place: int) -> tuple[Hit, ...]:
-            own, vector = collection.own_document(numbers[place]), vectors[place]
-            scores = self.index.scores(weights[place])
+        def rankings(place: int) -> list[tuple[Hit, ...]]:
+            own, vector, found = collection.own_document(numbers[place]), vectors[place], []
+            added: np.ndarray | None = None
             if vector is not None:
                 typed = self.index.scores(self.index.query_weights(texts[place]))
                 if own is not None:
                     typed[own] = 0.0
-                scores += self.documents.scores(vector, fusion, typed)
-            if own is not None:
-                scores[own] = 0.0
-            found = best_places(scores, top, np.flatnonzero(scores))
-            return tuple(Hit(collection.doc_ids[int(doc)], float(scores[doc])) for doc in found)
+                added = self.documents.scores(vector, fusion, typed)
+            for part in weights:
+                scores = self.index.scores(part[place])
+                if added is not None:
+                    scores += added
+                if own is not None:
+                    scores[own] = 0.0
+                best = best_nonzero(scores, top)
+                pairs = zip(best.tolist(), scores[best].tolist(), strict=True)
+                found.append(tuple(Hit(collection.doc_ids[doc], score) for doc, score in pairs))
+            return found
 
         places = range(len(numbers))
         if len(places) == 1:  # threads would cost more than the search
-            return [ranking(0)]
+            return [[found] for found in rankings(0)]
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(ranking, places))
+            made = list(pool.map(rankings, places))
+        return [[found[which] for found in made] for which in range(len(weights))]
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
     """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
     documents = min(rules.feedback_documents, index.documents)
-    terms = min(len(index.terms), documents * int(index.lengths.max()))
+    terms = min(len(index.terms), documents * index.longest)
     features = 4 * queries * rules.candidates * len(CANDIDATE_FEATURES)
     check_memory(
         features + 3 * 8 * documents * terms,

@@ -241,7 +241,9 @@ class SearchSide:
                     scores[own] = 0.0
                 best = best_nonzero(scores, top)
                 pairs = zip(best.tolist(), scores[best].tolist(), strict=True)
-                found.append(tuple(Hit(collection.doc_ids[doc], score) for doc, score in pairs))
+                found.append(
+                    tuple(Hit(collection.doc_ids[int(doc)], score) for doc, score in pairs)
+                )
             return found
 
         places = range(len(numbers))

@@ -142,8 +142,9 @@ class MiningFeatures:
         """Six features [n]: what adding each term would do to the ranking."""
         docs, impacts, starts = postings
         top = max(float(found.scores[found.feedback[0]]), 1e-6)
-        after = found.scores[docs] + np.float32(self.rules.weight) * impacts
-        slot = np.full(self.index.documents, -1, np.int32)
+        before = found.scores[docs]
+        after = before + np.float32(self.rules.weight) * impacts
+        slot = np.full(self.index.documents, -1, np.min_scalar_type(-len(found.feedback)))
         slot[found.feedback] = np.arange(len(found.feedback))
         inside = slot[docs]
         row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(docs))))
@@ -155,7 +156,7 @@ class MiningFeatures:
         reach = np.maximum.reduceat(np.where(inside == 0, 0.0, after), starts)
         second = float(found.scores[found.feedback[1]]) if len(found.feedback) > 1 else 0.0
         return [
-            np.add.reduceat(found.scores[docs], starts) / self.frequency[found.terms] / top,
+            np.add.reduceat(before, starts) / self.frequency[found.terms] / top,
             np.minimum(lifts[:, 0], 2.0),
             np.minimum(lifts @ found.shares, 2.0),
             np.minimum(lifts.std(axis=1), 2.0),

@@ -36,6 +36,7 @@ TERM_FEATURES = (
     "length",
     "has digit",
 )
+MANY_POSTINGS = 30_000  # from here on, to count in each part takes less time than to add up
 QUERY_FEATURES = (
     "query length",
     "unknown terms",
@@ -122,12 +123,16 @@ class MiningFeatures:
         """Four features [n]: how much more often than by chance a term meets the query's terms."""
         docs, _, starts = postings
         joint = np.zeros((len(found.terms), len(found.known)))
-        here = np.zeros(self.index.documents, bool)
-        for column, term in enumerate(found.known):
-            own, _ = self.index.postings(self.index.terms[term])
-            here[own] = True
-            joint[:, column] = np.add.reduceat(here[docs], starts, dtype=np.int64)
-            here[own] = False
+        for first in range(0, len(found.known), 8):  # a bit for each term
+            holds = np.zeros(self.index.documents, np.uint8)
+            terms = found.known[first : first + 8]
+            for bit, term in enumerate(terms):
+                own, _ = self.index.postings(self.index.terms[term])
+                own = own.astype(np.intp)
+                holds[own] |= np.uint8(1 << bit)
+            held = holds.take(docs)
+            for bit in range(len(terms)):
+                joint[:, first + bit] = segment_counts(held & np.uint8(1 << bit) != 0, starts)
         frequency, own = self.frequency[found.terms], self.frequency[found.known]
         pmi, npmi = association(joint, frequency, own, self.index.documents)
         log_documents = np.log(self.index.documents + 1)
@@ -142,18 +147,20 @@ class MiningFeatures:
         """Six features [n]: what adding each term would do to the ranking."""
         docs, impacts, starts = postings
         top = max(float(found.scores[found.feedback[0]]), 1e-6)
-        before = found.scores[docs]
+        before = found.scores.take(docs)
         after = before + np.float32(self.rules.weight) * impacts
         slot = np.full(self.index.documents, -1, np.min_scalar_type(-len(found.feedback)))
         slot[found.feedback] = np.arange(len(found.feedback))
-        inside = slot[docs]
-        row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(docs))))
+        inside = slot.take(docs)
+        hits = np.flatnonzero(inside >= 0)
+        row = np.searchsorted(starts, hits, side="right") - 1
         lifts = np.zeros((len(starts), len(found.feedback)))
-        lifts[row[inside >= 0], inside[inside >= 0]] = impacts[inside >= 0] / top
+        lifts[row, inside[hits]] = impacts[hits] / top
         first = top * (1.0 + self.rules.weight * lifts[:, 0])
         last = float(found.scores[found.feedback[-1]])
-        newcomers = np.add.reduceat((inside < 0) & (after > last), starts, dtype=np.int64)
-        reach = np.maximum.reduceat(np.where(inside == 0, 0.0, after), starts)
+        newcomers = segment_counts((inside < 0) & (after > last), starts)
+        after[hits[inside[hits] == 0]] = 0.0
+        reach = np.maximum.reduceat(after, starts)
         second = float(found.scores[found.feedback[1]]) if len(found.feedback) > 1 else 0.0
         return [
             np.add.reduceat(before, starts) / self.frequency[found.terms] / top,
@@ -184,6 +191,15 @@ class MiningFeatures:
             np.log1p(np.count_nonzero(found.scores != 0.0)) / np.log(self.index.documents + 1),
         ]
         return np.array(features, np.float32)
+
+
+def segment_counts(found: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """[n] how many of [P] booleans are true from each start [n] to the next one."""
+    if len(found) < MANY_POSTINGS:
+        return np.add.reduceat(found, starts, dtype=np.int64)
+    ends = [*starts[1:].tolist(), len(found)]
+    pairs = zip(starts.tolist(), ends, strict=True)
+    return np.array([np.count_nonzero(found[start:end]) for start, end in pairs])
 
 
 def association(

@@ -227,14 +227,19 @@ class SearchSide:
 
         def rankings(place: int) -> list[tuple[Hit, ...]]:
             own, vector, found = collection.own_document(numbers[place]), vectors[place], []
+            terms = list(self.index.query_weights(texts[place]).items())
+            typed = self.index.scores(dict(terms))
+            if own is not None:
+                typed[own] = 0.0
             added: np.ndarray | None = None
             if vector is not None:
-                typed = self.index.scores(self.index.query_weights(texts[place]))
-                if own is not None:
-                    typed[own] = 0.0
                 added = self.documents.scores(vector, fusion, typed)
             for part in weights:
-                scores = self.index.scores(part[place])
+                items = list(part[place].items())
+                if items[: len(terms)] == terms:  # with the same rounding as from the first term
+                    scores = self.index.scores(dict(items[len(terms) :]), typed)
+                else:
+                    scores = self.index.scores(part[place])
                 if added is not None:
                     scores += added
                 if own is not None:

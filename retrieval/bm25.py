@@ -124,7 +124,7 @@ class BM25Index:
             terms: [k] ids.
 
         Returns:
-            docs: [n] int32.
+            docs: [n] integers, of the kind that indexes arrays fastest.
             impacts: [n].
             starts: [k] where each term's postings begin.
         """
@@ -136,7 +136,7 @@ class BM25Index:
             np.concatenate([column[part] for part in parts])
             for column in (self._docs, self._impacts)
         )
-        return docs, impacts, starts
+        return docs.astype(np.intp), impacts, starts
 
     def column(self, term: str) -> np.ndarray:
         """[documents] what a term at weight 1 adds to each document's score."""
@@ -158,18 +158,20 @@ class BM25Index:
         counts = collections.Counter(self.tokenizer(text))
         return {term: float(count) for term, count in counts.items()}
 
-    def scores(self, weights: Mapping[str, float]) -> np.ndarray:
+    def scores(self, weights: Mapping[str, float], start: np.ndarray | None = None) -> np.ndarray:
         """Scores of all documents for a weighted query.
 
         Args:
             weights: Term -> weight; a term twice in the query has weight 2.
+            start: [documents] scores to add to; None: 0.
 
         Returns:
             [documents], summed in the order of `weights`.
         """
-        total = np.zeros(self.documents, np.float32)
+        total = np.zeros(self.documents, np.float32) if start is None else start.copy()
         for term, weight in weights.items():
             docs, impacts = self.postings(term)
+            docs = docs.astype(np.intp)  # else NumPy does so twice
             total[docs] += np.float32(weight) * impacts
         return total
 

@@ -20,7 +20,7 @@ from kytolly.reformulation.mining_features import Candidates, MiningFeatures
 from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.fusion import DocumentVectors
-from kytolly.retrieval.ranking import best_places
+from kytolly.retrieval.ranking import best_nonzero, best_places
 from kytolly.retrieval.term_vectors import TermVectors
 
 NO_TOKEN = "no token that any document contains"
@@ -103,20 +103,20 @@ class Miner:
             scores += self.vectors.scores(vector, self.rules.fusion, scores)
             if excluded >= 0:
                 scores[excluded] = 0.0
-        feedback = best_places(scores, self.rules.feedback_documents, np.flatnonzero(scores > 0))
+        feedback = best_nonzero(scores, self.rules.feedback_documents)
+        feedback = feedback[scores[feedback] > 0.0]
         shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
-        terms, counts = feedback_counts(self.index, feedback)
-        own = np.isin(terms, known)
-        terms, counts = terms[~own], counts[:, ~own]
-        mining = self._mining_scores(terms, counts, feedback, shares)
-        best = best_places(mining, self.rules.candidates)
-        mined = terms[best]
+        held, counts = feedback_counts(self.index, feedback)
+        mining = self._mining_scores(held, counts, feedback, shares)
+        others = np.flatnonzero(~np.isin(held, known))
+        mined = held[best_places(mining, self.rules.candidates, others)]
         if not len(mined):
             return NO_CANDIDATE
         near = self._neighbors(vector, feedback, shares, [*mined, *known])
         lowered = known[: self.rules.query_terms] if len(known) > 1 else []
         terms = np.concatenate([mined, near, np.array(lowered, np.int64)])
-        counts = self._counts_of(feedback, terms)
+        place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
+        counts = np.where(held[place] == terms, counts[:, place], 0.0)
         mining = self._mining_scores(terms, counts, feedback, shares)
         names = [self.index.terms[term] for term in terms]
         typed = self.index.tokenizer.surface(text)
@@ -150,7 +150,7 @@ class Miner:
     ) -> np.ndarray:
         """[u] TF-IDF of terms in the feedback documents, weighted with the documents' scores."""
         lengths = np.maximum(self.index.lengths[feedback], 1)
-        average = max(float(self.index.lengths.mean()), 1.0)
+        average = max(self.index.mean_length, 1.0)
         frequency = counts / (counts + (lengths / average)[:, np.newaxis])  # saturates as BM25's
         inverse = np.log((self.index.documents + 1) / self.features.frequency[terms])
         return (shares @ frequency) * inverse
@@ -168,12 +168,6 @@ class Miner:
         centroid = shares @ self.vectors[feedback]
         centroid /= max(float(np.linalg.norm(centroid)), 1e-9)
         return self.term_vectors.nearest(vector + centroid, self.rules.neighbors, excluded)
-
-    def _counts_of(self, feedback: np.ndarray, terms: np.ndarray) -> np.ndarray:
-        """[k, n] how often terms occur in the feedback documents."""
-        found, counts = feedback_counts(self.index, feedback)
-        place = np.minimum(np.searchsorted(found, terms), len(found) - 1)
-        return np.where(found[place] == terms, counts[:, place], 0.0)
 
     def _best_spellings(
         self, names: list[str], feedback: np.ndarray, typed: dict[str, str]

@@ -231,8 +231,8 @@ class Reformulator:
         """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
         typed = [self.side.index.query_weights(collection.queries[number]) for number in numbers]
         planned = [plan.weights for plan in plans]
-        before = self.side.rank(collection, numbers, typed, self.fusion, top)
-        return before, self.side.rank(collection, numbers, planned, self.fusion, top)
+        before, after = self.side.rank_all(collection, numbers, (typed, planned), self.fusion, top)
+        return before, after
 
     def _proposals(self, queries: Sequence[Query], scale: float) -> tuple[np.ndarray, np.ndarray]:
         """Weights [Q, N], times a scale, and expected gains [Q] of those at scale 1."""
@@ -264,8 +264,8 @@ class Reformulator:
         added, lowered, query = [], [], cast(Query, plan.query)  # None has no changes
         for place, change in plan.changes.items():
             surface = query.surfaces[place]
-            named = zip(CANDIDATE_FEATURES, query.candidate_features[place], strict=True)
-            features = {name: round(float(value), 6) for name, value in named}
+            values = query.candidate_features[place].astype(np.float64).round(6).tolist()
+            features = dict(zip(CANDIDATE_FEATURES, values, strict=True))
             if place < len(query.candidates):
                 term = query.candidates[place]
                 added.append(AddedTerm(term, surface, change, place + 1, features))

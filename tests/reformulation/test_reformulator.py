@@ -345,6 +345,7 @@ def test_a_query_that_is_no_text_is_refused(run, capsys):
 
 def test_rankings_that_exhaust_the_memory_are_refused(reformulator, monkeypatch):
     collection, plan = reformulator.side.collection, Plan(None, {}, {}, 0.0, "")
+    monkeypatch.setattr("kytolly.machine.memory.SMALL_BYTES", 0)
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2 * 250 * 2 * 10)
     reformulator.rankings(collection, [0, 1], [plan] * 2, 10)
     with pytest.raises(ValueError, match=r"rankings of 11 documents for 2 queries would"):

@@ -66,7 +66,7 @@ def test_features_are_those_of_plain_sums_over_all_documents(made, monkeypatch, 
     scores = bm25 + rules.fusion * bm25.max() * documents.cosines(vector)
     assert mined.feedback.tolist() == np.argsort(-scores, kind="stable")[:6].tolist()
     known = [term for term in mined.weights if term in index.term_ids]
-    assert len(known) > 8 and len([*mined.candidates, *mined.own]) == 20
+    assert len(known) > 8 and len(mined.candidates) == 20
     plain = plain_features(index, mined, scores.astype(np.float64), known, rules.weight)
     for name, column in plain.items():
         found = mined.term_features[:, TERM_FEATURES.index(name)]

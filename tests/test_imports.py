@@ -23,9 +23,10 @@ MAY_IMPORT = {
     "callback": {"config", "record"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
     "trainer": EVERYTHING - {"retrieval"},
-    "reformulation": EVERYTHING,
-    "command": EVERYTHING | {"reformulation", "benchmarks"},
-    "benchmarks": EVERYTHING | {"reformulation", "command"},
+    "text": EVERYTHING,
+    "reformulation": EVERYTHING | {"text"},
+    "command": EVERYTHING | {"reformulation", "text", "benchmarks"},
+    "benchmarks": EVERYTHING | {"reformulation", "text", "command"},
 }
 ROOMS = [room for room in MAY_IMPORT if room != "trainer"]
 

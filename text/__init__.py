@@ -1,0 +1,1 @@
+"""Models of text, trained with labels: data, one supervised trainer, classifier, language."""

@@ -1,14 +1,14 @@
 """Train the network of `text/language.py`, and print its accuracy by language and by length.
 
-    pip download --no-deps -d wheels "django<6" "wagtail<9" "sphinx<10" "spacy<4"
+    pip download --no-deps -d wheels "django<6" "wagtail<9" "sphinx<10" "spacy<4" "faker<41"
     python -m kytolly.benchmarks.train_language wheels --output text/language_model.npz
 
 The texts are the translated messages of Django (BSD-3-Clause), Wagtail (BSD-3-Clause) and Sphinx
-(BSD-2-Clause) and the stop words of spaCy (MIT); the English ones are the messages themselves and
-the docstrings of those packages. Nothing of them is in the network but numbers. Two sets of texts
-have no part in training: messages whose English original has a certain digest, in all languages;
-and spaCy's example sentences, which are of newspapers. `--manual-pages /usr/share/man` adds a
-third: the paragraphs of translated manual pages, if the system has any.
+(BSD-2-Clause), the stop words of spaCy (MIT) and the words of Faker (MIT). The English ones are the
+messages themselves and the docstrings of those packages. The network holds none of them, only
+numbers. Two sets of texts have no part in training: messages whose English original has a certain
+digest, in all languages; and spaCy's example sentences, most of them from newspapers.
+`--manual-pages /usr/share/man` adds a third: translated manual pages, if the system has any.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import argparse
 import ast
 import collections
 import gzip
-import itertools
 import re
 import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,9 +49,13 @@ CODES = {
     "thai": "th", "ukrainian": "uk uk_UA", "vietnamese": "vi",
 }  # fmt: skip
 NAMES = {code: name for name, codes in CODES.items() for code in codes.split()}
-TEN = "dutch english french german italian polish portuguese russian spanish swedish".split()
+TEN = (
+    *("dutch", "english", "french", "german", "italian"),
+    *("polish", "portuguese", "russian", "spanish", "swedish"),
+)
 NOT_TEXT = re.compile(r"%\(\w+\)\w|%\w|\{[^}]*\}|<[^>]*>|&\w*;?|https?://\S+|``?[^`]*`?`|\\\w+")
 ROFF = re.compile(r"\\f.|\\[&|^]|\\\(..|\\-|\\e|\\")
+BATCH = 256  # texts of an update
 HELD_OUT = 7  # one message of this many
 LENGTHS = ((10, 20), (20, 30), (30, 50), (50, 100), (100, 1_000))  # characters
 
@@ -60,50 +64,67 @@ def read_messages(wheels: Sequence[Path]) -> tuple[dict[str, list[str]], dict[st
     """Language -> texts to train on, and language -> messages that are held out."""
     train: dict[str, set[str]] = collections.defaultdict(set)
     test: dict[str, set[str]] = collections.defaultdict(set)
-    for wheel in wheels:
-        archive = zipfile.ZipFile(wheel)
-        for file in archive.namelist():
-            code = re.search(r"/locale/([^/]+)/.*\.mo$", file)
-            if code and code.group(1) in NAMES:
-                for original, translations in catalog(archive.read(file)):
-                    held_out = zlib.crc32(original.encode()) % HELD_OUT == 0
-                    side = test if held_out else train
-                    side["english"].add(plain_text(original))
-                    for text in translations:
-                        if plain_text(text) != plain_text(original):
-                            side[NAMES[code.group(1)]].add(plain_text(text))
-            elif file.endswith(".py") and "/lang/" not in file:
-                train["english"].update(map(plain_text, docstrings(archive.read(file))))
-            elif (code := re.search(r"/lang/(\w+)/stop_words.py$", file)) and code.group(1) in NAMES:
-                words = strings(archive.read(file))
-                train[NAMES[code.group(1)]].update(map(plain_text, words))
+    for file, content in files_in(wheels):
+        if name := language_of(file, r"/locale/([^/]+)/.*\.mo$"):
+            for original, translations in catalog(content):
+                side = test if zlib.crc32(original.encode()) % HELD_OUT == 0 else train
+                side["english"].add(plain_text(original))
+                texts = {plain_text(text) for text in translations}
+                side[name] |= texts - {plain_text(original)}
+        elif name := language_of(file, r"/lang/(\w+)/stop_words\.py$|/lorem/(\w\w)_\w\w/"):
+            train[name].update(map(plain_text, strings(content)))
+        elif file.endswith(".py") and not re.search("/lang/|^faker/", file):
+            train["english"].update(map(plain_text, docstrings(content)))
     for name in train:
         test[name] -= train[name]
-    return tuple({name: sorted(filter(None, side[name])) for name in CODES} for side in (train, test))
+    return tuple(
+        {name: sorted(filter(None, side[name])) for name in CODES} for side in (train, test)
+    )
 
 
 def read_examples(wheels: Sequence[Path]) -> dict[str, list[str]]:
     """Language -> example sentences of spaCy."""
     found: dict[str, list[str]] = {}
-    for wheel in wheels:
-        archive = zipfile.ZipFile(wheel)
-        for file in archive.namelist():
-            code = re.search(r"/lang/(\w+)/examples.py$", file)
-            if code and code.group(1) in NAMES:
-                texts = strings(archive.read(file), module_docstring=False)
-                found.setdefault(NAMES[code.group(1)], []).extend(map(plain_text, texts))
+    for file, content in files_in(wheels):
+        if name := language_of(file, r"/lang/(\w+)/examples\.py$"):
+            texts = strings(content, module_docstring=False)
+            found.setdefault(name, []).extend(map(plain_text, texts))
     return found
 
 
+def files_in(wheels: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the files that may hold texts."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for file in archive.namelist():
+                if file.endswith((".mo", ".py")):
+                    yield file, archive.read(file)
+
+
+def language_of(file: str, pattern: str) -> str:
+    """The language that the code in a file's name stands for; "" for another file or code."""
+    match = re.search(pattern, file)
+    return NAMES.get(next(filter(None, match.groups()), ""), "") if match else ""
+
+
 def read_manual_pages(folder: Path) -> dict[str, list[str]]:
-    """Language -> paragraphs of translated manual pages."""
-    found: dict[str, list[str]] = {}
+    """Language -> lines of translated manual pages, of five words and more.
+
+    A line that is in the pages of two languages was not translated, and is left out. Other lines
+    were not translated either, so that the accuracy on them is a lower bound.
+    """
+    found: dict[str, set[str]] = {}
     for page in sorted(folder.glob("*/man*/*.gz")):
         if page.parts[-3] in NAMES:
-            text = ROFF.sub("", gzip.decompress(page.read_bytes()).decode("utf-8", "replace"))
-            texts = found.setdefault(NAMES[page.parts[-3]], [])
-            texts += [plain_text(line) for line in text.splitlines() if line[:1].isalpha()]
-    return {name: sorted({t for t in texts if len(t) >= 20}) for name, texts in found.items()}
+            text = gzip.decompress(page.read_bytes()).decode("utf-8", "replace")
+            lines = ROFF.sub("", text.replace("\\*(Aq", "'")).splitlines()
+            lines = [plain_text(line) for line in lines if line[:1].isalpha()]
+            found.setdefault(NAMES[page.parts[-3]], set()).update(lines)
+    times = collections.Counter(line for lines in found.values() for line in lines)
+    return {
+        name: sorted(x for x in lines if times[x] == 1 and (len(x.split()) > 4 or not x.isascii()))
+        for name, lines in found.items()
+    }
 
 
 def catalog(data: bytes) -> Iterator[tuple[str, list[str]]]:
@@ -148,7 +169,11 @@ def plain_text(text: str) -> str:
 
 
 def windows(
-    texts: Sequence[str], count: int, rng: np.random.Generator, shortest: int = 8, longest: int = 120
+    texts: Sequence[str],
+    count: int,
+    rng: np.random.Generator,
+    shortest: int = 8,
+    longest: int = 120,
 ) -> Iterator[str]:
     """Parts of random texts, joined where they are too short, of 8 to 120 letters."""
     lengths = np.array([len(text) for text in texts], float) ** 0.7
@@ -170,76 +195,96 @@ def train(
     import keras
     import tensorflow as tf
 
-    keras.utils.set_random_seed(0)
     rng = np.random.default_rng(0)
     grams, labels = [], []
     for label, name in enumerate(texts):
         for text in windows(texts[name], rows, rng):
             if len(found := gram_buckets(text, buckets)):
-                grams.append((found + 1).astype(np.uint16)[:400])
+                grams.append(found.astype(np.int32))
                 labels.append(label)
-    padded = np.zeros((len(grams), 400), np.uint16)
-    for row, found in enumerate(grams):
-        padded[row, : len(found)] = found
-    inputs = keras.Input((400,), dtype="int32")
-    table = keras.layers.Embedding(buckets + 1, dimension, name="table")
-    mask = keras.ops.cast(inputs > 0, "float32")[..., None]
-    mean = keras.ops.sum(table(inputs) * mask, 1) / keras.ops.maximum(keras.ops.sum(mask, 1), 1.0)
-    outputs = keras.layers.Dense(len(texts), name="linear")(keras.layers.Dropout(0.1)(mean))
-    model = keras.Model(inputs, outputs)
-    steps = epochs * (len(labels) // 256)
-    rate = keras.optimizers.schedules.CosineDecay(2e-2, steps)
-    model.compile(
-        keras.optimizers.Adam(rate),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        jit_compile=False,
-    )
-    data = tf.data.Dataset.from_tensor_slices((padded, np.array(labels)))
-    data = data.shuffle(len(labels), seed=0).batch(256, drop_remainder=True).prefetch(4)
-    model.fit(data, epochs=epochs, verbose=2)
-    rows_of_table = model.get_layer("table").get_weights()[0][1:]
-    scale = np.abs(rows_of_table).max(0) / 127
+    classes, steps = np.array(labels, np.int32), epochs * (len(labels) // BATCH)
+    table = keras.Variable(rng.normal(0, 0.05, (buckets, dimension)), dtype="float32")
+    weights = keras.Variable(rng.normal(0, 0.3, (dimension, len(texts))), dtype="float32")
+    bias = keras.Variable(np.zeros(len(texts)), dtype="float32")
+    variables = [table, weights, bias]
+    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(2e-2, steps))
+    optimizer.build(variables)
+    numbers = tf.TensorSpec([None], tf.int32)
+
+    @tf.function(input_signature=[numbers, numbers, numbers])
+    def fit_step(found, places, target):
+        with tf.GradientTape() as tape:
+            mean = tf.math.segment_mean(tf.gather(table.value, found), places)
+            scores = mean @ weights + bias
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(target, scores)
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        optimizer.apply([tf.convert_to_tensor(part) for part in gradients])
+        return loss
+
+    for epoch in range(epochs):
+        order, losses = rng.permutation(len(classes)), []
+        for at in range(0, len(order) - BATCH + 1, BATCH):
+            batch = order[at : at + BATCH]
+            lengths = [len(grams[row]) for row in batch]
+            places = np.repeat(np.arange(BATCH, dtype=np.int32), lengths)
+            found = np.concatenate([grams[row] for row in batch])
+            losses.append(fit_step(found, places, classes[batch]))
+        print(f"epoch {epoch + 1} of {epochs}: loss {np.mean(losses):.4f}", flush=True)
+    values = np.asarray(table)
+    scale = np.abs(values).max(axis=0) / 127
     return LanguageModel(
-        np.array(list(texts)),
-        np.round(rows_of_table / scale).astype(np.int8),
-        scale.astype(np.float32),
-        *model.get_layer("linear").get_weights(),
+        names=np.array(list(texts)),
+        table=np.round(values / scale).astype(np.int8),
+        scale=scale.astype(np.float32),
+        weights=np.asarray(weights),
+        bias=np.asarray(bias),
     )
 
 
-def accuracies(
-    model: LanguageModel, texts: Mapping[str, Iterable[str]], shortest: int, longest: int
-) -> dict[str, tuple[int, int, str]]:
-    """Language -> (right, all, most frequent mistake) over texts of such a length in characters."""
-    found = {}
-    for name, members in texts.items():
-        given = collections.Counter()
-        for text in members:
-            if shortest <= len(text) < longest and len(g := gram_buckets(text, len(model.table))):
-                given[str(model.names[language_scores(model, g).argmax()])] += 1
-        wrong = [(count, other) for other, count in given.items() if other != name]
-        if given:
-            found[name] = (given[name], given.total(), max(wrong)[1] if wrong else "")
-    return found
+class Answer(NamedTuple):
+    """What the network says of a text."""
+
+    language: str
+    found: str
+    length: int
 
 
-def print_accuracies(title: str, model: LanguageModel, texts: Mapping[str, Iterable[str]]) -> None:
+def answers(model: LanguageModel, texts: Mapping[str, Iterable[str]]) -> list[Answer]:
+    """The network's answer for each text that has a letter."""
+    return [
+        Answer(name, str(model.names[language_scores(model, grams).argmax()]), len(text))
+        for name, members in texts.items()
+        for text in members
+        if len(grams := gram_buckets(text, len(model.table)))
+    ]
+
+
+def mean_accuracy(given: Sequence[Answer], names: Collection[str]) -> float:
+    """Mean over languages of the share of right answers."""
+    right: dict[str, list[bool]] = {}
+    for one in given:
+        if one.language in names:
+            right.setdefault(one.language, []).append(one.found == one.language)
+    return float(np.mean([np.mean(members) for members in right.values()])) if right else np.nan
+
+
+def print_accuracies(title: str, given: Sequence[Answer]) -> None:
     """Print the accuracy of each language over 20 characters and more, and by length."""
-    found = accuracies(model, texts, 20, 100_000)
     print(f"\n{title}: accuracy over texts of 20 characters and more")
-    for name, (right, total, mistake) in found.items():
-        print(f"  {name:<12}{right / total:8.1%} of {total:>6}   {mistake}")
-    for label, names in (("ten languages", TEN), ("all languages", list(found))):
-        rates = [found[name][0] / found[name][1] for name in names if name in found]
-        print(f"  {label} ({len(rates)}), mean: {np.mean(rates):.2%}")
+    long = [one for one in given if one.length >= 20]
+    for name in CODES:
+        found = collections.Counter(one.found for one in long if one.language == name)
+        if total := found.total():
+            mistakes = [other for other, _ in found.most_common(2) if other != name]
+            rate = found[name] / total
+            print(f"  {name:<12}{rate:8.1%} of {total:>6}   {', '.join(mistakes[:1])}")
+    for label, names in (("ten languages", TEN), ("all languages", CODES)):
+        print(f"  {label}, mean: {mean_accuracy(long, names):.2%}")
     for shortest, longest in LENGTHS:
-        part = accuracies(model, texts, shortest, longest)
-        both = [
-            np.mean([part[n][0] / part[n][1] for n in names if n in part])
-            for names in (TEN, list(part))
-        ]
-        print(f"  {shortest} to {longest} characters: ten {both[0]:.1%}, all {both[1]:.1%}")
+        part = [one for one in given if shortest <= one.length < longest]
+        rates = [mean_accuracy(part, names) for names in (TEN, CODES)]
+        print(f"  {shortest} to {longest} characters: ten {rates[0]:.1%}, all {rates[1]:.1%}")
 
 
 def main() -> None:
@@ -257,15 +302,14 @@ def main() -> None:
     texts, held_out = read_messages(wheels)
     sizes = {name: sum(map(len, members)) for name, members in texts.items()}
     print(", ".join(f"{name} {size:,}" for name, size in sizes.items()), "characters")
-    model = train(
-        texts, arguments.buckets, arguments.dimension, arguments.rows, arguments.epochs
-    )
-    print_accuracies("messages held out", model, held_out)
-    print_accuracies("spaCy's example sentences", model, read_examples(wheels))
-    if arguments.manual_pages:
-        print_accuracies("manual pages", model, read_manual_pages(arguments.manual_pages))
+    model = train(texts, arguments.buckets, arguments.dimension, arguments.rows, arguments.epochs)
     if arguments.output:
         np.savez(arguments.output, **model._asdict())
+    print_accuracies("messages held out", answers(model, held_out))
+    print_accuracies("spaCy's example sentences", answers(model, read_examples(wheels)))
+    if arguments.manual_pages:
+        pages = read_manual_pages(arguments.manual_pages)
+        print_accuracies("manual pages", answers(model, pages))
 
 
 if __name__ == "__main__":

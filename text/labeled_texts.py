@@ -72,7 +72,7 @@ def read_labeled_texts(
 
     Raises:
         ValueError: A file cannot be read or is not UTF-8, a column is missing, a text or label is
-            blank, or training has fewer than two classes.
+            blank, a split has no text, or training has fewer than two classes.
     """
     splits = fill_splits(read_given_splits(Path(source), text_column, label_column))
     train = splits["train"]
@@ -90,8 +90,28 @@ def read_labeled_texts(
         splits[split] = LabeledTexts(
             tuple(texts[index] for index in known), tuple(labels[index] for index in known)
         )
+        if not known:
+            raise ValueError(
+                f"{path_text(source)}: {split} has no text of a class in training; expected some: "
+                "check that the label columns have the same names for a class."
+            )
     warn_of_leaks(splits, unseen)
     return LabeledSplits(classes, splits, unseen)
+
+
+def read_texts(path: Path, text_column: str = "text") -> list[str]:
+    """The texts of a file without labels; of a .txt file each line that is not blank is one.
+
+    Raises:
+        ValueError: The file cannot be read, is not UTF-8, has no such column or no text.
+    """
+    if path.suffix.lower() == ".txt":
+        texts = [line.rstrip("\r\n") for _, line in decoded_lines(path) if line.strip()]
+    else:
+        texts = [text for _, (text,) in file_rows(path, [text_column])]
+    if not texts:
+        raise ValueError(f"{path_text(path)} has no text; expected one or more: add some.")
+    return texts
 
 
 def read_given_splits(source: Path, text_column: str, label_column: str) -> dict[str, LabeledTexts]:
@@ -144,16 +164,8 @@ def read_class_folders(folder: Path) -> LabeledTexts:
 
 def read_file(path: Path, text_column: str, label_column: str) -> LabeledTexts:
     """The texts and labels of one file."""
-    ending = path.suffix.lower()
-    if ending in JSON_LINES:
-        rows = json_rows(path, (text_column, label_column))
-    elif ending in DELIMITERS:
-        rows = table_rows(path, (text_column, label_column))
-    else:
-        open_file(path, EXPECTED).close()
-        raise ValueError(f"{path_text(path)} ends with {ending or 'no suffix'}; {EXPECTED}.")
     texts, labels = [], []
-    for number, (text, label) in rows:
+    for number, (text, label) in file_rows(path, (text_column, label_column)):
         for column, value in ((text_column, text), (label_column, label)):
             if not value.strip():
                 raise ValueError(
@@ -165,6 +177,17 @@ def read_file(path: Path, text_column: str, label_column: str) -> LabeledTexts:
     if not texts:
         raise ValueError(f"{path_text(path)} has no row; expected texts with labels: add some.")
     return LabeledTexts(tuple(texts), tuple(labels))
+
+
+def file_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line number and the fields of some columns, in each row of a file."""
+    ending = path.suffix.lower()
+    if ending in JSON_LINES:
+        return json_rows(path, columns)
+    if ending in DELIMITERS:
+        return table_rows(path, columns)
+    open_file(path, EXPECTED).close()
+    raise ValueError(f"{path_text(path)} ends with {ending or 'no suffix'}; {EXPECTED}.")
 
 
 def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
@@ -271,11 +294,12 @@ def fill_splits(given: Mapping[str, LabeledTexts]) -> dict[str, LabeledTexts]:
         )
         for split, indices in parts.items()
     }
-    if not made["train"].texts:
-        raise ValueError(
-            f"{len(train.texts)} texts are too few to split; expected ten or more: add some, or "
-            "give train, dev and test apart."
-        )
+    for split, part in made.items():
+        if not part.texts:
+            raise ValueError(
+                f"{len(train.texts)} texts given leave none for {split}; expected more than "
+                "some dozens: add texts, or give train, dev and test apart."
+            )
     return {**given, **made}
 
 
@@ -305,17 +329,3 @@ def warn_of_leaks(
                 f"{split}: {again} texts are in training too, so its metrics are too good.",
                 stacklevel=3,
             )
-
-
-def class_weights(class_indices: Sequence[int], num_classes: int, power: float) -> list[float]:
-    """[num_classes] weight of a row's loss by its class; the mean over all rows is 1.
-
-    Args:
-        class_indices: [n] class of each row.
-        num_classes: Number of classes.
-        power: 0: all equal; 1: each class counts as much as any other; 0.5: between them.
-    """
-    counts = collections.Counter(class_indices)
-    raw = [max(counts[index], 1) ** -power for index in range(num_classes)]
-    mean = sum(raw[index] for index in class_indices) / len(class_indices)
-    return [weight / mean for weight in raw]

@@ -19,6 +19,7 @@ from kytolly.retrieval.files import read_arrays
 
 MODEL = Path(__file__).with_name("language_model.npz")
 NO_LANGUAGE = "none"  # of a text without a letter, as the tokenizers call it
+UNSPACED_LANGUAGES = ("chinese", "japanese", "korean", "thai")  # Korean: words carry particles
 LONGEST_TEXT = 1_000  # characters that are looked at
 LONGEST_GRAM = 4  # characters
 NOT_LETTERS = re.compile(r"https?://\S+|[\W\d_]+")  # a row of them is one space

@@ -39,8 +39,9 @@ def test_metrics_of_each_class_and_their_means(report):
 
 def test_the_weakest_class_is_one_with_texts(report):
     assert report.weakest == ("owl", 0.0, "dog", 2)
-    assert "Weakest class: owl (F1 0.000), most often confused with dog (2 times)." in (
-        report.lines()[-1]
+    assert (
+        "Weakest class: owl (F1 0.000), most often confused with dog (2 times)."
+        in (report.lines()[-1])
     )
     # All dogs are found, but a cat is taken for one, and 2/3 < 6/7.
     by_precision = classification_report(CLASSES, [0, 0, 0, 0, 1], [0, 0, 0, 1, 1])

@@ -25,12 +25,12 @@ from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.loop.choose import choose_session, choose_side
-from kytolly.loop.result import TrainResult, result_summary
+from kytolly.loop.result import TrainResult
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import device_name
 from kytolly.machine.memory import require_memory
 from kytolly.record.checkpoint import BEST
-from kytolly.record.pictures import save_learning_curve
+from kytolly.record.learning_curve import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
 
@@ -89,7 +89,6 @@ class Trainer:
                 agent = make_agent(cfg, side.spec, model)
                 loop = opened = side.loop(agent, device)
             evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
-            callbacks = [*run_callbacks(cfg, self.progress), *own]
             with RunFolder.open(self.log_dir, cfg, side.spec.name, resume) as folder:
                 state = TrainState(
                     run_dir=folder.path,
@@ -100,6 +99,7 @@ class Trainer:
                     trackables={"agent": agent, **loop.trackables},
                     network=agent.policy.network,
                 )
+                callbacks = [*run_callbacks(state, self.progress), *own]
                 session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
                 return run_session(session, folder, resume, began)
         finally:
@@ -113,6 +113,20 @@ class Trainer:
     def train_ppo(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for PPO; a mapping without `algorithm` means ppo."""
         return self.train(make_config(train_cfg, "ppo"), env, cb, **options)
+
+    def train_supervised(
+        self, train_cfg: Any, task: Any, cb: Any = (), *, resume: bool = False
+    ) -> TrainResult:
+        """Train a network on rows of data: a `text.task.Task`, by a `SupervisedConfig`."""
+        from kytolly.loop.supervised import make_session
+
+        began, own, device = time.perf_counter(), as_callbacks(cb), device_name(train_cfg.device)
+        cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
+        session = make_session(cfg, task, device)
+        with RunFolder.open(self.log_dir, cfg, task.name, resume) as folder:
+            session.state = dataclasses.replace(session.state, run_dir=folder.path)
+            session.callbacks = [*run_callbacks(session.state, self.progress), *own]
+            return run_session(session, folder, resume, began)
 
     def evaluate(
         self, run: str | Path, episodes: int = 100, seed: int | None = None, env: Any = None
@@ -162,11 +176,12 @@ def run_session(
     except KeyboardInterrupt:
         from kytolly.record.resume import what_is_saved
 
-        raise KeyboardInterrupt(what_is_saved(folder.path, session.cfg.algorithm)) from None
-    summary = result_summary(session, evaluation, stopped_by, time.perf_counter() - began)
+        raise KeyboardInterrupt(what_is_saved(session.state)) from None
+    summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
     path, unwritten = folder.path, session.unwritten
     write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-    write_or_note("learning_curve.png", lambda: save_learning_curve(path), path, unwritten)
+    metric = getattr(evaluation, "best_metric", None)
+    write_or_note("learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten)
     return TrainResult(
         session.agent, session.history, evaluation, path, stopped_by, summary, unwritten
     )

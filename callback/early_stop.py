@@ -18,7 +18,7 @@ class EarlyStop(Callback):
 
     Args:
         patience: Evaluations without improvement before the run ends.
-        min_improvement: Smallest increase of the mean return that counts, in reward units.
+        min_improvement: Smallest increase of the score that counts; an agent's is its mean return.
     """
 
     def __init__(self, patience: int, min_improvement: float = 0.0):
@@ -33,14 +33,14 @@ class EarlyStop(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Start counting."""
         self.stop_reason = None
-        self._best, self._without = state.best_return, 0
+        self._best, self._without = state.best_score, 0
 
     def on_evaluation(self, state: TrainState) -> None:
         """Count evaluations since the last improvement."""
         if state.evaluation is None or state.updates == 0:
             return
-        if improves(state.evaluation.return_mean, self._best, self.min_improvement):
-            self._best, self._without = state.evaluation.return_mean, 0
+        if improves(state.evaluation.score, self._best, self.min_improvement):
+            self._best, self._without = state.evaluation.score, 0
             return
         self._without += 1
         self._compare()
@@ -78,7 +78,7 @@ class RewardThreshold(Callback):
 
     def on_evaluation(self, state: TrainState) -> None:
         """Compare the newest evaluation."""
-        if state.evaluation is not None and state.evaluation.return_mean >= self.threshold:
+        if state.evaluation is not None and state.evaluation.score >= self.threshold:
             self.stop_reason = "reward_threshold"
 
 
@@ -132,9 +132,9 @@ class StopOnNonFinite(Callback):
             if not math.isfinite(value):
                 self.stop_reason = "non_finite"
                 warnings.warn(
-                    f"{name} is {value} after {state.env_steps:,} env steps: training cannot "
-                    "continue. Lower learning_rate or max_grad_norm, or look for NaN in the "
-                    "environment's observations and rewards.",
+                    f"{name} is {value} after {state.progress:,} {state.units}: "
+                    "training cannot continue. Lower learning_rate or max_grad_norm, or look for "
+                    "NaN in what is learned from.",
                     stacklevel=2,
                 )
                 return

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         write_text(Path(args.output), table)
     if args.json:
-        counts = {name: 0 for name in sorted({one.label for one in found})}
+        counts = dict.fromkeys(sorted({one.label for one in found}), 0)
         for one in found:
             counts[one.label] += 1
         print(json.dumps({"texts": len(texts), "classes": counts, "run_dir": args.run_dir}))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from kytolly.config.fields import Positive, Rows, Share, setting
+from kytolly.config.fields import Positive, Rows, setting
 from kytolly.config.supervised import SupervisedConfig
 
 COLUMN = Meta(min_length=1, max_length=1_000, description="the name of a column")

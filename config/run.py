@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from kytolly.config.fields import Environments, EnvSteps, Episodes, Seed, check_fields, setting
 
-_Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
-_DEVICE = Meta(
+Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
+DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
 
@@ -30,7 +30,7 @@ class RunConfig:
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"
     )
-    device: Annotated[str, _DEVICE] = setting(
+    device: Annotated[str, DEVICE] = setting(
         "auto", "where training runs: auto (the first GPU, if any), cpu, gpu or gpu:N"
     )
     precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
@@ -38,7 +38,7 @@ class RunConfig:
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
-    env_timeout_seconds: _Seconds = setting(
+    env_timeout_seconds: Seconds = setting(
         60.0, "longest constructor, reset or step of an environment in a separate process"
     )
     on_env_fault: Literal["stop", "restart"] = setting(
@@ -68,7 +68,7 @@ class RunConfig:
     early_stop_min_improvement: Annotated[float, Meta(ge=0, le=1e30), "reward"] = setting(
         0.0, "smallest improvement that counts for early stopping"
     )
-    max_wall_seconds: _Seconds | None = setting(
+    max_wall_seconds: Seconds | None = setting(
         None, "wall-clock time that ends training and cuts evaluations; none: no such end"
     )
 

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from kytolly.callback.base import Evaluation
 from kytolly.loop.learn import LoopMetrics
 
 Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
@@ -28,7 +27,7 @@ class SavedSession:
     wall_seconds: Seconds
     steady: tuple[Seconds, Seconds, EnvSteps]
     best_return: float
-    evaluation: Evaluation | None
+    evaluation: dict[str, Any] | None
     metrics: dict[str, Number]
     sums: Annotated[list[tuple[Kind, Any]], Meta(min_length=len(LoopMetrics._fields))] | None
     history: list[dict[str, Number]]
@@ -49,6 +48,7 @@ def continue_session(
         return
     try:
         saved = msgspec.convert(values, SavedSession)
+        evaluation = saved.evaluation and msgspec.convert(saved.evaluation, session.evaluation_kind)
         sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
     except (TypeError, ValueError) as error:
         raise state_error(error) from error
@@ -61,8 +61,8 @@ def continue_session(
     session.state = dataclasses.replace(
         session.state,
         wall_seconds_before=saved.wall_seconds,
-        best_return=saved.best_return,
-        evaluation=saved.evaluation,
+        best_score=saved.best_return,
+        evaluation=evaluation,
         metrics=saved.metrics,
     )
 

@@ -25,8 +25,8 @@ MAY_IMPORT = {
     "trainer": EVERYTHING - {"retrieval"},
     "text": EVERYTHING,
     "reformulation": EVERYTHING | {"text"},
-    "command": EVERYTHING | {"reformulation", "text", "benchmarks"},
-    "benchmarks": EVERYTHING | {"reformulation", "text", "command"},
+    "command": EVERYTHING | {"text", "reformulation", "benchmarks"},
+    "benchmarks": EVERYTHING | {"text", "reformulation", "command"},
 }
 ROOMS = [room for room in MAY_IMPORT if room != "trainer"]
 
@@ -127,7 +127,7 @@ KINDS = re.compile(
 NO_KINDS = [
     module
     for module in FILES
-    if module.split(".")[0] in "agent loop policy model trainer reformulation command".split()
+    if module.split(".")[0] in "agent loop policy model trainer text reformulation command".split()
 ]
 
 

@@ -1,1 +1,1 @@
-"""Models of text, trained with labels: data, one supervised trainer, classifier, language."""
+"""Learning from texts: tokens, batches of rows of similar length, and tasks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,9 @@ from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.text.classification_report import ClassificationReport, classification_report, macro_f1
 from kytolly.text.labeled_texts import LabeledSplits
-from kytolly.text.tables import Ragged, Rows, make_rows
+from kytolly.text.rows import Ragged, Rows
+from kytolly.text.tables import make_rows
+from kytolly.text.wordllama_tokens import WordLlamaTokens
 
 CLASSES_FILE = "classifier.json"
 TRAINING_TEXTS = 1_000  # that evaluations compare with the dev split
@@ -55,7 +56,7 @@ class ClassificationTask:
 
     def __init__(self, name: str, data: LabeledSplits, cfg: ClassifierConfig):
         self.name, self.data = name, data
-        self.tokenizer = make_tokenizer()
+        self.tokenizer = WordLlamaTokens()
         self.tokens = {
             split: Ragged.of(self.tokenizer.encode(part.texts), cfg.max_length)
             for split, part in data.splits.items()
@@ -130,7 +131,7 @@ class TextClassifier:
 
     def __init__(self, network: keras.Model, classes: Sequence[str], max_length: int):
         self.network, self.classes, self.max_length = network, tuple(classes), max_length
-        self.tokenizer = make_tokenizer()
+        self.tokenizer = WordLlamaTokens()
 
     @classmethod
     def load(cls, run_dir: str | Path) -> TextClassifier:
@@ -182,7 +183,7 @@ def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:
     """[n, C] probabilities; texts of similar length are computed at once."""
     found = np.zeros((len(tokens.lengths), network.num_classes), np.float32)
     for rows, length in length_batches(tokens.lengths):
-        logits = network(tokens.padded(rows, length))
+        logits = network(tokens.matrix(rows, length))
         found[rows] = keras.ops.softmax(logits, axis=-1)
     return found
 

@@ -25,6 +25,9 @@ class ClassifierConfig(SupervisedConfig):
     )
     batch_size: Rows = setting(32, "rows of an update")
     learning_rate: Positive = setting(1e-3, "AdamW's largest step size")
+    class_weights: Literal["auto"] | None = setting(
+        "auto", "auto: a class weighs the more, the rarer it is; none: all alike"
+    )
     max_length: Annotated[int, Meta(ge=1, le=2**16), "tokens"] = setting(
         256, "tokens of a text that are read; the rest is cut off"
     )
@@ -39,7 +42,4 @@ class ClassifierConfig(SupervisedConfig):
     )
     train_embedding: bool = setting(
         True, "whether the token vectors learn too; else they stay as wordllama has them"
-    )
-    early_stop_patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] | None = setting(
-        5, "evaluations without improvement that end training; none: no such end"
     )

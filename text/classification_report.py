@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kytolly.record.files import write_file, write_text
-from kytolly.record.pictures import EVALUATION_COLOR, TRAINING_COLOR
+from kytolly.record.learning_curve import EVALUATION_COLOR, TRAINING_COLOR
 
 MATRIX, METRICS, CURVE = "confusion_matrix", "class_metrics", "f1_curve"
 MOST_WITH_PERCENT = 20  # classes; in a larger matrix a cell has room for the count only

@@ -28,6 +28,9 @@ class ClassifierConfig(SupervisedConfig):
     class_weights: Literal["auto"] | None = setting(
         "auto", "auto: a class weighs the more, the rarer it is; none: all alike"
     )
+    num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
+        4, "groups of rows of similar length, padded alike; one program each"
+    )
     max_length: Annotated[int, Meta(ge=1, le=2**16), "tokens"] = setting(
         256, "tokens of a text that are read; the rest is cut off"
     )

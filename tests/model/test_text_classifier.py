@@ -12,6 +12,8 @@ def network():
     keras.utils.set_random_seed(0)
     made = TextClassifierNetwork(20, 3, dimension=4, filters=5, kernel_size=3, dropout=0.5)
     made.build((None, None))
+    for weight in made.trainable_variables:  # no bias stays 0
+        weight.assign(keras.random.normal(weight.shape, 0.0, 0.5))
     return made
 
 
@@ -50,3 +52,16 @@ def test_a_saved_network_is_the_same_and_keeps_its_token_vectors_fixed(tmp_path)
     tokens = np.array([[1, 2, 3, 0]])
     np.testing.assert_array_equal(again(tokens), made(tokens))
     assert not again.train_embedding
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_the_product_is_keras_convolution(width):
+    made = TextClassifierNetwork(20, 3, dimension=4, filters=5, kernel_size=width)
+    made.build((None, None))
+    vectors = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
+    (kernel,), bias = made.products.get_weights(), np.arange(5, dtype=np.float32)
+    made.bias.assign(bias)
+    convolution = keras.layers.Conv1D(5, width, padding="same")
+    convolution.build((None, None, 4))
+    convolution.set_weights([kernel.reshape(4, width, 5).transpose(1, 0, 2), bias])
+    np.testing.assert_allclose(made.convolve(vectors), convolution(vectors), atol=1e-5)

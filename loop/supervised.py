@@ -108,7 +108,7 @@ class Learner:
 
 
 def make_network(task: Any, cfg: Any, rows: Any) -> keras.Model:
-    """The task's network, in the configured precision, built by a batch of zeros if need be."""
+    """The task's network, in the configured precision, built by a batch if need be."""
     keras.utils.set_random_seed(cfg.seed)
     previous = keras.mixed_precision.dtype_policy()
     precision = previous.name if cfg.precision == "auto" else cfg.precision
@@ -116,7 +116,7 @@ def make_network(task: Any, cfg: Any, rows: Any) -> keras.Model:
     try:
         network = task.make_network(cfg)
         if not network.built:
-            task.loss(network, {**rows.zeros(), "seed": tf.zeros([1, 2], tf.int32)}, cfg)
+            task.loss(network, {**rows.example(), "seed": tf.zeros([1, 2], tf.int32)}, cfg)
     finally:
         keras.mixed_precision.set_dtype_policy(previous)
     return network

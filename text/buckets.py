@@ -50,12 +50,12 @@ class BucketBatchSampler:
         group: int = 1,
     ):
         lengths = np.asarray(lengths)
-        self._lengths = np.maximum(lengths.reshape(len(lengths), -1), 1)
         if not len(lengths) or batch_size < 1 or num_buckets < 1 or group < 1:
             raise ValueError(
                 f"BucketBatchSampler got {len(lengths)} rows, batch_size {batch_size}, num_buckets "
                 f"{num_buckets} and group {group}, expected at least 1 of each. Raise them."
             )
+        self._lengths = np.maximum(lengths.reshape(len(lengths), -1), 1)
         self.batch_size, self.seed, self.group = batch_size, seed, group
         self.buckets = split_rows(self._lengths, batch_size, num_buckets)
         self.bucket_lengths = np.array([self._lengths[rows].max(axis=0) for rows in self.buckets])

@@ -56,7 +56,31 @@ class Ragged(NamedTuple):
         return tf.where(places < ends[..., tf.newaxis], tokens, PADDING)
 
 
-Columns = Mapping[str, Any]  # `Ragged`, or arrays [N, ...], of equally many rows, by name
+class Lookup(NamedTuple):
+    """N rows of sequences that lie in a table of their own, where several rows may share them.
+
+    A batch has them as [B, ..., length] tokens, all padded to the longest one of their bucket.
+    """
+
+    table: Ragged
+    rows: Any  # [N, ...] int32 rows of the table
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[N] tokens of the longest sequence of each row."""
+        lengths = self.table.lengths[np.asarray(self.rows)]
+        return lengths.reshape(len(lengths), -1).max(axis=1)
+
+    def matrix(self, rows: Any, length: int) -> np.ndarray:
+        """[..., length] tokens of the sequences of the rows."""
+        return self.table.matrix(self.rows[rows], length)
+
+    def matrix_on_device(self, rows: tf.Tensor, length: int) -> tf.Tensor:
+        """`matrix` in TensorFlow, where the arrays are variables."""
+        return self.table.matrix_on_device(tf.gather(self.rows, rows), length)
+
+
+Columns = Mapping[str, Any]  # `Ragged`, `Lookup` or arrays [N, ...], of equally many rows, by name
 
 
 class Call(NamedTuple):
@@ -101,15 +125,11 @@ class Rows:
         arguments = self.arguments(epoch * len(groups) + number)
         return Call(bucket, len(rows) - left, min(most, left), arguments)
 
-    def zeros(self) -> dict[str, tf.Tensor]:
-        """A batch of zeros of the first bucket, which builds a network."""
-        size, lengths = self.sampler.batch_size, self.lengths(0)
-        return {
-            name: tf.zeros([size, lengths[name]], tf.int32)
-            if is_ragged(column)
-            else tf.zeros([size, *column.shape[1:]], column.dtype)
-            for name, column in self.columns.items()
-        }
+    def example(self) -> dict[str, tf.Tensor]:
+        """The first batch of the bucket of short rows, which builds a network."""
+        rows = self.sampler.buckets[0][: self.sampler.batch_size]
+        batch = column_matrix(self.columns, rows, self.sampler.bucket_lengths[0])
+        return {name: tf.constant(values) for name, values in batch.items()}
 
     def lengths(self, bucket: int) -> dict[str, int]:
         """The length of each ragged column in a bucket."""
@@ -131,4 +151,41 @@ class Rows:
 
 def is_ragged(column: Any) -> bool:
     """Whether a column holds sequences of tokens."""
-    return isinstance(column, Ragged)
+    return isinstance(column, (Ragged, Lookup))
+
+
+def row_shape(column: Any) -> tuple[int, ...]:
+    """The shape of a row, without the length of its sequences."""
+    if is_ragged(column):
+        return tuple(column.rows.shape[1:]) if isinstance(column, Lookup) else ()
+    return tuple(column.shape[1:])
+
+
+def row_lengths(columns: Columns) -> np.ndarray:
+    """[N, K] lengths of the K ragged columns; [N, 1] ones where there is none.
+
+    Raises:
+        ValueError: There is no row, or the columns differ in their number of rows.
+    """
+    counts = {
+        name: len(column.lengths) if is_ragged(column) else len(column)
+        for name, column in columns.items()
+    }
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        raise ValueError(
+            f"the data has {counts} rows, expected the same number of rows, at least 1, in each "
+            "column. Leave out rows that are not complete."
+        )
+    ragged = [column.lengths for column in columns.values() if is_ragged(column)]
+    return np.stack(ragged, axis=1) if ragged else np.ones([max(counts.values()), 1], np.int64)
+
+
+def column_matrix(columns: Columns, rows: np.ndarray, lengths: Sequence[int]) -> dict[str, Any]:
+    """The rows [...] of each column, the ragged ones padded to one length after the other."""
+    left = iter(lengths)
+    return {
+        name: column.matrix(rows, int(next(left)))
+        if is_ragged(column)
+        else np.asarray(column[rows])
+        for name, column in columns.items()
+    }

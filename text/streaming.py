@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.text.rows import Rows, is_ragged
+from kytolly.text.rows import Rows, column_matrix, is_ragged, row_shape
 
 PREPARED = 2  # groups of batches that wait on the device
 
@@ -44,9 +44,9 @@ class HostRows(Rows):
         """TensorSpecs of `arguments`."""
         front, lengths = [self.sampler.group, self.sampler.batch_size], self.lengths(bucket)
         return {
-            name: tf.TensorSpec([*front, lengths[name]], tf.int32)
+            name: tf.TensorSpec([*front, *row_shape(column), lengths[name]], tf.int32)
             if is_ragged(column)
-            else tf.TensorSpec([*front, *column.shape[1:]], column.dtype)
+            else tf.TensorSpec([*front, *row_shape(column)], column.dtype)
             for name, column in self.columns.items()
         }
 
@@ -71,8 +71,4 @@ class HostRows(Rows):
         epoch, place = divmod(int(number), self.sampler.groups_per_epoch)
         bucket, rows = self.sampler.epoch(epoch)[place]
         full = np.resize(rows, [self.sampler.group, rows.shape[1]])
-        lengths = self.lengths(bucket)
-        return [
-            column.matrix(full, lengths[name]) if is_ragged(column) else np.asarray(column[full])
-            for name, column in self.columns.items()
-        ]
+        return list(column_matrix(self.columns, full, self.sampler.bucket_lengths[bucket]).values())

@@ -11,7 +11,7 @@ from kytolly.config.supervised import SupervisedConfig
 from kytolly.machine.devices import device_name
 from kytolly.machine.memory import available_bytes
 from kytolly.text.buckets import BucketBatchSampler
-from kytolly.text.rows import Columns, Rows, is_ragged
+from kytolly.text.rows import Columns, Rows, is_ragged, row_lengths
 from kytolly.text.streaming import HostRows
 
 DEVICE_SHARE = 4  # tables lie on the device where they take this part of its free memory, or less
@@ -54,25 +54,14 @@ def make_rows(cfg: SupervisedConfig, columns: Columns) -> Rows:
 
     Args:
         cfg: Says the size of batches, the number of buckets, the seed and where the data lies.
-        columns: `Ragged` sequences of tokens and arrays [N, ...], of equally many rows, by name.
+        columns: `Ragged` or `Lookup` sequences of tokens and arrays [N, ...], of equally many
+            rows, by name.
 
     Raises:
         ValueError: There is no row, or the columns differ in their number of rows.
     """
-    counts = {
-        name: len(column.starts) - 1 if is_ragged(column) else len(column)
-        for name, column in columns.items()
-    }
-    if len(set(counts.values())) != 1 or 0 in counts.values():
-        raise ValueError(
-            f"the training data has {counts} rows, expected the same number of rows, at least 1, "
-            "in each column. Leave out rows that are not complete."
-        )
-    ragged = [column.lengths for column in columns.values() if is_ragged(column)]
-    lengths = np.stack(ragged, axis=1) if ragged else np.ones([max(counts.values()), 1])
-    sampler = BucketBatchSampler(
-        lengths, cfg.batch_size, cfg.num_buckets, cfg.seed, cfg.updates_per_call
-    )
+    lengths, group = row_lengths(columns), cfg.updates_per_call
+    sampler = BucketBatchSampler(lengths, cfg.batch_size, cfg.num_buckets, cfg.seed, group)
     if not on_device(cfg, columns):
         return HostRows(columns, sampler, cfg.host_workers, device_name(cfg.device))
     return DeviceRows(columns, sampler)

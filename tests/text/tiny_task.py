@@ -54,15 +54,15 @@ class ContainsWord:
 
 def small_config(**changes):
     """Settings of a run that takes a moment."""
-    settings = dict(
-        batch_size=8,
-        total_updates=40,
-        num_buckets=2,
-        updates_per_call=3,
-        learning_rate=3e-2,
-        log_interval_updates=10,
-        evaluation_interval_updates=20,
-        checkpoint_interval_updates=10,
-        xla=False,
-    )
+    settings = {
+        "batch_size": 8,
+        "total_updates": 40,
+        "num_buckets": 2,
+        "updates_per_call": 3,
+        "learning_rate": 3e-2,
+        "log_interval_updates": 10,
+        "evaluation_interval_updates": 20,
+        "checkpoint_interval_updates": 10,
+        "xla": False,
+    }
     return SupervisedConfig(**(settings | changes))

@@ -52,12 +52,12 @@ def regression_scores(data: LabeledSplits) -> list[Score]:
             model = LogisticRegression(C=strength, class_weight=weights, max_iter=300)
             model.fit(train, data.class_indices("train"))
             seconds = reading + time.process_time() - began
-            found = [
+            dev, test = (
                 macro_f1(data.class_indices(split), model.predict(rows))
                 for split, rows in zip(("dev", "test"), others, strict=True)
-            ]
+            )
             name = f"logistic regression, C {strength:g}, weights {weights or 'none'}"
-            scores.append(Score(name, *found, seconds))
+            scores.append(Score(name, dev, test, seconds))
     return scores
 
 

@@ -24,7 +24,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -77,9 +77,12 @@ def read_messages(wheels: Sequence[Path]) -> tuple[dict[str, list[str]], dict[st
             train["english"].update(map(plain_text, docstrings(content)))
     for name in train:
         test[name] -= train[name]
-    return tuple(
-        {name: sorted(filter(None, side[name])) for name in CODES} for side in (train, test)
-    )
+    return sorted_texts(train), sorted_texts(test)
+
+
+def sorted_texts(texts: Mapping[str, Collection[str]]) -> dict[str, list[str]]:
+    """The texts that are not blank, in the order of `CODES`."""
+    return {name: sorted(filter(None, texts[name])) for name in CODES}
 
 
 def read_examples(wheels: Sequence[Path]) -> dict[str, list[str]]:
@@ -181,7 +184,7 @@ def windows(
     for wanted in np.exp(rng.uniform(np.log(shortest), np.log(longest), count)):
         text = ""
         while len(text) < wanted and (pick := next(picks, None)) is not None:
-            text += " " + NOT_LETTERS.sub(" ", texts[pick]).strip()
+            text += " " + NOT_LETTERS.sub(" ", texts[int(pick)]).strip()
         start = rng.integers(max(len(text) - int(wanted), 0) + 1)
         start = text.find(" ", start) + 1 if " " in text[start:] else start
         end = text.find(" ", start + int(wanted))
@@ -207,7 +210,8 @@ def train(
     weights = keras.Variable(rng.normal(0, 0.3, (dimension, len(texts))), dtype="float32")
     bias = keras.Variable(np.zeros(len(texts)), dtype="float32")
     variables = [table, weights, bias]
-    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(2e-2, steps))
+    rate: Any = keras.optimizers.schedules.CosineDecay(2e-2, steps)
+    optimizer = keras.optimizers.Adam(rate)
     optimizer.build(variables)
     numbers = tf.TensorSpec([None], tf.int32)
 

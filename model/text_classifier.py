@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import keras
 from keras import ops
 
@@ -76,15 +78,17 @@ class TextClassifierNetwork(keras.Model):
         return self.head(features)
 
     def convolve(self, vectors):
-        """[B, L, F] convolution as one product: a fortieth of XLA's time for its own on a CPU.
+        """[B, L, F] convolution as one product of matrices.
 
+        XLA's own convolution takes 30 times as long on a CPU, within the loop over updates.
         Every place gives what it says to each of its neighbors, and they are shifted and added.
         """
         width, length = self.kernel_size, ops.shape(vectors)[1]
         left = (width - 1) // 2
         said = ops.pad(self.products(vectors), [[0, 0], [left, width - 1 - left], [0, 0]])
         parts = ops.split(said, width, axis=-1)
-        return sum(part[:, at : at + length] for at, part in enumerate(parts)) + self.bias
+        shifted = [part[:, at : at + length] for at, part in enumerate(parts)]
+        return ops.add(functools.reduce(ops.add, shifted), self.bias)
 
     def get_config(self):
         names = "vocabulary num_classes dimension filters kernel_size dropout train_embedding"

@@ -113,11 +113,8 @@ class ClassificationReport:
 
     def rows(self) -> list[tuple[str, float, float, float, int]]:
         """Name, precision, recall, F1 and support of each class."""
-        columns = self.precision, self.recall, self.f1
-        return [
-            (name, *(float(column[place]) for column in columns), int(self.support[place]))
-            for place, name in enumerate(self.classes)
-        ]
+        columns = (column.tolist() for column in (self.precision, self.recall, self.f1))
+        return list(zip(self.classes, *columns, self.support.tolist(), strict=True))
 
 
 def classification_report(

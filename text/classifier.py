@@ -22,11 +22,12 @@ from kytolly.text.classification_report import ClassificationReport, classificat
 from kytolly.text.labeled_texts import LabeledSplits
 from kytolly.text.rows import Ragged, Rows
 from kytolly.text.tables import make_rows
-from kytolly.text.wordllama_tokens import WordLlamaTokens
+from kytolly.text.vocabulary import BytePairs, Vocabulary, read_vocabulary, write_vocabulary
 
-CLASSES_FILE = "classifier.json"
+CLASSES_FILE, VOCABULARY_FILE = "classifier.json", "vocabulary.json"
 TRAINING_TEXTS = 1_000  # that evaluations compare with the dev split
 TOKENS_AT_ONCE = 2**15  # of a batch that is predicted
+SPREAD = 0.5  # standard deviation of the numbers in token vectors
 STEP = 32  # tokens: lengths of such batches are multiples of it, so that few are traced
 
 
@@ -56,9 +57,9 @@ class ClassificationTask:
 
     def __init__(self, name: str, data: LabeledSplits, cfg: ClassifierConfig):
         self.name, self.data = name, data
-        self.tokenizer = WordLlamaTokens()
+        self.vocabulary = BytePairs()
         self.tokens = {
-            split: Ragged.of(self.tokenizer.encode(part.texts), cfg.max_length)
+            split: text_tokens(self.vocabulary, part.texts, cfg.max_length)
             for split, part in data.splits.items()
         }
         self.labels = {
@@ -76,7 +77,8 @@ class ClassificationTask:
 
     def make_network(self, cfg: ClassifierConfig) -> keras.Model:
         """The network, with wordllama's token vectors to begin with."""
-        table = self.tokenizer.embedding()
+        table = self.vocabulary.embedding()
+        table *= SPREAD / table.std()
         network = TextClassifierNetwork(
             *(len(table), len(self.data.classes), table.shape[1]),
             filters=cfg.filters,
@@ -127,11 +129,18 @@ class TextClassifier:
         network: A `TextClassifierNetwork`.
         classes: [C] names.
         max_length: Tokens of a text that are read.
+        vocabulary: What the network was trained with.
     """
 
-    def __init__(self, network: keras.Model, classes: Sequence[str], max_length: int):
-        self.network, self.classes, self.max_length = network, tuple(classes), max_length
-        self.tokenizer = WordLlamaTokens()
+    def __init__(
+        self,
+        network: keras.Model,
+        classes: Sequence[str],
+        max_length: int,
+        vocabulary: Vocabulary,
+    ):
+        self.network, self.classes = network, tuple(classes)
+        self.max_length, self.vocabulary = max_length, vocabulary
 
     @classmethod
     def load(cls, run_dir: str | Path) -> TextClassifier:
@@ -143,40 +152,36 @@ class TextClassifier:
         folder = RunFolder.existing(run_dir).path
         try:
             saved = json.loads((folder / CLASSES_FILE).read_text(encoding="utf-8"))
-            classes, max_length, identity = (
-                saved[k] for k in ("classes", "max_length", "tokenizer")
-            )
+            classes, max_length = saved["classes"], saved["max_length"]
         except (OSError, ValueError, KeyError, TypeError):
             raise ValueError(
                 f"{folder} has no {CLASSES_FILE} that names its classes; expected a run of "
                 "`kytolly train classifier`: give the folder that it printed."
             ) from None
-        found = cls(load_network(folder / BEST), classes, max_length)
-        if identity != found.tokenizer.identity:
-            raise ValueError(
-                f"{folder} was trained with the tokenizer {identity}, and here is "
-                f"{found.tokenizer.identity}; expected the same: install that one, or train again."
-            )
-        return found
+        vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
+        return cls(load_network(folder / BEST), classes, max_length, vocabulary)
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network."""
-        saved = {
-            "classes": self.classes,
-            "max_length": self.max_length,
-            "tokenizer": self.tokenizer.identity,
-        }
+        saved = {"classes": self.classes, "max_length": self.max_length}
         write_text(folder / CLASSES_FILE, json.dumps(saved, indent=2, ensure_ascii=False) + "\n")
+        write_vocabulary(self.vocabulary, folder / VOCABULARY_FILE)
 
     def probabilities(self, texts: Sequence[str]) -> np.ndarray:
         """[n, C] probability of each class."""
-        tokens = Ragged.of(self.tokenizer.encode(list(texts)), self.max_length)
+        tokens = text_tokens(self.vocabulary, texts, self.max_length)
         return class_probabilities(self.network, tokens)
 
     def predict(self, texts: Sequence[str]) -> list[Prediction]:
         """The most probable class of each text."""
         found = self.probabilities(texts)
         return [Prediction(self.classes[row.argmax()], float(row.max())) for row in found]
+
+
+def text_tokens(vocabulary: Vocabulary, texts: Sequence[str], max_length: int) -> Ragged:
+    """The first tokens of each text; half a character is a question mark."""
+    whole = (text.encode("utf-8", "replace").decode() for text in texts)
+    return Ragged.of(vocabulary.encode(whole), max_length)
 
 
 def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:

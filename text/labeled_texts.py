@@ -79,7 +79,7 @@ def read_labeled_texts(
     classes = tuple(sorted(set(train.labels)))
     if len(classes) < 2:
         raise ValueError(
-            f"{path_text(source)} has one class in training, {value_text(classes[0])}; expected "
+            f"{path_text(source)} has one class in training, {value_text(train.labels[0])}; expected "
             "two or more: choose another label column, or add texts of other classes."
         )
     unseen: dict[str, dict[str, int]] = {}
@@ -108,7 +108,7 @@ def read_texts(path: Path, text_column: str = "text") -> list[str]:
     if path.suffix.lower() == ".txt":
         texts = [line.rstrip("\r\n") for _, line in decoded_lines(path) if line.strip()]
     else:
-        texts = [text for _, (text,) in file_rows(path, [text_column])]
+        texts = [fields[0] for _, fields in file_rows(path, [text_column])]
     if not texts:
         raise ValueError(f"{path_text(path)} has no text; expected one or more: add some.")
     return texts

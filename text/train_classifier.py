@@ -51,7 +51,7 @@ def train_classifier(
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     folder = Path(result.run_dir)
     network = load_network(folder / BEST)
-    TextClassifier(network, texts.classes, cfg.max_length).save(folder)
+    TextClassifier(network, texts.classes, cfg.max_length, task.vocabulary).save(folder)
     report = task.report(network, "test")
     write_report(folder, report, result.summary["updates"])
     save_f1_curve(folder)

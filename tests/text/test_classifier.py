@@ -73,10 +73,11 @@ def test_a_run_of_another_kind_or_tokenizer_is_refused(run, tmp_path):
     (tmp_path / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"has no classifier\.json"):
         TextClassifier.load(tmp_path)
-    saved = json.loads((run[0] / "classifier.json").read_text("utf-8"))
-    (tmp_path / "best.keras").write_bytes((run[0] / "best.keras").read_bytes())
-    (tmp_path / "classifier.json").write_text(json.dumps(saved | {"tokenizer": "words"}), "utf-8")
-    with pytest.raises(ValueError, match="was trained with the tokenizer words"):
+    for name in ("best.keras", "classifier.json"):
+        (tmp_path / name).write_bytes((run[0] / name).read_bytes())
+    vocabulary = json.loads((run[0] / "vocabulary.json").read_text("utf-8"))
+    (tmp_path / "vocabulary.json").write_text(json.dumps(vocabulary | {"identity": "b"}), "utf-8")
+    with pytest.raises(ValueError, match="is the vocabulary of another tokenizer"):
         TextClassifier.load(tmp_path)
 
 

@@ -31,7 +31,7 @@ SENTENCES = {
     "spanish": "Todos los seres humanos nacen libres e iguales en dignidad y derechos.",
     "swedish": "Alla människor är födda fria och lika i värde och rättigheter.",
     "turkish": "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar.",
-    "japanese": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
+    "japanese": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて",
 }
 
 

@@ -1,6 +1,7 @@
 """A classifier from a file of texts to the predictions of its run."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("wordllama")
 from kytolly.config.classifier import ClassifierConfig
 from kytolly.text.classifier import TextClassifier, length_batches
 from kytolly.text.train_classifier import train_classifier
+from tests.test_examples import PYTHON_BLOCK
 from tests.text.labeled_files import write_labeled
 
 TINY = ClassifierConfig(
@@ -79,6 +81,18 @@ def test_a_run_of_another_kind_or_tokenizer_is_refused(run, tmp_path):
     (tmp_path / "vocabulary.json").write_text(json.dumps(vocabulary | {"identity": "b"}), "utf-8")
     with pytest.raises(ValueError, match="is the vocabulary of another tokenizer"):
         TextClassifier.load(tmp_path)
+
+
+def test_the_python_of_the_page_runs(run, tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "NAME").symlink_to(run[0])
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "text_classifier.md").read_text("utf-8")
+    blocks = PYTHON_BLOCK.findall(page)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "text_classifier.md", "exec"), {})
+    assert "name='german'" in capsys.readouterr().out
 
 
 def test_batches_hold_every_row_once_and_fit():

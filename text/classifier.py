@@ -18,7 +18,12 @@ from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
-from kytolly.text.classification_report import ClassificationReport, classification_report, macro_f1
+from kytolly.text.classification_report import (
+    ClassificationReport,
+    classification_report,
+    macro_f1,
+    sklearn_metrics,
+)
 from kytolly.text.labeled_texts import LabeledSplits
 from kytolly.text.rows import Ragged, Rows
 from kytolly.text.tables import make_rows
@@ -56,6 +61,7 @@ class ClassificationTask:
     best_metric = "macro_f1"
 
     def __init__(self, name: str, data: LabeledSplits, cfg: ClassifierConfig):
+        sklearn_metrics()  # what is missing is said before training
         self.name, self.data = name, data
         self.vocabulary = BytePairs()
         self.tokens = {

@@ -79,8 +79,8 @@ def read_labeled_texts(
     classes = tuple(sorted(set(train.labels)))
     if len(classes) < 2:
         raise ValueError(
-            f"{path_text(source)} has one class in training, {value_text(train.labels[0])}; expected "
-            "two or more: choose another label column, or add texts of other classes."
+            f"{path_text(source)} has one class in training, {value_text(train.labels[0])}; "
+            "expected two or more: choose another label column, or add texts of other classes."
         )
     unseen: dict[str, dict[str, int]] = {}
     for split in SPLITS[1:]:

@@ -86,7 +86,9 @@ def test_labeled_texts_share_no_subject_between_their_splits(tmp_path, field):
     texts = [f"what, {n} ?" for n in range(60)] + [f"why {n} ?" for n in range(60)]
     if field == "answer":
         texts = [f"answer, {n} ." for n in range(60)]
-    assert sorted(sum(found.values(), [])) == sorted((text, "kind") for text in texts)
+    assert sorted(row for rows in found.values() for row in rows) == sorted(
+        (text, "kind") for text in texts
+    )
     subjects = {split: {text.split()[1] for text, _ in rows} for split, rows in found.items()}
     assert all(subjects.values())
     assert sum(map(len, subjects.values())) == len(set().union(*subjects.values())) == 60

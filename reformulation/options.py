@@ -72,7 +72,8 @@ class RetrievalOptions:
         None, "processes that mine candidates; none: one for each core"
     )
     language: Annotated[str, TEXT] = setting(
-        "english", "language of the stemmer, one of Snowball's, or none"
+        "english",
+        "language of the stemmer, one of Snowball's, or none; auto: the language of the documents",
     )
     stop_words: Annotated[str, TEXT] = setting(
         "auto", "words left out: auto (english for English, else none), english, none, or a file"

@@ -26,8 +26,11 @@ from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.fusion import DocumentVectors
 from kytolly.retrieval.ranking import best_nonzero
 from kytolly.retrieval.term_vectors import TermVectors
-from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
+from kytolly.retrieval.tokens import NONE, Tokenizer, languages, make_tokenizer
+from kytolly.text.language import UNSPACED_LANGUAGES, main_language
 
+AUTO = "auto"
+SAMPLED_TEXTS = 500  # documents whose language is identified
 HIT_BYTES = 250  # of one document in a ranking
 INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
 
@@ -76,9 +79,11 @@ class SearchSide:
         Raises:
             ValueError: The options ask for an encoder that is not given.
         """
-        phases, retrieval = phases or Phases(), options.retrieval
+        phases = phases or Phases()
         with phases.measure("reading"):
             collection = load_collection(options.collection, splits)
+            options = with_language(options, collection.texts)
+            retrieval = options.retrieval
         with phases.measure("indexing"):
             index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
             if index is None:
@@ -290,6 +295,23 @@ def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> N
 def tokenizer_from(retrieval: RetrievalOptions) -> Tokenizer:
     """The tokenizer that the options ask for."""
     return make_tokenizer(retrieval.language, retrieval.stop_words, retrieval.ngrams)
+
+
+def with_language(options: ReformulationOptions, texts: Sequence[str]) -> ReformulationOptions:
+    """The options with the documents' language in place of `language: auto`.
+
+    Without a stemmer for it, or where no language has most of the documents, words stay as they
+    are; where no spaces are written, and no n-grams asked for, tokens are pairs of characters.
+    """
+    retrieval = options.retrieval
+    if retrieval.language != AUTO:
+        return options
+    step = max(1, len(texts) // SAMPLED_TEXTS)
+    found, share = main_language(texts[::step])
+    language = found if share > 0.5 and found in languages() else NONE
+    ngrams = retrieval.ngrams or (2 if share > 0.5 and found in UNSPACED_LANGUAGES else 0)
+    retrieval = dataclasses.replace(retrieval, language=language, ngrams=ngrams)
+    return dataclasses.replace(options, retrieval=retrieval)
 
 
 def load_index(

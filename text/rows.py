@@ -41,7 +41,9 @@ class Ragged(NamedTuple):
         """[..., length] tokens of the rows [...], with padding after their end."""
         starts, ends = self.starts[rows], self.starts[np.asarray(rows) + 1]
         places = starts[..., np.newaxis] + np.arange(length)
-        last = max(len(self.tokens) - 1, 0)
+        if not len(self.tokens):
+            return np.full(places.shape, PADDING, np.int32)
+        last = len(self.tokens) - 1
         inside = places < ends[..., np.newaxis]
         return np.where(inside, self.tokens[np.minimum(places, last)], PADDING).astype(np.int32)
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,12 @@ from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.loop.choose import choose_session, choose_side
-from kytolly.loop.result import TrainResult, result_summary
+from kytolly.loop.result import TrainResult
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import device_name
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.checkpoint import BEST
-from kytolly.record.pictures import save_learning_curve
+from kytolly.record.learning_curve import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
 
@@ -45,6 +45,9 @@ class Attempt:
         resume: Continue the run in it.
         faults: What happened before, for `result.json`.
         loop, session: Those of the present try.
+        network: What goes on to learn after a fault; None: a new one does.
+        unit: Of what a run counts, as in `TrainState`.
+        began: When the present try did.
     """
 
     cfg: Any
@@ -53,6 +56,28 @@ class Attempt:
     faults: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     loop: Any = None
     session: Any = None
+    network: Any = None
+    unit: str = "env_steps"
+    began: float = dataclasses.field(default_factory=time.perf_counter)
+
+    def run(
+        self,
+        device: str | None,
+        train: Callable[[], TrainResult],
+        release: Callable[[], None] = lambda: None,
+    ) -> TrainResult:
+        """Call `train` until a result, or a fault after which nothing helps; `release` between."""
+        while True:
+            try:
+                return train()
+            except Exception as error:
+                from kytolly.loop.faults import prepare_next
+
+                if not prepare_next(self, error, device):
+                    raise
+            release()
+            self.began = time.perf_counter()
+            gc.collect()  # what the failed program held
 
 
 class Trainer:
@@ -94,29 +119,18 @@ class Trainer:
             ValueError: A setting, the environment or the model does not fit; the message says
                 what was found, what was expected and what to do.
         """
-        began = time.perf_counter()
-        cfg = make_config(train_cfg)
+        began, cfg = time.perf_counter(), make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
         side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
-        attempt = Attempt(cfg, self.log_dir, resume)
+        attempt = Attempt(cfg, self.log_dir, resume, began=began)
         try:
             if evaluation_env is not None:
                 from kytolly.loop.playing import evaluation_side
 
                 playing = evaluation_side(cfg, evaluation_env, side)
-            while True:
-                try:
-                    return self._try(attempt, side, playing, model, own, device, began)
-                except Exception as error:
-                    from kytolly.loop.faults import prepare_next
-
-                    if not prepare_next(attempt, error, device):
-                        raise
-                if attempt.loop is not None:
-                    side.reclaim(attempt.loop)
-                attempt.loop, began = None, time.perf_counter()
-                gc.collect()  # what the failed program held
+            train = functools.partial(self._try, attempt, side, playing, model, own, device)
+            return attempt.run(device, train, lambda: reclaim(side, attempt))
         finally:
             for each in {side, playing, attempt.loop} - {None}:
                 each.close()
@@ -129,7 +143,6 @@ class Trainer:
         model: Any,
         own: Sequence[Callback],
         device: str | None,
-        began: float,
     ) -> TrainResult:
         """Train with the attempt's config until the end, or until a fault."""
         cfg, resume = attempt.cfg, attempt.resume
@@ -139,7 +152,6 @@ class Trainer:
             agent = make_agent(cfg, side.spec, model)
             loop = attempt.loop = side.loop(agent, device)
         evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
-        callbacks = [*run_callbacks(cfg, self.progress), *own]
         with RunFolder.open(attempt.log_dir, cfg, side.spec.name, resume) as folder:
             attempt.log_dir, attempt.resume = folder.path, True
             state = TrainState(
@@ -151,10 +163,11 @@ class Trainer:
                 trackables={"agent": agent, **loop.trackables},
                 network=agent.policy.network,
             )
+            callbacks = [*run_callbacks(state, self.progress), *own]
             session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
             session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
             attempt.session = session
-            return run_session(session, folder, resume, began)
+            return run_session(session, folder, resume, attempt.began)
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
@@ -163,6 +176,29 @@ class Trainer:
     def train_ppo(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for PPO; a mapping without `algorithm` means ppo."""
         return self.train(make_config(train_cfg, "ppo"), env, cb, **options)
+
+    def train_supervised(
+        self, train_cfg: Any, task: Any, cb: Any = (), *, resume: bool = False
+    ) -> TrainResult:
+        """Train a network on rows of data: a `text.task.Task`, by a `SupervisedConfig`."""
+        from kytolly.loop.supervised import make_session
+
+        own, device = as_callbacks(cb), device_name(train_cfg.device)
+        cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
+        attempt = Attempt(cfg, self.log_dir, resume, unit="updates")
+
+        def train() -> TrainResult:
+            cfg, resume = attempt.cfg, attempt.resume
+            session = make_session(cfg, task, device, attempt.network)
+            with RunFolder.open(attempt.log_dir, cfg, task.name, resume) as folder:
+                attempt.log_dir, attempt.resume = folder.path, True
+                state = dataclasses.replace(session.state, run_dir=folder.path)
+                session.callbacks = [*run_callbacks(state, self.progress), *own]
+                session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
+                session.state, attempt.session, attempt.network = state, session, state.network
+                return run_session(session, folder, resume, attempt.began)
+
+        return attempt.run(device, train)
 
     def evaluate(
         self, run: str | Path, episodes: int = 100, seed: int | None = None, env: Any = None
@@ -196,6 +232,13 @@ def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainRe
     return Trainer().train_ppo(train_cfg, env, cb, **options)
 
 
+def reclaim(side: Any, attempt: Attempt) -> None:
+    """Take back what the loop of an attempt that failed has of its side."""
+    if attempt.loop is not None:
+        side.reclaim(attempt.loop)
+    attempt.loop = None
+
+
 def run_session(
     session: TrainingSession, folder: RunFolder, resume: bool, began: float
 ) -> TrainResult:
@@ -216,11 +259,12 @@ def run_session(
     except KeyboardInterrupt:
         from kytolly.record.resume import what_is_saved
 
-        raise KeyboardInterrupt(what_is_saved(folder.path, session.cfg.algorithm)) from None
-    summary = result_summary(session, evaluation, stopped_by, time.perf_counter() - began)
+        raise KeyboardInterrupt(what_is_saved(session.state)) from None
+    summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
     path, unwritten = folder.path, session.unwritten
     write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-    write_or_note("learning_curve.png", lambda: save_learning_curve(path), path, unwritten)
+    metric = getattr(evaluation, "best_metric", None)
+    write_or_note("learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten)
     return TrainResult(
         session.agent, session.history, evaluation, path, stopped_by, summary, unwritten
     )

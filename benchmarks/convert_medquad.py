@@ -2,6 +2,10 @@
 
     git clone https://github.com/abachaa/MedQuAD
     python -m kytolly.benchmarks.convert_medquad MedQuAD collections/medquad
+    python -m kytolly.benchmarks.convert_medquad MedQuAD data/question_types --labels questions
+
+With `--labels`, it becomes texts with labels for a classifier: train.csv, dev.csv and test.csv with
+the columns text, a question or an answer, and type, the question's, such as "symptoms".
 
 MedQuAD states the license CC BY 4.0 and asks to cite Ben Abacha & Demner-Fushman 2019, "A
 question-entailment approach to question answering", BMC Bioinformatics 20:511. Three of its twelve
@@ -15,6 +19,7 @@ title: many answers do not name what they are about.
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import re
@@ -35,6 +40,7 @@ class Pair(NamedTuple):
         names: [n] the subject and its synonyms, in lower case.
         question: One line.
         answer: One line.
+        question_type: Such as "symptoms".
     """
 
     key: str
@@ -42,6 +48,7 @@ class Pair(NamedTuple):
     names: tuple[str, ...]
     question: str
     answer: str
+    question_type: str
 
 
 class Sizes(NamedTuple):
@@ -52,13 +59,14 @@ class Sizes(NamedTuple):
     test: int = 1_000
 
 
-def read_pairs(checkout: Path) -> list[Pair]:
-    """Questions that have an answer, in the order of the files' names.
+def read_pairs(checkout: Path, unanswered: bool = False) -> list[Pair]:
+    """Questions that have an answer, or all of them, in the order of the files' names.
 
     Raises:
         ValueError: A file is no XML, or there is no answer at all.
     """
     pairs = [pair for path in sorted(checkout.glob("*_QA*/*.xml")) for pair in _pairs(path)]
+    pairs = [pair for pair in pairs if pair.answer or unanswered]
     if not pairs:
         raise ValueError(
             f"{checkout} has no answered question in *_QA*/*.xml; expected a checkout of "
@@ -99,6 +107,27 @@ def convert(pairs: Sequence[Pair], folder: Path, sizes: Sizes) -> None:
     for split, members in splits.items():
         rows = [HEADER, *((query, doc, "1") for query in members for doc in relevant[query])]
         _write(folder / "qrels" / f"{split}.tsv", map("\t".join, rows))
+
+
+def convert_labels(pairs: Sequence[Pair], field: str, folder: Path) -> None:
+    """Write texts with their question's type, in three splits that share no subject.
+
+    One subject of ten, drawn by a digest of its name, is in test, and one in dev.
+
+    Args:
+        pairs: As `read_pairs` gives them.
+        field: "question" or "answer": what the text is.
+        folder: To write into; made if it is missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, list[tuple[str, str]]] = {"train": [], "dev": [], "test": []}
+    for pair, subject in zip(pairs, subjects_of(pairs), strict=True):
+        place = hashlib.sha256(subject.encode()).digest()[0] % 10
+        split = {0: "test", 1: "dev"}.get(place, "train")
+        rows[split].append((getattr(pair, field), pair.question_type))
+    for split, members in rows.items():
+        with (folder / f"{split}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([("text", "type"), *members])
 
 
 def split_queries(pairs: Sequence[Pair], sizes: Sizes) -> dict[str, list[str]]:
@@ -154,9 +183,10 @@ def _pairs(path: Path) -> Iterator[Pair]:
     names = tuple(dict.fromkeys(name.lower() for name in (subject, *synonyms) if name))
     for number, node in enumerate(document.iter("QAPair"), start=1):
         question, answer = _line(node.findtext("Question")), _line(node.findtext("Answer"))
-        if question and answer and names:
+        if question and names:
             key = f"{path.parent.name.split('_')[0]}/{path.stem}-{number}"
-            yield Pair(key, subject, names, question, answer)
+            kind = _line(node.find("Question").get("qtype"))
+            yield Pair(key, subject, names, question, answer, kind)
 
 
 def _line(text: str | None) -> str:
@@ -176,9 +206,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="folder of the MedQuAD repository")
     parser.add_argument("output", type=Path, help="folder to write the collection to")
+    parser.add_argument(
+        "--labels", choices=("questions", "answers"), help="write labeled texts instead"
+    )
     arguments = parser.parse_args()
     try:
-        convert(read_pairs(arguments.checkout), arguments.output, Sizes())
+        pairs = read_pairs(arguments.checkout, unanswered=arguments.labels == "questions")
+        if arguments.labels:
+            convert_labels(pairs, arguments.labels.removesuffix("s"), arguments.output)
+        else:
+            convert(pairs, arguments.output, Sizes())
     except ValueError as error:
         parser.exit(2, f"{error}\n")
     print(f"Wrote {arguments.output}.")

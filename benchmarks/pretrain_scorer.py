@@ -19,12 +19,11 @@ import tensorflow as tf
 
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.reformulation.choice import UNTESTED, proposals
-from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.reformulation.options import AgentOptions, ReformulationOptions
 from kytolly.reformulation.query import Query, SearchRules
-from kytolly.reformulation.reformulator import kept_proposals
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import QueryTable, concatenation, make_table
 from kytolly.retrieval.corpus import available_splits
@@ -65,7 +64,12 @@ def _with_judgments(query: Query, side: SearchSide, split: str) -> Query:
 
 
 def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> CandidateScorer:
-    """A network that learned from the queries of several collections, each counting as much."""
+    """A network that learned from the queries of several collections, each counting as much.
+
+    It sees each query twice: with its own terms among what may change, as where it is trained
+    further, and without, as where it is used as it is.
+    """
+    tables = [*tables, *map(without_own, tables)]
     whole = concatenation(tables)
     network = copied_scorer(make_scorer(whole, AgentOptions()), DROPOUT)
     ends = np.cumsum([len(table.number) for table in tables])
@@ -75,18 +79,26 @@ def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> Cand
     return copied_scorer(network, 0.0)
 
 
+def without_own(table: QueryTable) -> QueryTable:
+    """The table of the same queries if none of their own terms may be lowered."""
+    kept = ~is_own(table.candidate_features)[..., np.newaxis]
+    features, columns = table.candidate_features * kept, table.columns * kept
+    return table._replace(candidate_features=features, columns=columns)
+
+
 def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
     """Print the gain on each collection of a network that learned from the others."""
     print(f"{'collection':<14} {'cosines':>7} {'BM25':>7} {'base':>7} {'gain':>8}  95% interval")
     for name, own in tables.items():
         network = NumpyScorer(fit([t.train for n, t in tables.items() if n != name], rules))
-        test = DeviceQueries(own.test, rules)
+        test = DeviceQueries(without_own(own.test), rules)
         nothing = np.zeros((test.num_queries, test.candidates), np.float32)
         plain = test.values(0.0, nothing)
         for fusion in FUSIONS:
             base = test.values(fusion, nothing)
             weights = proposals(network, test, fusion)[0] * np.float32(UNTESTED)
-            after = test.values(fusion, kept_proposals(weights, rules.max_terms))
+            own_terms = is_own(test.table.candidate_features)
+            after = test.values(fusion, kept_proposals(weights, own_terms, rules.max_terms))
             gain, low, high = paired_bootstrap(after.tolist(), base.tolist())
             print(
                 f"{name:<14} {fusion:>7g} {plain.mean():>7.4f} {base.mean():>7.4f} {gain:>+8.4f}  "
@@ -103,10 +115,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--leave-one-out", action="store_true")
     args = parser.parse_args(argv)
     tf.keras.utils.set_random_seed(0)
-    rules = ReformulationOptions()
-    rules = SearchRules(
-        rules.retrieval.metric, rules.retrieval.max_terms, rules.retrieval.candidates
-    )
+    retrieval = ReformulationOptions().retrieval
+    rules = SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width)
     tables = {}
     for folder in args.folders:
         tables[Path(folder).name] = make_tables(folder, rules)

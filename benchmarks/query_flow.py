@@ -28,12 +28,11 @@ from kytolly.policy.continuous import Gaussian
 from kytolly.policy.policy_gradient import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
 from kytolly.reformulation.candidates import mine
-from kytolly.reformulation.device_env import LARGEST
+from kytolly.reformulation.device_env import LARGEST, MOST_LOWERED, is_own, kept_proposals
 from kytolly.reformulation.network import NumpyScorer
 from kytolly.reformulation.query import Query
-from kytolly.reformulation.reformulator import kept_proposals
 from kytolly.reformulation.search import SearchSide
-from kytolly.reformulation.table import padded_rows
+from kytolly.reformulation.table import candidate_postings, padded_rows
 from kytolly.retrieval.embedding import EmbeddingCache
 from kytolly.retrieval.fusion import score_unit
 from kytolly.retrieval.metric_names import metric_parts
@@ -140,11 +139,12 @@ class QueryByQuery:
         density = -0.5 * float(noise @ noise) - len(noise) * (log_std + 0.5 * np.log(2.0 * np.pi))
         return means + np.float32(np.exp(log_std)) * noise, (float(density), value)
 
-    def weights(self, action: np.ndarray) -> np.ndarray:
-        """[N] weights that an action gives the candidates."""
+    def weights(self, action: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """[N] weights that an action gives the candidates, of which `own` [N] are the query's."""
         action = np.clip(action, -LARGEST, LARGEST)
         weights = np.logaddexp(action, np.float32(0.0))
-        return kept_proposals(weights[np.newaxis], self.side.rules.max_terms)[0]
+        weights = np.where(own, np.minimum(weights, np.float32(MOST_LOWERED)), weights)
+        return kept_proposals(weights[np.newaxis], own[np.newaxis], self.side.rules.max_terms)[0]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""
@@ -200,9 +200,9 @@ class OneQueryFlow(QueryByQuery):
             typed[query.excluded] = 0.0
         cosines = fusion * score_unit(typed) * self.side.documents.cosines(query.vector)
         before = self.value(query, typed + cosines)
-        places = np.flatnonzero(weights := self.weights(action))
-        added = {query.candidates[place]: float(weights[place]) for place in places}
-        after = self.value(query, self.scores({**query.weights, **added}) + cosines)
+        weights = self.weights(action, is_own(shown[0]))
+        changes = {int(place): float(weights[place]) for place in np.flatnonzero(weights)}
+        after = self.value(query, self.scores(query.changed_weights(changes)) + cosines)
         return self.finish(shown, action, drawn, after - before)
 
     def act(
@@ -300,7 +300,7 @@ class SequentialFlow(QueryByQuery):
         candidates, state = start.shown
         proposed, value = self.scorer(candidates[np.newaxis], state[np.newaxis])
         action, drawn = self.action(inverse_softplus(proposed[0]), self.log_std, float(value[0]))
-        weights = self.weights(action)
+        weights = self.weights(action, is_own(candidates))
         scores, places = start.scores.copy(), np.flatnonzero(weights[: len(start.postings)])
         for place in places:
             docs, impacts = start.postings[place]
@@ -320,7 +320,7 @@ class SequentialFlow(QueryByQuery):
         scores += unit * self.side.documents.cosines(query.vector)
         if query.excluded >= 0:
             scores[query.excluded] = -np.inf
-        postings = [index.postings(term) for term in query.candidates]
+        postings = [candidate_postings(index, query, place) for place in range(query.options)]
         return Start(self.observation(query, fusion), scores, self.value(query, scores), postings)
 
     def value(self, query: Query, scores: np.ndarray) -> float:

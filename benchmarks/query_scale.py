@@ -5,7 +5,8 @@ average, six and a half a query, words as frequent as Zipf's law has them and a 
 grows as `29 * words ** 0.54`. Four in five of a document's words that are not among the most
 frequent are those of its topic. A query takes half of its words from the one document that is
 relevant and half from that document's topic, so that its expansion can help. The number of queries
-is the same for every size.
+is the same for every size. What one query takes once everything is loaded is measured by
+`benchmarks.query_latency`, in a process of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from kytolly.retrieval.tokens import STOP_WORDS
 
 DOCUMENTS = (1_000, 10_000, 50_000, 200_000)
 QUERIES = {"train": 500, "dev": 100}
+LATENCIES, TRIAL_LATENCIES = 200, 5  # queries that are timed one by one
+LATENCY = "kytolly.benchmarks.query_latency"
 TRIAL = ((200, 400), {"train": 20, "dev": 5})  # a trial run's documents and queries
 COMMON = 300  # most frequent words, which belong to no topic
 TOPIC_WORDS = 60
@@ -178,34 +181,44 @@ def vocabulary(size: int) -> list[str]:
 
 
 def reformulation_scale(options: Options, watch: Watch) -> Report:
-    """Preparation, training and memory by the size of the collection."""
+    """Preparation, training and memory by the size of the collection, and the time of a query."""
     check_picture(options.figure)
     sizes, queries = TRIAL if options.quick else (DOCUMENTS, QUERIES)
+    timed = TRIAL_LATENCIES if options.quick else LATENCIES
     core, runs = one_core(), {size: [] for size in sizes}
-    watch.begin(options.repeats * len(sizes))
+    latencies: dict[int, list[dict[str, Any]]] = {size: [] for size in sizes}
+    watch.begin(2 * options.repeats * len(sizes))
     for turn in range(options.repeats):
         for size in sizes:
             counts = [f"--{split}={count}" for split, count in queries.items()]
             with watch.turn(f"{size:,} documents, {turn + 1} of {options.repeats}"):
                 arguments = ("--documents", str(size), *counts)
                 runs[size].append(run_module("kytolly.benchmarks.query_scale", arguments, core))
-    data = [row_of(found) for found in runs.values()]
+            with watch.turn(f"{size:,} documents, one query, {turn + 1} of {options.repeats}"):
+                arguments = ("--documents", str(size), "--queries", str(timed))
+                latencies[size].append(run_module(LATENCY, arguments, core))
+    data = [row_of(runs[size], latencies[size]) for size in sizes]
     where = "all cores free" if core is None else f"pinned to core {core}"
     notes = [
         f"Median of {options.repeats} turns, each size in a process of its own, {where}. CPU "
         f"seconds; {queries['train']} training and {queries['dev']} dev queries at every size, "
         "settings as they are by default, encoder hash. Preparation is reading, indexing, mining "
         "and tables; memory is the whole process's, TensorFlow and the compiler included.",
+        f"One query: CPU milliseconds of Reformulator.reformulate with the package's network and "
+        f"cosines, two rankings of 10 documents, queries never seen before; median of {timed}.",
+        *(latency_line(found) for found in latencies.values()),
         *growth(data),
         *save_plot(data, options.figure),
     ]
     columns = ["documents", "terms", *STAGES, "prepared", "compile", "1,000 episodes",
-               "table MiB", "peak MiB"]  # fmt: skip
+               "table MiB", "peak MiB", "one query, ms"]  # fmt: skip
     title = "Query reformulation by the size of the collection, CPU seconds"
     return Report(title, columns, [cells(row) for row in data], notes, {"rows": data})
 
 
-def row_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def row_of(
+    runs: Sequence[Mapping[str, Any]], latencies: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Medians over the turns of one size."""
     first = runs[0]
 
@@ -219,7 +232,9 @@ def row_of(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "preparation": sum(median(name) for name in STAGES),
         "thousand_episodes": statistics.median(episodes),
         "peak_memory_mib": statistics.median(run["peak_memory_mib"] or 0 for run in runs),
+        "query_ms": statistics.median(run["cpu_ms"] for run in latencies),
         "runs": list(runs),
+        "latencies": list(latencies),
     }
 
 
@@ -232,7 +247,25 @@ def cells(row: Mapping[str, Any]) -> list[str]:
         *(f"{row[name]:.1f}" for name in timed),
         f"{row['table_mib']:,.0f}",
         f"{row['peak_memory_mib']:,.0f}",
+        f"{row['query_ms']:.1f}",
     ]
+
+
+def latency_line(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Where the time of one query goes, from the turns of one size."""
+    first = runs[0]
+    cpu, wall, slow = (
+        statistics.median(run[name] for run in runs) for name in ("cpu_ms", "wall_ms", "slow_ms")
+    )
+    parts = ", ".join(
+        f"{name} {statistics.median(run['parts_ms'][name] for run in runs):.2f}"
+        for name in first["parts_ms"]
+    )
+    return (
+        f"One query over {first['documents']:,} documents of {first['words']:.0f} terms, encoder "
+        f"{first['encoder']}: {cpu:.1f} ms of CPU, one in ten above {slow:.1f}, wall time "
+        f"{wall:.1f} ms (medians of {first['queries']} new queries). Mean ms of its parts: {parts}."
+    )
 
 
 def growth(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -246,6 +279,7 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 ("preparation", "preparation"),
                 ("training", "thousand_episodes"),
                 ("memory", "peak_memory_mib"),
+                ("one query", "query_ms"),
             )
         )
         lines.append(

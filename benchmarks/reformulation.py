@@ -112,7 +112,7 @@ def prepare(options: ReformulationOptions) -> Ground:
     without = sum(skip.reason == NO_CANDIDATE for skip in side.skipped["train"])
     searches = len(found) + without + len(queries)
     terms = sum(len(query.weights) for query in [*found, *queries])
-    terms += sum(len(query.candidates) for query in queries)
+    terms += sum(query.options for query in queries)
     embedded = side.cache.misses + len(side.collection.texts)
     seconds, counts = time.perf_counter() - began, (embedded, searches, terms)
     fusions = tuple(dict.fromkeys((0.0, side.usual_fusion)))

@@ -7,7 +7,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,22 @@ class Evaluation:
     length_mean: float
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
     cut: bool = False
+    digits: ClassVar[int] = 1  # after the point, where the progress display shows the score
+
+    @property
+    def score(self) -> float:
+        """The number that says which of two evaluations is better."""
+        return self.return_mean
+
+    @property
+    def text(self) -> str:
+        """What the progress display says."""
+        return f"return {self.return_mean:.1f} ± {self.return_std:.1f}"
+
+    def logs(self) -> dict[str, float]:
+        """The metrics by the names that Keras callbacks get."""
+        metrics = {"return": self.return_mean, "return_std": self.return_std}
+        return {f"evaluation_{k}": v for k, v in (metrics | {"length": self.length_mean}).items()}
 
     @classmethod
     def of_episodes(cls, returns: Any, lengths: Any, cut: bool = False) -> Evaluation:
@@ -66,7 +82,7 @@ class TrainState:
         metrics: The newest row of metrics, by name (units in docs/metrics.md); NaN where there is
             no value, such as the return of a period in which no episode ended.
         evaluation: The newest evaluation.
-        best_return: Highest mean return of an evaluation so far.
+        best_score: Highest score of an evaluation so far; an agent's is the mean return.
         is_best: The newest evaluation is the best one.
         trackables: Named TensorFlow objects that together hold the whole state of the run.
         network: The Keras model that acts.
@@ -85,11 +101,32 @@ class TrainState:
     wall_seconds_before: float = 0.0
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     evaluation: Evaluation | None = None
-    best_return: float = -float("inf")
+    best_score: float = -float("inf")
     is_best: bool = False
     trackables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     network: Any = None
     host_state: Callable[[], dict[str, Any]] = dict
+    unit: ClassVar[str] = "env_steps"  # in which the run's length and its intervals are counted
+
+    @property
+    def units(self) -> str:
+        """`unit` in words."""
+        return self.unit.replace("_", " ")
+
+    @property
+    def progress(self) -> int:
+        """How much of the run is done, in `unit`."""
+        return getattr(self, self.unit)
+
+    @property
+    def total(self) -> int:
+        """Where the run ends, unless something stops it earlier, in `unit`."""
+        return getattr(self.config, f"total_{self.unit}")
+
+    def interval(self, name: str, share_of_run: int) -> int:
+        """The interval between two logs, evaluations or checkpoints; by default a share."""
+        own = getattr(self.config, f"{name}_interval_{self.unit}")
+        return own if own is not None else max(1, self.total // share_of_run)
 
 
 class Callback:

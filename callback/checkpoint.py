@@ -21,30 +21,31 @@ from kytolly.record.checkpoint import (
 
 
 class CheckpointSaver(Callback):
-    """Saves the run every so many env steps and at its end, and its best network.
+    """Saves the run at intervals and at its end, and its best network.
 
-    `checkpoints/ckpt-N` holds the state after N env steps: everything in `state.trackables`, in
+    `checkpoints/ckpt-N` holds the state after N env steps, or N updates of
+    supervised training: everything in `state.trackables`, in
     the format of `tf.train.Checkpoint`, and `state.host_state()` with checksums in `ckpt-N.json`.
     A checkpoint is complete before an older one is removed. A state whose network is not finite is
     not saved: training could not continue from it.
 
-    The best network after N env steps is `checkpoints/best-N.keras`, which each checkpoint names,
+    The best network after N of them is `checkpoints/best-N.keras`, which each checkpoint names,
     and `best.keras` is a copy of the newest.
 
     Args:
-        interval_env_steps: Env steps between two checkpoints.
+        interval: Env steps, or updates, between two checkpoints.
         keep: Checkpoints that stay on disk.
     """
 
     writes = "checkpoints/ and best.keras"
 
-    def __init__(self, interval_env_steps: int, keep: int = 2):
-        if interval_env_steps < 1 or keep < 1:
+    def __init__(self, interval: int, keep: int = 2):
+        if interval < 1 or keep < 1:
             raise ValueError(
-                f"CheckpointSaver got interval_env_steps {interval_env_steps} and keep {keep}, "
+                f"CheckpointSaver got interval {interval} and keep {keep}, "
                 "expected at least 1 of each. Raise them."
             )
-        self.interval_env_steps, self.keep = interval_env_steps, keep
+        self.interval, self.keep = interval, keep
         self._checkpoint: tf.train.Checkpoint | None = None
         self._best: str | None = None
         self._last_saved = 0
@@ -53,7 +54,7 @@ class CheckpointSaver(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Start to count; the state of a resumed run is on disk already."""
         self._checkpoint = complete_checkpoint(state.trackables)
-        self._last_saved, self._saved_any = state.env_steps, state.env_steps > 0
+        self._last_saved, self._saved_any = state.progress, state.progress > 0
         self._best, self._evaluated = None, False
         goes_on = state.config.on_oom == "shrink" or state.config.on_nan == "restart"
         if goes_on and not self._saved_any:  # a fault before the first checkpoint needs one
@@ -61,7 +62,7 @@ class CheckpointSaver(Callback):
 
     def on_interval_end(self, state: TrainState) -> None:
         """Save, if the interval has passed."""
-        if state.env_steps - self._last_saved >= self.interval_env_steps:
+        if state.progress - self._last_saved >= self.interval:
             self._save(state)
 
     def on_evaluation(self, state: TrainState) -> None:
@@ -70,12 +71,12 @@ class CheckpointSaver(Callback):
         if state.is_best:
             folder = state.run_dir / FOLDER
             folder.mkdir(exist_ok=True)
-            self._best = save_network(state.network, folder, f"best-{state.env_steps}").name
+            self._best = save_network(state.network, folder, f"best-{state.progress}").name
             place_best(state.run_dir, self._best)
 
     def on_train_end(self, state: TrainState) -> None:
         """Save what has changed since the last checkpoint."""
-        if state.env_steps != self._last_saved or self._evaluated or not self._saved_any:
+        if state.progress != self._last_saved or self._evaluated or not self._saved_any:
             self._save(state)
 
     def get_state(self) -> dict[str, Any]:
@@ -87,26 +88,26 @@ class CheckpointSaver(Callback):
         folder = state.run_dir / FOLDER
         best = saved.get("best")
         self._best = best if best and (folder / best).is_file() else None
-        if checkpoints(folder)[0][0] == state.env_steps:
-            prune(folder, state.env_steps, self.keep)
+        if checkpoints(folder)[0][0] == state.progress:
+            prune(folder, state.progress, self.keep)
 
     def _save(self, state: TrainState) -> None:
         if self._checkpoint is None:  # training never began: there is nothing new to save
             return
         if state.network is not None and not is_finite(state.network):
             warnings.warn(
-                f"The network is not finite after {state.env_steps:,} env steps: this state is "
-                "not saved, the previous checkpoint remains.",
+                f"The network is not finite after {state.progress:,} {state.units}: "
+                "this state is not saved, the previous checkpoint remains.",
                 stacklevel=2,
             )
             return
-        on_disk = self._saved_any and state.env_steps == self._last_saved
+        on_disk = self._saved_any and state.progress == self._last_saved
         write_checkpoint(
             None if on_disk else self._checkpoint,
             state.run_dir,
-            state.env_steps,
+            state.progress,
             self.keep,
             state.host_state(),
             self._best,
         )
-        self._last_saved, self._saved_any, self._evaluated = state.env_steps, True, False
+        self._last_saved, self._saved_any, self._evaluated = state.progress, True, False

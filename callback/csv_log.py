@@ -6,13 +6,13 @@ from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.record.files import sync
-from kytolly.record.metrics_file import COUNTS, EVALUATION, NAME, MetricsFile
+from kytolly.record.metrics_file import COUNTS, NAME, MetricsFile
 
 
 class CSVLog(Callback):
     """Writes every row of metrics at once; a resumed run continues its file.
 
-    An evaluation completes the row of its env step; where there is none, it makes one. A row that
+    An evaluation completes the row of its moment; where there is none, it makes one. A row that
     could not be written is written with the next one. The units are in docs/metrics.md.
     """
 
@@ -24,8 +24,8 @@ class CSVLog(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Begin the file; of a resumed run, keep the rows up to here."""
-        self._file, self._row = MetricsFile(state.run_dir), {}
-        self._file.keep_rows(state.env_steps)
+        self._file, self._row = MetricsFile(state.run_dir, state.unit), {}
+        self._file.keep_rows(state.progress)
 
     def on_log(self, state: TrainState) -> None:
         """Write a row."""
@@ -34,12 +34,12 @@ class CSVLog(Callback):
             self._file.append(self._row)
 
     def on_evaluation(self, state: TrainState) -> None:
-        """Complete the row of this env step."""
+        """Complete the row of this moment."""
         if state.evaluation is None or self._file is None:
             return
-        summary = {f"evaluation_{k}": v for k, v in state.evaluation.summary().items()}
-        metrics = {name: summary[name] for name in EVALUATION}
-        if self._row.get("env_steps") == state.env_steps:
+        summary = state.evaluation.summary().items()
+        metrics = {f"evaluation_{name}": value for name, value in summary if name != "episodes"}
+        if self._row.get(state.unit) == state.progress:
             self._row |= metrics
             self._file.replace_last(self._row)
         else:
@@ -57,9 +57,9 @@ class CSVLog(Callback):
         """Drop the rows after the checkpoint; the run writes them again."""
         if self._file is not None and saved:
             self._row = saved["last"]
-            self._file.keep_rows(state.env_steps, saved["rows"], self._row)
+            self._file.keep_rows(state.progress, saved["rows"], self._row)
 
 
 def counts(state: TrainState) -> dict[str, Any]:
     """The columns that say where the run is."""
-    return {name: getattr(state, name) for name in COUNTS}
+    return {name: getattr(state, name) for name in COUNTS[state.unit]}

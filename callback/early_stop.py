@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.config.run import RunConfig
 
 
 class EarlyStop(Callback):
@@ -18,7 +17,7 @@ class EarlyStop(Callback):
 
     Args:
         patience: Evaluations without improvement before the run ends.
-        min_improvement: Smallest increase of the mean return that counts, in reward units.
+        min_improvement: Smallest increase of the score that counts; an agent's is its mean return.
     """
 
     def __init__(self, patience: int, min_improvement: float = 0.0):
@@ -33,14 +32,14 @@ class EarlyStop(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Start counting."""
         self.stop_reason = None
-        self._best, self._without = state.best_return, 0
+        self._best, self._without = state.best_score, 0
 
     def on_evaluation(self, state: TrainState) -> None:
         """Count evaluations since the last improvement."""
         if state.evaluation is None or state.updates == 0:
             return
-        if improves(state.evaluation.return_mean, self._best, self.min_improvement):
-            self._best, self._without = state.evaluation.return_mean, 0
+        if improves(state.evaluation.score, self._best, self.min_improvement):
+            self._best, self._without = state.evaluation.score, 0
             return
         self._without += 1
         self._compare()
@@ -78,7 +77,7 @@ class RewardThreshold(Callback):
 
     def on_evaluation(self, state: TrainState) -> None:
         """Compare the newest evaluation."""
-        if state.evaluation is not None and state.evaluation.return_mean >= self.threshold:
+        if state.evaluation is not None and state.evaluation.score >= self.threshold:
             self.stop_reason = "reward_threshold"
 
 
@@ -114,11 +113,12 @@ def improves(value: float, best: float, min_improvement: float) -> bool:
     return value > best if math.isinf(best) else value - best > min_improvement
 
 
-def end_callbacks(cfg: RunConfig) -> list[Callback]:
+def end_callbacks(cfg: Any) -> list[Callback]:
     """The callbacks for the ends that a config asks for."""
     callbacks: list[Callback] = []
-    if cfg.reward_threshold is not None:
-        callbacks.append(RewardThreshold(cfg.reward_threshold))
+    threshold = getattr(cfg, "reward_threshold", None)
+    if threshold is not None:
+        callbacks.append(RewardThreshold(threshold))
     if cfg.early_stop_patience is not None:
         callbacks.append(EarlyStop(cfg.early_stop_patience, cfg.early_stop_min_improvement))
     if cfg.max_wall_seconds is not None:

@@ -53,11 +53,12 @@ class KerasCallbacks(Callback):
         """Begin the first epoch."""
         self.stop_reason, self._network = None, state.network
         self._network.stop_training = False
-        self._epoch, self._updates = evaluations_before(state), state.updates
+        every, self._updates = state.interval("evaluation", 20), state.updates
+        self._epoch = state.progress // every
         self._list = keras.callbacks.CallbackList(
             self._given,
             model=state.network,
-            epochs=planned_evaluations(state),
+            epochs=-(-state.total // every),
             steps=None,
             verbose=1,
         )
@@ -85,17 +86,13 @@ class KerasCallbacks(Callback):
         """End the epoch and, if training goes on, begin the next."""
         if self._list is None or state.evaluation is None:
             return
-        logs = dict(state.metrics) | {
-            "evaluation_return": state.evaluation.return_mean,
-            "evaluation_return_std": state.evaluation.return_std,
-            "evaluation_length": state.evaluation.length_mean,
-        }
+        logs = dict(state.metrics) | state.evaluation.logs()
         if not self._epoch_is_open:
             self._begin_epoch()
         self._list.on_epoch_end(self._epoch, logs)
         self._epoch, self._epoch_is_open = self._epoch + 1, False
         self._check_stop(logs)
-        if self.stop_reason is None and state.env_steps < state.config.total_env_steps:
+        if self.stop_reason is None and state.progress < state.total:
             self._begin_epoch()
 
     def on_train_end(self, state: TrainState) -> None:
@@ -199,14 +196,3 @@ def counters(callback: Any) -> dict[str, Any]:
         for name, value in vars(callback).items()
         if name not in settings and isinstance(value, (bool, int, float, str, np.generic))
     }
-
-
-def planned_evaluations(state: TrainState) -> int:
-    """Evaluations in the whole run."""
-    every = state.config.interval("evaluation_interval_env_steps", 20)
-    return -(-state.config.total_env_steps // every)
-
-
-def evaluations_before(state: TrainState) -> int:
-    """Evaluations before this env step, in a resumed run."""
-    return state.env_steps // state.config.interval("evaluation_interval_env_steps", 20)

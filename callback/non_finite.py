@@ -31,9 +31,8 @@ class StopOnNonFinite(Callback):
             if not math.isfinite(value):
                 self.stop_reason = "non_finite"
                 warnings.warn(
-                    f"{name} is {value} after {state.env_steps:,} env steps: training cannot "
-                    f"continue. Suspects: {suspects(state)}, or NaN in the environment's "
-                    "observations and rewards.",
+                    f"{name} is {value} after {state.progress:,} {state.units}: training cannot "
+                    f"continue. Suspects: {suspects(state)}, or NaN in what is learned from.",
                     stacklevel=2,
                 )
                 return

@@ -18,7 +18,7 @@ REFRESH_SECONDS = 0.1  # the bar is drawn at most once in this time
 
 
 class ProgressBar(Callback):
-    """Bar over the run's env steps, with the newest returns, speed and time left.
+    """Bar over the run, with the newest returns, speed and time left.
 
     Draws only when a hook is called: it has no thread that competes with training. The cursor
     stays visible. The streams are restored when the bar ends, is deleted or the interpreter exits,
@@ -56,9 +56,7 @@ class ProgressBar(Callback):
             redirect_stdout=is_terminal(sys.stdout),
             redirect_stderr=self._stream is None,
         )
-        progress.add_task(
-            state.env_name, total=total_env_steps(state), completed=state.env_steps, status=""
-        )
+        progress.add_task(state.env_name, total=state.total, completed=state.progress, status="")
         self._progress, self._close = progress, weakref.finalize(self, progress.stop)
         progress.start()
         console.show_cursor(True)
@@ -66,7 +64,7 @@ class ProgressBar(Callback):
     def on_log(self, state: TrainState) -> None:
         """Move the bar."""
         if self._first_row is None:
-            self._first_row = (state.env_steps, state.wall_seconds)
+            self._first_row = (state.progress, state.wall_seconds)
         newest = state.metrics.get("episode_return", math.nan)
         if math.isfinite(newest):
             self._episode_return = newest
@@ -78,15 +76,14 @@ class ProgressBar(Callback):
         if self._progress is not None:
             self._draw(state)
             return
-        done, total, evaluation = state.env_steps, total_env_steps(state), state.evaluation
+        evaluation, units = state.evaluation, state.units
         if evaluation is None:
             return
         line = (
-            f"{state.env_name}: {done:,} of {total:,} env steps, evaluation return "
-            f"{evaluation.return_mean:.1f} ± {evaluation.return_std:.1f} "
-            f"(best {state.best_return:.1f})"
+            f"{state.env_name}: {state.progress:,} of {state.total:,} {units}, evaluation "
+            f"{evaluation.text} (best {state.best_score:.{evaluation.digits}f})"
         )
-        self._write_line(", ".join([line, *self._speed_and_time(state, "env steps")]))
+        self._write_line(", ".join([line, *self._speed_and_time(state, units)]))
 
     def on_train_end(self, state: TrainState) -> None:
         """Draw once more and restore the terminal."""
@@ -99,30 +96,33 @@ class ProgressBar(Callback):
 
         That speed includes evaluations and saving, but not compilation.
         """
-        left = max(0, total_env_steps(state) - state.env_steps)
-        steps, seconds = self._first_row or (state.env_steps, state.wall_seconds)
-        steps, seconds = state.env_steps - steps, state.wall_seconds - seconds
+        left = max(0, state.total - state.progress)
+        steps, seconds = self._first_row or (state.progress, state.wall_seconds)
+        steps, seconds = state.progress - steps, state.wall_seconds - seconds
         if steps > 0 and seconds > 0:
             return left * seconds / steps
-        speed = state.metrics.get("env_steps_per_second", math.nan)
+        speed = state.metrics.get(f"{state.unit}_per_second", math.nan)
         return left / speed if speed > 0 else math.nan
 
     def _speed_and_time(self, state: TrainState, unit: str) -> list[str]:
-        speed, left = state.metrics.get("env_steps_per_second", math.nan), self.seconds_left(state)
+        speed, left = (
+            state.metrics.get(f"{state.unit}_per_second", math.nan),
+            self.seconds_left(state),
+        )
         words = [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
         return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
 
     def _draw(self, state: TrainState) -> None:
         if self._progress is None:
             return
-        returns = [f"return {short(self._episode_return)}"]
-        if state.evaluation is not None:
-            returns.append(f"evaluation {short(state.evaluation.return_mean)}")
+        returns, evaluation = [f"return {short(self._episode_return)}"], state.evaluation
+        if evaluation is not None:
+            returns.append(f"evaluation {short(evaluation.score, evaluation.digits)}")
         known = returns if math.isfinite(self._episode_return) else returns[1:]
-        status = ", ".join(known + self._speed_and_time(state, "steps"))
+        status = ", ".join(known + self._speed_and_time(state, state.unit.split("_")[-1]))
         task = self._progress.task_ids[0]
         try:
-            self._progress.update(task, completed=state.env_steps, status=status, refresh=True)
+            self._progress.update(task, completed=state.progress, status=status, refresh=True)
         except (OSError, ValueError):  # the terminal is gone; training continues
             self._progress = None
         self._shown_at = time.monotonic()
@@ -150,11 +150,6 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def total_env_steps(state: TrainState) -> int:
-    """Where the run ends, unless something stops it earlier."""
-    return int(state.config.total_env_steps)
-
-
 def memory(state: TrainState) -> list[str]:
     """Memory of the device, or else of this process, now and at its peak, in words."""
     for kind, word in (("device", "GPU memory"), ("process", "memory")):
@@ -164,9 +159,9 @@ def memory(state: TrainState) -> list[str]:
     return []
 
 
-def short(number: float) -> str:
-    """A return in few characters."""
-    return f"{number:.1f}" if abs(number) < 100 else f"{number:.0f}"
+def short(number: float, digits: int = 1) -> str:
+    """A score in few characters."""
+    return f"{number:.{digits}f}" if abs(number) < 100 else f"{number:.0f}"
 
 
 def clock(seconds: float) -> str:

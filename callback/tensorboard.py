@@ -32,7 +32,7 @@ HISTOGRAM_BUCKETS = 30
 
 
 class TensorBoardLog(Callback):
-    """Writes `events.*` into the run's folder; the step is the number of env steps.
+    """Writes `events.*` into the run's folder; the step is what is done of the run.
 
     Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; metrics without
     another group are in `train`. A metric that is not a number has no point. All metrics of a row
@@ -57,7 +57,7 @@ class TensorBoardLog(Callback):
 
             self._gpu = Gpu.of(state.device)
         self._settings, self._written_settings = run_settings(state), {}
-        if state.env_steps == 0:
+        if state.progress == 0:
             keep_events(state.run_dir, {})
             self._open(0)
 
@@ -66,7 +66,7 @@ class TensorBoardLog(Callback):
         metrics = {TAGS.get(name, f"train/{name}"): v for name, v in state.metrics.items()}
         if self._gpu is not None:
             metrics |= {f"gpu/{name}": value for name, value in self._gpu.metrics().items()}
-        self._write(scalars(metrics), state.env_steps)
+        self._write(scalars(metrics), state.progress)
 
     def on_evaluation(self, state: TrainState) -> None:
         """Write the evaluation and a histogram of every weight."""
@@ -76,7 +76,7 @@ class TensorBoardLog(Callback):
         values = scalars(metrics)
         if state.network is not None:
             values += [histogram(f"weights/{w.path}", np.asarray(w)) for w in state.network.weights]
-        self._write(values, state.env_steps)
+        self._write(values, state.progress)
 
     def on_train_end(self, state: TrainState) -> None:
         """Close the file."""
@@ -98,11 +98,11 @@ class TensorBoardLog(Callback):
             self._written_settings = saved["settings"]
             keep_events(state.run_dir, saved["bytes"])
 
-    def _open(self, env_steps: int) -> Any:
+    def _open(self, done: int) -> Any:
         writer: Any = tf.summary.create_file_writer(str(self._run_dir))
         self._writer = writer
         settings = {name: value for name, value in self._settings.items() if name != "device"}
-        with writer.as_default(step=env_steps):  # which flushes at its end
+        with writer.as_default(step=done):  # which flushes at its end
             if settings != self._written_settings:
                 rows = [f"| {name} | {value} |" for name, value in self._settings.items()]
                 tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
@@ -110,14 +110,14 @@ class TensorBoardLog(Callback):
         self._written_settings = settings
         return writer
 
-    def _write(self, values: list[Any], env_steps: int) -> None:
+    def _write(self, values: list[Any], done: int) -> None:
         if self._run_dir is None or not values:
             return
-        writer: Any = self._writer or self._open(env_steps)
+        writer: Any = self._writer or self._open(done)
         before = sum(event_sizes(self._run_dir).values())
         record = tf.compat.v1.Summary(value=values).SerializeToString()
         with writer.as_default():
-            tf.summary.experimental.write_raw_pb(record, step=env_steps)
+            tf.summary.experimental.write_raw_pb(record, step=done)
         if sum(event_sizes(self._run_dir).values()) <= before:
             raise OSError("the files do not grow: the disk is full, or they were removed")
 

@@ -80,9 +80,9 @@ class TrainingWarnings(Callback):
             rate = state.metrics.get("learning_rate", math.nan)
             self._say(
                 "loss",
-                f"{name} is {value:.3g} after {state.env_steps:,} env steps, more than {JUMP:g} "
-                f"times its running median {usual:.3g}. If it stays there, lower learning_rate "
-                f"(now {rate:.3g}) or max_grad_norm, or set warmup_ratio.",
+                f"{name} is {value:.3g} after {state.progress:,} {state.units}, more than "
+                f"{JUMP:g} times its running median {usual:.3g}. If it stays there, lower "
+                f"learning_rate (now {rate:.3g}) or max_grad_norm, or set warmup_ratio.",
             )
         self._losses = [*self._losses, value][-WINDOW:]
 

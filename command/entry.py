@@ -22,9 +22,10 @@ from kytolly.config.words import nearest
 
 # Each is a module of this room with `add_options(parser, words)` and `run(args)`.
 COMMANDS = {
-    "train": "train an agent",
+    "train": "train an agent or a text classifier",
     "evaluate": "play a run's best weights greedily",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
+    "classify": "name the classes of texts with a trained classifier",
     "check-env": "compare an environment with what it promises",
     "benchmark": "print throughput tables",
     "doctor": "show what works on this machine, what does not, and what to do",

@@ -9,15 +9,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
+from kytolly.command import train_classifier
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import add_field, add_trust, environment, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
 
+TEXT_MODELS = {"classifier": train_classifier}  # each with `add_options(parser)` and `run(args)`
+
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add a flag for every field of the algorithm's config; without ALGO, of all of them."""
+    if words[1:2] and words[1] in TEXT_MODELS:
+        return TEXT_MODELS[words[1]].add_options(parser)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"
@@ -25,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "`kytolly train ALGO --help` lists the settings of one algorithm."
     )
     add = parser.add_argument
-    add("algorithm", metavar="ALGO", help=f"one of {', '.join(ALGORITHMS)}")
+    add("algorithm", metavar="ALGO", help=f"one of {', '.join((*ALGORITHMS, *TEXT_MODELS))}")
     add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
@@ -50,6 +55,8 @@ def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, A
 
 def run(args: argparse.Namespace) -> int:
     """Train and print the result."""
+    if args.algorithm in TEXT_MODELS:
+        return TEXT_MODELS[args.algorithm].run(args)
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer

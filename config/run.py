@@ -17,11 +17,19 @@ from kytolly.config.fields import (
     setting,
 )
 
-_Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
-_DEVICE = Meta(
+Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
+DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
 
+ON_OOM = (
+    "when memory does not suffice, stop the run or go on with smaller batches and as many more of "
+    "them in an update"
+)
+ON_NAN = (
+    "when the loss is not finite, stop the run or go on from the newest checkpoint with half the "
+    "learning rate, at most 3 times"
+)
 MOST_PROCESSES = 1_024
 
 
@@ -38,7 +46,7 @@ class RunConfig:
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"
     )
-    device: Annotated[str, _DEVICE] = setting(
+    device: Annotated[str, DEVICE] = setting(
         "auto", "where training runs: auto (the first GPU, if any), cpu, gpu or gpu:N"
     )
     precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
@@ -55,7 +63,7 @@ class RunConfig:
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
-    env_timeout_seconds: _Seconds = setting(
+    env_timeout_seconds: Seconds = setting(
         60.0, "longest constructor, reset or step of an environment in a separate process"
     )
     on_env_fault: Literal["stop", "restart"] = setting(
@@ -63,16 +71,8 @@ class RunConfig:
         "host loop: when an environment raises, or its separate process hangs or ends, stop the run"
         " or make the environment anew",
     )
-    on_oom: Literal["stop", "shrink"] = setting(
-        "stop",
-        "when memory does not suffice, stop the run or go on with smaller batches and as many more "
-        "of them in an update",
-    )
-    on_nan: Literal["stop", "restart"] = setting(
-        "stop",
-        "when the loss is not finite, stop the run or go on from the newest checkpoint with half "
-        "the learning rate, at most 3 times",
-    )
+    on_oom: Literal["stop", "shrink"] = setting("stop", ON_OOM)
+    on_nan: Literal["stop", "restart"] = setting("stop", ON_NAN)
     log_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two rows of metrics; none: a fiftieth of the run"
     )
@@ -95,7 +95,7 @@ class RunConfig:
     early_stop_min_improvement: Annotated[float, Meta(ge=0, le=1e30), "reward"] = setting(
         0.0, "smallest improvement that counts for early stopping"
     )
-    max_wall_seconds: _Seconds | None = setting(
+    max_wall_seconds: Seconds | None = setting(
         None, "wall-clock time that ends training and cuts evaluations; none: no such end"
     )
 
@@ -106,8 +106,3 @@ class RunConfig:
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "
                 f"expected at most {MOST_PROCESSES:,}. Lower num_envs or set async_envs to false."
             )
-
-    def interval(self, name: str, share_of_run: int) -> int:
-        """Env steps of the interval field `name`; by default a share of the whole run."""
-        own = getattr(self, name)
-        return own if own is not None else max(1, self.total_env_steps // share_of_run)

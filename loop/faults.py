@@ -14,7 +14,6 @@ from typing import Any
 from kytolly.environment.faults import one_line
 
 MOST_RESTARTS = 3  # after losses that were not finite
-SHORTEST = 32  # tokens, below which a length is not halved
 BRAIN_FLOAT_SINCE = 8.0  # NVIDIA's compute capability
 # What XLA and TensorFlow say in errors of other classes.
 WORDS = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when allocating", "CUDA_ERROR_OUT_OF_MEMORY")
@@ -59,7 +58,8 @@ def restart_if_allowed(session: Any) -> None:
     """Raise NotFinite where a run whose loss is not finite may go on from its newest checkpoint."""
     before = sum(fault["fault"] == "non_finite" for fault in session.faults)
     if before < MOST_RESTARTS:
-        raise NotFinite(f"the loss is not finite after {session.state.env_steps:,} env steps")
+        state = session.state
+        raise NotFinite(f"the loss is not finite after {state.progress:,} {state.units}")
 
 
 def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
@@ -70,7 +70,9 @@ def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
     """
     cfg, memory = attempt.cfg, is_out_of_memory(error)
     if memory:
-        found = next_rung(cfg, has_brain_float(device)) if cfg.on_oom == "shrink" else None
+        # A network that goes on to learn keeps its precision.
+        brain_float = attempt.network is None and has_brain_float(device)
+        found = next_rung(cfg, brain_float) if cfg.on_oom == "shrink" else None
         if found is None and type(error).__name__ == "NotEnoughMemory":
             return False  # it names what is too large
         if found is None:
@@ -80,9 +82,9 @@ def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
     else:
         return False
     change, what = changes(cfg, found), f"out of memory ({detail(error)})" if memory else str(error)
-    env_steps = attempt.session.state.env_steps if attempt.session else 0
+    done = attempt.session.state.progress if attempt.session else 0
     kind = "out_of_memory" if memory else "non_finite"
-    attempt.faults.append({"fault": kind, "env_steps": env_steps, "change": change})
+    attempt.faults.append({"fault": kind, attempt.unit: done, "change": change})
     warnings.warn(
         f"{what}: training goes on from the newest checkpoint with {change}.", stacklevel=3
     )
@@ -93,8 +95,8 @@ def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
 def next_rung(cfg: Any, brain_float: bool) -> Any:
     """The config with the next smaller need of memory for the same update; None: there is none.
 
-    The ladder: fewer rows at once and as many more batches in an update; then half the length of
-    texts; then bfloat16, whose checkpoints are those of float32.
+    The ladder: fewer rows at once and as many more batches in an update; then bfloat16, whose
+    checkpoints are those of float32.
 
     Args:
         cfg: The config.
@@ -103,8 +105,6 @@ def next_rung(cfg: Any, brain_float: bool) -> Any:
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     if rows > 1:
         return cfg.in_smaller_batches(next(n for n in itertools.count(2) if rows % n == 0))
-    if getattr(cfg, "max_length", 0) >= 2 * SHORTEST:
-        return dataclasses.replace(cfg, max_length=cfg.max_length // 2)
     if brain_float and cfg.precision in ("auto", "float32"):
         return dataclasses.replace(cfg, precision="mixed_bfloat16")
     return None
@@ -112,8 +112,8 @@ def next_rung(cfg: Any, brain_float: bool) -> Any:
 
 def slower(cfg: Any) -> Any:
     """The config with half the learning rate, from the beginning to the end."""
-    final = cfg.learning_rate_final
-    half = {"learning_rate_final": None if final is None else final / 2}
+    final = getattr(cfg, "learning_rate_final", None)
+    half = {} if final is None else {"learning_rate_final": final / 2}
     return dataclasses.replace(cfg, learning_rate=cfg.learning_rate / 2, **half)
 
 
@@ -135,10 +135,14 @@ def out_of_memory(cfg: Any, error: Exception, device: str | None) -> OutOfMemory
     """The error of one line for a run that memory ends."""
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     advice = "Set on_oom to shrink, or lower" if cfg.on_oom == "stop" else "Lower"
+    if hasattr(cfg, "num_envs"):
+        advice += " the batches (with as much more gradient_accumulation), num_envs, hidden_units "
+        advice += "or replay_capacity"
+    else:
+        advice += " batch_size or the lengths of the data"
     return OutOfMemory(
         f"out of memory on {device or 'the CPU'} with {rows:,} rows at once ({detail(error)}), "
-        f"expected that a batch and the buffers fit. {advice} the batches (with as much more "
-        "gradient_accumulation), num_envs, hidden_units or replay_capacity."
+        f"expected that a batch and the buffers fit. {advice}."
     )
 
 

@@ -16,7 +16,7 @@ def host_state(session: Any) -> dict[str, Any]:
         "last_evaluation": session.last_evaluation,
         "wall_seconds": session.wall_seconds(),
         "steady": [session.compile_seconds, session.steady_seconds, session.steady_env_steps],
-        "best_return": state.best_return,
+        "best_return": state.best_score,
         "evaluation": dataclasses.asdict(state.evaluation) if state.evaluation else None,
         "metrics": dict(state.metrics),
         "sums": None if sums is None else [dtype_and_numbers(np.asarray(part)) for part in sums],

@@ -7,21 +7,20 @@ from typing import Any
 import numpy as np
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.callback.base import TrainState
 from kytolly.loop.learn import LoopMetrics
 
 
-def log_row(
-    sums: LoopMetrics, agent: KytollyAgent, loop: Any, env_steps: int, updates: int, seconds: float
-) -> dict[str, float]:
-    """The metrics of an interval, by name, in which env steps and updates took so many seconds."""
-    row = averages(sums, agent)
-    if loop.env_restarts is not None:
-        row["env_restarts"] = loop.env_restarts
-    if loop.idle_seconds is not None:
-        row["device_idle"], loop.idle_seconds = loop.idle_seconds / seconds, 0.0
-    row["learning_rate"] = float(agent.policy.optimizer.learning_rate)
-    row["env_steps_per_second"] = env_steps / seconds
-    row["updates_per_second"] = updates / seconds
+def log_row(session: Any, before: TrainState, seconds: float) -> dict[str, float]:
+    """The metrics by name of a session's interval of so many seconds, and its state `before`."""
+    row, now = averages(session.sums, session.agent), session.state
+    if session.loop.env_restarts is not None:
+        row["env_restarts"] = session.loop.env_restarts
+    if session.loop.idle_seconds is not None:
+        row["device_idle"], session.loop.idle_seconds = session.loop.idle_seconds / seconds, 0.0
+    row["learning_rate"] = float(session.agent.policy.optimizer.learning_rate)
+    row["env_steps_per_second"] = (now.env_steps - before.env_steps) / seconds
+    row["updates_per_second"] = (now.updates - before.updates) / seconds
     return row
 
 

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from kytolly.callback.base import Evaluation
 from kytolly.loop.learn import LoopMetrics
 
 Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
@@ -28,7 +27,7 @@ class SavedSession:
     wall_seconds: Seconds
     steady: tuple[Seconds, Seconds, EnvSteps]
     best_return: float
-    evaluation: Evaluation | None
+    evaluation: dict[str, Any] | None
     metrics: dict[str, Number]
     sums: Annotated[list[tuple[Kind, Any]], Meta(min_length=len(LoopMetrics._fields))] | None
     history: list[dict[str, Number]]
@@ -50,6 +49,7 @@ def continue_session(
         return
     try:
         saved = msgspec.convert(values, SavedSession)
+        evaluation = saved.evaluation and msgspec.convert(saved.evaluation, session.evaluation_kind)
         sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
     except (TypeError, ValueError) as error:
         raise state_error(error) from error
@@ -59,14 +59,15 @@ def continue_session(
     session.compile_seconds, session.steady_seconds, session.steady_env_steps = saved.steady
     session.history[:] = saved.history
     session.faults[:] = session.faults or saved.faults  # this process knows the newest
-    if session.cfg.learning_rate_final is None:  # it is a variable, which was restored
+    # Without a fall it is a variable of an agent, which was restored.
+    if getattr(session.cfg, "learning_rate_final", 0.0) is None:
         session.agent.policy.optimizer.learning_rate = session.cfg.learning_rate
     session.sums = sums
     session.state = dataclasses.replace(
         session.state,
         wall_seconds_before=saved.wall_seconds,
-        best_return=saved.best_return,
-        evaluation=saved.evaluation,
+        best_score=saved.best_return,
+        evaluation=evaluation,
         metrics=saved.metrics,
     )
 

@@ -17,6 +17,7 @@ from kytolly.loop.host_state import host_state
 from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.log_row import log_row
+from kytolly.loop.result import result_summary
 
 CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
 
@@ -31,6 +32,8 @@ class TrainingSession:
         callbacks: Called in this order at every hook.
         state: The run at its beginning.
     """
+
+    evaluation_kind, log_row, summary = Evaluation, log_row, result_summary
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class TrainingSession:
         self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
         self.faults: list[dict[str, Any]] = []  # after which the run went on, for result.json
         self.memory: Callable[[], dict[str, float]] = dict  # now and at peak, in MiB
+        self.first_steady = getattr(self.cfg, "first_update_env_steps", 0)
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
         self.callback_states: list[Any] = []  # those of a run that is continued
         self._began = time.perf_counter()
@@ -81,9 +85,8 @@ class TrainingSession:
                 self._notify("on_train_end")
 
     def _train(self, deliver_signals: Callable[[], None]) -> str:
-        total = self.cfg.total_env_steps
-        log_every = self.cfg.interval("log_interval_env_steps", 50)
-        evaluate_every = self.cfg.interval("evaluation_interval_env_steps", 20)
+        total, log_every = self.state.total, self.state.interval("log", 50)
+        evaluate_every = self.state.interval("evaluation", 20)
         while self.interval_end < total and not self.stop_reason:
             done = self.interval_end
             next_evaluation = (done // evaluate_every + 1) * evaluate_every
@@ -91,16 +94,16 @@ class TrainingSession:
             self._train_until(min(next_log, next_evaluation, total), deliver_signals)
             if self.stop_reason:
                 break
-            if self.state.env_steps >= min(next_evaluation, total):
+            if self.state.progress >= min(next_evaluation, total):
                 self._evaluate()
-            self.interval_end = self.state.env_steps
+            self.interval_end = self.state.progress
             if not self.stop_reason:
                 self._notify("on_interval_end")
             deliver_signals()
         if self.stop_reason != "non_finite":
             self._evaluate()
-        self.interval_end = self.state.env_steps
-        return self.stop_reason or "total_env_steps"
+        self.interval_end = self.state.progress
+        return self.stop_reason or f"total_{self.state.unit}"
 
     @property
     def stop_reason(self) -> str | None:
@@ -120,19 +123,19 @@ class TrainingSession:
         """Train for at least `env_steps` env steps; None where there is no time left to."""
         return self.loop.run(env_steps)
 
-    def _train_until(self, env_steps: int, deliver_signals: Callable[[], None]) -> None:
+    def _train_until(self, end: int, deliver_signals: Callable[[], None]) -> None:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
         before, began = self.state, time.perf_counter()
-        done, moment = before.env_steps, began
-        while done < env_steps:
-            metrics = self.run_loop(min(CALL_ENV_STEPS, env_steps - done))
+        done, moment = before.progress, began
+        while done < end:
+            metrics = self.run_loop(min(CALL_ENV_STEPS, end - done))
             if metrics is None:
                 break
             metrics = LoopMetrics(*map(np.asarray, metrics))
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
             last, moment = moment, time.perf_counter()
-            previous, done = done, int(self.agent.env_steps)
-            if previous >= self.cfg.first_update_env_steps:
+            previous, done = done, int(getattr(self.agent, before.unit))
+            if previous >= self.first_steady:
                 self.steady_seconds += moment - last
                 self.steady_env_steps += done - previous
             deliver_signals()
@@ -140,12 +143,9 @@ class TrainingSession:
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
-        env_steps, updates = done - before.env_steps, self.state.updates - before.updates
-        row = log_row(self.sums, self.agent, self.loop, env_steps, updates, seconds)
-        row |= self.memory()
-        self.sums = None
+        row, self.sums = self.log_row(before, seconds) | self.memory(), None
         self.state = dataclasses.replace(self.state, metrics=row)
-        self.history.append({"env_steps": done, **row})
+        self.history.append({before.unit: done, **row})
         self._notify("on_log")
 
     def play(self, evaluator: Any, number: int = 0) -> Evaluation:
@@ -164,19 +164,19 @@ class TrainingSession:
         return self.play(self.make_evaluator(episodes, seed, xla=self.loop.xla))
 
     def _evaluate(self) -> None:
-        if self.last_evaluation == self.state.env_steps:
+        if self.last_evaluation == self.state.progress:
             return
-        evaluation = self.play(self._evaluator, self.state.env_steps)
+        evaluation = self.play(self._evaluator, self.state.progress)
         if evaluation.cut and self.best_weights is not None:
             return  # it is no better than those that ended
-        is_best = evaluation.return_mean >= self.state.best_return
+        is_best = evaluation.score >= self.state.best_score
         if is_best:
             self.best_weights = self.agent.policy.network.get_weights()
-        best = evaluation.return_mean if is_best else self.state.best_return
+        best = evaluation.score if is_best else self.state.best_score
         self.state = dataclasses.replace(
-            self.state, evaluation=evaluation, is_best=is_best, best_return=best
+            self.state, evaluation=evaluation, is_best=is_best, best_score=best
         )
-        self.last_evaluation = self.state.env_steps
+        self.last_evaluation = self.state.progress
         row = {f"evaluation_{k}": v for k, v in evaluation.summary().items() if k != "episodes"}
         if self.history:
             self.history[-1].update(row)

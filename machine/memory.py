@@ -13,6 +13,7 @@ from typing import Any
 
 from kytolly.machine import facts
 
+SMALL_BYTES = 2**24  # whoever runs Python has so much; to look takes longer than a search
 ROW_BYTES = 13  # of a transition beside its observations: action, reward, discount, end
 
 
@@ -53,7 +54,7 @@ def check_memory(needed: int, what: str, advice: str, device: str | None = None)
         advice: What to do.
         device: Where; None for the machine's own memory.
     """
-    free = available_bytes(device)
+    free = available_bytes(device) if needed > SMALL_BYTES else None
     if free is not None and needed > free:
         raise NotEnoughMemory(
             f"{what} would take at least {needed / 2**30:,.1f} GiB of memory, and "

@@ -154,10 +154,10 @@ judgments = collection.judgments["test"]
 before = per_query(judgments, {one.query_id: one.before for one in found}, [metric])[metric]
 after = per_query(judgments, {one.query_id: one.after for one in found}, [metric])[metric]
 gain = {query: after[query] - before[query] for query in judgments}
-changed = [one for one in found if one.added]
+changed = [one for one in found if one.reason is None]
 print(f"{metric} before          {np.mean(list(before.values())):.4f}")
 print(f"{metric} after           {np.mean(list(after.values())):.4f}")
-print(f"queries with added terms {len(changed):,} of {len(found):,}")
+print(f"queries that are changed {len(changed):,} of {len(found):,}")
 
 # %% [markdown]
 # The table shows the queries that gained most, some whose metric did not change, and the queries

@@ -42,11 +42,11 @@ class FlatWeights(tf.Module):
             for part, weight in zip(parts, self._weights, strict=True)
         ]
 
-    def call(self, weights: Sequence[tf.Tensor], obs: Any, **options: Any) -> Any:
-        """The network's outputs for [B, *obs] with the weights that `split` returned."""
+    def call(self, weights: list[tf.Tensor], obs: Any, function: Any = None, **options: Any) -> Any:
+        """What the network makes of [B, *obs] with `split` weights, or a function that calls it."""
         mapping = list(zip(self._weights, weights, strict=True))
         with keras.StatelessScope(state_mapping=mapping) as scope:
-            outputs = self.network(obs, **options)
+            outputs = (function or self.network)(obs, **options)
         for variable in self.network.non_trainable_variables:  # such as batch statistics
             changed = scope.get_current_value(variable)
             if changed is not None:

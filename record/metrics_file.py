@@ -15,8 +15,11 @@ from typing import Any
 from kytolly.record.files import write_text
 
 NAME = "metrics.csv"
-COUNTS = ("env_steps", "updates", "episodes", "wall_seconds")
-METRICS = (
+COUNTS = {  # by the unit in which a run counts
+    "env_steps": ("env_steps", "updates", "episodes", "wall_seconds"),
+    "updates": ("updates", "wall_seconds"),
+}
+METRICS = (  # of agents: their columns are the same in every run
     "loss",
     "grad_norm",
     "learning_rate",
@@ -40,29 +43,30 @@ class MetricsFile:
         rows: All rows.
     """
 
-    def __init__(self, run_dir: Path):
-        self.path = run_dir / NAME
-        self.columns: tuple[str, ...] = (*COUNTS, *METRICS, *EVALUATION)
+    def __init__(self, run_dir: Path, unit: str = "env_steps"):
+        self.path, self.unit = run_dir / NAME, unit
+        self.columns: tuple[str, ...] = COUNTS[unit]
+        if unit == "env_steps":
+            self.columns += METRICS + EVALUATION
         self.rows: list[Mapping[str, Any]] = []
         self._last_row_starts_at = 0
         self._is_whole = False  # the file holds what `rows` says
 
     def keep_rows(
-        self, env_steps: int, count: int | None = None, last: Mapping[str, Any] | None = None
+        self, done: int, count: int | None = None, last: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep the rows up to an env step, 0 of a new run; the file is written if that changes it.
+        """Keep the rows up to a count, 0 of a new run; the file is written if that changes it.
 
         Args:
-            env_steps: Of the checkpoint.
-            count: How many rows belong to the checkpoint; None: all up to its env step.
+            done: Env steps, or what else the run counts, of the checkpoint.
+            count: How many rows belong to the checkpoint; None: all up to there.
             last: The last of them, as it was then.
         """
-        found = read_rows(self.path)
-        self.rows = [row for row in found if float(row["env_steps"]) <= env_steps][:count]
+        found = read_rows(self.path, self.unit)
+        self.rows = [row for row in found if float(row[self.unit]) <= done][:count]
         if last and count == len(self.rows):
             self.rows[-1] = last
-        names = dict.fromkeys([*self.columns, *(found[0] if found else ())])
-        self.columns = (*(name for name in names if name not in EVALUATION), *EVALUATION)
+        self.columns = column_order([*self.columns, *(found[0] if found else ())])
         if not self.path.is_file() or self.path.read_text("utf-8", "replace") != self._text():
             self._rewrite()
         self._is_whole = True
@@ -70,9 +74,7 @@ class MetricsFile:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write a row; who reads the file finds it when this returns."""
         self.rows.append(row)
-        new = [name for name in row if name not in self.columns]
-        if new or not self._is_whole:
-            self.columns = (*self.columns[: -len(EVALUATION)], *new, *EVALUATION)
+        if self._add_columns(row) or not self._is_whole:
             self._rewrite()
             return
         self._is_whole = False
@@ -82,9 +84,9 @@ class MetricsFile:
         self._is_whole = True
 
     def replace_last(self, row: Mapping[str, Any]) -> None:
-        """Write the newest row again, with other values in the columns that there are."""
+        """Write the newest row again, with other values."""
         self.rows[-1] = row
-        if not (self._is_whole and self._last_row_starts_at):
+        if self._add_columns(row) or not (self._is_whole and self._last_row_starts_at):
             self._rewrite()
             return
         self._is_whole = False
@@ -93,6 +95,10 @@ class MetricsFile:
             file.write(self._line(row))
             file.truncate()
         self._is_whole = True
+
+    def _add_columns(self, row: Mapping[str, Any]) -> bool:
+        before, self.columns = self.columns, column_order([*self.columns, *row])
+        return self.columns != before
 
     def _line(self, row: Mapping[str, Any]) -> str:
         return csv_line([row.get(name, "") for name in self.columns])
@@ -106,6 +112,11 @@ class MetricsFile:
         self._is_whole = True
 
 
+def column_order(names: Sequence[str]) -> tuple[str, ...]:
+    """Each name once, those of evaluations last."""
+    return tuple(sorted(dict.fromkeys(names), key=lambda name: name.startswith("evaluation_")))
+
+
 def csv_line(cells: Sequence[Any]) -> str:
     """One line of a CSV file; seven digits of a number, as many as float32 has."""
     buffer = io.StringIO()
@@ -114,7 +125,7 @@ def csv_line(cells: Sequence[Any]) -> str:
     return buffer.getvalue()
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path, unit: str = "env_steps") -> list[dict[str, str]]:
     """The rows of a metrics file that were written to their end; none where there is no file."""
     if not path.is_file():
         return []
@@ -124,13 +135,13 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     rows, columns = [], None
     with contextlib.suppress(csv.Error):  # a null byte, or a cell without end
         rows, columns = list(reader), reader.fieldnames
-    if whole.strip() and "env_steps" not in (columns or ()):
+    if whole.strip() and unit not in (columns or ()):
         raise ValueError(
-            f"{path} has no column env_steps, expected the metrics file of a run. Move it "
+            f"{path} has no column {unit}, expected the metrics file of a run. Move it "
             "elsewhere: the run would overwrite it."
         )
     rows = [row for row in rows if None not in row and None not in row.values()]
-    return [row for row in rows if re.fullmatch("[0-9]{1,18}", row["env_steps"])]
+    return [row for row in rows if re.fullmatch("[0-9]{1,18}", row[unit])]
 
 
 def number_in(row: Mapping[str, str], column: str) -> float:

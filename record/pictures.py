@@ -1,4 +1,4 @@
-"""Plots of a run: its learning curve, and its policy and values over the state space.
+"""Plots of a policy and its values over the state space; the learning curve has its own file.
 
 They draw on `matplotlib.figure.Figure` alone, never on pyplot's global state. So they need no
 display and do not touch the figures of a notebook or of another thread.
@@ -6,9 +6,7 @@ display and do not touch the figures of a notebook or of another thread.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -16,85 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
-from matplotlib.ticker import FuncFormatter
 
-from kytolly.record.files import write_file
-from kytolly.record.metrics_file import NAME, number_in, read_rows
-
-TRAINING_COLOR, EVALUATION_COLOR = "0.6", "tab:blue"
-
-
-def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> Axes:
-    """Plot returns over env steps: those of training episodes and of greedy evaluations.
-
-    The band around the evaluations is one standard deviation over their episodes.
-
-    Args:
-        run_dir_or_csv: The run's folder, or its metrics file.
-        ax: Where to draw; axes of a new figure by default.
-
-    Returns:
-        The axes; `.figure` is the figure.
-
-    Raises:
-        ValueError: There is no such file.
-    """
-    path = Path(run_dir_or_csv)
-    path = path / NAME if path.is_dir() else path
-    if not path.is_file():
-        raise ValueError(
-            f"{path} does not exist, expected a run's folder or its {NAME}. Give the folder that "
-            "training printed as run_dir."
-        )
-    if ax is None:
-        ax = Figure(figsize=(7, 4), layout="constrained").add_subplot()
-    rows = read_rows(path)
-    steps, returns = curve(rows, "episode_return")
-    ax.plot(
-        steps, returns, color=TRAINING_COLOR, lw=1.2, label="training episodes, with exploration"
-    )
-    steps, means, stds = curve(rows, "evaluation_return_mean", "evaluation_return_std")
-    label = "greedy evaluation: mean and standard deviation"
-    ax.plot(steps, means, color=EVALUATION_COLOR, lw=2, marker="o", ms=4, label=label)
-    ax.fill_between(steps, means - stds, means + stds, color=EVALUATION_COLOR, alpha=0.15, lw=0)
-    ax.set_xlabel("env steps")
-    ax.set_ylabel("return of an episode")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
-    ax.margins(x=0.01)
-    ax.grid(alpha=0.25)
-    ax.spines[["top", "right"]].set_visible(False)
-    if rows:
-        ax.legend(frameon=False, loc="best")
-    else:
-        ax.text(0.5, 0.5, "no metrics yet", ha="center", va="center", transform=ax.transAxes)
-    return ax
-
-
-def save_learning_curve(run_dir: str | Path) -> Path:
-    """Save `learning_curve.png` in the run's folder, if it changes; returns its path."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    plot_learning_curve(run_dir, figure.add_subplot())
-    path = Path(run_dir) / "learning_curve.png"
-    figure.savefig(picture := io.BytesIO(), dpi=120, format="png")
-    if path.is_file() and path.read_bytes() == picture.getvalue():
-        return path
-    return write_file(path, lambda to: to.write_bytes(picture.getvalue()))
-
-
-def curve(rows: Sequence[dict[str, str]], *columns: str) -> list[np.ndarray]:
-    """Env steps and the given columns, in the rows where the first column holds a number."""
-    names = ("env_steps", *columns)
-    table = np.array([[number_in(row, name) for name in names] for row in rows])
-    table = table.reshape(-1, len(names))
-    return list(table[np.isfinite(table[:, 1])].T)
-
-
-def thousands(value: float) -> str:
-    """A count in few characters, such as 2.5k or 10M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
+from kytolly.record.learning_curve import plot_learning_curve as plot_learning_curve
 
 
 def plot_q_values(

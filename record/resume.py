@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 from kytolly.record.best import restored_best
@@ -32,12 +31,15 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
     return restored.host_state, weights_in(state.network, best)
 
 
-def what_is_saved(run_dir: Path, algorithm: str) -> str:
-    """What an interrupted run has on disk, and how to continue it, in one line."""
-    saved = checkpoints(run_dir / FOLDER)
-    where = f"`kytolly train {algorithm} --resume {run_dir}`"
+def what_is_saved(state: Any) -> str:
+    """What an interrupted run has on disk, and how to continue it, in one line.
+
+    Args:
+        state: `callback.base.TrainState`.
+    """
+    run_dir, saved = state.run_dir, checkpoints(state.run_dir / FOLDER)
+    where = f"`kytolly train {state.config.algorithm} --resume {run_dir}`"
     if not saved:
         return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
-    return (
-        f"The run is saved in {run_dir} after {saved[0][0]:,} env steps. Continue it with {where}."
-    )
+    count = f"{saved[0][0]:,} {state.units}"
+    return f"The run is saved in {run_dir} after {count}. Continue it with {where}."

@@ -20,6 +20,7 @@ from kytolly.reformulation.query import Query
 from kytolly.reformulation.scoring import (
     added_scores,
     expanded_weights,
+    lost_scores,
     metric_per_query,
     metric_values,
     query_ranks,
@@ -160,10 +161,12 @@ class RandomTerms:
 
 @dataclasses.dataclass(frozen=True)
 class GreedyCeiling:
-    """Adds the candidate and the weight that raise the true metric most, until none raises it.
+    """Makes the change that raises the true metric most, until none raises it.
+
+    A change adds a candidate with one of `weights`, or takes such a share off a term of the query.
 
     It looks at the judgments of the query itself. So it is no method, but (nearly) the most that a
-    choice of terms could gain: it misses pairs of terms that only help together.
+    choice of weights could gain: it misses pairs of terms that only help together.
     """
 
     index: BM25Index
@@ -173,7 +176,7 @@ class GreedyCeiling:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        columns = added_scores(self.index, query)
+        columns = np.concatenate([added_scores(self.index, query), lost_scores(self.index, query)])
         scores = query_scores(self.index, query, query.weights)
         now = float(metric_values(self.metric, query, scores[np.newaxis])[0])
         steps, chosen = np.array(self.weights, np.float32), {}
@@ -187,8 +190,7 @@ class GreedyCeiling:
                 break
             chosen[int(best)] = self.weights[step]
             now, scores = float(after[step, best]), scores + steps[step] * columns[best]
-        added = {query.candidates[place]: weight for place, weight in chosen.items()}
-        return {**query.weights, **added}
+        return query.changed_weights(chosen)
 
 
 class TunedMethod(NamedTuple):

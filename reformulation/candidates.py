@@ -16,6 +16,7 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.embedding import EmbeddingCache
 from kytolly.retrieval.fusion import DocumentVectors
+from kytolly.retrieval.term_vectors import TermVectors
 
 CANDIDATE_FEATURES = (
     *TERM_FEATURES,
@@ -27,6 +28,7 @@ CANDIDATE_FEATURES = (
     "cosine to query, above the mean",
     "cosine to feedback, above the mean",
 )
+IN_QUERY = CANDIDATE_FEATURES.index("is in the query")
 STATE_FEATURES = (
     *QUERY_FEATURES,
     "query's cosine to feedback",
@@ -58,6 +60,7 @@ def mine(
     rules: MiningRules | None = None,
     workers: int | None = None,
     skipped: list[SkippedQuery] | None = None,
+    term_vectors: TermVectors | None = None,
 ) -> list[Query]:
     """Queries of a collection with their candidates, in the order of `numbers`.
 
@@ -73,11 +76,12 @@ def mine(
         rules: How candidates are mined. Default: `MiningRules()`.
         workers: Processes; None: one per core where that pays. The result does not depend on it.
         skipped: Receives the queries that are left out, with the reason.
+        term_vectors: Embeddings of terms, where the rules ask for neighbors.
 
     Returns:
         At most `len(numbers)` queries.
     """
-    miner = Miner(index, collection.texts, rules or MiningRules(), documents)
+    miner = Miner(index, collection.texts, rules or MiningRules(), documents, term_vectors)
     own = [collection.own_document(number) for number in numbers]
     excluded = [-1 if document is None else document for document in own]
     texts = [collection.queries[number] for number in numbers]
@@ -129,7 +133,12 @@ def _make_queries(
     queries = []
     for (number, vector, without, found), (words, surfaces) in zip(results, rows, strict=True):
         own, state = embedding_features(
-            vectors[surfaces], vector, vectors[words], documents[found.feedback], found.shares
+            vectors[surfaces],
+            vector,
+            vectors[words],
+            documents[found.feedback],
+            found.shares,
+            len(found.candidates),
         )
         queries.append(
             Query(
@@ -142,6 +151,7 @@ def _make_queries(
                 relevant=np.zeros(0, np.int64),
                 excluded=without,
                 surfaces=tuple(found.surfaces),
+                own=tuple(found.own),
             )
         )
     return queries
@@ -153,18 +163,20 @@ def embedding_features(
     words: np.ndarray,
     documents: np.ndarray,
     shares: np.ndarray,
+    added: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Features that embeddings give of the candidates and of the query.
 
     Args:
-        terms: [n, d] vectors of the candidates.
+        terms: [n + m, d] vectors of the candidates, then of terms of the query.
         query: [d] vector of the query.
         words: [w, d] vectors of the query's words.
         documents: [k, d] vectors of the feedback documents, best first.
         shares: [k] weights of the documents in the feedback's centroid.
+        added: `n`; means are over the candidates alone.
 
     Returns:
-        candidates: [n, 7], the last of CANDIDATE_FEATURES.
+        candidates: [n + m, 7], the last of CANDIDATE_FEATURES.
         state: [4], the last of STATE_FEATURES.
     """
     centroid = shares @ documents
@@ -176,9 +188,9 @@ def embedding_features(
         to_feedback,
         terms @ documents[0],
         (terms @ words.T).max(axis=1) if len(words) else to_query,
-        terms @ terms.mean(axis=0),
-        to_query - to_query.mean(),
-        to_feedback - to_feedback.mean(),
+        terms @ terms[:added].mean(axis=0),
+        to_query - to_query[:added].mean(),
+        to_feedback - to_feedback[:added].mean(),
     ]
-    state = [query @ centroid, query @ documents[0], spread, to_query.mean()]
+    state = [query @ centroid, query @ documents[0], spread, to_query[:added].mean()]
     return np.stack(columns, axis=1).astype(np.float32), np.array(state, np.float32)

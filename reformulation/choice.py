@@ -3,6 +3,7 @@
 Many choices are tried on the same queries, so the best one looks better than it is. A permutation
 test says how large the best of so many would be by chance. Only what passes it is used, and the
 gain that is reported comes from cross-validation: that of queries on which nothing was chosen.
+Train queries count as well, each with a network that learned without it.
 
 Sources: Westfall & Young 1993, "Resampling-Based Multiple Testing" (the largest statistic under
 random signs); Smucker, Allan & Carterette 2007, "A Comparison of Statistical Significance Tests for
@@ -22,7 +23,7 @@ import msgspec
 import numpy as np
 
 from kytolly.record.files import write_text
-from kytolly.reformulation.device_env import DeviceQueries, kept_weights
+from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.network import NumpyScorer
 
 SCALES = (1.0, 0.5, 0.25)  # of all weights
@@ -70,15 +71,38 @@ class Choices(NamedTuple):
         return self.by_fusion.get(fusion, Choice(fusion, UNTESTED))
 
 
+class HeldOut(NamedTuple):
+    """Train queries, and networks each of which learned without some of them.
+
+    Attributes:
+        queries: `Q` queries.
+        networks: The networks.
+        fold: [Q] the network that did not learn from a query.
+    """
+
+    queries: DeviceQueries
+    networks: Sequence[NumpyScorer]
+    fold: np.ndarray
+
+    def gains(self, fusion: float) -> np.ndarray:
+        """[len(USES), Q] gains of each use of the network that did not learn from a query."""
+        found = np.zeros((len(USES), len(self.fold)))
+        for number, network in enumerate(self.networks):
+            own = self.fold == number
+            found[:, own] = _gains(network, self.queries, fusion)[0][:, own]
+        return found
+
+
 class Selection(NamedTuple):
-    """The choice that dev queries allow.
+    """The choice that held-out queries allow.
 
     Attributes:
         choice: What is used.
         network: Place of the network whose proposals are used.
         tried: Number of choices that were compared.
         chance: Probability that the best of so many gains as much where none is better than 0.
-        dev_gain: Gain on dev queries, by cross-validation of the choice.
+        dev_gain: Gain on dev queries, by cross-validation of the choice; without any, on train
+            queries.
         changed: Share of dev queries that are changed.
     """
 
@@ -92,31 +116,33 @@ class Selection(NamedTuple):
 
 def select(
     networks: Sequence[NumpyScorer],
-    dev: DeviceQueries,
+    dev: DeviceQueries | None,
     fusion: float,
-    unseen: DeviceQueries | None = None,
+    held_out: Sequence[HeldOut | None] = (),
     seed: int = 0,
 ) -> Selection:
     """The best use of one of several networks, or none, for searches with a weight of cosines.
 
     Args:
         networks: The networks.
-        dev: Queries that none of them learned from.
+        dev: Queries that none of them learned from; None: there are none.
         fusion: Weight of the cosines.
-        unseen: More queries, that the first network did not learn from; None: there are none.
+        held_out: More queries for each network, of which it, or one made as it was, did not learn;
+            None: there are none.
         seed: Seed of the draws.
     """
-    tried: list[tuple[int, Choice]] = []
+    tried = [(number, Choice(fusion, *one)) for number in range(len(networks)) for one in USES]
+    more = [None if one is None else one.gains(fusion) for one in held_out]
+    more += [None] * (len(networks) - len(more))
     gains, changed = [], []
-    for number, network in enumerate(networks):
-        found, share = _gains(network, dev, fusion)
+    for network in networks:
+        found, share = (np.zeros((len(USES), 0)), [1.0] * len(USES))
+        if dev is not None:
+            found, share = _gains(network, dev, fusion)
         gains.append(found)
         changed += share
-        tried += [(number, Choice(fusion, *one)) for one in USES]
-    more = None if unseen is None else _gains(networks[0], unseen, fusion)[0]
-    rows = np.concatenate(gains)
-    best, chance = _best_use(rows, more, seed)
-    dev_gain = cross_validated_gain(rows, more, seed)
+    best, chance = _best_use(gains, more, seed)
+    dev_gain = cross_validated_gain(gains, more, seed)
     if best is None:
         return Selection(Choice(fusion), 0, len(tried), chance, dev_gain, 0.0)
     network, choice = tried[best]
@@ -129,33 +155,37 @@ def _gains(
     """Gains [len(USES), Q] of each use of a network, and the share of queries that it changes."""
     weights, expected = proposals(network, queries, fusion)
     start = queries.values(fusion, np.zeros_like(weights))
-    gains, changed = [], []
+    gains, changed, own = [], [], is_own(queries.table.candidate_features)
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
-        used = kept_weights(used, queries.rules.max_terms).numpy()
+        used = kept_proposals(used, own, queries.rules.max_terms)
         gains.append(queries.values(fusion, used) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed
 
 
-def _best_use(rows: np.ndarray, more: np.ndarray | None, seed: int) -> tuple[int | None, float]:
-    """The row of dev gains [m, Q] to use, None if none is better than nothing, and its chance.
+def _best_use(
+    gains: Sequence[np.ndarray], more: Sequence[np.ndarray | None], seed: int
+) -> tuple[int | None, float]:
+    """The use of a network to take, None if none is better than nothing, and its chance.
 
-    The first network's rows are tested with `more` gains [len(USES), R], too.
+    Args:
+        gains: For each network the gains [len(USES), Q] on dev queries.
+        more: For each network the gains [len(USES), R] on other queries; None: there are none.
+        seed: Seed of the signs.
     """
-    first = rows[: len(USES)] if more is None else np.concatenate([rows[: len(USES)], more], axis=1)
-    tests = [(0, first)] if more is not None else [(0, rows)]
-    if more is not None and len(rows) > len(USES):
-        tests.append((len(USES), rows[len(USES) :]))
-    passed, chances = [], []
-    for start, gains in tests:
-        best, chance = best_row(gains, CHANCE / len(tests), seed)
-        chances.append(min(1.0, chance * len(tests)))
+    groups: dict[int, list[int]] = {}  # networks with the same queries are tested together
+    for number, one in enumerate(more):
+        groups.setdefault(0 if one is None else one.shape[1], []).append(number)
+    passed, chances, dev = [], [], np.concatenate(gains).sum(axis=1)
+    for numbers in groups.values():
+        parts = [(gains[one], more[one]) for one in numbers]
+        rows = [own if rest is None else np.concatenate([own, rest], axis=1) for own, rest in parts]
+        best, chance = best_row(np.concatenate(rows), CHANCE / len(groups), seed)
+        chances.append(min(1.0, chance * len(groups)))
         if best is not None:
-            passed.append(start + best)
-    if not passed:
-        return None, min(chances)
-    return max(passed, key=lambda row: rows[row].sum()), min(chances)
+            passed.append(numbers[best // len(USES)] * len(USES) + best % len(USES))
+    return max(passed, key=lambda use: dev[use], default=None), min(chances)
 
 
 def select_fusion(dev: DeviceQueries, usual: float, seed: int = 0) -> float:
@@ -211,15 +241,22 @@ def _statistic(mean: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
     return mean * math.sqrt(count) / np.sqrt(variance)
 
 
-def cross_validated_gain(rows: np.ndarray, more: np.ndarray | None, seed: int = 0) -> float:
-    """Mean gain of what the other folds' queries would choose, from [m, Q] gains."""
-    count = rows.shape[1]
-    fold = np.random.default_rng(seed).permutation(count) % FOLDS
+def cross_validated_gain(
+    gains: Sequence[np.ndarray], more: Sequence[np.ndarray | None], seed: int = 0
+) -> float:
+    """Mean gain of what the other folds' queries would choose; for arguments see `_best_use`."""
+    if not gains[0].shape[1]:  # no dev queries: others take their place, for networks that have any
+        gains = [np.zeros((len(USES), 0)) if one is None else one for one in more]
+        count = max(one.shape[1] for one in gains)
+        gains = [one if one.shape[1] else np.zeros((len(USES), count)) for one in gains]
+        more = [None] * len(gains)
+    count = gains[0].shape[1]
+    fold, whole = np.random.default_rng(seed).permutation(count) % FOLDS, np.concatenate(gains)
     total = 0.0
     for one in range(min(FOLDS, count)):
-        best, _ = _best_use(rows[:, fold != one], more, seed)
-        total += 0.0 if best is None else float(rows[best, fold == one].sum())
-    return total / count
+        best, _ = _best_use([part[:, fold != one] for part in gains], more, seed)
+        total += 0.0 if best is None else float(whole[best, fold == one].sum())
+    return total / max(count, 1)
 
 
 def write_choices(folder: Path, fusion: float, choices: Sequence[Choice], digest: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Box, EnvSpec
+from kytolly.reformulation.candidates import IN_QUERY
 from kytolly.reformulation.query import SearchRules
 from kytolly.reformulation.table import QueryTable
 from kytolly.retrieval.metrics import metric, relevant_ranks
@@ -16,6 +17,7 @@ from kytolly.retrieval.metrics import metric, relevant_ranks
 BATCH = 64  # queries ranked at once where all are; ranks compare relevant documents with the pool
 LARGEST = 20.0  # of an action, whose softplus is a weight
 SMALLEST_WEIGHT = 0.01  # a term of less is not added
+MOST_LOWERED = 0.9  # share of its weight that a term of the query loses: what it finds stays found
 
 
 class QueryState(NamedTuple):
@@ -33,8 +35,9 @@ class QueryState(NamedTuple):
 class DeviceQueries(tf.Module):
     """Queries as an environment in tensor code. An episode is one query and has one step.
 
-    An action gives every candidate a number whose softplus is its weight [E, N]. The reward is the
-    change of the metric under a search with the weights, minus a cost for each term. Observations
+    An action gives every candidate a number whose softplus is its weight [E, N]; for a term of the
+    query, it is the share that the term loses. The reward is the change of the metric under a
+    search with the weights, minus a cost for each added term. Observations
     are a dict: `candidates` [E, N, F] and `state` [E, G + 1], whose last number is the weight of
     the cosines in the search.
 
@@ -65,6 +68,7 @@ class DeviceQueries(tf.Module):
             name: tf.Variable(part, trainable=False, name=name)
             for name, part in table._asdict().items()
         }
+        self.is_own = tf.Variable(is_own(table.candidate_features), trainable=False, name="own")
         self.fusions = tuple(fusions)
         self.weights_of_fusion = tf.constant(self.fusions, tf.float32)
         _, self.candidates, features = table.candidate_features.shape
@@ -112,13 +116,27 @@ class DeviceQueries(tf.Module):
         Returns:
             The states, [E] rewards, and [E] bool, whether episodes are over: they are.
         """
-        weights = kept_weights(tf.nn.softplus(action), self.rules.max_terms)
+        weights = self.kept(state.query, self.weights(state.query, action))
         fusion = tf.gather(self.weights_of_fusion, state.fusion)
         before = tf.gather(self.start_value, state.fusion * self.num_queries + state.query)
         gain = self.value(state.query, fusion, weights) - before
-        terms = tf.reduce_sum(tf.cast(weights > 0.0, tf.float32), axis=-1)
+        added = tf.logical_and(weights > 0.0, tf.logical_not(self.own(state.query)))
+        terms = tf.reduce_sum(tf.cast(added, tf.float32), axis=-1)
         over = tf.ones_like(state.query, tf.bool)
         return state, gain - self.term_cost * terms, over
+
+    def weights(self, query: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+        """[E, N] weights that an agent's numbers [E, N] stand for."""
+        weights = tf.nn.softplus(numbers)
+        return tf.where(self.own(query), tf.minimum(weights, MOST_LOWERED), weights)
+
+    def kept(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        """[E, N] `kept_weights` of rows of the table."""
+        return kept_weights(weights, self.own(query), self.rules.max_terms)
+
+    def own(self, query: tf.Tensor) -> tf.Tensor:
+        """[E, N] bool, whether a candidate is a term of the query, which a weight lowers."""
+        return tf.gather(self.is_own, query)
 
     def scores(self, query: tf.Tensor, fusion: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """[E, P] scores of the pool's documents.
@@ -149,13 +167,33 @@ class DeviceQueries(tf.Module):
         return np.concatenate(found)
 
 
-def kept_weights(weights: tf.Tensor, max_terms: int) -> tf.Tensor:
-    """[E, N] weights, 0 for all but the `max_terms` largest and for those that are too small.
+def is_own(candidate_features: np.ndarray) -> np.ndarray:
+    """[..., N] bool from features [..., N, F]: which candidates are terms of the query."""
+    return candidate_features[..., IN_QUERY] > 0.5
 
-    Of equal weights, those of the first candidates are kept.
+
+def kept_weights(weights: tf.Tensor, own: tf.Tensor, max_terms: int) -> tf.Tensor:
+    """[E, N] weights, 0 for those that are too small, and for added terms beyond `max_terms`.
+
+    The largest are kept. Of equal weights, those of the first candidates are.
+
+    Args:
+        weights: [E, N].
+        own: [E, N] bool, which ones lower a term of the query: they do not count.
+        max_terms: Most added terms.
     """
     count = weights.shape[-1]
     if max_terms < count:
-        best = tf.math.top_k(weights, max_terms).indices
-        weights *= tf.reduce_sum(tf.one_hot(best, count), axis=1)
+        best = tf.math.top_k(tf.where(own, 0.0, weights), max_terms).indices
+        weights *= tf.where(own, 1.0, tf.reduce_sum(tf.one_hot(best, count), axis=1))
     return tf.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
+
+
+def kept_proposals(weights: np.ndarray, own: np.ndarray, max_terms: int) -> np.ndarray:
+    """`kept_weights` in NumPy."""
+    if max_terms < weights.shape[1]:
+        others = np.argsort(np.where(own, 0.0, -weights), axis=1, kind="stable")[:, max_terms:]
+        added = np.ones_like(own)
+        np.put_along_axis(added, others, False, axis=1)
+        weights = np.where(added | own, weights, 0.0)
+    return np.where(weights >= SMALLEST_WEIGHT, weights, 0.0)

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from kytolly.machine.configure import xla_enabled
 from kytolly.policy.weights import clip_factor, squared_norm
-from kytolly.reformulation.device_env import DeviceQueries, kept_weights
+from kytolly.reformulation.device_env import DeviceQueries
 
 FIRST_TEMPERATURE = 0.1  # of the softmax, in units of the query's highest BM25 score
 ROWS = 32  # queries of a minibatch
@@ -75,11 +75,11 @@ class ListwisePolicy(tf.Module):
         wanted /= tf.maximum(tf.reduce_sum(wanted, axis=-1, keepdims=True), 1.0)
         with tf.GradientTape() as tape:
             params, expected = self.network(queries.observation(rows, fusion), training=True)
-            weights = tf.nn.softplus(params[:, : queries.candidates])
+            weights = queries.weights(rows, params[:, : queries.candidates])
             scores = queries.scores(rows, fusion, weights)
             log_shares = tf.nn.log_softmax(scores * tf.exp(-self.log_temperature))
             cross_entropy = -tf.reduce_mean(tf.reduce_sum(wanted * log_shares, axis=-1))
-            used = kept_weights(tf.stop_gradient(weights), queries.rules.max_terms)
+            used = queries.kept(rows, tf.stop_gradient(weights))
             gain = queries.value(rows, fusion, used)
             gain -= queries.value(rows, fusion, tf.zeros_like(used))
             error = tf.reduce_mean(tf.square(expected - gain))

@@ -20,7 +20,8 @@ from kytolly.reformulation.mining_features import Candidates, MiningFeatures
 from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.fusion import DocumentVectors
-from kytolly.retrieval.ranking import best_places
+from kytolly.retrieval.ranking import best_nonzero, best_places
+from kytolly.retrieval.term_vectors import TermVectors
 
 NO_TOKEN = "no token that any document contains"
 NO_CANDIDATE = "no candidate term"
@@ -32,9 +33,10 @@ class MiningResult(NamedTuple):
     Attributes:
         weights: Terms of the query and their weights.
         words: The query's words as they were typed, without stop words.
-        candidates: [n] terms, best first.
-        surfaces: [n] the most frequent spelling of each in the feedback documents.
-        term_features: [n, len(TERM_FEATURES)] float32.
+        candidates: [n] terms that may be added: mined ones, best first, and then neighbors.
+        own: [m] terms of the query that may be lowered.
+        surfaces: [n + m] the spelling of each, as typed or as in the feedback documents.
+        term_features: [n + m, len(TERM_FEATURES)] float32, those of the query's terms last.
         query_features: [len(QUERY_FEATURES)] float32.
         feedback: [k] int32 documents, best first.
         shares: [k] float32 shares of the sum of their fused scores.
@@ -43,6 +45,7 @@ class MiningResult(NamedTuple):
     weights: dict[str, float]
     words: list[str]
     candidates: list[str]
+    own: list[str]
     surfaces: list[str]
     term_features: np.ndarray
     query_features: np.ndarray
@@ -58,6 +61,7 @@ class Miner:
         texts: [documents] their texts.
         rules: How candidates are mined.
         vectors: Embeddings of the documents; None: the first search is BM25's alone.
+        term_vectors: Embeddings of terms; None: no candidates from there.
     """
 
     def __init__(
@@ -66,13 +70,15 @@ class Miner:
         texts: Sequence[str],
         rules: MiningRules,
         vectors: DocumentVectors | None = None,
+        term_vectors: TermVectors | None = None,
     ):
         if len(texts) != index.documents:
             raise ValueError(
                 f"The index holds {index.documents} documents, but there are {len(texts)} texts: "
                 "give the texts that it was made of."
             )
-        self.index, self.texts, self.rules, self.vectors = index, texts, rules, vectors
+        self.index, self.texts, self.rules = index, texts, rules
+        self.vectors, self.term_vectors = vectors, term_vectors
         self.features = MiningFeatures(index, rules)
         self._surface = functools.lru_cache(5_000)(lambda doc: index.tokenizer.surface(texts[doc]))
 
@@ -97,23 +103,41 @@ class Miner:
             scores += self.vectors.scores(vector, self.rules.fusion, scores)
             if excluded >= 0:
                 scores[excluded] = 0.0
-        feedback = best_places(scores, self.rules.feedback_documents, np.flatnonzero(scores > 0))
+        feedback = best_nonzero(scores, self.rules.feedback_documents)
+        feedback = feedback[scores[feedback] > 0.0]
         shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
-        terms, counts = feedback_counts(self.index, feedback)
-        own = np.isin(terms, known)
-        terms, counts = terms[~own], counts[:, ~own]
-        mining = self._mining_scores(terms, counts, feedback, shares)
-        best = best_places(mining, self.rules.candidates)
-        terms, counts, mining = terms[best], counts[:, best], mining[best]
-        if not len(terms):
+        held, counts = feedback_counts(self.index, feedback)
+        mining = self._mining_scores(held, counts, feedback, shares)
+        others = np.flatnonzero(~np.isin(held, known))
+        mined = held[best_places(mining, self.rules.candidates, others)]
+        if not len(mined):
             return NO_CANDIDATE
+        near = self._neighbors(vector, feedback, shares, [*mined, *known])
+        lowered = known[: self.rules.query_terms] if len(known) > 1 else []
+        terms = np.concatenate([mined, near, np.array(lowered, np.int64)])
+        place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
+        counts = np.where(held[place] == terms, counts[:, place], 0.0)
+        mining = self._mining_scores(terms, counts, feedback, shares)
         names = [self.index.terms[term] for term in terms]
-        spellings = self._best_spellings(names, feedback)
-        found = Candidates(terms, counts, mining, np.array(known), scores, feedback, shares)
+        typed = self.index.tokenizer.surface(text)
+        spellings = self._best_spellings(names, feedback, dict(reversed(typed)))
+        found = Candidates(
+            terms=terms,
+            counts=counts,
+            mining=mining,
+            known=np.array(known),
+            scores=scores,
+            feedback=feedback,
+            shares=shares,
+            mined=len(mined),
+            own=len(lowered),
+        )
+        addable = len(names) - len(lowered)
         return MiningResult(
             weights=weights,
-            words=[word for _, word in self.index.tokenizer.surface(text)],
-            candidates=names,
+            words=[word for _, word in typed],
+            candidates=names[:addable],
+            own=names[addable:],
             surfaces=[surface for surface, _ in spellings],
             term_features=self.features.term_features(found, spellings),
             query_features=self.features.query_features(found, weights),
@@ -126,15 +150,32 @@ class Miner:
     ) -> np.ndarray:
         """[u] TF-IDF of terms in the feedback documents, weighted with the documents' scores."""
         lengths = np.maximum(self.index.lengths[feedback], 1)
-        average = max(float(self.index.lengths.mean()), 1.0)
+        average = max(self.index.mean_length, 1.0)
         frequency = counts / (counts + (lengths / average)[:, np.newaxis])  # saturates as BM25's
         inverse = np.log((self.index.documents + 1) / self.features.frequency[terms])
         return (shares @ frequency) * inverse
 
-    def _best_spellings(self, names: list[str], feedback: np.ndarray) -> list[tuple[str, float]]:
-        """Each term's most frequent spelling, and the share of its documents that open with it.
+    def _neighbors(
+        self,
+        vector: np.ndarray | None,
+        feedback: np.ndarray,
+        shares: np.ndarray,
+        excluded: list[int],
+    ) -> np.ndarray:
+        """Ids of the terms nearest to the query and to its feedback documents."""
+        if self.term_vectors is None or self.vectors is None or vector is None:
+            return np.zeros(0, np.int64)
+        centroid = shares @ self.vectors[feedback]
+        centroid /= max(float(np.linalg.norm(centroid)), 1e-9)
+        return self.term_vectors.nearest(vector + centroid, self.rules.neighbors, excluded)
 
-        Of two equally frequent spellings, the first one that was met counts.
+    def _best_spellings(
+        self, names: list[str], feedback: np.ndarray, typed: dict[str, str]
+    ) -> list[tuple[str, float]]:
+        """How each term is spelled, and the share of its feedback documents that open with it.
+
+        A term of the query is spelled as it was typed, a candidate as it mostly is in the feedback
+        documents; of two equally frequent spellings, the first one that was met counts.
         """
         wanted = dict.fromkeys(names, 0)  # term -> documents in whose opening it is
         counts, holders = collections.Counter(), dict(wanted)
@@ -149,7 +190,10 @@ class Miner:
         best: dict[str, str] = {}
         for (term, word), _ in counts.most_common():
             best.setdefault(term, word)
-        return [(best[name], wanted[name] / holders[name]) for name in names]
+        if self.term_vectors is not None:
+            best = {**self.term_vectors.spellings, **best}
+        shown = {**best, **typed}
+        return [(shown[name], wanted[name] / max(holders[name], 1)) for name in names]
 
 
 def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

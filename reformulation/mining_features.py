@@ -35,7 +35,9 @@ TERM_FEATURES = (
     "overtakes",
     "length",
     "has digit",
+    "is in the query",
 )
+MANY_POSTINGS = 30_000  # from here on, to count in each part takes less time than to add up
 QUERY_FEATURES = (
     "query length",
     "unknown terms",
@@ -51,6 +53,9 @@ QUERY_FEATURES = (
 )
 
 
+Postings = tuple[np.ndarray, np.ndarray, np.ndarray]  # of all candidates, as `postings_of` does
+
+
 class Candidates(NamedTuple):
     """What features are computed from: `n` candidates, `k` feedback documents, `q` query terms.
 
@@ -62,6 +67,8 @@ class Candidates(NamedTuple):
         scores: [documents] fused scores of the query.
         feedback: [k] documents.
         shares: [k] their shares of the sum of their scores.
+        mined: How many candidates, the first ones, are mined from the feedback documents.
+        own: How many candidates, the last ones, are terms of the query.
     """
 
     terms: np.ndarray
@@ -71,6 +78,8 @@ class Candidates(NamedTuple):
     scores: np.ndarray
     feedback: np.ndarray
     shares: np.ndarray
+    mined: int
+    own: int
 
 
 class MiningFeatures:
@@ -83,7 +92,7 @@ class MiningFeatures:
 
     def __init__(self, index: BM25Index, rules: MiningRules):
         self.index, self.rules = index, rules
-        self.frequency = index.document_frequency.astype(np.float64)
+        self.frequency = index.document_frequency
 
     def term_features(self, found: Candidates, spellings: list[tuple[str, float]]) -> np.ndarray:
         """[n, len(TERM_FEATURES)] in the order of TERM_FEATURES, each about -1 to 1.
@@ -93,14 +102,14 @@ class MiningFeatures:
             spellings: [n] the most frequent spelling of each candidate, and the share of its
                 documents that open with it.
         """
-        index, count = self.index, len(found.terms)
+        index, place = self.index, np.arange(len(found.terms))
         log_documents = np.log(index.documents + 1)
         frequency = self.frequency[found.terms]
-        present = found.counts > 0
+        present, postings = found.counts > 0, index.postings_of(found.terms)
         columns = [
             index.idf[found.terms] / log_documents,
             np.log1p(frequency) / log_documents,
-            1.0 - np.arange(count) / self.rules.candidates,
+            np.where(place < found.mined, 1.0 - place / self.rules.candidates, 0.0),
             found.mining / max(float(found.mining[0]), 1e-9),
             present.mean(axis=0),
             found.shares @ present,
@@ -108,23 +117,28 @@ class MiningFeatures:
             present[0],
             [opening for _, opening in spellings],
             present.sum(axis=0) / frequency,
-            *self._association(found),
-            *self._effects(found),
+            *self._association(found, postings),
+            *self._effects(found, postings),
             [min(len(surface) / 10.0, 2.0) for surface, _ in spellings],
             [any(letter.isdigit() for letter in surface) for surface, _ in spellings],
+            place >= len(place) - found.own,
         ]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 
-    def _association(self, found: Candidates) -> list[np.ndarray]:
+    def _association(self, found: Candidates, postings: Postings) -> list[np.ndarray]:
         """Four features [n]: how much more often than by chance a term meets the query's terms."""
-        docs, _, starts = self._postings(found.terms)
+        docs, _, starts = postings
         joint = np.zeros((len(found.terms), len(found.known)))
-        here = np.zeros(self.index.documents, bool)
-        for column, term in enumerate(found.known):
-            own, _ = self.index.postings(self.index.terms[term])
-            here[own] = True
-            joint[:, column] = np.add.reduceat(here[docs], starts, dtype=np.int64)
-            here[own] = False
+        for first in range(0, len(found.known), 8):  # a bit for each term
+            holds = np.zeros(self.index.documents, np.uint8)
+            terms = found.known[first : first + 8]
+            for bit, term in enumerate(terms):
+                own, _ = self.index.postings(self.index.terms[term])
+                own = own.astype(np.intp)
+                holds[own] |= np.uint8(1 << bit)
+            held = holds.take(docs)
+            for bit in range(len(terms)):
+                joint[:, first + bit] = segment_counts(held & np.uint8(1 << bit) != 0, starts)
         frequency, own = self.frequency[found.terms], self.frequency[found.known]
         pmi, npmi = association(joint, frequency, own, self.index.documents)
         log_documents = np.log(self.index.documents + 1)
@@ -135,37 +149,33 @@ class MiningFeatures:
             npmi[:, int(np.argmin(own))],
         ]
 
-    def _effects(self, found: Candidates) -> list[np.ndarray]:
+    def _effects(self, found: Candidates, postings: Postings) -> list[np.ndarray]:
         """Six features [n]: what adding each term would do to the ranking."""
-        docs, impacts, starts = self._postings(found.terms)
+        docs, impacts, starts = postings
         top = max(float(found.scores[found.feedback[0]]), 1e-6)
-        after = found.scores[docs] + np.float32(self.rules.weight) * impacts
-        slot = np.full(self.index.documents, -1)
+        before = found.scores.take(docs)
+        after = before + np.float32(self.rules.weight) * impacts
+        slot = np.full(self.index.documents, -1, np.min_scalar_type(-len(found.feedback)))
         slot[found.feedback] = np.arange(len(found.feedback))
-        inside = slot[docs]
-        row = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(docs))))
+        inside = slot.take(docs)
+        hits = np.flatnonzero(inside >= 0)
+        row = np.searchsorted(starts, hits, side="right") - 1
         lifts = np.zeros((len(starts), len(found.feedback)))
-        lifts[row[inside >= 0], inside[inside >= 0]] = impacts[inside >= 0] / top
+        lifts[row, inside[hits]] = impacts[hits] / top
         first = top * (1.0 + self.rules.weight * lifts[:, 0])
         last = float(found.scores[found.feedback[-1]])
-        newcomers = np.add.reduceat((inside < 0) & (after > last), starts, dtype=np.int64)
-        reach = np.maximum.reduceat(np.where(inside == 0, 0.0, after), starts)
+        newcomers = segment_counts((inside < 0) & (after > last), starts)
+        after[hits[inside[hits] == 0]] = 0.0
+        reach = np.maximum.reduceat(after, starts)
         second = float(found.scores[found.feedback[1]]) if len(found.feedback) > 1 else 0.0
         return [
-            np.add.reduceat(found.scores[docs], starts) / self.frequency[found.terms] / top,
+            np.add.reduceat(before, starts) / self.frequency[found.terms] / top,
             np.minimum(lifts[:, 0], 2.0),
             np.minimum(lifts @ found.shares, 2.0),
             np.minimum(lifts.std(axis=1), 2.0),
             np.minimum(newcomers / len(found.feedback), 2.0),
             np.clip(np.maximum(reach, second) / first - 1.0, -1.0, 1.0),
         ]
-
-    def _postings(self, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Postings of terms one after another: documents, impacts, and each term's start [n]."""
-        parts = [self.index.postings(self.index.terms[term]) for term in terms]
-        starts = np.concatenate([[0], np.cumsum([len(docs) for docs, _ in parts])[:-1]])
-        docs, impacts = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return docs, impacts, starts.astype(np.int64)
 
     def query_features(self, found: Candidates, weights: dict[str, float]) -> np.ndarray:
         """[len(QUERY_FEATURES)] in the order of QUERY_FEATURES."""
@@ -183,10 +193,19 @@ class MiningFeatures:
             idf.sum() / 5.0,
             idf.max(),
             idf.mean(),
-            len(found.terms) / self.rules.candidates,
-            np.log1p(np.count_nonzero(found.scores)) / np.log(self.index.documents + 1),
+            found.mined / self.rules.candidates,
+            np.log1p(np.count_nonzero(found.scores != 0.0)) / np.log(self.index.documents + 1),
         ]
         return np.array(features, np.float32)
+
+
+def segment_counts(found: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """[n] how many of [P] booleans are true from each start [n] to the next one."""
+    if len(found) < MANY_POSTINGS:
+        return np.add.reduceat(found, starts, dtype=np.int64)
+    ends = [*starts[1:].tolist(), len(found)]
+    pairs = zip(starts.tolist(), ends, strict=True)
+    return np.array([np.count_nonzero(found[start:end]) for start, end in pairs])
 
 
 def association(

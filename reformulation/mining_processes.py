@@ -44,14 +44,17 @@ def mine_texts(
         RuntimeError: A process failed.
     """
     if workers is None:
-        workers = min(os.cpu_count() or 1, len(texts) // MANY_QUERIES)
+        workers = len(texts) // MANY_QUERIES
     elif workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1, or None for one a core.")
     tasks = list(zip(texts, excluded, vectors, strict=True))
-    workers = min(workers, len(tasks), os.cpu_count() or 1)
+    workers = min(workers, len(tasks))
+    if workers > 1:  # to count cores is to read a file
+        workers = min(workers, os.cpu_count() or 1)
     if workers <= 1:
         return [miner.mine(*task) for task in tasks]
-    head = pickle.dumps((miner.index, miner.texts, miner.rules, miner.vectors))
+    parts_of_miner = miner.index, miner.texts, miner.rules, miner.vectors, miner.term_vectors
+    head = pickle.dumps(parts_of_miner)
     parts = [tasks[first::workers] for first in range(workers)]
     answers: list[list[MiningResult | str] | str] = ["not started"] * workers
 

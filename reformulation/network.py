@@ -16,6 +16,7 @@ from scipy import special
 
 from kytolly.model.candidate_scorer import FIRST_MEAN, CandidateScorer
 from kytolly.record.network_file import load_network
+from kytolly.reformulation.device_env import MOST_LOWERED, is_own
 from kytolly.reformulation.options import AgentOptions
 from kytolly.reformulation.table import QueryTable
 
@@ -68,10 +69,12 @@ class NumpyScorer:
             hidden = silu(_product(hidden, layer))
         means = _product(hidden, self.mean_head)[..., 0] + np.float32(FIRST_MEAN)
         weights = np.where(present, np.logaddexp(means, np.float32(0.0)), np.float32(0.0))
+        lowered = np.minimum(weights, np.float32(MOST_LOWERED))
+        used = np.where(is_own(given), lowered, weights)
         total = weights.sum(axis=1, keepdims=True)
         chosen = np.einsum("bn,bnh->bh", weights, hidden) / np.maximum(total, 1e-3)
         looked = np.concatenate([around, chosen, total], axis=-1)
-        return weights, _product(silu(_product(looked, self.critic)), self.gain_head)[:, 0]
+        return used, _product(silu(_product(looked, self.critic)), self.gain_head)[:, 0]
 
 
 def make_scorer(table: QueryTable, agent: AgentOptions) -> CandidateScorer:

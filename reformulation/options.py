@@ -46,6 +46,12 @@ class RetrievalOptions:
     max_terms: Annotated[int, Meta(ge=1, le=1_000), "terms"] = setting(
         20, "maximum number of terms added to a query"
     )
+    neighbors: Annotated[int, Meta(ge=0, le=10**5), "terms"] = setting(
+        0, "maximum number of candidates that are near a query in the space of embeddings"
+    )
+    query_terms: Annotated[int, Meta(ge=0, le=1_000), "terms"] = setting(
+        12, "maximum number of terms of a query whose weight may be lowered; 0: none is"
+    )
     fusion: Annotated[float, Meta(ge=0, le=1_000)] | Literal["auto"] = setting(
         "auto",
         "weight of the cosines of embeddings beside BM25; 0: BM25 alone; auto: 1, or what dev "
@@ -66,7 +72,8 @@ class RetrievalOptions:
         None, "processes that mine candidates; none: one for each core"
     )
     language: Annotated[str, TEXT] = setting(
-        "english", "language of the stemmer, one of Snowball's, or none"
+        "english",
+        "language of the stemmer, one of Snowball's, or none; auto: the language of the documents",
     )
     stop_words: Annotated[str, TEXT] = setting(
         "auto", "words left out: auto (english for English, else none), english, none, or a file"
@@ -78,6 +85,11 @@ class RetrievalOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         metric_parts(self.metric)
+
+    @property
+    def width(self) -> int:
+        """Terms of a query that an agent decides on, at most."""
+        return self.candidates + self.neighbors + self.query_terms
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,6 +132,11 @@ class TrainingOptions:
     warm_start_learning_rate: Positive = setting(1e-2, "learning rate of the warm start")
     synthetic_queries: Annotated[int, Meta(ge=0, le=10**6), "queries"] = setting(
         0, "number of parts of documents that the warm start learns to find first, as queries"
+    )
+    held_out_folds: Annotated[int, Meta(ge=0, le=100), "parts"] = setting(
+        3,
+        "parts of the train queries, each of which one more warm start learns without, so that it "
+        "can test what helps; 0: none",
     )
     weight_cost: NotNegative = setting(
         0.0, "loss of the warm start for each unit of weight that is added to a query"

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
@@ -21,11 +21,11 @@ from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.reformulation.choice import Choice, Choices, read_choices
-from kytolly.reformulation.device_env import SMALLEST_WEIGHT
+from kytolly.reformulation.device_env import is_own, kept_proposals
 from kytolly.reformulation.network import PRETRAINED, NumpyScorer
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, read_options
 from kytolly.reformulation.query import Query
-from kytolly.reformulation.result import AddedTerm, Hit, Reformulation
+from kytolly.reformulation.result import AddedTerm, Hit, LoweredTerm, Reformulation
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import padded_rows
 from kytolly.retrieval.collection import Collection
@@ -39,7 +39,7 @@ OPTIONS_FILE = "reformulation.yaml"
 SCORER = keras.saving.get_registered_name(CandidateScorer)
 BATCH = 256  # queries reformulated at once
 DIGITS = 4  # of weights and gains; the last ones of a product depend on how many queries there are
-NOTHING_HELPS = "the agent expects no candidate to help"
+NOTHING_HELPS = "the agent expects no change to help"
 NOTHING_LEARNED = "nothing was learned that helps on dev queries"
 
 
@@ -48,21 +48,23 @@ class Plan(NamedTuple):
 
     Attributes:
         query: The query with its candidates; None if it has none.
-        added: Place of a candidate -> its weight, the heaviest first.
+        changes: What `Query.changed_weights` takes; added terms first, the heaviest before others.
         weights: Term -> weight.
         expected: Gain in the metric that the network expects.
-        reason: Why nothing is added; None if something is.
+        reason: Why nothing is changed; None if something is.
     """
 
     query: Query | None
-    added: dict[int, float]
+    changes: dict[int, float]
     weights: dict[str, float]
     expected: float
     reason: str | None
 
 
 class Reformulator:
-    """Adds weighted terms to queries, as a trained network proposes and dev queries allowed.
+    """Adds weighted terms to queries and lowers terms of theirs.
+
+    What is changed is what a trained network proposes, as far as dev queries allowed it.
 
     Args:
         side: The collection's documents, their index and embeddings.
@@ -122,7 +124,7 @@ class Reformulator:
         _check_encoder(encoder, options)
         side = SearchSide.load(options, (), saved=path, encoder=encoder)
         if choices.digest and choices.digest != side.index.digest:
-            choices = Choices(None, {})
+            choices, side = Choices(None, {}), without_lowering(side)
             warnings.warn(
                 f"{run_dir} was trained with other documents than those of {collection}: nothing "
                 "says that its network helps here. What is trained for unknown documents: the word "
@@ -142,7 +144,7 @@ class Reformulator:
         retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         side = SearchSide.load(options, ())
-        return cls(side, load_scorer(PRETRAINED), Choices(None, {}), fusion)
+        return cls(without_lowering(side), load_scorer(PRETRAINED), Choices(None, {}), fusion)
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -174,14 +176,15 @@ class Reformulator:
         for query_id, text, plan, old, new in zip(
             collection.query_ids, collection.queries, plans, before, after, strict=True
         ):
-            added = [self._added_term(plan, place) for place in plan.added]
+            added, lowered = self._changed_terms(plan)
             made.append(
                 Reformulation(
                     query_id=query_id,
                     text=text,
                     added=tuple(added),
+                    lowered=tuple(lowered),
                     weights=plan.weights,
-                    words=self._words(text, added),
+                    words=self._words(text, plan.weights, added),
                     before=old,
                     after=new,
                     expected_gain=round(plan.expected, DIGITS),
@@ -214,8 +217,7 @@ class Reformulator:
         choice, found = self.choices.at(self.fusion), {}
         for first in range(0, len(queries), BATCH):
             batch = queries[first : first + BATCH]
-            weights, expected = self._proposals(batch)
-            weights = kept_proposals(weights * choice.scale, self.side.rules.max_terms)
+            weights, expected = self._proposals(batch, choice.scale)
             for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
                 found[query.number] = _plan(query, row, gain, choice)
         for one in skipped:
@@ -229,16 +231,18 @@ class Reformulator:
         """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
         typed = [self.side.index.query_weights(collection.queries[number]) for number in numbers]
         planned = [plan.weights for plan in plans]
-        before = self.side.rank(collection, numbers, typed, self.fusion, top)
-        return before, self.side.rank(collection, numbers, planned, self.fusion, top)
+        before, after = self.side.rank_all(collection, numbers, (typed, planned), self.fusion, top)
+        return before, after
 
-    def _proposals(self, queries: Sequence[Query]) -> tuple[np.ndarray, np.ndarray]:
-        """Weights [Q, N] and expected gains [Q]."""
+    def _proposals(self, queries: Sequence[Query], scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """Weights [Q, N], times a scale, and expected gains [Q] of those at scale 1."""
         features = padded_rows(
             [query.candidate_features for query in queries], self.side.rules.max_candidates
         )
         state = np.stack([np.append(query.state_features, self.fusion) for query in queries])
-        return self.scorer(features, state.astype(np.float32))
+        weights, expected = self.scorer(features, state.astype(np.float32))
+        own, most = is_own(features), self.side.rules.max_terms
+        return kept_proposals(weights * np.float32(scale), own, most), expected
 
     def _with_queries(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
         """The collection's documents with other queries, and no judgment."""
@@ -256,24 +260,37 @@ class Reformulator:
                 )
         return self.side.collection.with_queries(ids, texts)
 
-    def _added_term(self, plan: Plan, place: int) -> AddedTerm:
-        query: Any = plan.query
-        features = zip(CANDIDATE_FEATURES, query.candidate_features[place], strict=True)
-        return AddedTerm(
-            term=query.candidates[place],
-            surface=query.surfaces[place],
-            weight=plan.added[place],
-            rank=place + 1,
-            features={name: round(float(value), 6) for name, value in features},
-        )
+    def _changed_terms(self, plan: Plan) -> tuple[list[AddedTerm], list[LoweredTerm]]:
+        added, lowered, query = [], [], cast(Query, plan.query)  # None has no changes
+        for place, change in plan.changes.items():
+            surface = query.surfaces[place]
+            values = query.candidate_features[place].astype(np.float64).round(6).tolist()
+            features = dict(zip(CANDIDATE_FEATURES, values, strict=True))
+            if place < len(query.candidates):
+                term = query.candidates[place]
+                added.append(AddedTerm(term, surface, change, place + 1, features))
+            else:
+                term = query.own[place - len(query.candidates)]
+                lowered.append(LoweredTerm(term, surface, plan.weights[term], features))
+        return added, lowered
 
-    def _words(self, text: str, added: Sequence[AddedTerm]) -> dict[str, float]:
+    def _words(
+        self, text: str, weights: Mapping[str, float], added: Sequence[AddedTerm]
+    ) -> dict[str, float]:
         words: dict[str, str] = {}  # term -> as it was typed first
-        counts = self.side.index.query_weights(text)
         for term, word in self.side.index.tokenizer.surface(text):
             words.setdefault(term, word)
-        own = {word: counts[term] for term, word in words.items()}
+        own = {word: weights[term] for term, word in words.items()}
         return {**own, **{term.surface: term.weight for term in added}}
+
+
+def without_lowering(side: SearchSide) -> SearchSide:
+    """The search side for a network that learned from other documents.
+
+    Which words of a query matter less is learned for one collection: elsewhere it does harm.
+    """
+    retrieval = dataclasses.replace(side.options.retrieval, query_terms=0)
+    return dataclasses.replace(side, options=dataclasses.replace(side.options, retrieval=retrieval))
 
 
 def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:
@@ -293,23 +310,14 @@ def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Pla
     if choice.scale == 0.0:
         return Plan(query, {}, query.weights, gain, NOTHING_LEARNED)
     order = np.argsort(-weights, kind="stable")
-    added = {
+    order = order[np.argsort(order >= len(query.candidates), kind="stable")]
+    changes = {
         int(place): round(float(weights[place]), DIGITS) for place in order if weights[place] > 0.0
     }
-    if gain <= choice.margin or not added:
+    if gain <= choice.margin or not changes:
         return Plan(query, {}, query.weights, gain, NOTHING_HELPS)
-    extra = {query.candidates[place]: weight for place, weight in added.items()}
-    return Plan(query, added, {**query.weights, **extra}, gain, None)
-
-
-def kept_proposals(weights: np.ndarray, max_terms: int) -> np.ndarray:
-    """`device_env.kept_weights` in NumPy."""
-    if max_terms < weights.shape[1]:
-        best = np.argsort(-weights, axis=1, kind="stable")[:, :max_terms]
-        kept = np.zeros_like(weights)
-        np.put_along_axis(kept, best, np.take_along_axis(weights, best, axis=1), axis=1)
-        weights = kept
-    return np.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
+    after = {term: round(one, DIGITS) for term, one in query.changed_weights(changes).items()}
+    return Plan(query, changes, after, gain, None)
 
 
 def load_scorer(path: Path) -> CandidateScorer:

@@ -45,6 +45,22 @@ class AddedTerm(NamedTuple):
     features: dict[str, float]
 
 
+class LoweredTerm(NamedTuple):
+    """A term of the query whose weight the agent lowered.
+
+    Attributes:
+        term: The term as the index has it.
+        surface: The word as it was typed.
+        weight: Its weight now; it was 1, or how often the word was typed.
+        features: What the agent saw of it, by name.
+    """
+
+    term: str
+    surface: str
+    weight: float
+    features: dict[str, float]
+
+
 @dataclasses.dataclass(frozen=True)
 class Reformulation:
     """A query and its reformulation.
@@ -53,17 +69,19 @@ class Reformulation:
         query_id: Its id, or "" for one that was typed.
         text: The query as it was typed.
         added: Terms that were added, the heaviest first.
+        lowered: Terms of the query whose weight was lowered, the most lowered first.
         weights: Term -> weight, the query's own terms first.
         words: Word -> weight: the same query in words, of which any engine makes its own terms.
         before: The best documents for the query as it was typed.
         after: The best documents for the new query.
         expected_gain: Gain in the run's metric that the network expects.
-        reason: Why nothing was added; None if something was.
+        reason: Why nothing was changed; None if something was.
     """
 
     query_id: str
     text: str
     added: tuple[AddedTerm, ...]
+    lowered: tuple[LoweredTerm, ...]
     weights: dict[str, float]
     words: dict[str, float]
     before: tuple[Hit, ...]
@@ -89,7 +107,7 @@ class Reformulation:
         """What `kytolly reformulate --json` prints."""
         found = {name: value for name, value in vars(self).items() if name != "query_id"}
         found["query"], found["lucene"] = found.pop("text"), self.lucene
-        for name in ("added", "before", "after"):
+        for name in ("added", "lowered", "before", "after"):
             found[name] = [part._asdict() for part in found[name]]
         return found
 
@@ -100,11 +118,13 @@ class Reformulation:
             yield f"Unchanged: {self.reason}."
         for term in self.added:
             yield f"  + {term.surface} ^{weight_text(term.weight)}  ({term_reasons(term)})"
+        for term in self.lowered:
+            yield f"  - {term.surface} ^{weight_text(term.weight)}"
         terms = " ".join(f"{term}:{weight_text(weight)}" for term, weight in self.weights.items())
         yield f"Weighted terms: {terms}"
         yield f"Lucene: {self.lucene}"
         places = {hit.doc_id: place for place, hit in enumerate(self.before, start=1)}
-        yield f"Ranking after{'' if self.added else ' (as before)'}:"
+        yield f"Ranking after{'' if self.reason is None else ' (as before)'}:"
         for place, hit in enumerate(self.after, start=1):
             was = f"was {places[hit.doc_id]}" if hit.doc_id in places else "new"
             yield f"{place:>4}. {hit.doc_id}  {hit.score:.3f}  ({was})"

@@ -38,6 +38,12 @@ def added_scores(index: BM25Index, query: Query) -> np.ndarray:
     return np.stack([index.column(term) for term in query.candidates])
 
 
+def lost_scores(index: BM25Index, query: Query) -> np.ndarray:
+    """[m, documents] scores, below 0, that the query loses with each term of `query.own`."""
+    columns = [-np.float32(query.weights[term]) * index.column(term) for term in query.own]
+    return np.array(columns, np.float32).reshape(len(columns), index.documents)
+
+
 def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:
     """[n, R] int32 ranks of the relevant documents, from 0, under [n, documents] scores.
 

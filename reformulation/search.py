@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,9 +24,13 @@ from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.fusion import DocumentVectors
-from kytolly.retrieval.ranking import best_places
-from kytolly.retrieval.tokens import Tokenizer, make_tokenizer
+from kytolly.retrieval.ranking import best_nonzero
+from kytolly.retrieval.term_vectors import TermVectors
+from kytolly.retrieval.tokens import NONE, Tokenizer, languages, make_tokenizer
+from kytolly.text.language import UNSPACED_LANGUAGES, main_language
 
+AUTO = "auto"
+SAMPLED_TEXTS = 500  # documents whose language is identified
 HIT_BYTES = 250  # of one document in a ranking
 INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
 
@@ -74,9 +79,11 @@ class SearchSide:
         Raises:
             ValueError: The options ask for an encoder that is not given.
         """
-        phases, retrieval = phases or Phases(), options.retrieval
+        phases = phases or Phases()
         with phases.measure("reading"):
             collection = load_collection(options.collection, splits)
+            options = with_language(options, collection.texts)
+            retrieval = options.retrieval
         with phases.measure("indexing"):
             index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
             if index is None:
@@ -120,7 +127,7 @@ class SearchSide:
     def rules(self) -> SearchRules:
         """What a reformulation may do."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
-        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.candidates, pool)
+        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool)
 
     @property
     def encoder_name(self) -> str:
@@ -139,12 +146,23 @@ class SearchSide:
             return float(fusion)
         return 0.0 if self.encoder_name == "hash" else 1.0
 
+    @functools.cached_property
+    def term_vectors(self) -> TermVectors:
+        """Embeddings of the most frequent terms."""
+        return TermVectors.of_index(self.index, self.collection.texts, self.cache.encoder)
+
     @property
     def mining(self) -> MiningRules:
         """How candidates are mined."""
         retrieval = self.options.retrieval
         fusion = 0.0 if self.encoder_name == "hash" else 1.0
-        return MiningRules(retrieval.feedback_documents, retrieval.candidates, fusion=fusion)
+        return MiningRules(
+            feedback_documents=retrieval.feedback_documents,
+            candidates=retrieval.candidates,
+            fusion=fusion,
+            neighbors=retrieval.neighbors,
+            query_terms=retrieval.query_terms,
+        )
 
     def queries(self, split: str, most: int | None = None) -> list[Query]:
         """A split's queries with their candidates and judgments; of many, `most` are drawn."""
@@ -181,6 +199,7 @@ class SearchSide:
                 self.mining,
                 workers,
                 skipped,
+                self.term_vectors if self.mining.neighbors else None,
             )
 
     def rank(
@@ -203,6 +222,20 @@ class SearchSide:
         Raises:
             ValueError: The rankings would take more memory than is free.
         """
+        return self.rank_all(collection, numbers, [weights], fusion, top)[0]
+
+    def rank_all(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        weights: Sequence[Sequence[Mapping[str, float]]],
+        fusion: float,
+        top: int,
+    ) -> list[list[tuple[Hit, ...]]]:
+        """[W, Q] `rank` of each of [W, Q] weighted queries, W for each query.
+
+        The query as it was typed is scored once.
+        """
         check_memory(
             2 * HIT_BYTES * len(numbers) * min(top, self.index.documents),
             f"rankings of {top} documents for {len(numbers):,} queries",
@@ -211,31 +244,46 @@ class SearchSide:
         texts = [collection.queries[number] for number in numbers]
         vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
 
-        def ranking(place: int) -> tuple[Hit, ...]:
-            own, vector = collection.own_document(numbers[place]), vectors[place]
-            scores = self.index.scores(weights[place])
-            if vector is not None:
-                typed = self.index.scores(self.index.query_weights(texts[place]))
-                if own is not None:
-                    typed[own] = 0.0
-                scores += self.documents.scores(vector, fusion, typed)
+        def rankings(place: int) -> list[tuple[Hit, ...]]:
+            own, vector, found = collection.own_document(numbers[place]), vectors[place], []
+            terms = list(self.index.query_weights(texts[place]).items())
+            typed = self.index.scores(dict(terms))
             if own is not None:
-                scores[own] = 0.0
-            found = best_places(scores, top, np.flatnonzero(scores))
-            return tuple(Hit(collection.doc_ids[int(doc)], float(scores[doc])) for doc in found)
+                typed[own] = 0.0
+            added: np.ndarray | None = None
+            if vector is not None:
+                added = self.documents.scores(vector, fusion, typed)
+            for part in weights:
+                items = list(part[place].items())
+                if items[: len(terms)] == terms:  # with the same rounding as from the first term
+                    scores = self.index.scores(dict(items[len(terms) :]), typed)
+                else:
+                    scores = self.index.scores(part[place])
+                if added is not None:
+                    scores += added
+                if own is not None:
+                    scores[own] = 0.0
+                best = best_nonzero(scores, top)
+                pairs = zip(best.tolist(), scores[best].tolist(), strict=True)
+                found.append(
+                    tuple(Hit(collection.doc_ids[int(doc)], score) for doc, score in pairs)
+                )
+            return found
 
         places = range(len(numbers))
         if len(places) == 1:  # threads would cost more than the search
-            return [ranking(0)]
+            return [[found] for found in rankings(0)]
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            return list(pool.map(ranking, places))
+            made = list(pool.map(rankings, places))
+        return [[found[which] for found in made] for which in range(len(weights))]
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
     """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
     documents = min(rules.feedback_documents, index.documents)
-    terms = min(len(index.terms), documents * int(index.lengths.max()))
-    features = 4 * queries * rules.candidates * len(CANDIDATE_FEATURES)
+    terms = min(len(index.terms), documents * index.longest)
+    wide = rules.candidates + rules.neighbors + rules.query_terms
+    features = 4 * queries * wide * len(CANDIDATE_FEATURES)
     check_memory(
         features + 3 * 8 * documents * terms,
         f"{queries:,} queries with candidates: {rules.candidates:,} and feedback_documents: "
@@ -247,6 +295,23 @@ def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> N
 def tokenizer_from(retrieval: RetrievalOptions) -> Tokenizer:
     """The tokenizer that the options ask for."""
     return make_tokenizer(retrieval.language, retrieval.stop_words, retrieval.ngrams)
+
+
+def with_language(options: ReformulationOptions, texts: Sequence[str]) -> ReformulationOptions:
+    """The options with the documents' language in place of `language: auto`.
+
+    Without a stemmer for it, or where no language has most of the documents, words stay as they
+    are; where no spaces are written, and no n-grams asked for, tokens are pairs of characters.
+    """
+    retrieval = options.retrieval
+    if retrieval.language != AUTO:
+        return options
+    step = max(1, len(texts) // SAMPLED_TEXTS)
+    found, share = main_language(texts[::step])
+    language = found if share > 0.5 and found in languages() else NONE
+    ngrams = retrieval.ngrams or (2 if share > 0.5 and found in UNSPACED_LANGUAGES else 0)
+    retrieval = dataclasses.replace(retrieval, language=language, ngrams=ngrams)
+    return dataclasses.replace(options, retrieval=retrieval)
 
 
 def load_index(

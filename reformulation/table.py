@@ -29,7 +29,8 @@ class QueryTable(NamedTuple):
         number: [Q] int32 place in the collection.
         base: [Q, P] float32 BM25 of the query as it was typed.
         cosine: [Q, P] float32 cosines of documents and query.
-        columns: [Q, N, P] float16 scores that candidates add at weight 1.
+        columns: [Q, N, P] float16 scores that candidates add at weight 1, and that terms of the
+            query take away.
         relevant: [Q, R] int32 places of the relevant documents in the pool; -1 for none.
         relevant_count: [Q] int32 number of relevant documents.
         candidate_features: [Q, N, F] float32; all 0 where there is no candidate.
@@ -98,19 +99,31 @@ def _fill_row(
     scores /= unit
     cosine = documents.cosines(query.vector)
     relevant = query.relevant[query.relevant != query.excluded][: table.base.shape[1] // 2]
-    postings = [index.postings(term) for term in query.candidates]
+    postings = [candidate_postings(index, query, place) for place in range(query.options)]
     highest = scores + cosine
     for docs, impacts in postings:
-        highest[docs] += np.float32(LIFT) / unit * impacts
+        highest[docs] += np.float32(LIFT) / unit * np.maximum(impacts, 0.0)
     found = pool_documents(scores, cosine, highest, relevant, query.excluded, table.base.shape[1])
     table.base[row, : len(found)] = scores[found]
     table.cosine[row, : len(found)] = cosine[found]
     column = np.zeros(len(scores), np.float32)
     for place, (docs, impacts) in enumerate(postings):
         column[docs] = impacts
-        table.columns[row, place, : len(found)] = np.minimum(column[found] / unit, HIGHEST)
+        table.columns[row, place, : len(found)] = np.clip(column[found] / unit, -HIGHEST, HIGHEST)
         column[docs] = 0.0
     table.relevant[row, : len(relevant)] = np.searchsorted(found, np.sort(relevant))
+
+
+def candidate_postings(index: BM25Index, query: Query, place: int) -> tuple[np.ndarray, np.ndarray]:
+    """Documents [n] whose score a term changes, and by how much [n] at weight 1.
+
+    A term of the query takes away what it gave.
+    """
+    if place < len(query.candidates):
+        return index.postings(query.candidates[place])
+    term = query.own[place - len(query.candidates)]
+    docs, impacts = index.postings(term)
+    return docs, -np.float32(query.weights[term]) * impacts
 
 
 def pool_documents(

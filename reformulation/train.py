@@ -23,6 +23,7 @@ from kytolly.reformulation.choice import (
     FEW_QUERIES,
     UNTESTED,
     Choice,
+    HeldOut,
     Selection,
     read_choices,
     select,
@@ -31,13 +32,11 @@ from kytolly.reformulation.choice import (
 )
 from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.held_out import test_metrics
-from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import (
     NumpyScorer,
     copied_scorer,
     load_pretrained,
-    make_scorer,
     pretrained_digests,
 )
 from kytolly.reformulation.options import ReformulationOptions
@@ -48,6 +47,7 @@ from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import phase_rows, write_phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import concatenation, subset
+from kytolly.reformulation.warm_start import held_out_networks, warm_network
 from kytolly.retrieval.corpus import available_splits
 from kytolly.retrieval.embedding import Encoder
 
@@ -152,6 +152,7 @@ def train_network(
     begin = load_pretrained() if options.training.pretrained and known else None
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
+    held_out: dict[str, HeldOut] = {}
     fusions, train = tuple(dict.fromkeys((0.0, fusion))), None
     if preparation.train is not None:
         cost = options.training.term_cost
@@ -162,6 +163,10 @@ def train_network(
     if train is not None or synthetic is not None:
         learned, summary = learn(side, train, synthetic, begin, folder, gpu, profile, say)
         networks |= learned
+        if train is not None and options.training.warm_start_epochs:
+            with side.phases.measure("warm start"):
+                found = held_out_networks(options, train, synthetic, begin, say)
+            held_out |= {} if found is None else {"warm start": found}
     elif begin is None:
         raise ValueError(
             f"no query of the train split of {options.collection} can be used, and there is no "
@@ -171,9 +176,12 @@ def train_network(
     else:
         say("no query to learn from: the network that comes with the package is used as it is")
     with side.phases.measure("choice"):
-        seen = begin is None or side.index.digest in pretrained_digests()
-        unseen = None if seen else train
-        chosen = make_choice(list(networks.values()), dev, unseen, fusion, options.seed, say)
+        known = side.index.digest in pretrained_digests()
+        if train is not None and begin is not None and not known:
+            fold = np.zeros(train.num_queries, np.int64)
+            held_out["pretrained"] = HeldOut(train, [NumpyScorer(begin)], fold)
+        rest = [held_out.get(name) for name in networks]
+        chosen = make_choice(list(networks.values()), dev, rest, fusion, options.seed, say)
     name = list(networks)[chosen["fused"].network]
     network = networks[name]
     if preparation.train is None:
@@ -233,72 +241,38 @@ def learn(
     return networks | {"ppo": copied_scorer(network, 0.0)}, summary
 
 
-def warm_network(
-    options: ReformulationOptions,
-    train: DeviceQueries | None,
-    synthetic: DeviceQueries | None,
-    begin: CandidateScorer | None,
-    say: Say,
-) -> CandidateScorer:
-    """A network that has learned from synthetic queries, if there are any, and from judgments."""
-    training, network = options.training, begin
-    for name, queries in (("synthetic queries", synthetic), ("", train)):
-        if queries is None:
-            continue
-        network = copied_scorer(
-            network or make_scorer(queries.table, options.rl_agent), options.rl_agent.dropout
-        )
-
-        def watch(epoch: int, loss: float, error: float, name: str = name) -> None:
-            say(f"warm start{name and ', '}{name}: pass {epoch}, loss {loss:.4f}")
-
-        if training.warm_start_epochs:
-            fit_listwise(
-                network,
-                queries,
-                [np.arange(queries.num_queries)],
-                training.warm_start_epochs,
-                training.warm_start_learning_rate,
-                options.seed,
-                training.weight_cost,
-                watch,
-            )
-    if network is None:
-        raise ValueError("there is no query to learn from, expected some: see `prepare`.")
-    return network
-
-
 def make_choice(
     networks: Sequence[CandidateScorer],
     dev: DeviceQueries | None,
-    unseen: DeviceQueries | None,
+    held_out: Sequence[HeldOut | None],
     fusion: float,
     seed: int,
     say: Say,
 ) -> dict[str, Selection]:
     """What is used with BM25 alone ("plain") and with cosines beside it ("fused").
 
-    Both use one network: that of searches with cosines, if anything helps there. The first network
-    did not learn from the queries of `unseen`.
+    Both use one network: that of searches with cosines, if anything helps there.
     """
-    if dev is None:
+    most = max((len(one.fold) for one in held_out if one is not None), default=0)
+    if dev is None and not most:
         say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
         return {
             kind: Selection(Choice(one, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
             for kind, one in (("fused", fusion), ("plain", 0.0))
         }
-    if dev.num_queries < FEW_QUERIES:
+    count = 0 if dev is None else dev.num_queries
+    if count + most < FEW_QUERIES:
         say(
-            f"only {dev.num_queries} dev queries: what helps on them may be chance; expected at "
+            f"only {count + most} held-out queries: what helps on them may be chance; expected at "
             f"least {FEW_QUERIES}"
         )
     scorers = [NumpyScorer(network) for network in networks]
-    fused = plain = select(scorers, dev, fusion, unseen, seed)
+    fused = plain = select(scorers, dev, fusion, held_out, seed)
     if fusion:
         free = fused.choice.scale == 0.0
         first = 0 if free else fused.network
-        allowed = scorers if free else scorers[first : first + 1]
-        plain = select(allowed, dev, 0.0, unseen if first == 0 else None, seed)
+        kept = slice(None) if free else slice(first, first + 1)
+        plain = select(scorers[kept], dev, 0.0, held_out[kept], seed)
         plain = plain._replace(network=first + plain.network)
         fused = fused._replace(network=plain.network)
     for one in dict.fromkeys((fused, plain)):

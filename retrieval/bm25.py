@@ -25,7 +25,7 @@ from scipy import sparse
 
 from kytolly.retrieval.collection import text_digest
 from kytolly.retrieval.files import read_arrays
-from kytolly.retrieval.ranking import best_places
+from kytolly.retrieval.ranking import best_nonzero, best_places
 from kytolly.retrieval.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
@@ -42,6 +42,8 @@ class BM25Index:
         idf: [terms] with rank_bm25's floor for terms in more than half of the documents.
         document_frequency: [terms] int32, documents that contain the term.
         lengths: [documents] int32, tokens.
+        mean_length: Their mean.
+        longest: The most of them.
         documents: Number of documents.
         tokenizer: Makes tokens of documents and queries.
         parameters: (k1, b, epsilon).
@@ -88,13 +90,14 @@ class BM25Index:
         self.term_ids = {term: index for index, term in enumerate(terms)}
         self.documents = len(forward.indptr) - 1
         self.lengths = np.asarray(forward.sum(axis=1), np.int32).ravel()
+        self.mean_length, self.longest = float(self.lengths.mean()), int(self.lengths.max())
         self._forward = forward
         columns = forward.tocsc()
         self.document_frequency = np.diff(columns.indptr).astype(np.int32)
         idf = _okapi_idf(self.documents, self.document_frequency, epsilon)
         self.idf = idf.astype(np.float32)
         count = columns.data.astype(np.float64)
-        norm = k1 * (1 - b + b * self.lengths / max(self.lengths.mean(), 1e-9))
+        norm = k1 * (1 - b + b * self.lengths / max(self.mean_length, 1e-9))
         impacts = np.repeat(idf, self.document_frequency) * count * (k1 + 1)
         impacts /= count + norm[columns.indices]
         self._starts = columns.indptr.astype(np.int64)
@@ -113,6 +116,27 @@ class BM25Index:
             return self._docs[:0], self._impacts[:0]
         part = slice(self._starts[term_id], self._starts[term_id + 1])
         return self._docs[part], self._impacts[part]
+
+    def postings_of(self, terms: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The postings of several terms, one after another.
+
+        Args:
+            terms: [k] ids.
+
+        Returns:
+            docs: [n] integers, of the kind that indexes arrays fastest.
+            impacts: [n].
+            starts: [k] where each term's postings begin.
+        """
+        ends = self._starts[terms + 1].tolist()
+        parts = [slice(*ends) for ends in zip(self._starts[terms].tolist(), ends, strict=True)]
+        counts = self.document_frequency[terms]
+        starts = np.cumsum(counts, dtype=np.int64) - counts
+        docs, impacts = (
+            np.concatenate([column[part] for part in parts])
+            for column in (self._docs, self._impacts)
+        )
+        return docs.astype(np.intp), impacts, starts
 
     def column(self, term: str) -> np.ndarray:
         """[documents] what a term at weight 1 adds to each document's score."""
@@ -134,18 +158,20 @@ class BM25Index:
         counts = collections.Counter(self.tokenizer(text))
         return {term: float(count) for term, count in counts.items()}
 
-    def scores(self, weights: Mapping[str, float]) -> np.ndarray:
+    def scores(self, weights: Mapping[str, float], start: np.ndarray | None = None) -> np.ndarray:
         """Scores of all documents for a weighted query.
 
         Args:
             weights: Term -> weight; a term twice in the query has weight 2.
+            start: [documents] scores to add to; None: 0.
 
         Returns:
             [documents], summed in the order of `weights`.
         """
-        total = np.zeros(self.documents, np.float32)
+        total = np.zeros(self.documents, np.float32) if start is None else start.copy()
         for term, weight in weights.items():
             docs, impacts = self.postings(term)
+            docs = docs.astype(np.intp)  # else NumPy does so twice
             total[docs] += np.float32(weight) * impacts
         return total
 
@@ -164,7 +190,7 @@ class BM25Index:
             scores: [n].
         """
         scores = self.scores(weights)
-        docs = best_places(scores, top, None if include_zeros else np.flatnonzero(scores))
+        docs = best_places(scores, top) if include_zeros else best_nonzero(scores, top)
         return docs.astype(np.int32), scores[docs]
 
     def search_batch(

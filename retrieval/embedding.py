@@ -17,6 +17,7 @@ from kytolly.retrieval.files import read_arrays
 
 KEY_BYTES = 16  # of a text's digest
 ROWS_AT_ONCE = 1024  # texts that an encoder gets in one call
+SHORT_BITS = 5  # texts of fewer characters than 2**5 are words, which are encoded together
 WORDLLAMA_DIMENSION = 256
 
 
@@ -208,7 +209,7 @@ class EmbeddingCache:
         new: dict[bytes, np.ndarray] = {}
         buckets: dict[int, list[bytes]] = {}
         for key, text in missing.items():
-            buckets.setdefault(len(text).bit_length(), []).append(key)
+            buckets.setdefault(max(len(text).bit_length(), SHORT_BITS), []).append(key)
         for _, keys in sorted(buckets.items()):
             for first in range(0, len(keys), ROWS_AT_ONCE):
                 part = keys[first : first + ROWS_AT_ONCE]

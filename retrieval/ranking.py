@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+GROUPED = 64  # scores whose maximum is looked at in their place
+
 
 def best_places(scores: np.ndarray, top: int, places: np.ndarray | None = None) -> np.ndarray:
     """[n] places of the largest scores, best first; of equal scores the smaller place comes first.
@@ -17,12 +19,32 @@ def best_places(scores: np.ndarray, top: int, places: np.ndarray | None = None) 
         places: [P] places that may be returned, rising; None: all of them.
     """
     if places is None:
-        places = np.arange(len(scores))
+        places = np.flatnonzero(scores >= _floor(scores, top))
     found = scores[places]
     if len(found) > top > 0:
         kept = found >= nth_best(found, top)
         places, found = places[kept], found[kept]
     return places[np.argsort(-found, kind="stable")[:top]]
+
+
+def best_nonzero(scores: np.ndarray, top: int) -> np.ndarray:
+    """`best_places` without those whose score is 0."""
+    floor = _floor(scores, top)
+    return best_places(
+        scores, top, np.flatnonzero(scores >= floor if floor > 0.0 else scores != 0.0)
+    )
+
+
+def _floor(scores: np.ndarray, top: int) -> float:
+    """A number that at least `top` of the scores reach; of many scores, few more.
+
+    A group's maximum is one of the scores, so the maxima's n-th best is at most that of all scores.
+    """
+    groups = len(scores) // GROUPED
+    if not 0 < top <= groups:
+        return -math.inf
+    maxima = scores[: groups * GROUPED].reshape(GROUPED, groups).max(axis=0)
+    return nth_best(maxima, top)
 
 
 def nth_best(scores: np.ndarray, n: int) -> float:

@@ -23,9 +23,10 @@ MAY_IMPORT = {
     "callback": {"config", "record"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
     "trainer": EVERYTHING - {"retrieval"},
-    "reformulation": EVERYTHING,
-    "command": EVERYTHING | {"reformulation", "benchmarks"},
-    "benchmarks": EVERYTHING | {"reformulation", "command"},
+    "text": EVERYTHING,
+    "reformulation": EVERYTHING | {"text"},
+    "command": EVERYTHING | {"text", "reformulation", "benchmarks"},
+    "benchmarks": EVERYTHING | {"text", "reformulation", "command"},
 }
 ROOMS = [room for room in MAY_IMPORT if room != "trainer"]
 
@@ -126,7 +127,7 @@ KINDS = re.compile(
 NO_KINDS = [
     module
     for module in FILES
-    if module.split(".")[0] in "agent loop policy model trainer reformulation command".split()
+    if module.split(".")[0] in "agent loop policy model trainer text reformulation command".split()
 ]
 
 

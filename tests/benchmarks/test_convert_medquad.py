@@ -1,15 +1,17 @@
 """MedQuAD's XML becomes a collection whose splits share no subject."""
 
+import csv
+
 import pytest
 
-from kytolly.benchmarks.convert_medquad import Sizes, convert, read_pairs
+from kytolly.benchmarks.convert_medquad import Sizes, convert, convert_labels, read_pairs
 from kytolly.retrieval.corpus import load_collection
 
 LARGE = Sizes(train=100, dev=0, test=0)
 
 
 def write(checkout, name, focus, pairs, synonyms=(), part="1_Made_QA"):
-    pair = "<QAPair><Question>{}</Question><Answer>{}</Answer></QAPair>"
+    pair = "<QAPair><Question qtype='kind'>{}</Question><Answer>{}</Answer></QAPair>"
     names = "".join(f"<Synonym>{synonym}</Synonym>" for synonym in synonyms)
     text = f"<Document><Focus>{focus}</Focus><FocusAnnotations><Synonyms>{names}</Synonyms>"
     text += f"</FocusAnnotations><QAPairs>{''.join(pair.format(*p) for p in pairs)}</QAPairs>"
@@ -68,3 +70,25 @@ def test_a_folder_without_answers_and_a_broken_file_are_said(tmp_path):
     write(tmp_path, "01", "Gout & others", [("What is gout ?", "A kind of arthritis.")])
     with pytest.raises(ValueError, match=r"01\.xml: not XML"):
         read_pairs(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["question", "answer"])
+def test_labeled_texts_share_no_subject_between_their_splits(tmp_path, field):
+    for n in range(60):
+        pairs = [(f"what, {n} ?", f"answer, {n} ."), (f"why {n} ?", "")]
+        write(tmp_path / "in", f"{n}", f"Subject {n}", pairs)
+    pairs = read_pairs(tmp_path / "in", unanswered=field == "question")
+    convert_labels(pairs, field, tmp_path / "out")
+    found = {}
+    for split in ("train", "dev", "test"):
+        with (tmp_path / "out" / f"{split}.csv").open(encoding="utf-8", newline="") as file:
+            found[split] = [(row["text"], row["type"]) for row in csv.DictReader(file)]
+    texts = [f"what, {n} ?" for n in range(60)] + [f"why {n} ?" for n in range(60)]
+    if field == "answer":
+        texts = [f"answer, {n} ." for n in range(60)]
+    assert sorted(row for rows in found.values() for row in rows) == sorted(
+        (text, "kind") for text in texts
+    )
+    subjects = {split: {text.split()[1] for text, _ in rows} for split, rows in found.items()}
+    assert all(subjects.values())
+    assert sum(map(len, subjects.values())) == len(set().union(*subjects.values())) == 60

@@ -40,7 +40,7 @@ def test_early_stop_counts_evaluations_without_improvement(
 
 
 def test_early_stop_of_a_resumed_run_is_measured_against_the_best_before_it():
-    begin = make_state(None, 500, best_return=100.0)
+    begin = make_state(None, 500, best_score=100.0)
     assert evaluations_until_stop(EarlyStop(2), [50, 60], begin=begin) == (2, "early_stop")
     assert evaluations_until_stop(EarlyStop(2), [50, 101, 60], begin=begin) is None
 
@@ -124,7 +124,7 @@ def test_a_resumed_run_continues_to_count(tmp_path):
         first.on_evaluation(make_state(tmp_path, 100, evaluation_return=value))
     for patience, reason in ((3, None), (2, "early_stop")):
         second = EarlyStop(patience)
-        second.on_train_begin(make_state(tmp_path, 100, best_return=10.0))
+        second.on_train_begin(make_state(tmp_path, 100, best_score=10.0))
         second.set_state(make_state(tmp_path, 100), first.get_state())
         assert second.stop_reason == reason
         second.on_evaluation(make_state(tmp_path, 200, evaluation_return=7.0))

@@ -38,7 +38,7 @@ def run_to(bar, tmp_path, *, rows=4):
             tmp_path, 100 * row, 57.25, metrics=metrics_row(), wall_seconds=2.0 * row
         )
         bar.on_log(state)
-        bar.on_evaluation(dataclasses.replace(state, best_return=60.0))
+        bar.on_evaluation(dataclasses.replace(state, best_score=60.0))
     return state
 
 

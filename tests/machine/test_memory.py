@@ -25,6 +25,10 @@ def test_what_does_not_fit_into_memory_is_refused(free):
     with pytest.raises(ValueError, match=r"a table would take at least 2.5 GiB .* 1.0 GiB are fre"):
         check_memory(5 * 2**29, "a table", "lower it")
     check_memory(5 * 2**29, "a table", "lower it", "/GPU:0")  # a GPU's memory is not known
+    free(0)
+    check_memory(2**24, "a table", "lower it")  # so little is not looked up
+    with pytest.raises(ValueError, match="a table would take"):
+        check_memory(2**24 + 1, "a table", "lower it")
     free(None)
     check_memory(2**80, "a table", "lower it")
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kytolly.reformulation.candidates import CANDIDATE_FEATURES, IN_QUERY
 from kytolly.reformulation.query import Query, SearchRules
 from kytolly.reformulation.table import make_table
 from kytolly.retrieval.fusion import DocumentVectors
@@ -40,29 +41,39 @@ def make_documents(count, seed=0):
     return DocumentVectors(unit_rows(np.random.default_rng(seed).normal(size=(count, 5))))
 
 
-def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1):
+def with_flag(features, own=0):
+    """Features [n, F], as wide as real ones; the last `own` rows are terms of the query."""
+    wide = np.zeros((len(features), len(CANDIDATE_FEATURES)), np.float32)
+    wide[:, : features.shape[1]] = features
+    wide[len(features) - own :, IN_QUERY] = 1.0
+    return wide
+
+
+def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1, own=0):
     rng = np.random.default_rng((seed, number))
     terms = rng.permutation(list(index.columns)).tolist()
     documents = len(index.columns[terms[0]])
+    typed = terms[candidates : candidates + 2]
     return Query(
         number=number,
-        weights=dict.fromkeys(terms[candidates : candidates + 2], 1.0),
+        weights=dict(zip(typed, (1.0, 2.0), strict=True)),
         candidates=terms[:candidates],
-        candidate_features=rng.normal(size=(candidates, 4)).astype(np.float32),
+        candidate_features=with_flag(rng.normal(size=(candidates + own, 4)), own),
         state_features=rng.normal(size=3).astype(np.float32),
         vector=unit_rows(rng.normal(size=5)).astype(np.float32),
         relevant=np.sort(rng.choice(documents, relevant, replace=False)),
         excluded=excluded,
-        surfaces=tuple(terms[:candidates]),
+        surfaces=(*terms[:candidates], *typed[:own]),
+        own=tuple(typed[:own]),
     )
 
 
 def few_queries(index):
-    """Five queries with many and few candidates and relevant documents; one excludes a document."""
-    sizes = [(6, 3), (1, 1), (4, 0), (6, 20), (3, 2)]
+    """Five queries with many and few terms and relevant documents; one excludes a document."""
+    sizes = [(4, 2, 3), (1, 1, 1), (4, 0, 0), (6, 0, 20), (3, 2, 2)]
     return [
-        make_query(n, index, candidates, relevant, excluded=7 if n == 4 else -1)
-        for n, (candidates, relevant) in enumerate(sizes)
+        make_query(n, index, candidates, relevant, excluded=7 if n == 4 else -1, own=own)
+        for n, (candidates, own, relevant) in enumerate(sizes)
     ]
 
 
@@ -82,7 +93,7 @@ def helpful_table(count, seed=0):
             where = relevant if place == good else rng.choice(80, 3, replace=False)
             index.columns[name] = np.zeros(80, np.float32)
             index.columns[name][where] = 3.0
-        features = rng.normal(scale=0.1, size=(4, 3)).astype(np.float32)
+        features = with_flag(rng.normal(scale=0.1, size=(4, 3)))
         features[good, 0] += 1.0
         query = make_query(number, Scores(80, 9), 4)
         weights = {"t0": 1.0, "t1": 1.0}

@@ -18,12 +18,13 @@ from kytolly.reformulation.candidates import (
 from kytolly.reformulation.mining import NO_CANDIDATE, NO_TOKEN, Miner
 from kytolly.reformulation.mining_features import association
 from kytolly.reformulation.mining_processes import mine_texts
-from kytolly.reformulation.query import MiningRules
+from kytolly.reformulation.query import MiningRules, Query
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.embedding import EmbeddingCache, HashEncoder
 from kytolly.retrieval.fusion import DocumentVectors
+from kytolly.retrieval.term_vectors import TermVectors
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",
@@ -64,7 +65,7 @@ def cache():
 
 def feature(query, name):
     column = query.candidate_features[:, CANDIDATE_FEATURES.index(name)]
-    return dict(zip(query.candidates, column, strict=True))
+    return dict(zip((*query.candidates, *query.own), column, strict=True))
 
 
 def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index, documents):
@@ -76,8 +77,13 @@ def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index
     assert not {"glacier", "cave"} & set(query.candidates)
     assert query.weights == {"glacier": 1.0, "cave": 1.0}
     assert query.excluded == -1 and len(query.relevant) == 0
-    written = dict(zip(query.candidates, query.surfaces, strict=True))
-    assert written["melt"] == "melting"
+    assert query.own == ("glacier", "cave")
+    written = dict(zip((*query.candidates, *query.own), query.surfaces, strict=True))
+    assert written["melt"] == "melting" and written["cave"] == "caves"
+    assert feature(query, "is in the query") == {
+        **dict.fromkeys(query.candidates, 0.0),
+        **dict.fromkeys(query.own, 1.0),
+    }
 
 
 def test_a_term_is_shown_as_it_is_most_often_written():
@@ -152,7 +158,12 @@ def test_embedding_features_by_hand():
     query = np.array([0.6, 0.8])
     documents = np.array([[1.0, 0.0], [0.0, 1.0]])
     words = np.array([[0.0, 1.0], [-1.0, 0.0]])
-    features, state = embedding_features(terms, query, words, documents, np.array([0.75, 0.25]))
+    shares, own = np.array([0.75, 0.25]), np.array([[-1.0, 0.0]])
+    with_own = np.concatenate([terms, own])
+    features, state = embedding_features(with_own, query, words, documents, shares, 2)
+    np.testing.assert_allclose(features[2, :2], [-0.6, -3 / np.sqrt(10)], atol=1e-6)
+    np.testing.assert_allclose(features[2, 4:6], [-0.5, -1.3], atol=1e-6)  # means are of the others
+    features = features[:2]
     length = np.hypot(0.75, 0.25)
     to_feedback = np.array([0.75, 0.25]) / length
     expected = [[0.6, 0.8], to_feedback, [1, 0], [0, 1], [0.5, 0.5], [-0.1, 0.1]]
@@ -218,12 +229,13 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
     embeddings = cache()
     queries = mine(collection, range(6), index, embeddings, documents)
     for query in queries:
-        n = len(query.candidates)
+        n = query.options
+        assert n == len(query.candidates) + len(query.own)
         assert query.candidate_features.shape == (n, len(CANDIDATE_FEATURES))
         assert query.state_features.shape == (len(STATE_FEATURES),)
         assert query.candidate_features.dtype == query.state_features.dtype == np.float32
         assert np.isfinite(query.candidate_features).all()
-        assert np.abs(query.candidate_features).max() < 3 and len(query.surfaces) == n
+        assert np.abs(query.candidate_features).max() < 4 and len(query.surfaces) == n
         assert np.linalg.norm(query.vector) == pytest.approx(1.0, abs=1e-5)
     missed = embeddings.misses
     mine(collection, range(6), index, embeddings, documents)
@@ -290,3 +302,49 @@ def test_a_real_collection_is_mined_whole():
     )
     assert len(queries) + len(skipped) == len(numbers) and len(skipped) < 3
     assert np.mean([len(query.candidates) for query in queries]) > 40
+
+
+def test_neighbors_are_candidates_that_no_feedback_document_needs_to_hold(index):
+    texts, vectors = TEXTS, DocumentVectors.of_texts(TEXTS, HashEncoder(64))
+    terms = TermVectors(
+        {"incom": "income", "warm": "warm"},
+        np.array([index.term_ids["incom"], index.term_ids["warm"]]),
+        np.eye(2, 64, dtype=np.float32),
+    )
+    rules = MiningRules(feedback_documents=2, neighbors=1)
+    plain = Miner(index, texts, rules, vectors)
+    vector = np.zeros(64, np.float32)
+    vector[0] = 1.0
+    alone = plain.mine("glacier caves", -1, vector)
+    assert "incom" not in alone.candidates
+    found = Miner(index, texts, rules, vectors, terms).mine("glacier caves", -1, vector)
+    assert found.candidates == [*alone.candidates, "incom"] and found.own == ["glacier", "cave"]
+    assert found.surfaces[len(alone.candidates)] == "income"
+    row = dict(zip(CANDIDATE_FEATURES, found.term_features[len(alone.candidates)], strict=False))
+    assert row["mining rank"] == row["feedback documents"] == row["is in the query"] == 0
+    np.testing.assert_array_equal(found.query_features, alone.query_features)
+
+
+def test_a_query_of_one_term_keeps_it_and_long_ones_offer_their_first(index):
+    def own(text, most=12):
+        return Miner(index, TEXTS, MiningRules(query_terms=most)).mine(text).own
+
+    assert own("income") == own("income unknownword") == own("glacier caves", 0) == []
+    assert own("caves glacier") == ["cave", "glacier"] and own("caves glacier", 1) == ["cave"]
+
+
+def test_changed_weights_add_terms_and_lower_those_of_the_query():
+    nothing = np.zeros(0)
+    query = Query(
+        number=0,
+        weights={"a": 2.0, "b": 1.0},
+        candidates=["c", "d"],
+        candidate_features=nothing,
+        state_features=nothing,
+        vector=nothing,
+        relevant=nothing,
+        own=("a", "b"),
+    )
+    assert query.options == 4 and query.changed_weights({}) == query.weights
+    assert query.changed_weights({1: 0.3, 2: 0.25}) == {"a": 1.5, "b": 1.0, "d": 0.3}
+    assert query.weights == {"a": 2.0, "b": 1.0}

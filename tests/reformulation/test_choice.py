@@ -15,6 +15,7 @@ from kytolly.reformulation.choice import (
     USES,
     Choice,
     Choices,
+    HeldOut,
     Selection,
     best_row,
     cross_validated_gain,
@@ -81,7 +82,7 @@ def test_the_cross_validated_gain_of_noise_is_about_0_and_the_largest_is_not():
     for seed in range(60):
         gains = noise(seed)
         largest.append(gains.mean(axis=1).max())
-        honest.append(cross_validated_gain(gains, None, seed))
+        honest.append(cross_validated_gain([gains[:6], gains[6:]], [None, None], seed))
     assert np.mean(largest) > 0.02
     assert abs(np.mean(honest)) < 0.2 * np.mean(largest)
 
@@ -89,8 +90,11 @@ def test_the_cross_validated_gain_of_noise_is_about_0_and_the_largest_is_not():
 def test_the_cross_validated_gain_of_what_always_helps_is_that():
     gains = noise(0) * 0.1
     gains[5] = np.linspace(0.3, 0.5, 40)
-    assert cross_validated_gain(gains, None) == pytest.approx(0.4)
-    assert cross_validated_gain(np.full((12, 1), 0.5), None) == 0.0
+    assert cross_validated_gain([gains[:6], gains[6:]], [None, None]) == pytest.approx(0.4)
+    assert cross_validated_gain([np.full((6, 1), 0.5)], [None]) == 0.0
+    nothing = np.zeros((6, 0))  # no dev queries: those beside them are used
+    found = cross_validated_gain([nothing, nothing], [None, gains[:6]])
+    assert found == pytest.approx(0.4)
 
 
 @pytest.fixture(scope="module")
@@ -138,16 +142,29 @@ def test_what_harms_is_not_used(dev):
 def test_more_queries_that_a_network_has_not_seen_count_too(trained):
     good, few = NumpyScorer(trained[0]), DeviceQueries(helpful_table(3, seed=2), RULES)
     assert select([good], few, 0.0).choice.scale == 0.0  # three queries are too few
-    unseen = DeviceQueries(helpful_table(24, seed=1), RULES)
-    assert select([good], few, 0.0, unseen).choice.scale > 0.0
-    assert select([Wrong(), good], few, 0.0, unseen).choice.scale == 0.0
+    queries = DeviceQueries(helpful_table(24, seed=1), RULES)
+    unseen = HeldOut(queries, [good], np.zeros(24, np.int64))
+    assert select([good], few, 0.0, [unseen]).choice.scale > 0.0
+    harmful = unseen._replace(networks=[Wrong()])
+    assert select([Wrong(), good], few, 0.0, [harmful]).choice.scale == 0.0
+    alone = select([Wrong(), good], None, 0.0, [None, unseen])
+    assert alone.network == 1 and alone.choice.scale > 0.0 and alone.dev_gain > 0.2
+
+
+def test_a_query_counts_with_the_network_that_did_not_learn_from_it(trained):
+    good, queries = NumpyScorer(trained[0]), DeviceQueries(helpful_table(24, seed=1), RULES)
+    fold = np.arange(24) % 2
+    both = [HeldOut(queries, [one], np.zeros(24, np.int64)).gains(0.0) for one in (Wrong(), good)]
+    found = HeldOut(queries, [Wrong(), good], fold).gains(0.0)
+    np.testing.assert_array_equal(found, np.where(fold == 0, *both))
 
 
 @pytest.mark.filterwarnings("error")
 def test_a_single_dev_query_is_none_to_validate_with(trained):
     good, one = NumpyScorer(trained[0]), DeviceQueries(helpful_table(1, seed=2), RULES)
     assert select([good], one, 0.0).dev_gain == 0.0
-    found = select([good], one, 0.0, DeviceQueries(helpful_table(24, seed=1), RULES))
+    queries = DeviceQueries(helpful_table(24, seed=1), RULES)
+    found = select([good], one, 0.0, [HeldOut(queries, [good], np.zeros(24, np.int64))])
     assert found.choice.scale > 0.0 and np.isfinite(found.dev_gain)
 
 
@@ -163,7 +180,7 @@ def test_another_weight_of_cosines_is_taken_where_it_is_better_beyond_chance():
 
 def test_without_dev_queries_the_last_network_is_used_at_a_fixed_scale(trained):
     lines = []
-    found = make_choice(trained, None, None, 1.0, 0, lines.append)
+    found = make_choice(trained, None, [None, None], 1.0, 0, lines.append)
     assert found["fused"].choice == Choice(1.0, UNTESTED) and found["fused"].network == 1
     assert found["plain"].choice == Choice(0.0, UNTESTED)
     assert lines == ["no dev queries: weights are used at 0.5 of what the network proposes"]
@@ -171,10 +188,10 @@ def test_without_dev_queries_the_last_network_is_used_at_a_fixed_scale(trained):
 
 def test_both_kinds_of_search_use_one_network(trained, dev):
     lines = []
-    found = make_choice(trained[::-1], dev, None, 1.0, 0, lines.append)
+    found = make_choice(trained[::-1], dev, [None, None], 1.0, 0, lines.append)
     assert found["fused"].network == found["plain"].network == 1
     assert found["fused"].choice.fusion == 1.0 and found["plain"].choice.fusion == 0.0
-    assert "only 24 dev queries" in lines[0] and "at least 50" in lines[0]
+    assert "only 24 held-out queries" in lines[0] and "at least 50" in lines[0]
     assert lines[1].startswith("over BM25 + 1 cosines: dev gain +")
     assert lines[2].startswith("over BM25: dev gain +")
 
@@ -182,14 +199,14 @@ def test_both_kinds_of_search_use_one_network(trained, dev):
 def test_where_nothing_helps_with_cosines_any_network_may_help_without(trained, dev, monkeypatch):
     asked = []
 
-    def scripted(scorers, queries, fusion, unseen, seed):
-        asked.append((len(scorers), fusion, unseen))
+    def scripted(scorers, queries, fusion, held_out, seed):
+        asked.append((len(scorers), fusion, len(held_out)))
         scale, network = (0.0, 0) if fusion else (0.5, 1)
         return Selection(Choice(fusion, scale), network, 3, 0.5, 0.0, 0.0)
 
     monkeypatch.setattr(train, "select", scripted)
-    found = make_choice(trained, dev, dev, 1.0, 0, lambda line: None)
-    assert asked == [(2, 1.0, dev), (2, 0.0, dev)]
+    found = make_choice(trained, dev, [None, None], 1.0, 0, lambda line: None)
+    assert asked == [(2, 1.0, 2), (2, 0.0, 2)]
     assert found["plain"].network == found["fused"].network == 1
     assert found["fused"].choice == Choice(1.0) and found["plain"].choice == Choice(0.0, 0.5)
 

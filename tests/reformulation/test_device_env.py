@@ -6,8 +6,12 @@ import tensorflow as tf
 
 from kytolly.environment.check import check_environment
 from kytolly.reformulation import device_env
-from kytolly.reformulation.device_env import SMALLEST_WEIGHT, DeviceQueries, kept_weights
-from kytolly.reformulation.reformulator import kept_proposals
+from kytolly.reformulation.device_env import (
+    SMALLEST_WEIGHT,
+    DeviceQueries,
+    kept_proposals,
+    kept_weights,
+)
 from kytolly.reformulation.scoring import metric_per_query
 from kytolly.reformulation.table import make_table
 from tests.reformulation.made_queries import RULES, Scores, few_queries, make_documents, make_query
@@ -46,15 +50,16 @@ def environment(queries, index, documents, metric="ndcg@10", changes=None, **opt
 def full_search(query, index, documents, fusion, weights, metric):
     """The metric after a ranking of all documents; of equal scores the first document.
 
-    A table keeps the columns of candidates in half precision.
+    A table keeps the columns of candidates and of the query's terms in half precision.
     """
     base = index.scores(query.weights).astype(np.float64)
     if query.excluded >= 0:
         base[query.excluded] = 0.0
     unit = base.max()
     scores = base / unit + fusion * documents.cosines(query.vector)
-    for term, weight in zip(query.candidates, weights, strict=False):
-        scores += weight * np.float16(index.columns[term] / np.float32(unit))
+    given = {**dict.fromkeys(query.candidates, 1.0), **{t: -query.weights[t] for t in query.own}}
+    for (term, sign), weight in zip(given.items(), weights, strict=False):
+        scores += weight * np.float16(sign * index.columns[term] / np.float32(unit))
     if query.excluded >= 0:
         scores[query.excluded] = -np.inf
     place = np.empty(len(scores), np.int32)
@@ -93,11 +98,20 @@ def test_the_reward_is_the_gain_minus_a_cost_for_each_term(queries, index, docum
     assert state.query.numpy().tolist() == [0, 1, 2, 3, 4] * 2
     after, reward, over = env.step(state, tf.constant(action), tf.zeros([10, 0]))
     assert over.numpy().all() and after is state
-    used = np.array([0.5, 0, 1.5, 0, 0, 0.9])  # three terms are allowed
-    for place, (fusion, query) in enumerate(itertools.product((0.0, 1.0), queries)):
-        gain = full_search(query, index, documents, fusion, used, "ndcg@10")
-        gain -= full_search(query, index, documents, fusion, 0 * used, "ndcg@10")
-        assert float(reward[place]) == pytest.approx(gain - 0.03, abs=1e-5)
+    # Three terms may be added; a term of the query loses 0.9 at most, and does not count.
+    used = [
+        ([0.5, 0.2, 1.5, 0, 0.3, 0.9], 3),  # two of the query's
+        ([0.5, 0.2, 1.5, 0, 0, 0.9], 3),  # one of the query's, the second
+        ([0.5, 0, 1.5, 0, 0, 0.9], 3),
+        ([0.5, 0, 1.5, 0, 0, 0.9], 3),
+        ([0.5, 0, 1.5, 0, 0.3, 0.9], 3),  # the fourth and fifth are the query's
+    ]
+    for place, (fusion, number) in enumerate(itertools.product((0.0, 1.0), range(5))):
+        query, (row, terms) = queries[number], used[number]
+        kept = np.array(row)
+        gain = full_search(query, index, documents, fusion, kept, "ndcg@10")
+        gain -= full_search(query, index, documents, fusion, 0 * kept, "ndcg@10")
+        assert float(reward[place]) == pytest.approx(gain - 0.01 * terms, abs=1e-5), number
 
 
 def test_equal_scores_rank_by_place(documents):
@@ -114,12 +128,14 @@ def test_equal_scores_rank_by_place(documents):
     assert float(reward[0]) == pytest.approx(2 / 3)
 
 
-def slow_kept(weights, most):
+def slow_kept(weights, own, most):
     result = np.zeros_like(weights)
-    for row, own in enumerate(weights):
-        for place in sorted(range(len(own)), key=lambda n: (-own[n], n))[:most]:
-            if own[place] >= SMALLEST_WEIGHT:
-                result[row, place] = own[place]
+    for row, values in enumerate(weights):
+        added = [place for place in range(len(values)) if not own[row, place]]
+        added = sorted(added, key=lambda n: (-values[n], n))[:most]
+        for place in [*added, *np.flatnonzero(own[row])]:
+            if values[place] >= SMALLEST_WEIGHT:
+                result[row, place] = values[place]
     return result
 
 
@@ -127,11 +143,13 @@ def test_at_most_so_many_weights_are_kept_and_of_equal_ones_the_first():
     rng = np.random.default_rng(0)
     weights = np.round(rng.uniform(-0.02, 0.3, (200, 8)), 2).astype(np.float32)  # many tie
     weights[:3] = np.array([[0.1], [0.0], [SMALLEST_WEIGHT]])
+    own = rng.random((200, 8)) < 0.3
+    own[:100] = False
     for most in (1, 3, 8, 20):
-        expected = slow_kept(weights, most)
-        np.testing.assert_array_equal(kept_weights(tf.constant(weights), most), expected)
-        np.testing.assert_array_equal(kept_proposals(weights, most), expected)
-        assert (expected > 0).sum(axis=1).max() <= most
+        expected = slow_kept(weights, own, most)
+        np.testing.assert_array_equal(kept_weights(tf.constant(weights), own, most), expected)
+        np.testing.assert_array_equal(kept_proposals(weights, own, most), expected)
+        assert (expected[:100] > 0).sum(axis=1).max() <= most
 
 
 def test_observations_do_not_depend_on_judgments(index, documents):
@@ -150,14 +168,14 @@ def test_the_state_ends_with_the_weight_of_the_cosines(queries, index, documents
     seen = env.observe(env.reset(tf.zeros([7, 2])))
     assert seen["state"].numpy()[:, -1].tolist() == [0.0] * 5 + [0.5] * 2
     np.testing.assert_array_equal(seen["state"][5, :-1], queries[0].state_features)
-    np.testing.assert_array_equal(seen["candidates"][4, :3], queries[4].candidate_features)
-    assert not seen["candidates"].numpy()[4, 3:].any()
+    np.testing.assert_array_equal(seen["candidates"][4, :5], queries[4].candidate_features)
+    assert not seen["candidates"].numpy()[4, 5:].any()
 
 
 def test_padding_changes_nothing(queries, index, documents):
     narrow = environment(queries[:1], index, documents)
     wide = environment(queries, index, documents, changes={"max_candidates": 9})
-    action = np.random.default_rng(0).normal(size=(1, 9)).astype(np.float32)
+    action = np.random.default_rng(0).normal(2.0, 2.0, (1, 9)).astype(np.float32)
     _, reward, _ = narrow.step(narrow.reset(tf.zeros([1, 2])), tf.constant(action[:, :6]), NOTHING)
     action[:, 6:] = -20.0
     _, same, _ = wide.step(wide.reset(tf.zeros([1, 2])), tf.constant(action), NOTHING)

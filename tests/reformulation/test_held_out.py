@@ -96,7 +96,7 @@ def test_the_agent_alone_searches_without_cosines(tested, reformulator):
     plan = held_out.with_choice(reformulator, 0.0).plans(
         reformulator.side.collection, [reformulator.side.collection.query_ids.index("q11.0")]
     )[0]
-    assert plan.added
+    assert plan.changes
     expected = index.scores(plan.weights)
     for doc, score in scores["agent"]["q11.0"]:
         assert score == pytest.approx(float(expected[documents[doc]]), rel=1e-5)

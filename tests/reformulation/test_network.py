@@ -10,7 +10,7 @@ from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.record.checkpoint import is_finite
 from kytolly.reformulation import network as network_module
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES
-from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.device_env import DeviceQueries, is_own
 from kytolly.reformulation.network import (
     HALF,
     NumpyScorer,
@@ -22,22 +22,25 @@ from kytolly.reformulation.options import AgentOptions
 from kytolly.reformulation.query import SearchRules
 from tests.reformulation.made_queries import helpful_table
 
+WIDE = len(CANDIDATE_FEATURES)
+
 
 def random_scorer(hidden_units, seed=0):
     """A network whose weights and statistics are all far from where training begins."""
     rng = np.random.default_rng(seed)
     network = CandidateScorer(hidden_units, dropout=0.5)
-    network.build({"candidates": (None, 6, 5), "state": (None, 3)})
-    network.adapt(rng.normal(1.0, 2.0, (50, 5)), rng.normal(-1.0, 0.5, (50, 3)))
+    network.build({"candidates": (None, 6, WIDE), "state": (None, 3)})
+    network.adapt(rng.normal(1.0, 2.0, (50, WIDE)), rng.normal(-1.0, 0.5, (50, 3)))
     for weight in network.trainable_variables:
         weight.assign(rng.normal(0.0, 0.4, weight.shape))
+    network.mean_head.bias.assign([3.0])
     return network
 
 
 def inputs(seed=1):
     """Ten queries, half of whose candidates are absent; the last query has none."""
     rng = np.random.default_rng(seed)
-    candidates = rng.normal(1.0, 2.0, (10, 6, 5)).astype(np.float32)
+    candidates = rng.normal(1.0, 2.0, (10, 6, WIDE)).astype(np.float32)
     candidates[rng.random((10, 6)) < 0.5] = 0.0
     candidates[-1] = 0.0
     return candidates, rng.normal(-1.0, 0.5, (10, 3)).astype(np.float32)
@@ -48,6 +51,9 @@ def test_numpy_gives_what_keras_gives(hidden_units, monkeypatch):
     network, (candidates, state) = random_scorer(hidden_units), inputs()
     params, expected = network({"candidates": candidates, "state": state})
     weights = np.log1p(np.exp(params.numpy()[:, :6].astype(np.float64)))
+    own = is_own(candidates)
+    assert (weights[own] > 0.9).any() and (weights[~own] > 0.9).any()
+    weights[own] = np.minimum(weights[own], 0.9)  # what a term of the query loses at most
     assert weights.max() > 0.05 and expected.numpy().std() > 0.05
     for rows in (4_096, 3):
         monkeypatch.setattr(network_module, "ROWS", rows)
@@ -103,9 +109,9 @@ def test_statistics_are_those_of_the_candidates_that_are_there():
     table = helpful_table(12)
     table.candidate_features[:, 2:] = 0.0
     network = make_scorer(table, AgentOptions(hidden_units=(8,)))
-    there = table.candidate_features[:, :2].reshape(-1, 3)
+    there = table.candidate_features[:, :2].reshape(-1, WIDE)
     np.testing.assert_allclose(network.normalize_candidates.mean, there.mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(network.normalize_candidates.variance, there.var(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(network.normalize_candidates.variance, there.var(axis=0), atol=1e-5)
     state = table.state_features
     np.testing.assert_allclose(network.normalize_state.mean[:-1], state.mean(axis=0), atol=1e-5)
     # Of the weight of the cosines, which is 0 or 1.

@@ -18,7 +18,7 @@ def test_tables_hold_the_usable_queries_in_order(collection):
     side = found.side
     for split, table, count in (("train", found.train, 24), ("dev", found.dev, 18)):
         assert table.number.tolist() == side.collection.split(split)[:count]
-        assert table.columns.shape == (count, 8, 64)
+        assert table.columns.shape == (count, 20, 64)
         assert found.counts[split] == count + 1 and found.counts[f"{split}_skipped"] == 1
         said = next(line for line in lines if line.startswith(f"{split} queries"))
         assert f"{count} of {count + 1}; 1 query skipped: 1 no token" in said

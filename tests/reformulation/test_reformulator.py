@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import sys
 import zipfile
@@ -14,14 +15,13 @@ import pytest
 from kytolly.command import entry as cli
 from kytolly.reformulation import search
 from kytolly.reformulation.choice import UNTESTED, Choice, Choices, proposals
-from kytolly.reformulation.device_env import DeviceQueries
+from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.options import read_options
 from kytolly.reformulation.reformulator import (
     NOTHING_HELPS,
     NOTHING_LEARNED,
     Plan,
     Reformulator,
-    kept_proposals,
     load_scorer,
     trec_run,
 )
@@ -42,12 +42,17 @@ def test_a_query_is_reformulated_with_reasons(reformulator):
     term = found.added[0]
     assert term.term == "syn12"
     assert list(found.weights) == ["key12", "noise1", *(one.term for one in found.added)]
-    assert found.weights["key12"] == found.weights["noise1"] == 1.0
+    lowered = {one.term: one.weight for one in found.lowered}
+    assert lowered == {one: found.weights[one] for one in lowered} and len(lowered) == 2
+    assert 0.09 < min(lowered.values()) <= max(lowered.values()) < 1.0
     heavy = [one.weight for one in found.added]
     assert heavy == sorted(heavy, reverse=True) and heavy[-1] > 0
     assert heavy == [found.weights[one.term] for one in found.added]
-    parts = [f"{one.surface}^{weight_text(one.weight)}" for one in found.added]
-    assert found.lucene == " ".join(["key12", "noise1", *parts])
+    assert list(found.words.values()) == list(found.weights.values())
+    assert found.lucene.startswith("key12") and f" noise1^{weight_text(lowered['noise1'])}" in (
+        found.lucene
+    )
+    assert found.lucene.endswith(f" {found.added[-1].surface}^{weight_text(heavy[-1])}")
     assert {"idf", "cosine to query"} <= set(term.features) and term.rank >= 1
     scores = reformulator.side.index.scores(found.weights)
     docs = reformulator.side.collection.doc_index
@@ -55,17 +60,19 @@ def test_a_query_is_reformulated_with_reasons(reformulator):
         assert hit.score == pytest.approx(float(scores[docs[hit.doc_id]]))
     assert json.loads(json.dumps(found.as_dict()))["query"] == "key12 noise1"
     text = "\n".join(found.lines())
+    assert f"  - noise1 ^{weight_text(lowered['noise1'])}" in text
     assert "of the feedback documents" in text and f"Lucene: {found.lucene}" in text
 
 
 def test_a_query_is_given_to_other_engines_in_words(reformulator):
     found = reformulator.reformulate("Key12 the noise1 key12", top=4)
     added = {term.surface: term.weight for term in found.added}
-    assert added and found.words == {"key12": 2.0, "noise1": 1.0, **added}
+    own = {"key12": found.weights["key12"], "noise1": found.weights["noise1"]}
+    assert added and found.words == {**own, **added} and 0.19 < own["key12"] < 2.0
     match = " OR ".join(f'"{word}"' for word in found.words)
     assert found.fts5 == (match, found.words)
     clauses = found.elasticsearch("body")["bool"]["should"]
-    assert clauses[0] == {"match": {"body": {"query": "key12", "boost": 2.0}}}
+    assert clauses[0] == {"match": {"body": {"query": "key12", "boost": own["key12"]}}}
     assert [clause["match"]["body"]["boost"] for clause in clauses] == list(found.words.values())
     engine = IndexEngine(reformulator.side.index, reformulator.side.collection.doc_ids)
     assert engine.search(found.words, 4)[0] == [hit.doc_id for hit in found.after]
@@ -152,7 +159,8 @@ def test_what_is_used_is_what_was_measured_on_dev(run, collection):
     queries = [query for query in side.queries("dev") if query.has_relevant]
     dev = DeviceQueries(make_table(queries, side.index, side.documents, side.rules), side.rules)
     weights, _ = proposals(loaded.scorer, dev, 0.0)
-    weights = kept_proposals(weights * loaded.choices.at(0.0).scale, side.rules.max_terms)
+    own = is_own(dev.table.candidate_features)
+    weights = kept_proposals(weights * loaded.choices.at(0.0).scale, own, side.rules.max_terms)
     measured = dev.values(0.0, weights)
     numbers = [query.number for query in queries]
     plans = loaded.plans(side.collection, numbers)
@@ -250,9 +258,9 @@ def test_the_command_prints_the_query_for_another_engine(run, capsys):
         return capsys.readouterr().out
 
     lucene = printed("lucene")
-    assert lucene.startswith("key12 noise1 ") and len(lucene.splitlines()) == 1
+    assert re.match(r"key12\^0\.\d+ noise1\^0\.\d+ ", lucene) and len(lucene.splitlines()) == 1
     query = json.loads(printed("elasticsearch", "--field", "body"))["query"]["bool"]["should"]
-    assert query[0] == {"match": {"body": {"query": "key12", "boost": 1.0}}}
+    assert query[0]["match"]["body"]["query"] == "key12" and len(query) > 2
     fts5 = json.loads(printed("fts5"))
     assert fts5["match"].startswith('"text" : ("key12" OR "noise1"')
     assert len(fts5["weights"]) == len(query) == len(lucene.split())
@@ -337,6 +345,7 @@ def test_a_query_that_is_no_text_is_refused(run, capsys):
 
 def test_rankings_that_exhaust_the_memory_are_refused(reformulator, monkeypatch):
     collection, plan = reformulator.side.collection, Plan(None, {}, {}, 0.0, "")
+    monkeypatch.setattr("kytolly.machine.memory.SMALL_BYTES", 0)
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2 * 250 * 2 * 10)
     reformulator.rankings(collection, [0, 1], [plan] * 2, 10)
     with pytest.raises(ValueError, match=r"rankings of 11 documents for 2 queries would"):

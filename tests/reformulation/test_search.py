@@ -59,6 +59,25 @@ def test_a_score_is_bm25_plus_a_share_of_the_best_times_the_cosine(side, fusion)
     assert all(best[hit.doc_id] == pytest.approx(hit.score, rel=2e-3) for hit in found)
 
 
+def test_several_weightings_have_the_rankings_that_each_has_alone(side):
+    texts = ["key12 noise1", side.collection.texts[0]]
+    collection = searched(side, texts, ("other", side.collection.doc_ids[0]))
+    typed = [side.index.query_weights(text) for text in texts]
+    more = [{**weights, "syn12": 0.7} for weights in typed]
+    less = [{**dict.fromkeys(weights, 0.5), "syn12": 0.7} for weights in typed]
+    for fusion in (0.0, 1.0):
+        found = side.rank_all(collection, [0, 1], [typed, more, less], fusion, 20)
+        for weights, rankings in zip((typed, more, less), found, strict=True):
+            assert rankings == side.rank(collection, [0, 1], weights, fusion, 20)
+            for place, ranking in enumerate(rankings):  # as for this query alone
+                alone = side.rank_all(collection, [place], [[weights[place]]], fusion, 20)
+                assert alone == [[ranking]]
+        assert found[0] != found[1] != found[2]
+        if fusion == 0.0:
+            scores = side.index.scores(more[0])
+            assert [hit.score for hit in found[1][0]] == np.sort(scores)[::-1][:20].tolist()
+
+
 def test_a_query_that_is_a_document_neither_finds_it_nor_takes_its_unit(side):
     text, name = side.collection.texts[0], side.collection.doc_ids[0]
     weights = side.index.query_weights(text)
@@ -90,7 +109,7 @@ def test_cosines_count_as_the_options_say_and_for_hashed_words_not_at_all(collec
     for fusion in (0.0, 0.5):
         side = SearchSide.load(make_options(collection, {"fusion": fusion}), ())
         assert side.usual_fusion == fusion and side.mining.fusion == 0.0
-    assert side.rules.max_candidates == 8 and side.rules.pool_documents == 64
+    assert side.rules.max_candidates == 8 + 12 and side.rules.pool_documents == 64
 
 
 @pytest.fixture

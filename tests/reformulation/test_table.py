@@ -48,7 +48,10 @@ def test_a_large_pool_holds_all_documents_but_the_excluded_one(index, documents,
         for place, term in enumerate(query.candidates):
             column = index.columns[term][found] / unit
             np.testing.assert_allclose(table.columns[row, place, : len(found)], column, rtol=1e-3)
-        assert not table.columns[row, len(query.candidates) :].any()
+        for place, term in enumerate(query.own, start=len(query.candidates)):
+            column = -query.weights[term] * index.columns[term][found] / unit
+            np.testing.assert_allclose(table.columns[row, place, : len(found)], column, rtol=1e-3)
+        assert not table.columns[row, query.options :].any()
         places = table.relevant[row][table.relevant[row] >= 0]
         relevant = [doc for doc in query.relevant if doc != query.excluded]
         assert found[places].tolist() == relevant

@@ -49,7 +49,7 @@ def test_it_learns_what_helps(run):
     found = read_choices(folder)
     assert found == Choices(0.0, {0.0: choice}, found.digest) and len(found.digest) == 64
     assert summary["choices"]["plain"] == fused and summary["fusion"] == 0.0
-    assert any("only 18 dev queries" in line for line in lines)
+    assert any("only 42 held-out queries" in line for line in lines)
 
 
 def test_phases_are_shown_and_timed(run):
@@ -241,10 +241,20 @@ def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, tmp_pa
     assert Reformulator.load(tmp_path / "run").fusion == 0.25
 
 
-def test_without_dev_queries_a_fixed_share_of_the_weights_is_used(tmp_path):
+def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()
     summary = learn_quickly(other, tmp_path / "run", lines, warm_start_epochs=60)
+    fused = summary["choices"]["fused"]
+    assert summary["network"] == "warm start" and fused["scale"] > 0 and fused["dev_gain"] > 0.2
+    assert "held-out queries: part 3 of 3" in lines
+
+
+def test_without_held_out_queries_a_fixed_share_of_the_weights_is_used(tmp_path):
+    other, lines = write_collection(tmp_path / "tiny"), []
+    (other / "qrels" / "dev.tsv").unlink()
+    short = {"warm_start_epochs": 60, "held_out_folds": 0}
+    summary = learn_quickly(other, tmp_path / "run", lines, **short)
     assert f"no dev queries: weights are used at {UNTESTED:g}" in "\n".join(lines)
     assert summary["choices"]["fused"]["scale"] == UNTESTED
     assert summary["queries"]["dev"] == 0 and list(report_lines(summary))

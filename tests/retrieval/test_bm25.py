@@ -85,12 +85,21 @@ def test_a_query_is_the_weighted_sum_of_columns(index):
     assert index.query_weights("b unknown b a") == {"b": 2.0, "unknown": 1.0, "a": 1.0}
 
 
+def test_postings_of_several_terms_are_those_of_each_one_after_another(index):
+    docs, impacts, starts = index.postings_of(np.array([2, 0, 5]))
+    parts = [index.postings(term) for term in "caf"]
+    np.testing.assert_array_equal(docs, np.concatenate([part for part, _ in parts]))
+    np.testing.assert_array_equal(impacts, np.concatenate([part for _, part in parts]))
+    assert starts.tolist() == [0, 2, 4]
+
+
 def test_documents_know_their_terms(index):
     assert index.terms == list("abcdef") and index.documents == 7
     ids, counts = index.document_terms(3)
     assert [index.terms[i] for i in ids] == ["a", "d"] and counts.tolist() == [3, 1]
     assert len(index.document_terms(2)[0]) == 0
     assert index.lengths.tolist() == [3, 2, 0, 4, 4, 1, 1]
+    assert index.mean_length == 15 / 7 and index.longest == 4
     assert index.document_frequency.tolist() == [2, 4, 2, 2, 1, 1]
 
 

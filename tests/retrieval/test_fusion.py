@@ -16,6 +16,16 @@ def test_cosines_by_hand():
     np.testing.assert_allclose(documents[np.array([2, 0])], [[0.6, 0.8], [1, 0]], atol=1e-3)
 
 
+def test_many_documents_have_the_cosines_of_the_plain_product():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(3 * fusion.TILE + 5, 24)).astype(np.float32)
+    documents, vector = DocumentVectors(vectors), rng.normal(size=24).astype(np.float32)
+    plain = np.maximum(vectors.astype(np.float16).astype(np.float64) @ vector, 0.0)
+    np.testing.assert_allclose(documents.cosines(vector), plain, atol=1e-5)
+    places = rng.permutation(len(vectors))[:9]
+    np.testing.assert_array_equal(documents[places], vectors[places].astype(np.float16))
+
+
 def test_the_unit_is_the_highest_score_or_1():
     assert score_unit(np.array([0.0, 2.5, 1.0])) == 2.5
     assert score_unit(np.zeros(3)) == score_unit(np.zeros(0)) == 1.0

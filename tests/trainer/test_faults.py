@@ -1,6 +1,5 @@
 """Memory that does not suffice and losses that are no numbers, made up: what a run then does."""
 
-import dataclasses
 import math
 import re
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 from kytolly.command.exits import exit_status
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
+from kytolly.config.supervised import SupervisedConfig
 from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.loop import faults
 from kytolly.loop.device import DeviceLoop
@@ -242,7 +242,7 @@ def test_an_environment_without_memory_is_its_own_fault():
     assert not faults.is_out_of_memory(error.value)
 
 
-def test_the_ladder_ends_with_lengths_and_precision():
+def test_the_ladder_ends_with_precision():
     cfg = PPOConfig(num_envs=9, rollout_steps=5, num_minibatches=1)
     parts = []
     while cfg is not None:
@@ -254,16 +254,7 @@ def test_the_ladder_ends_with_lengths_and_precision():
         (1, 1, "auto"), (3, 3, "auto"), (9, 9, "auto"), (45, 45, "auto"),
         (45, 45, "mixed_bfloat16"),
     ]  # fmt: skip
-
-    @dataclasses.dataclass(frozen=True)
-    class Text:
-        rows_per_update: int = 4
-        gradient_accumulation: int = 4
-        max_length: int = 100
-        precision: str = "mixed_float16"
-
-    shorter = faults.next_rung(Text(), brain_float=True)
-    assert shorter == Text(max_length=50) and faults.next_rung(shorter, brain_float=True) is None
+    assert faults.next_rung(SupervisedConfig(batch_size=1), brain_float=False) is None
 
 
 def test_an_estimate_that_is_too_large_shrinks_as_well(tmp_path, monkeypatch):

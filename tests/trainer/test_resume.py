@@ -75,7 +75,7 @@ def test_a_run_that_is_being_trained_is_not_resumed(run, cfg):
 def test_the_best_return_is_not_forgotten_after_a_second_resume(run, cfg):
     class Best(Callback):
         def on_train_begin(self, state):
-            self.value = state.best_return
+            self.value = state.best_score
 
     found, best_file = [], (run / "best.keras").read_bytes()
     for _ in range(2):

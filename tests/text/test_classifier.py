@@ -1,0 +1,101 @@
+"""A classifier from a file of texts to the predictions of its run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("wordllama")
+
+from kytolly.config.classifier import ClassifierConfig
+from kytolly.text.classifier import TextClassifier, length_batches
+from kytolly.text.train_classifier import train_classifier
+from tests.test_examples import PYTHON_BLOCK
+from tests.text.labeled_files import write_labeled
+
+TINY = ClassifierConfig(
+    batch_size=16,
+    num_buckets=1,
+    total_updates=16,
+    evaluation_interval_updates=8,
+    log_interval_updates=8,
+    updates_per_call=8,
+    learning_rate=1e-2,
+    filters=8,
+    max_length=16,
+    train_embedding=False,
+    xla=False,
+    seed=3,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    data = write_labeled(folder / "a.csv")
+    summary, lines = train_classifier(TINY, data, folder / "run", progress=False)
+    return folder / "run", summary, lines
+
+
+def test_a_run_learns_and_holds_its_report(run):
+    folder, summary, lines = run
+    assert summary["test"]["macro_f1"] > 0.9 and summary["evaluation"]["macro_f1"] > 0.9
+    assert summary["classes"] == ["food", "traffic"] and sum(summary["texts"].values()) == 200
+    assert json.loads((folder / "result.json").read_text("utf-8"))["test"] == summary["test"]
+    assert lines[1].startswith("food") and lines[1].split()[-1].isdigit()
+    names = ("confusion_matrix.png", "confusion_matrix.csv", "class_metrics.csv", "f1_curve.png")
+    assert all((folder / name).stat().st_size for name in (*names, "best.keras", "config.yaml"))
+    header = (folder / "metrics.csv").read_text("utf-8").splitlines()[0]
+    assert "evaluation_macro_f1" in header and "evaluation_training_macro_f1" in header
+
+
+def test_the_run_predicts_the_same_alone_and_among_others(run):
+    classifier = TextClassifier.load(run[0])
+    texts = ["the sweet apple", "a wheel on the road", "", "fruit tree " * 50, "half a \ud800"]
+    found = classifier.predict(texts)
+    assert [one.label for one in found[:2]] == ["food", "traffic"] and found[3].label == "food"
+    together = classifier.probabilities(texts)
+    np.testing.assert_allclose(together.sum(axis=1), 1.0, atol=1e-5)
+    for place, text in enumerate(texts):
+        np.testing.assert_allclose(classifier.probabilities([text])[0], together[place], atol=1e-5)
+    assert classifier.predict([]) == []
+
+
+def test_only_the_first_tokens_are_read(run):
+    classifier = TextClassifier.load(run[0])
+    text = "fruit " * 40  # 16 tokens are read
+    np.testing.assert_array_equal(
+        classifier.probabilities([text]), classifier.probabilities([text + "engine road " * 40])
+    )
+
+
+def test_a_run_of_another_kind_or_tokenizer_is_refused(run, tmp_path):
+    (tmp_path / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"has no classifier\.json"):
+        TextClassifier.load(tmp_path)
+    for name in ("best.keras", "classifier.json"):
+        (tmp_path / name).write_bytes((run[0] / name).read_bytes())
+    vocabulary = json.loads((run[0] / "vocabulary.json").read_text("utf-8"))
+    (tmp_path / "vocabulary.json").write_text(json.dumps(vocabulary | {"identity": "b"}), "utf-8")
+    with pytest.raises(ValueError, match="is the vocabulary of another tokenizer"):
+        TextClassifier.load(tmp_path)
+
+
+def test_the_python_of_the_page_runs(run, tmp_path, monkeypatch, capsys):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "NAME").symlink_to(run[0])
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "text_classifier.md").read_text("utf-8")
+    blocks = PYTHON_BLOCK.findall(page)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "text_classifier.md", "exec"), {})
+    assert "name='german'" in capsys.readouterr().out
+
+
+def test_batches_hold_every_row_once_and_fit():
+    lengths = np.array([0, 1, 33, 32, 64, 65, 200])
+    batches = [(rows.tolist(), length) for rows, length in length_batches(lengths)]
+    assert batches == [([0, 1, 3], 32), ([2, 4], 64), ([5], 96), ([6], 224)]

@@ -1,0 +1,1 @@
+"""Learning from texts: tokens, batches of rows of similar length, and tasks."""

@@ -1,0 +1,216 @@
+"""A text classifier: its task for the trainer, and its use afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kytolly.config.classifier import ClassifierConfig
+from kytolly.model.text_classifier import TextClassifierNetwork
+from kytolly.policy.cross_entropy import balanced_class_weights, cross_entropy
+from kytolly.record.checkpoint import BEST
+from kytolly.record.files import write_text
+from kytolly.record.network_file import load_network
+from kytolly.record.run_folder import RunFolder
+from kytolly.text.classification_report import (
+    ClassificationReport,
+    classification_report,
+    macro_f1,
+    sklearn_metrics,
+)
+from kytolly.text.labeled_texts import LabeledSplits
+from kytolly.text.rows import Ragged, Rows
+from kytolly.text.tables import make_rows
+from kytolly.text.vocabulary import BytePairs, Vocabulary, read_vocabulary, write_vocabulary
+
+CLASSES_FILE, VOCABULARY_FILE = "classifier.json", "vocabulary.json"
+TRAINING_TEXTS = 1_000  # that evaluations compare with the dev split
+TOKENS_AT_ONCE = 2**15  # of a batch that is predicted
+SPREAD = 0.5  # standard deviation of the numbers in token vectors
+STEP = 32  # tokens: lengths of such batches are multiples of it, so that few are traced
+
+
+class Prediction(NamedTuple):
+    """The most probable class of a text.
+
+    Attributes:
+        label: Its name.
+        probability: What the network gives it.
+    """
+
+    label: str
+    probability: float
+
+
+class ClassificationTask:
+    """Labeled texts, a network and a loss, as `Trainer.train_supervised` asks for them.
+
+    Args:
+        name: Name of the data.
+        data: Labeled texts in splits.
+        cfg: How texts are read, and the sizes of the network.
+    """
+
+    metric_names = ("accuracy",)
+    best_metric = "macro_f1"
+
+    def __init__(self, name: str, data: LabeledSplits, cfg: ClassifierConfig):
+        sklearn_metrics()  # what is missing is said before training
+        self.name, self.data = name, data
+        self.vocabulary = BytePairs()
+        self.tokens = {
+            split: text_tokens(self.vocabulary, part.texts, cfg.max_length)
+            for split, part in data.splits.items()
+        }
+        self.labels = {
+            split: np.array(data.class_indices(split), np.int32) for split in self.tokens
+        }
+        self.weights = None
+        if cfg.class_weights == "auto":
+            self.weights = balanced_class_weights(self.labels["train"], len(data.classes))
+        drawn = np.random.default_rng(cfg.seed).permutation(len(self.labels["train"]))
+        self.watched = np.sort(drawn[:TRAINING_TEXTS])
+
+    def make_rows(self, cfg: ClassifierConfig) -> Rows:
+        """Tokens and labels of the training texts."""
+        return make_rows(cfg, {"tokens": self.tokens["train"], "label": self.labels["train"]})
+
+    def make_network(self, cfg: ClassifierConfig) -> keras.Model:
+        """The network, with wordllama's token vectors to begin with."""
+        table = self.vocabulary.embedding()
+        table *= SPREAD / table.std()
+        network = TextClassifierNetwork(
+            *(len(table), len(self.data.classes), table.shape[1]),
+            filters=cfg.filters,
+            kernel_size=cfg.kernel_size,
+            dropout=cfg.dropout,
+            train_embedding=cfg.train_embedding,
+        )
+        network.build((None, None))
+        network.embedding.set_weights([table])
+        return network
+
+    def loss(
+        self, network: Any, batch: Mapping[str, tf.Tensor], cfg: ClassifierConfig
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """Cross-entropy of a batch, and the share of right predictions."""
+        label, shape = batch["label"], [batch["label"].shape[0], network.num_features]
+        noise = tf.random.stateless_uniform(shape, batch["seed"][0])
+        logits = network(batch["tokens"], training=True, noise=noise)
+        loss = cross_entropy(logits, label, cfg.label_smoothing, self.weights)
+        right = tf.argmax(logits, axis=-1, output_type=tf.int32) == label
+        return loss, {"accuracy": tf.reduce_mean(tf.cast(right, tf.float32))}
+
+    def evaluate(self, network: Any) -> dict[str, float]:
+        """Macro F1 on the dev split, and on as many training texts without dropout."""
+        found = self.predict(network, "dev")
+        watched = Ragged.of(row for row in rows_of(self.tokens["train"], self.watched))
+        learned = class_probabilities(network, watched).argmax(axis=1)
+        return {
+            "macro_f1": macro_f1(self.labels["dev"], found),
+            "accuracy": float((found == self.labels["dev"]).mean()),
+            "training_macro_f1": macro_f1(self.labels["train"][self.watched], learned),
+        }
+
+    def predict(self, network: Any, split: str) -> np.ndarray:
+        """[n] index of the predicted class of each text in a split."""
+        return class_probabilities(network, self.tokens[split]).argmax(axis=1)
+
+    def report(self, network: Any, split: str) -> ClassificationReport:
+        """Metrics of a split's predictions."""
+        found = self.predict(network, split)
+        return classification_report(self.data.classes, self.labels[split], found)
+
+
+class TextClassifier:
+    """A trained classifier.
+
+    Args:
+        network: A `TextClassifierNetwork`.
+        classes: [C] names.
+        max_length: Tokens of a text that are read.
+        vocabulary: What the network was trained with.
+    """
+
+    def __init__(
+        self,
+        network: keras.Model,
+        classes: Sequence[str],
+        max_length: int,
+        vocabulary: Vocabulary,
+    ):
+        self.network, self.classes = network, tuple(classes)
+        self.max_length, self.vocabulary = max_length, vocabulary
+
+    @classmethod
+    def load(cls, run_dir: str | Path) -> TextClassifier:
+        """The best network of a run.
+
+        Raises:
+            ValueError: The folder is no run of a classifier, or its files do not fit.
+        """
+        folder = RunFolder.existing(run_dir).path
+        try:
+            saved = json.loads((folder / CLASSES_FILE).read_text(encoding="utf-8"))
+            classes, max_length = saved["classes"], saved["max_length"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{folder} has no {CLASSES_FILE} that names its classes; expected a run of "
+                "`kytolly train classifier`: give the folder that it printed."
+            ) from None
+        vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
+        return cls(load_network(folder / BEST), classes, max_length, vocabulary)
+
+    def save(self, folder: Path) -> None:
+        """Write what a run needs beside its network."""
+        saved = {"classes": self.classes, "max_length": self.max_length}
+        write_text(folder / CLASSES_FILE, json.dumps(saved, indent=2, ensure_ascii=False) + "\n")
+        write_vocabulary(self.vocabulary, folder / VOCABULARY_FILE)
+
+    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
+        """[n, C] probability of each class."""
+        tokens = text_tokens(self.vocabulary, texts, self.max_length)
+        return class_probabilities(self.network, tokens)
+
+    def predict(self, texts: Sequence[str]) -> list[Prediction]:
+        """The most probable class of each text."""
+        found = self.probabilities(texts)
+        return [Prediction(self.classes[row.argmax()], float(row.max())) for row in found]
+
+
+def text_tokens(vocabulary: Vocabulary, texts: Sequence[str], max_length: int) -> Ragged:
+    """The first tokens of each text; half a character is a question mark."""
+    whole = (text.encode("utf-8", "replace").decode() for text in texts)
+    return Ragged.of(vocabulary.encode(whole), max_length)
+
+
+def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:
+    """[n, C] probabilities; texts of similar length are computed at once."""
+    found = np.zeros((len(tokens.lengths), network.num_classes), np.float32)
+    for rows, length in length_batches(tokens.lengths):
+        logits = network(tokens.matrix(rows, length))
+        found[rows] = keras.ops.softmax(logits, axis=-1)
+    return found
+
+
+def length_batches(lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Row numbers of batches, and the length that fits all of a batch, a multiple of `STEP`."""
+    order = np.argsort(lengths, kind="stable")
+    rounded = np.maximum(-(-lengths[order] // STEP), 1) * STEP
+    for length in np.unique(rounded):
+        rows = order[rounded == length]
+        size = max(TOKENS_AT_ONCE // int(length), 1)
+        for at in range(0, len(rows), size):
+            yield rows[at : at + size], int(length)
+
+
+def rows_of(tokens: Ragged, rows: np.ndarray) -> Iterator[np.ndarray]:
+    """The tokens of some rows."""
+    for row in rows:
+        yield tokens.tokens[tokens.starts[row] : tokens.starts[row + 1]]

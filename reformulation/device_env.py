@@ -116,7 +116,7 @@ class DeviceQueries(tf.Module):
         Returns:
             The states, [E] rewards, and [E] bool, whether episodes are over: they are.
         """
-        weights = self.kept(state.query, self.weights(state.query, action))
+        weights = self.used_weights(state.query, self.weights(state.query, action))
         fusion = tf.gather(self.weights_of_fusion, state.fusion)
         before = tf.gather(self.start_value, state.fusion * self.num_queries + state.query)
         gain = self.value(state.query, fusion, weights) - before
@@ -130,7 +130,7 @@ class DeviceQueries(tf.Module):
         weights = tf.nn.softplus(numbers)
         return tf.where(self.own(query), tf.minimum(weights, MOST_LOWERED), weights)
 
-    def kept(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    def used_weights(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """[E, N] `kept_weights` of rows of the table."""
         return kept_weights(weights, self.own(query), self.rules.max_terms)
 

@@ -96,13 +96,7 @@ class Miner:
         known = [self.index.term_ids[term] for term in weights if term in self.index.term_ids]
         if not known:
             return NO_TOKEN
-        scores = self.index.scores(weights)
-        if excluded >= 0:
-            scores[excluded] = 0.0
-        if self.vectors is not None and vector is not None and self.rules.fusion:
-            scores += self.vectors.scores(vector, self.rules.fusion, scores)
-            if excluded >= 0:
-                scores[excluded] = 0.0
+        scores = self._first_scores(weights, excluded, vector)
         feedback = best_nonzero(scores, self.rules.feedback_documents)
         feedback = feedback[scores[feedback] > 0.0]
         shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
@@ -144,6 +138,19 @@ class Miner:
             feedback=feedback.astype(np.int32),
             shares=shares.astype(np.float32),
         )
+
+    def _first_scores(
+        self, weights: dict[str, float], excluded: int, vector: np.ndarray | None
+    ) -> np.ndarray:
+        """[documents] scores of the search that finds the feedback documents."""
+        scores = self.index.scores(weights)
+        if excluded >= 0:
+            scores[excluded] = 0.0
+        if self.vectors is not None and vector is not None and self.rules.fusion:
+            scores += self.vectors.scores(vector, self.rules.fusion, scores)
+            if excluded >= 0:
+                scores[excluded] = 0.0
+        return scores
 
     def _mining_scores(
         self, terms: np.ndarray, counts: np.ndarray, feedback: np.ndarray, shares: np.ndarray

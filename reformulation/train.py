@@ -137,16 +137,11 @@ def closing_summary(
 def train_network(
     preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool, say: Say
 ) -> tuple[dict[str, Any], CandidateScorer]:
-    """Warm start, PPO and the choice on dev queries; the run's summary, and its network."""
+    """Warm start, PPO and the choice on held-out queries; the run's summary, and its network."""
     side, options = preparation.side, preparation.side.options
-    fusion, dev = side.usual_fusion, None
-    if preparation.dev is not None:
-        dev = DeviceQueries(preparation.dev, side.rules)
-        if options.retrieval.fusion == "auto":
-            with side.phases.measure("choice"):
-                tables = [one for one in (preparation.train, preparation.dev) if one is not None]
-                judged = DeviceQueries(concatenation(tables), side.rules)
-                fusion = select_fusion(judged, fusion, options.seed)
+    dev = None if preparation.dev is None else DeviceQueries(preparation.dev, side.rules)
+    with side.phases.measure("choice"):
+        fusion = judged_fusion(preparation)
     say(f"searches weigh cosines with {fusion:g} beside BM25")
     known = side.encoder_name == "wordllama"  # the network of the package has seen no other
     begin = load_pretrained() if options.training.pretrained and known else None
@@ -196,6 +191,16 @@ def train_network(
         "network": name,
         "choices": {kind: selection_summary(one) for kind, one in chosen.items()},
     }, network
+
+
+def judged_fusion(preparation: Preparation) -> float:
+    """The weight of the cosines: what the options say, or what train and dev queries prefer."""
+    side = preparation.side
+    tables = [one for one in (preparation.train, preparation.dev) if one is not None]
+    if side.options.retrieval.fusion != "auto" or not tables:
+        return side.usual_fusion
+    judged = DeviceQueries(concatenation(tables), side.rules)
+    return select_fusion(judged, side.usual_fusion, side.options.seed)
 
 
 def learn(

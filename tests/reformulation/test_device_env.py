@@ -173,8 +173,8 @@ def test_the_state_ends_with_the_weight_of_the_cosines(queries, index, documents
 
 
 def test_padding_changes_nothing(queries, index, documents):
-    narrow = environment(queries[:1], index, documents)
-    wide = environment(queries, index, documents, changes={"max_candidates": 9})
+    narrow = environment(queries[:1], index, documents, "ap")
+    wide = environment(queries, index, documents, "ap", changes={"max_candidates": 9})
     action = np.random.default_rng(0).normal(2.0, 2.0, (1, 9)).astype(np.float32)
     _, reward, _ = narrow.step(narrow.reset(tf.zeros([1, 2])), tf.constant(action[:, :6]), NOTHING)
     action[:, 6:] = -20.0

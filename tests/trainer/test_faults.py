@@ -258,6 +258,7 @@ def test_the_ladder_ends_with_precision():
 
 
 def test_an_estimate_that_is_too_large_shrinks_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr("kytolly.machine.memory.SMALL_BYTES", 0)
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 12_000)
     with pytest.warns(UserWarning, match="out of memory"):
         result = train(tmp_path / "run", PPO, on_oom="shrink", rollout_steps=64)

@@ -23,7 +23,7 @@ class ClassifierConfig(SupervisedConfig):
     epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
         8, "passes over the training data"
     )
-    batch_size: Rows = setting(32, "rows of an update")
+    batch_size: Rows = setting(32, "rows of a batch")
     learning_rate: Positive = setting(1e-3, "AdamW's largest step size")
     class_weights: Literal["auto"] | None = setting(
         "auto", "auto: a class weighs the more, the rarer it is; none: all alike"

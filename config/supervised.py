@@ -26,9 +26,9 @@ class SupervisedConfig:
         5, "passes over the training data"
     )
     total_updates: Updates | None = setting(None, "length of training; none: as epochs say")
-    batch_size: Rows = setting(32, "rows of an update")
+    batch_size: Rows = setting(32, "rows of a batch")
     gradient_accumulation: Rows = setting(
-        1, "equal parts of a batch, taken one after the other in the memory of one"
+        1, "batches, one after the other, whose gradients make one update"
     )
     num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
         10, "groups of rows of similar length, padded alike; one program each"
@@ -94,19 +94,14 @@ class SupervisedConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.batch_size % self.gradient_accumulation:
-            raise ValueError(
-                f"gradient_accumulation is {self.gradient_accumulation}, expected a divisor of "
-                f"batch_size ({self.batch_size}): each part of a batch has as many rows. Change "
-                "one of them."
-            )
 
     @property
     def rows_per_update(self) -> int:
         """Rows from which an update learns."""
-        return self.batch_size
+        return self.batch_size * self.gradient_accumulation
 
     def in_smaller_batches(self, factor: int) -> Self:
-        """The same updates, each from `factor` times as many parts; it divides a part."""
-        parts = self.gradient_accumulation * factor
-        return dataclasses.replace(self, gradient_accumulation=parts)
+        """The same updates, each from `factor` times as many batches; it divides a batch."""
+        batches = self.gradient_accumulation * factor
+        rows = self.batch_size // factor
+        return dataclasses.replace(self, batch_size=rows, gradient_accumulation=batches)

@@ -110,7 +110,7 @@ class Learner:
 
 
 def make_network(task: Any, cfg: Any, rows: Any) -> keras.Model:
-    """The task's network, in the configured precision, built by a part of a batch if need be."""
+    """The task's network, in the configured precision, built by a batch if need be."""
     keras.utils.set_random_seed(cfg.seed)
     previous = keras.mixed_precision.dtype_policy()
     precision = previous.name if cfg.precision == "auto" else cfg.precision
@@ -118,8 +118,7 @@ def make_network(task: Any, cfg: Any, rows: Any) -> keras.Model:
     try:
         network = task.make_network(cfg)
         if not network.built:
-            at_once = cfg.batch_size // cfg.gradient_accumulation
-            batch = {name: column[:at_once] for name, column in rows.example().items()}
+            batch = {name: column[: cfg.batch_size] for name, column in rows.example().items()}
             task.loss(network, {**batch, "seed": tf.zeros([1, 2], tf.int32)}, cfg)
     finally:
         keras.mixed_precision.set_dtype_policy(previous)

@@ -61,7 +61,7 @@ def make_rows(cfg: SupervisedConfig, columns: Columns) -> Rows:
         ValueError: There is no row, or the columns differ in their number of rows.
     """
     lengths, group = row_lengths(columns), cfg.updates_per_call
-    sampler = BucketBatchSampler(lengths, cfg.batch_size, cfg.num_buckets, cfg.seed, group)
+    sampler = BucketBatchSampler(lengths, cfg.rows_per_update, cfg.num_buckets, cfg.seed, group)
     if not on_device(cfg, columns):
         return HostRows(columns, sampler, cfg.host_workers, device_name(cfg.device))
     return DeviceRows(columns, sampler)

@@ -2,6 +2,8 @@ import dataclasses
 
 import pytest
 
+from kytolly.config.classifier import ClassifierConfig
+from kytolly.config.presets import PRESETS, preset
 from kytolly.config.supervised import SupervisedConfig
 
 
@@ -17,7 +19,7 @@ from kytolly.config.supervised import SupervisedConfig
         ("epochs", 0, "passes"),
         ("class_weights", "balanced", "one of auto"),
         ("algorithm", "No Name", "lower-case"),
-        ("gradient_accumulation", 5, "divisor of batch_size"),
+        ("gradient_accumulation", 0, "at least 1"),
         ("device", "tpu", "auto, cpu, gpu"),
     ],
 )
@@ -31,3 +33,9 @@ def test_what_may_be_none_is_none():
     cfg = SupervisedConfig(max_grad_norm=None, total_updates=None, class_weights=None)
     assert cfg.max_grad_norm is None
     assert all(field.metadata["help"] for field in dataclasses.fields(cfg))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_for_texts_makes_updates_of_the_rows_that_it_says(name):
+    cfg = ClassifierConfig(**preset(name, "text"))
+    assert cfg.rows_per_update == {"safe": 12, "optimal": 12, "aggressive": 8}[name]

@@ -156,7 +156,7 @@ def fail_above(monkeypatch, most):
 
 
 def test_parts_of_a_batch_shrink_until_they_fit(tmp_path, monkeypatch):
-    expected = train(tmp_path / "small", small_config(gradient_accumulation=4))
+    expected = train(tmp_path / "small", small_config(batch_size=2, gradient_accumulation=4))
     fail_above(monkeypatch, 2)
     networks = []
 
@@ -169,10 +169,14 @@ def test_parts_of_a_batch_shrink_until_they_fit(tmp_path, monkeypatch):
     task.name = ContainsWord.name
     with pytest.warns(UserWarning, match="out of memory"):
         result = train(tmp_path / "run", small_config(on_oom="shrink"), task=task)
-    rungs = ["gradient_accumulation 1 -> 2", "gradient_accumulation 2 -> 4"]
+    rungs = [
+        "batch_size 8 -> 4, gradient_accumulation 1 -> 2",
+        "batch_size 4 -> 2, gradient_accumulation 2 -> 4",
+    ]
     found = [{"fault": "out_of_memory", "updates": 0, "change": rung} for rung in rungs]
     assert result.summary["faults"] == found and "faults" not in expected.summary
-    assert RunFolder.existing(tmp_path / "run").read_config().settings["gradient_accumulation"] == 4
+    saved = RunFolder.existing(tmp_path / "run").read_config().settings
+    assert (saved["batch_size"], saved["gradient_accumulation"]) == (2, 4)
     assert all(network is result.agent.network for network in networks)  # a task may keep it
     assert result.evaluation == expected.evaluation
     assert result.summary["memory"]["process_memory_mb"] > 50

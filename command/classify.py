@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
+from kytolly.config.words import path_text
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -33,6 +36,11 @@ def run(args: argparse.Namespace) -> int:
     """Classify, and print or write the rows."""
     from kytolly.text.labeled_texts import read_texts
 
+    if args.output is not None and os.path.isfile(args.output):
+        raise BadInput(
+            f"{path_text(args.output)} exists, expected a new file: choose another --output, or "
+            "remove it first."
+        )
     texts = read_texts(Path(args.file), args.text_column)
     prepare_machine()
     from kytolly.record.files import write_text

@@ -44,7 +44,13 @@ def test_texts_of_a_file_are_classified(run, capsys):
     assert entry.main(argv) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["texts"] == sum(found["classes"].values()) == 200
-    assert out.read_text("utf-8").count("\n") == 201
+    written = out.read_text("utf-8")
+    assert written.count("\n") == 201
+    (run / "link.csv").symlink_to(out)
+    for name in ("out.csv", "link.csv"):
+        said = complaint([*argv[:4], str(run / name)], capsys)
+        assert f"{name} exists, expected a new file" in said
+    assert out.read_text("utf-8") == written
 
 
 def test_a_run_continues_with_its_own_settings(run, capsys):

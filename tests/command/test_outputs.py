@@ -8,9 +8,10 @@ import pytest
 from kytolly.command import entry, train_optimized
 from kytolly.command.exits import OneLineParser
 
-# tests/reformulation/test_reformulator.py has the run file, which needs a run that was trained.
-OUTPUTS = {"--log-dir", "--run-file", "--figure"}
-INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir"}
+# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
+# tests/command/test_classifier.py has --output.
+OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output"}
+INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir", "file"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 CASES = [

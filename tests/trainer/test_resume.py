@@ -16,6 +16,7 @@ from kytolly.callback.csv_log import CSVLog
 from kytolly.loop.device import DeviceLoop
 from kytolly.record.metrics_file import read_rows
 from kytolly.trainer import Trainer
+from tests.record.same_run import TIMES
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +118,8 @@ def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch
         finally:
             signal.signal(signal.SIGINT, before)
     Trainer(run, progress=False).train(cfg, "CartPole-v1", resume=True)
-    times = ("wall_seconds", "env_steps_per_second", "updates_per_second")
     rows, whole = (
-        [row | dict.fromkeys(times) for row in read_rows(tmp_path / name / "metrics.csv")]
+        [row | dict.fromkeys(TIMES) for row in read_rows(tmp_path / name / "metrics.csv")]
         for name in ("run", "whole")
     )
     assert rows == whole and len(rows) == 4

@@ -137,7 +137,8 @@ def test_epochs_say_how_long_a_run_is():
 
 
 def test_a_run_with_xla_and_half_precision_learns(tmp_path):
-    cfg = small_config(xla=True, precision="mixed_float16", num_buckets=1, gradient_accumulation=2)
+    parts = {"batch_size": 4, "gradient_accumulation": 2}
+    cfg = small_config(xla=True, precision="mixed_float16", num_buckets=1, **parts)
     result = train(tmp_path / "run", cfg)
     assert result.evaluation.metrics["accuracy"] >= 0.9
 

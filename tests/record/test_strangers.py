@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import pytest
 
+from kytolly.callback.base import Evaluation
 from kytolly.loop.saved_session import continue_session
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.record.checkpoint import read_manifest, save_network
@@ -190,7 +191,8 @@ SAVED = {
 )
 def test_a_state_that_no_session_wrote_is_refused(changes):
     with pytest.raises(ValueError, match="does not hold the state of a run") as refusal:
-        continue_session(types.SimpleNamespace(history=[]), {**SAVED, **changes}, None)
+        session = types.SimpleNamespace(history=[], evaluation_kind=Evaluation)
+        continue_session(session, {**SAVED, **changes}, None)
     assert len(str(refusal.value)) < 600
 
 

@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
-from kytolly.command import train_classifier
+from kytolly.command import train_classifier, train_rewriter
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import add_field, add_trust, environment, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
 
-TEXT_MODELS = {"classifier": train_classifier}  # each with `add_options(parser)` and `run(args)`
+TEXT_MODELS = {  # each with `add_options(parser)` and `run(args)`
+    "classifier": train_classifier,
+    "rewriter": train_rewriter,
+}
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

@@ -101,7 +101,7 @@ class SequenceToSequence(keras.Model):
         """[B, T, V] logits from the outputs [B, T, U] of the decoder's last layer."""
         if self.queries is not None:
             keys = ops.transpose(memory.outputs, (0, 2, 1))
-            weights = ops.softmax(ops.matmul(self.queries(outputs), keys) + memory.absent, axis=-1)
+            weights = softmax(ops.matmul(self.queries(outputs), keys) + memory.absent)
             outputs = ops.concatenate([outputs, ops.matmul(weights, memory.outputs)], axis=-1)
         vectors = self.drop(self.merge(outputs), noise)
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
@@ -118,6 +118,12 @@ class SequenceToSequence(keras.Model):
         names = ("vocabulary", "dimension", "units", "attention", "dropout")
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own, "layers": self.num_layers}
+
+
+def softmax(values):
+    """Over the last axis. That of Keras warns where the axis is of length 1."""
+    powers = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
+    return powers / ops.sum(powers, axis=-1, keepdims=True)
 
 
 def make_lstm(units):

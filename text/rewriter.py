@@ -48,7 +48,7 @@ from kytolly.text.writing import written_tokens
 REWRITER_FILE, VOCABULARY_FILE = "rewriter.json", "vocabulary.json"
 EVALUATED = 1_000  # most queries and pairs of an evaluation
 TOGETHER = 64  # queries that are rewritten at once
-DROPOUT_SEED, SAMPLING_SEED = 1, 2  # keep the draws of an update apart
+DROPOUT_SEEDS, SAMPLING_SEED = (1, 2), 3  # keep the draws of an update apart
 
 
 class RewriterTask:
@@ -129,9 +129,9 @@ class RewriterTask:
         source, target, seed = batch["source"], batch["target"], batch["seed"][0]
         noises = [None, None]
         if cfg.dropout:
+            shape = [source.shape[0], 1, network.dimension]
             noises = [
-                tf.random.stateless_uniform([*row.shape, network.dimension], seed + [0, number])
-                for number, row in enumerate((source, target), DROPOUT_SEED)
+                tf.random.stateless_uniform(shape, seed + [0, number]) for number in DROPOUT_SEEDS
             ]
         memory, inputs = network.encode(source, noises[0]), decoder_inputs(target)
         if cfg.scheduled_sampling:

@@ -60,7 +60,7 @@ def test_only_attention_sees_what_the_last_states_do_not_tell():
 
 def test_noise_below_the_share_drops_a_number_and_the_others_grow():
     network = make_network(dropout=0.5)
-    memory, noise = network.encode(SOURCE), np.zeros((2, 3, 4), np.float32)
+    memory, noise = network.encode(SOURCE), np.zeros((2, 1, 4), np.float32)
     noise[..., :2] = 0.5  # is kept, and 0 is not
     only = np.asarray(network.decode(INPUTS, memory)) - network.bias
     first = np.asarray(network.decode(INPUTS, memory, noise)) - network.bias

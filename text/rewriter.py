@@ -66,7 +66,9 @@ class RewriterTask:
         self.writes_terms = cfg.target == "terms"
         self.terms_tokenizer = self.index.tokenizer if self.writes_terms else None
         self.best_metric = "term_share" if self.writes_terms else "token_accuracy"
-        self.queries = {split: self.judged(collection, split) for split in collection.judgments}
+        self.queries = {
+            split: self.learnable_queries(collection, split) for split in collection.judgments
+        }
         texts = [*collection.texts, *(query.text for query in self.queries["train"])]
         self.vocabulary = make_vocabulary(texts, self.terms_tokenizer, cfg.vocabulary_size)
         self.pairs = {
@@ -74,7 +76,7 @@ class RewriterTask:
         }
         self._outputs: dict[str, tuple[Any, RowOutputs, RowOutputs]] = {}
 
-    def judged(self, collection: Collection, split: str) -> list[JudgedQuery]:
+    def learnable_queries(self, collection: Collection, split: str) -> list[JudgedQuery]:
         """The queries of a split that something can be learned of."""
         queries = judged_queries(collection, self.index, split, self.cfg.max_target_length)
         if not queries:
@@ -153,19 +155,19 @@ class RewriterTask:
             self._outputs[split] = (network, *self._row_outputs(network, split))
         _, accuracy, written = self._outputs[split]
         right, count = accuracy().sum(axis=0)
-        queries = self.evaluated(split)
-        terms = self.proposed(queries, written())
+        queries = self.query_sample(split)
+        terms = self.proposals(queries, written())
         return {
             "token_accuracy": float(right / max(count, 1.0)),
             "term_share": share_of_best(queries, [[one.term for one in row] for row in terms]),
         }
 
-    def evaluated(self, split: str) -> list[JudgedQuery]:
+    def query_sample(self, split: str) -> list[JudgedQuery]:
         """The queries that stand for a split."""
         queries = self.queries[split]
         return [queries[row] for row in some_rows(len(queries), self.cfg.seed)]
 
-    def proposed(self, queries: Sequence[JudgedQuery], written: np.ndarray) -> list[list[Term]]:
+    def proposals(self, queries: Sequence[JudgedQuery], written: np.ndarray) -> list[list[Term]]:
         """The terms in what was written for queries: [Q, T, 2] tokens and log-probabilities."""
         return [
             index_terms(self.vocabulary, self.index.tokenizer, query.text, row, self.writes_terms)
@@ -180,7 +182,7 @@ class RewriterTask:
         count = len(self.pairs[split]["source"].lengths)
         chosen = some_rows(count, self.cfg.seed)
         pairs = {name: part_of(column, chosen) for name, column in self.pairs[split].items()}
-        texts = [query.text for query in self.evaluated(split)]
+        texts = [query.text for query in self.query_sample(split)]
         sources = self._source(texts)
 
         def accuracy(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
@@ -188,14 +190,14 @@ class RewriterTask:
             logits = network.decode(decoder_inputs(target), network.encode(batch["source"]))
             return right_tokens(logits, target)
 
-        def written(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        def tokens(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
             return written_tokens(
                 network, batch["source"], self.cfg.max_target_length, self.writes_terms
             )
 
         return (
             RowOutputs(network, accuracy, pairs, num_buckets=2, xla=self.cfg.xla),
-            RowOutputs(network, written, {"source": sources}, num_buckets=1, xla=self.cfg.xla),
+            RowOutputs(network, tokens, {"source": sources}, num_buckets=1, xla=self.cfg.xla),
         )
 
 
@@ -214,12 +216,12 @@ class Rewriter:
         self._source_length = int(settings["max_source_length"])
         steps = int(settings["max_target_length"])
 
-        def written(source: tf.Tensor) -> tf.Tensor:
+        def tokens(source: tf.Tensor) -> tf.Tensor:
             return written_tokens(network, source, steps, self.writes_terms)
 
         signature = [tf.TensorSpec([None, self._source_length], tf.int32)]
         self._written = tf.function(
-            written, signature, autograph=False, jit_compile=xla_enabled() or None
+            tokens, signature, autograph=False, jit_compile=xla_enabled() or None
         )
 
     @classmethod

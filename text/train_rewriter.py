@@ -71,7 +71,7 @@ def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
     writes at most: those of the rewriter; of the documents that the query finds; that training
     queries need most often; and among twice as many, mined alone, or mined and written.
     """
-    queries, count = task.evaluated("test"), task.cfg.max_target_length
+    queries, count = task.query_sample("test"), task.cfg.max_target_length
     written = [[one.term for one in row] for row in rewriter.terms_of([q.text for q in queries])]
     mined = [mined_terms(task.index, query, 2 * count) for query in queries]
     few = [terms[:count] for terms in mined]

@@ -182,10 +182,11 @@ def _pairs(path: Path) -> Iterator[Pair]:
     synonyms = (_line(node.text) for node in document.iter("Synonym"))
     names = tuple(dict.fromkeys(name.lower() for name in (subject, *synonyms) if name))
     for number, node in enumerate(document.iter("QAPair"), start=1):
+        asked = node.find("Question")
         question, answer = _line(node.findtext("Question")), _line(node.findtext("Answer"))
-        if question and names:
+        if asked is not None and question and names:
             key = f"{path.parent.name.split('_')[0]}/{path.stem}-{number}"
-            kind = _line(node.find("Question").get("qtype"))
+            kind = _line(asked.get("qtype"))
             yield Pair(key, subject, names, question, answer, kind)
 
 

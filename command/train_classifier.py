@@ -9,7 +9,7 @@ import sys
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
-from kytolly.command.text_model import add_settings, given_config
+from kytolly.command.text_options import add_run_options, given_config
 from kytolly.config.classifier import ClassifierConfig
 
 
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="labeled texts: .csv, .tsv or .jsonl; a folder with train, dev and test of such a "
         "kind; or one with a folder of .txt files for each class",
     )
-    add_settings(parser, ClassifierConfig)
+    add_run_options(parser, ClassifierConfig)
 
 
 def run(args: argparse.Namespace) -> int:

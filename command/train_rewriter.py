@@ -9,7 +9,7 @@ import sys
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
-from kytolly.command.text_model import add_settings, given_config
+from kytolly.command.text_options import add_run_options, given_config
 from kytolly.config.rewriter import RewriterConfig
 
 
@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="folder in the BEIR layout with judgments of train and dev, and perhaps of test; "
         "builtin; or ir_datasets:NAME",
     )
-    add_settings(parser, RewriterConfig)
+    add_run_options(parser, RewriterConfig)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,16 +5,13 @@ test says how large the best of so many would be by chance. Only what passes it 
 gain that is reported comes from cross-validation: that of queries on which nothing was chosen.
 Train queries count as well, each with a network that learned without it.
 
-Sources: Westfall & Young 1993, "Resampling-Based Multiple Testing" (the largest statistic under
-random signs); Smucker, Allan & Carterette 2007, "A Comparison of Statistical Significance Tests for
-Information Retrieval Evaluation"; Stone 1974 (cross-validation of a choice).
+Sources: those of `retrieval.significance`; Stone 1974 (cross-validation of a choice).
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -25,14 +22,13 @@ import numpy as np
 from kytolly.record.files import write_text
 from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.network import NumpyScorer
+from kytolly.retrieval.significance import CHANCE, best_row
 
 SCALES = (1.0, 0.5, 0.25)  # of all weights
 LOWEST = -1.0  # margin that every query passes
 MARGINS = (LOWEST, 0.0)  # a query is changed where more gain than this is expected
 USES = tuple(itertools.product(SCALES, MARGINS))
 FUSIONS = (0.0, 0.25, 0.5, 1.0, 2.0)  # weights of the cosines that are tried
-CHANCE = 0.1  # most probability that the best choice is no better than none
-FLIPS, FLIPS_AT_ONCE = 2_000, 250  # draws of signs
 FOLDS = 5
 UNTESTED = 0.5  # scale where no dev query tests it
 CHOICE_FILE = "choice.json"
@@ -205,40 +201,6 @@ def proposals(
     table = queries.table
     column = np.full((queries.num_queries, 1), fusion, np.float32)
     return network(table.candidate_features, np.concatenate([table.state_features, column], axis=1))
-
-
-def best_row(gains: np.ndarray, most: float, seed: int = 0) -> tuple[int | None, float]:
-    """The row of [m, Q] gains with the largest mean among those above 0 beyond chance.
-
-    Args:
-        gains: [m, Q] of each of m choices.
-        most: Largest probability that counts as beyond chance.
-        seed: Seed of the signs.
-
-    Returns:
-        The row, None if there is none; and the probability of the best row under chance.
-    """
-    count = gains.shape[1]
-    if count < 2:
-        return None, 1.0
-    rng, squares = np.random.default_rng(seed), np.mean(np.square(gains), axis=1)
-    by_chance = []
-    for _ in range(FLIPS // FLIPS_AT_ONCE):
-        signs = 2.0 * rng.integers(0, 2, (FLIPS_AT_ONCE, count), np.int8) - 1.0
-        means = signs @ gains.T / count
-        by_chance.append(_statistic(means, squares, count).max(axis=1))
-    by_chance = np.concatenate(by_chance)
-    statistic = _statistic(gains.mean(axis=1), squares, count)
-    chances = (1 + (by_chance[:, np.newaxis] >= statistic).sum(axis=0)) / (FLIPS + 1)
-    passed = np.where(chances <= most, gains.mean(axis=1), -np.inf)
-    best = int(passed.argmax())
-    return (best if passed[best] > 0.0 else None), float(chances.min())
-
-
-def _statistic(mean: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
-    """Student's t of means, from mean squares."""
-    variance = np.maximum(squares - mean * mean, 1e-12)
-    return mean * math.sqrt(count) / np.sqrt(variance)
 
 
 def cross_validated_gain(

@@ -145,6 +145,7 @@ def train_network(
     say(f"searches weigh cosines with {fusion:g} beside BM25")
     known = side.encoder_name == "wordllama"  # the network of the package has seen no other
     begin = load_pretrained() if options.training.pretrained and known else None
+    unseen = None if side.index.digest in pretrained_digests() else begin
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     held_out: dict[str, HeldOut] = {}
@@ -160,7 +161,7 @@ def train_network(
         networks |= learned
         if train is not None and options.training.warm_start_epochs:
             with side.phases.measure("warm start"):
-                found = held_out_networks(options, train, synthetic, begin, say)
+                found = held_out_networks(options, train, synthetic, unseen, say)
             held_out |= {} if found is None else {"warm start": found}
     elif begin is None:
         raise ValueError(
@@ -171,10 +172,9 @@ def train_network(
     else:
         say("no query to learn from: the network that comes with the package is used as it is")
     with side.phases.measure("choice"):
-        known = side.index.digest in pretrained_digests()
-        if train is not None and begin is not None and not known:
+        if train is not None and unseen is not None:
             fold = np.zeros(train.num_queries, np.int64)
-            held_out["pretrained"] = HeldOut(train, [NumpyScorer(begin)], fold)
+            held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
         rest = [held_out.get(name) for name in networks]
         chosen = make_choice(list(networks.values()), dev, rest, fusion, options.seed, say)
     name = list(networks)[chosen["fused"].network]

@@ -71,8 +71,17 @@ def held_out_networks(
 ) -> HeldOut | None:
     """Networks made as the warm start is, each without a part of the train queries.
 
-    They say how much the warm start gains on queries that it did not learn from. None: it was not
-    asked for, or there are too few queries.
+    They say how much the warm start gains on queries that it did not learn from.
+
+    Args:
+        options: How to learn.
+        train: Queries with judgments.
+        synthetic: Synthetic queries.
+        begin: The network to begin with, which has learned from none of `train`; None: a new one.
+        say: Receives a line for each network.
+
+    Returns:
+        None if it was not asked for, or there are too few queries.
     """
     folds, count = options.training.held_out_folds, train.num_queries
     if folds < 2 or count < folds:

@@ -173,13 +173,13 @@ def test_the_state_ends_with_the_weight_of_the_cosines(queries, index, documents
 
 
 def test_padding_changes_nothing(queries, index, documents):
-    narrow = environment(queries[:1], index, documents)
-    wide = environment(queries, index, documents, changes={"max_candidates": 9})
+    narrow = environment(queries[:1], index, documents, "ap")
+    wide = environment(queries, index, documents, "ap", changes={"max_candidates": 9})
     action = np.random.default_rng(0).normal(2.0, 2.0, (1, 9)).astype(np.float32)
     _, reward, _ = narrow.step(narrow.reset(tf.zeros([1, 2])), tf.constant(action[:, :6]), NOTHING)
     action[:, 6:] = -20.0
     _, same, _ = wide.step(wide.reset(tf.zeros([1, 2])), tf.constant(action), NOTHING)
-    assert float(reward[0]) == float(same[0]) != 0.0
+    assert float(reward[0]) == pytest.approx(float(same[0]), rel=1e-5) and float(same[0]) != 0.0
 
 
 def test_queries_and_fusions_are_drawn_or_come_in_order(queries, index, documents):

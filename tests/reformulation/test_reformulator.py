@@ -199,8 +199,19 @@ def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path):
     found = Reformulator.pretrained(bare)
     assert found.fusion == 1.0 and found.choices.at(1.0).scale == UNTESTED
     one = found.reformulate("key12 noise1")
-    assert one.added and len(one.after) == 10
+    assert one.added and one.lowered == () and len(one.after) == 10
     assert Reformulator.pretrained(bare, fusion=0.0).reformulate("zzz").after == ()
+
+
+def test_other_documents_get_no_lowered_words(run, collection, tmp_path):
+    other = shutil.copytree(collection, tmp_path / "other")
+    with (other / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "one-more", "text": "key12"}\n')
+    with pytest.warns(UserWarning, match="nothing says that its network helps here"):
+        found = Reformulator.load(run[0], other)
+    one = found.reformulate("key12 noise1")
+    assert one.added and one.lowered == () and found.choices == Choices(None, {})
+    assert Reformulator.load(run[0]).reformulate("key12 noise1").lowered
 
 
 def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monkeypatch):

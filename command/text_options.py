@@ -1,4 +1,4 @@
-"""What the commands that train models of texts have in common: flags and settings."""
+"""What the commands that train text models have in common: options, and the config they ask for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
 
 
-def add_settings(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add the flags of a run, and one for each field of the config of this kind."""
+def add_run_options(parser: argparse.ArgumentParser, kind: type) -> None:
+    """Add the options of a run, and a flag for every setting of its config."""
     add = parser.add_argument
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")

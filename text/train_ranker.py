@@ -1,0 +1,93 @@
+"""Training a re-ranker: from a collection to a run with its gain over BM25."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kytolly.config.ranker import RankerConfig
+from kytolly.record.checkpoint import BEST
+from kytolly.record.network_file import load_network
+from kytolly.record.run_folder import RunFolder
+from kytolly.retrieval.corpus import available_splits, load_collection
+from kytolly.retrieval.metrics import paired_bootstrap
+from kytolly.text.ranker import Ranker, RankingTask
+from kytolly.text.ranking_data import METRIC, mixed_scores, ndcg
+from kytolly.trainer import Trainer
+
+
+def train_ranker(
+    cfg: RankerConfig,
+    collection: str | Path,
+    log_dir: str | Path | None = None,
+    *,
+    cb: Sequence[Any] = (),
+    resume: bool = False,
+    progress: bool = True,
+) -> tuple[dict[str, Any], list[str]]:
+    """Train a re-ranker, choose its weight beside BM25 on dev, and measure it on test.
+
+    Args:
+        cfg: How to search, to read and to learn.
+        collection: A collection, as `load_collection` takes it, with train and dev queries. Where
+            it has no test queries, the gain is not measured.
+        log_dir: The run's folder; None: a new one.
+        cb: Callbacks, ours and Keras's.
+        resume: Continue the run in `log_dir`.
+        progress: Show a progress bar on standard error.
+
+    Returns:
+        What `result.json` holds, and the same as lines of text.
+
+    Raises:
+        ValueError: The collection or a setting does not fit.
+        ModuleNotFoundError: wordllama is not installed.
+    """
+    splits = ["train", "dev", *({"test"} & set(available_splits(collection)))]
+    task = RankingTask(load_collection(collection, splits), cfg)
+    result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
+    folder = Path(result.run_dir)
+    network = load_network(folder / BEST)
+    chosen = task.choose_weight(network)
+    lengths = cfg.max_question_length, cfg.context_length
+    Ranker(network, task.vocabulary, chosen.weight, *lengths).save(folder)
+    summary = {**result.summary, "choice": chosen._asdict()}
+    if "test" in splits:
+        summary["test"] = measure_test(task, network, chosen.weight)
+    RunFolder(folder).write_result(summary)
+    return summary, result_lines(summary)
+
+
+def measure_test(task: RankingTask, network: Any, weight: float) -> dict[str, float]:
+    """NDCG@10 of the test queries under BM25 and re-ranked, and the gain with its interval."""
+    found = task.search("test")
+    scores, before = task.scores(network, found), ndcg(found, found.scores)
+    after = ndcg(found, mixed_scores(found.scores, scores, weight))
+    gain, low, high = paired_bootstrap(after.tolist(), before.tolist())
+    return {
+        "queries": len(before),
+        "bm25": float(before.mean()),
+        "network_alone": float(ndcg(found, scores).mean()),
+        "re_ranked": float(after.mean()),
+        "gain": gain,
+        "low": low,
+        "high": high,
+    }
+
+
+def result_lines(summary: dict[str, Any]) -> list[str]:
+    """The choice and the test metrics as text."""
+    choice = summary["choice"]
+    if choice["weight"]:
+        line = f"weight {choice['weight']:g} beside BM25: {METRIC} +{choice['gain']:.4f}"
+    else:
+        line = "weight 0: the network is no better than BM25 alone beyond chance"
+    lines = [f"{line}, on {choice['queries']} dev queries (chance {choice['chance']:.3f})"]
+    if test := summary.get("test"):
+        lines.append(
+            f"test, {test['queries']} queries: {METRIC} of BM25 {test['bm25']:.4f}, re-ranked "
+            f"{test['re_ranked']:.4f}, gain {test['gain']:+.4f} (95% from {test['low']:+.4f} to "
+            f"{test['high']:+.4f}); network alone {test['network_alone']:.4f}"
+        )
+    return lines

@@ -22,7 +22,7 @@ from kytolly.config.words import nearest
 
 # Each is a module of this room with `add_options(parser, words)` and `run(args)`.
 COMMANDS = {
-    "train": "train an agent or a text classifier",
+    "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
     "evaluate": "play a run's best weights greedily",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
     "classify": "name the classes of texts with a trained classifier",

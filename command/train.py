@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
-from kytolly.command import train_classifier, train_ranker
+from kytolly.command import train_classifier, train_ranker, train_rewriter
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import add_field, add_trust, environment, path
 from kytolly.command.result import print_result
@@ -17,7 +17,11 @@ from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
 
 # Each has `add_options(parser)` and `run(args)`.
-TEXT_MODELS = {"classifier": train_classifier, "ranker": train_ranker}
+TEXT_MODELS = {
+    "classifier": train_classifier,
+    "ranker": train_ranker,
+    "rewriter": train_rewriter,
+}
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:

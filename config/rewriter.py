@@ -1,0 +1,60 @@
+"""Settings of a query rewriter."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from kytolly.config.fields import Positive, Rows, Share, setting
+from kytolly.config.supervised import SupervisedConfig
+
+Size = Annotated[int, Meta(ge=1, le=2**14), "units"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class RewriterConfig(SupervisedConfig):
+    """Settings of a query rewriter, beside those of all supervised training."""
+
+    algorithm: Literal["rewriter"] = setting("rewriter", "name of the task")
+    target: Literal["terms", "texts"] = setting(
+        "terms",
+        "what a query becomes; terms: the best terms of its relevant documents, of all together; "
+        "texts: the first words of each relevant document",
+    )
+    epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
+        15, "passes over the training data"
+    )
+    batch_size: Rows = setting(64, "rows of an update")
+    learning_rate: Positive = setting(2e-3, "AdamW's largest step size")
+    num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
+        4, "groups of rows of similar length, padded alike; one program each"
+    )
+    vocabulary_size: Annotated[int, Meta(ge=8, le=2**20), "words"] = setting(
+        6_000, "the most frequent words of the documents that are read and written"
+    )
+    max_source_length: Annotated[int, Meta(ge=1, le=2**12), "words"] = setting(
+        32, "words of a query that are read; the rest is cut off"
+    )
+    max_target_length: Annotated[int, Meta(ge=1, le=2**10), "words"] = setting(
+        10, "words that are written, at most"
+    )
+    units: Size = setting(256, "units of each of the four LSTM layers")
+    attention: bool = setting(True, "whether each written word looks at every word of the query")
+    pretrained: bool = setting(True, "whether word vectors begin as wordllama's; no: at random")
+    dropout: Annotated[float, Meta(ge=0, le=0.9)] = setting(
+        0.3, "share of the numbers of word vectors and outputs dropped in training"
+    )
+    scheduled_sampling: Share = setting(
+        0.25, "share of the words before that are the network's own guesses in training"
+    )
+
+    def __post_init__(self) -> None:
+        SupervisedConfig.__post_init__(self)
+        for name in ("class_weights", "activation_checkpointing"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}, and a rewriter has no such thing. Leave it "
+                    "out."
+                )

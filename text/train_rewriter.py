@@ -1,0 +1,105 @@
+"""Training a query rewriter: from a collection to a run with what it learned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kytolly.config.rewriter import RewriterConfig
+from kytolly.record.checkpoint import BEST
+from kytolly.record.network_file import load_network
+from kytolly.record.run_folder import RunFolder
+from kytolly.retrieval.corpus import available_splits, load_collection
+from kytolly.text.rewriter import Rewriter, RewriterTask
+from kytolly.text.rewriting_pairs import frequent_terms, mined_terms, share_of_best
+from kytolly.trainer import Trainer
+
+SPLITS = ("train", "dev", "test")
+
+
+def train_rewriter(
+    cfg: RewriterConfig,
+    source: str | Path,
+    log_dir: str | Path | None = None,
+    *,
+    cb: Sequence[Any] = (),
+    resume: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train a rewriter, and measure its best weights on the test split, if there is one.
+
+    Args:
+        cfg: What a query becomes, and how to learn.
+        source: A collection, as `load_collection` takes it, with judgments of train and dev.
+        log_dir: The run's folder; None: a new one.
+        cb: Callbacks, ours and Keras's.
+        resume: Continue the run in `log_dir`.
+        progress: Show a progress bar on standard error.
+
+    Returns:
+        What `result.json` holds.
+
+    Raises:
+        ValueError: The collection or a setting does not fit.
+        ModuleNotFoundError: wordllama is not installed, and `cfg.pretrained` asks for it.
+    """
+    known = available_splits(source)
+    splits = [split for split in SPLITS if split in known or split != "test"]
+    task = RewriterTask(load_collection(source, splits), cfg)
+    result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
+    folder = Path(result.run_dir)
+    settings = {
+        name: getattr(cfg, name) for name in ("target", "max_source_length", "max_target_length")
+    }
+    rewriter = Rewriter(load_network(folder / BEST), task.vocabulary, settings)
+    rewriter.save(folder)
+    summary = {
+        **result.summary,
+        "queries": {split: len(queries) for split, queries in task.queries.items()},
+        "pairs": {split: len(pairs["source"].lengths) for split, pairs in task.pairs.items()},
+        "test": measure(task, rewriter) if "test" in splits else None,
+    }
+    RunFolder(folder).write_result(summary)
+    return summary
+
+
+def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
+    """The metrics of the test split, beside terms that need no learning.
+
+    The shares are of the best terms of relevant documents, among as many terms as a rewriter
+    writes at most: those of the rewriter; of the documents that the query finds; that training
+    queries need most often; and among twice as many, mined alone, or mined and written.
+    """
+    queries, count = task.query_sample("test"), task.cfg.max_target_length
+    written = [[one.term for one in row] for row in rewriter.terms_of([q.text for q in queries])]
+    mined = [mined_terms(task.index, query, 2 * count) for query in queries]
+    few = [terms[:count] for terms in mined]
+    both = [[*own, *others] for own, others in zip(written, few, strict=True)]
+    frequent = frequent_terms(queries, task.index, task.queries["train"], count)
+    return {
+        **task.metrics(rewriter.network, "test"),
+        "queries": len(queries),
+        "terms": count,
+        "share_mined": share_of_best(queries, few),
+        "share_frequent": share_of_best(queries, frequent),
+        "share_mined_twice_as_many": share_of_best(queries, mined),
+        "share_mined_and_written": share_of_best(queries, both),
+    }
+
+
+def lines(summary: dict[str, Any]) -> list[str]:
+    """The result for a reader."""
+    found = summary["test"]
+    if found is None:
+        return [f"Best on dev: {summary['evaluation']}"]
+    rows = {
+        "written by the rewriter": "term_share",
+        "of the documents that the query finds": "share_mined",
+        "most frequent in training": "share_frequent",
+        "of those documents, twice as many": "share_mined_twice_as_many",
+        "of those documents, and written": "share_mined_and_written",
+    }
+    head = f"Share of the {found['terms']} best terms of relevant documents, test queries:"
+    body = [f"  {words:<40} {found[name]:.3f}" for words, name in rows.items()]
+    return [head, *body, f"Token accuracy {found['token_accuracy']:.3f}"]

@@ -26,7 +26,7 @@ class RewriterConfig(SupervisedConfig):
     epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
         15, "passes over the training data"
     )
-    batch_size: Rows = setting(64, "rows of an update")
+    batch_size: Rows = setting(64, "rows of a batch")
     learning_rate: Positive = setting(2e-3, "AdamW's largest step size")
     num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
         4, "groups of rows of similar length, padded alike; one program each"

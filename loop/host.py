@@ -125,12 +125,13 @@ class HostLoop:
         state: dict[str, Any] = {"acting": saved_state({"packed": self._packed})}
         if self._restarts:
             state["restarts"] = self.env_restarts
-        if not self._whole:
-            return {**state, "reason": "learning failed after they had gone on"}
         try:
-            return {**state, "collectors": saved_state(self.collectors)}
+            collectors = saved_state(self.collectors)
         except Exception as error:  # an environment's own get_state may raise anything
             return {**state, "reason": one_line(str(error))}
+        if not self._whole:
+            return {**state, "reason": "learning failed after they had gone on"}
+        return {**state, "collectors": collectors}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there when the loop begins."""

@@ -119,7 +119,7 @@ def test_what_is_counted_before_training_is_what_happens(options, monkeypatch):
         HashEncoder, "encode", lambda self, batch: texts.extend(batch) or encode(self, batch)
     )
     ground = prepare(options)
-    candidates = sum(len(query.candidates) for query in ground.queries)
+    candidates = sum(query.options for query in ground.queries)
     assert len(looked_up) >= candidates > 100
     assert ground.counts == (len(texts), len(searches), sum(terms) + candidates)
     assert len(searches) > len(ground.queries) and ground.pass_episodes == 48

@@ -1,26 +1,72 @@
-"""What the commands that train text models have in common: options, and the config they ask for."""
+"""What the commands that train text models have in common: options, config, and how they run."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
+import pkgutil
+import sys
 import typing
 from typing import Any
 
 from kytolly.command.exits import BadInput
 from kytolly.command.options import add_field, path
+from kytolly.command.start import prepare_machine
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
 
 
-def add_run_options(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add the options of a run, and a flag for every setting of its config."""
-    add = parser.add_argument
+def add_training_options(
+    parser: argparse.ArgumentParser, kind: type, does: str, source: str, **how: Any
+) -> None:
+    """Add the options of a command that trains a text model, and a flag for every setting.
+
+    Args:
+        parser: Of the command.
+        kind: The config's class.
+        does: What the command does, for its help.
+        source: The flag that says what to learn from.
+        how: Of this flag, as for `add_argument`.
+    """
+    parser.description = (
+        f"{does} Settings come from the defaults, then from --config, then from the flags."
+    )
+    add, names = parser.add_argument, {field.name: field for field in dataclasses.fields(kind)}
+    add("algorithm", metavar=names["algorithm"].default, help="this kind of model")
+    add(source, type=path, **how)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     for field, hint in config_fields(kind).values():
         add_field(parser, field, hint)
+
+
+def run_training(
+    args: argparse.Namespace, kind: type, source: str | None, missing: str, train: str
+) -> int:
+    """Train, measure and print.
+
+    Args:
+        args: Of the command.
+        kind: The config's class.
+        source: What to learn from; None: it was not given.
+        missing: What to say then.
+        train: "module:name" of what takes config, source, the run's folder and `resume`, and gives
+            a summary and lines for a reader. It is imported once TensorFlow is configured.
+    """
+    if source is None:
+        raise BadInput(missing)
+    cfg = given_config(args, kind)
+    prepare_machine(cfg)
+    folder, resume = args.resume or args.log_dir, bool(args.resume)
+    summary, lines = pkgutil.resolve_name(train)(cfg, source, folder, resume=resume)
+    if args.json:
+        print("\n".join(lines), file=sys.stderr)
+        print(json.dumps(summary))
+    else:
+        print("\n".join([*lines, f"Run: {summary['run_dir']}"]))
+    return 0
 
 
 def config_fields(kind: type) -> dict[str, tuple[dataclasses.Field, Any]]:

@@ -43,6 +43,17 @@ def text_lines(path: str | Path, expected: str) -> Iterator[tuple[int, str]]:
     """Line numbers from 1 and the lines that are not blank, without their ends.
 
     Raises:
+        ValueError: As `decoded_lines`.
+    """
+    for number, line in decoded_lines(path, expected):
+        if line.strip():
+            yield number, line.rstrip("\r\n")
+
+
+def decoded_lines(path: str | Path, expected: str) -> Iterator[tuple[int, str]]:
+    """Line numbers from 1 and all lines with their ends.
+
+    Raises:
         ValueError: As `open_file`, or a line is too long or not UTF-8; the message names it.
     """
     with open_file(path, expected) as file:
@@ -54,14 +65,12 @@ def text_lines(path: str | Path, expected: str) -> Iterator[tuple[int, str]]:
                     "line: check that the file has line ends."
                 )
             try:
-                line = data.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield number, data.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(
                     f"{path}:{number}: not UTF-8 ({error.reason} at byte {error.start} of the "
                     "line): convert the file to UTF-8."
                 ) from None
-            if line.strip():
-                yield number, line.rstrip("\r\n")
 
 
 def read_arrays(path: str | Path, names: Sequence[str]) -> list[np.ndarray]:

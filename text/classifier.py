@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,15 +25,19 @@ from kytolly.text.classification_report import (
     sklearn_metrics,
 )
 from kytolly.text.labeled_texts import LabeledSplits
+from kytolly.text.outputs import length_batches
 from kytolly.text.rows import Ragged, Rows
 from kytolly.text.tables import make_rows
-from kytolly.text.vocabulary import BytePairs, Vocabulary, read_vocabulary, write_vocabulary
+from kytolly.text.vocabulary import (
+    BytePairs,
+    Vocabulary,
+    read_vocabulary,
+    text_tokens,
+    write_vocabulary,
+)
 
 CLASSES_FILE, VOCABULARY_FILE = "classifier.json", "vocabulary.json"
 TRAINING_TEXTS = 1_000  # that evaluations compare with the dev split
-TOKENS_AT_ONCE = 2**15  # of a batch that is predicted
-SPREAD = 0.5  # standard deviation of the numbers in token vectors
-STEP = 32  # tokens: lengths of such batches are multiples of it, so that few are traced
 
 
 class Prediction(NamedTuple):
@@ -76,6 +80,7 @@ class ClassificationTask:
             self.weights = balanced_class_weights(self.labels["train"], len(data.classes))
         drawn = np.random.default_rng(cfg.seed).permutation(len(self.labels["train"]))
         self.watched = np.sort(drawn[:TRAINING_TEXTS])
+        self.watched_tokens = self.tokens["train"].part(self.watched)
 
     def make_rows(self, cfg: ClassifierConfig) -> Rows:
         """Tokens and labels of the training texts."""
@@ -83,8 +88,7 @@ class ClassificationTask:
 
     def make_network(self, cfg: ClassifierConfig) -> keras.Model:
         """The network, with wordllama's token vectors to begin with."""
-        table = self.vocabulary.embedding()
-        table *= SPREAD / table.std()
+        table = self.vocabulary.first_vectors()
         network = TextClassifierNetwork(
             *(len(table), len(self.data.classes), table.shape[1]),
             filters=cfg.filters,
@@ -110,8 +114,7 @@ class ClassificationTask:
     def evaluate(self, network: Any) -> dict[str, float]:
         """Macro F1 on the dev split, and on as many training texts without dropout."""
         found = self.predict(network, "dev")
-        watched = Ragged.of(row for row in rows_of(self.tokens["train"], self.watched))
-        learned = class_probabilities(network, watched).argmax(axis=1)
+        learned = class_probabilities(network, self.watched_tokens).argmax(axis=1)
         return {
             "macro_f1": macro_f1(self.labels["dev"], found),
             "accuracy": float((found == self.labels["dev"]).mean()),
@@ -184,12 +187,6 @@ class TextClassifier:
         return [Prediction(self.classes[row.argmax()], float(row.max())) for row in found]
 
 
-def text_tokens(vocabulary: Vocabulary, texts: Sequence[str], max_length: int) -> Ragged:
-    """The first tokens of each text; half a character is a question mark."""
-    whole = (text.encode("utf-8", "replace").decode() for text in texts)
-    return Ragged.of(vocabulary.encode(whole), max_length)
-
-
 def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:
     """[n, C] probabilities; texts of similar length are computed at once."""
     found = np.zeros((len(tokens.lengths), network.num_classes), np.float32)
@@ -197,20 +194,3 @@ def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:
         logits = network(tokens.matrix(rows, length))
         found[rows] = keras.ops.softmax(logits, axis=-1)
     return found
-
-
-def length_batches(lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Row numbers of batches, and the length that fits all of a batch, a multiple of `STEP`."""
-    order = np.argsort(lengths, kind="stable")
-    rounded = np.maximum(-(-lengths[order] // STEP), 1) * STEP
-    for length in np.unique(rounded):
-        rows = order[rounded == length]
-        size = max(TOKENS_AT_ONCE // int(length), 1)
-        for at in range(0, len(rows), size):
-            yield rows[at : at + size], int(length)
-
-
-def rows_of(tokens: Ragged, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """The tokens of some rows."""
-    for row in rows:
-        yield tokens.tokens[tokens.starts[row] : tokens.starts[row + 1]]

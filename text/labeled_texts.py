@@ -6,14 +6,15 @@ import collections
 import csv
 import dataclasses
 import hashlib
+import itertools
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kytolly.config.words import nearest, path_text, value_text
-from kytolly.retrieval.files import LONGEST_LINE, open_file
+from kytolly.retrieval.files import LONGEST_LINE, decoded_lines, open_file, text_lines
 
 SPLITS = ("train", "dev", "test")
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # of a .csv: the one that fits the header
@@ -106,7 +107,7 @@ def read_texts(path: Path, text_column: str = "text") -> list[str]:
         ValueError: The file cannot be read, is not UTF-8, has no such column or no text.
     """
     if path.suffix.lower() == ".txt":
-        texts = [line.rstrip("\r\n") for _, line in decoded_lines(path) if line.strip()]
+        texts = [line for _, line in text_lines(path, EXPECTED)]
     else:
         texts = [fields[0] for _, fields in file_rows(path, [text_column])]
     if not texts:
@@ -155,7 +156,7 @@ def read_class_folders(folder: Path) -> LabeledTexts:
             f"{path_text(folder)} has no labeled text; expected train.csv, train.tsv or "
             "train.jsonl in it, or one folder of .txt files for each class."
         )
-    texts = ["".join(line for _, line in decoded_lines(path)) for path in files]
+    texts = ["".join(line for _, line in decoded_lines(path, EXPECTED)) for path in files]
     for path, text in zip(files, texts, strict=True):
         if not text.strip():
             raise ValueError(f"{path_text(path)} has no text; expected some: remove the file.")
@@ -193,13 +194,13 @@ def file_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[st
 def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and the fields of some columns, in each row of a file with a header."""
     csv.field_size_limit(LONGEST_LINE)  # a long document exceeds the default of 128 KiB
-    lines = (line for _, line in decoded_lines(path))
+    lines = (line for _, line in decoded_lines(path, EXPECTED))
     first = next(lines, "")
     delimiter = next(
         (sign for sign in DELIMITERS[path.suffix.lower()] if sign in first),
         DELIMITERS[path.suffix.lower()][0],
     )
-    reader = csv.reader(chain_lines(first, lines), delimiter=delimiter, strict=True)
+    reader = csv.reader(itertools.chain([first], lines), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         places = [column_place(path, header, column) for column in columns]
@@ -235,9 +236,7 @@ def missing_column(where: str, column: str, known: Sequence[str]) -> str:
 
 def json_rows(path: Path, keys: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and the values of some keys, in each line of a file of JSON lines."""
-    for number, line in decoded_lines(path):
-        if not line.strip():
-            continue
+    for number, line in text_lines(path, EXPECTED):
         where = f"{path_text(path)}:{number}"
         try:
             record = json.loads(line)
@@ -258,25 +257,6 @@ def json_text(where: str, record: Mapping[str, Any], key: str) -> str:
             f"{where}: {key} is {value_text(value)}; expected text or a whole number: mend it."
         )
     return str(value)
-
-
-def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbers from 1 and the lines of a file with their ends; ValueError if it is not UTF-8."""
-    with open_file(path, EXPECTED) as file:
-        for number, data in enumerate(file, start=1):
-            try:
-                yield number, data.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path_text(path)}:{number}: not UTF-8 ({error.reason} at byte {error.start} "
-                    "of the line): convert the file to UTF-8."
-                ) from None
-
-
-def chain_lines(first: str, others: Iterable[str]) -> Iterator[str]:
-    """A line and those that follow."""
-    yield first
-    yield from others
 
 
 def fill_splits(given: Mapping[str, LabeledTexts]) -> dict[str, LabeledTexts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -11,6 +11,9 @@ import tensorflow as tf
 
 from kytolly.text.buckets import BucketBatchSampler
 from kytolly.text.rows import Columns, column_matrix, row_lengths
+
+TOKENS_AT_ONCE = 2**15  # of a batch of texts that come once
+STEP = 32  # tokens: lengths of such batches are multiples of it, so that few are traced
 
 
 class RowOutputs:
@@ -61,3 +64,14 @@ class RowOutputs:
                     found = found.astype(values.dtype)
                 found[part] = values[: len(part)]
         return found
+
+
+def length_batches(lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Row numbers of batches, and the length that fits all of a batch, a multiple of `STEP`."""
+    order = np.argsort(lengths, kind="stable")
+    rounded = np.maximum(-(-lengths[order] // STEP), 1) * STEP
+    for length in np.unique(rounded):
+        rows = order[rounded == length]
+        size = max(TOKENS_AT_ONCE // int(length), 1)
+        for at in range(0, len(rows), size):
+            yield rows[at : at + size], int(length)

@@ -22,8 +22,7 @@ from kytolly.record.run_folder import RunFolder
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.significance import CHANCE, best_row
-from kytolly.text.classifier import length_batches, text_tokens
-from kytolly.text.outputs import RowOutputs
+from kytolly.text.outputs import RowOutputs, length_batches
 from kytolly.text.ranking_data import (
     NONE,
     Candidates,
@@ -34,11 +33,16 @@ from kytolly.text.ranking_data import (
 )
 from kytolly.text.rows import Lookup, Rows
 from kytolly.text.tables import make_rows
-from kytolly.text.vocabulary import BytePairs, Vocabulary, read_vocabulary, write_vocabulary
+from kytolly.text.vocabulary import (
+    BytePairs,
+    Vocabulary,
+    read_vocabulary,
+    text_tokens,
+    write_vocabulary,
+)
 
 RANKER_FILE, VOCABULARY_FILE = "ranker.json", "vocabulary.json"
 WEIGHTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the network beside BM25, and 0: BM25 alone
-SPREAD = 0.5  # standard deviation of the numbers in token vectors
 EVALUATION_BUCKETS = 2  # shapes of a split's pairs
 
 
@@ -122,8 +126,7 @@ class RankingTask:
     def make_network(self, cfg: RankerConfig) -> keras.Model:
         """The network, with wordllama's token vectors to begin with."""
         self.cfg = cfg  # XLA may be off
-        table = self.vocabulary.embedding()
-        table *= SPREAD / table.std()
+        table = self.vocabulary.first_vectors()
         network = CrossEncoder(
             *(len(table), cfg.max_length, table.shape[1]),
             width=cfg.width,
@@ -247,13 +250,12 @@ class Ranker:
 
     def network_scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """[n] the network's score of each document."""
-        (tokens,) = self.vocabulary.encode([query.encode("utf-8", "replace").decode()])
-        question = tokens[: self.max_question_length][np.newaxis]
+        question = text_tokens(self.vocabulary, [query], self.max_question_length).tokens
         contexts = text_tokens(self.vocabulary, documents, self.context_length)
         found = np.zeros(len(documents), np.float32)
         for rows, length in length_batches(contexts.lengths):
             pairs = {
-                "question": np.repeat(question, len(rows), axis=0),
+                "question": np.tile(question, (len(rows), 1)),
                 "context": contexts.matrix(rows, length),
             }
             found[rows] = keras.ops.convert_to_numpy(self.network(pairs))

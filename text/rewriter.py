@@ -181,7 +181,7 @@ class RewriterTask:
     def _row_outputs(self, network: Any, split: str) -> tuple[RowOutputs, RowOutputs]:
         count = len(self.pairs[split]["source"].lengths)
         chosen = some_rows(count, self.cfg.seed)
-        pairs = {name: part_of(column, chosen) for name, column in self.pairs[split].items()}
+        pairs = {name: column.part(chosen) for name, column in self.pairs[split].items()}
         texts = [query.text for query in self.query_sample(split)]
         sources = self._source(texts)
 
@@ -279,8 +279,3 @@ class Rewriter:
 def some_rows(count: int, seed: int) -> np.ndarray:
     """At most `EVALUATED` numbers of `count` rows, ascending, by a draw from the seed."""
     return np.sort(np.random.default_rng(seed).permutation(count)[:EVALUATED])
-
-
-def part_of(column: Ragged, rows: np.ndarray) -> Ragged:
-    """Some rows of a column."""
-    return Ragged.of(column.tokens[column.starts[row] : column.starts[row + 1]] for row in rows)

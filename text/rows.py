@@ -32,6 +32,10 @@ class Ragged(NamedTuple):
         tokens = np.concatenate(rows) if rows else np.zeros(0, np.int32)
         return cls(tokens, starts.astype(np.int32))
 
+    def part(self, rows: Iterable[int]) -> Ragged:
+        """Some of the sequences."""
+        return Ragged.of(self.tokens[self.starts[row] : self.starts[row + 1]] for row in rows)
+
     @property
     def lengths(self) -> np.ndarray:
         """[N] tokens of each row."""

@@ -26,7 +26,7 @@ def train_rewriter(
     cb: Sequence[Any] = (),
     resume: bool = False,
     progress: bool = True,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], list[str]]:
     """Train a rewriter, and measure its best weights on the test split, if there is one.
 
     Args:
@@ -38,7 +38,7 @@ def train_rewriter(
         progress: Show a progress bar on standard error.
 
     Returns:
-        What `result.json` holds.
+        What `result.json` holds, and the result as lines of text.
 
     Raises:
         ValueError: The collection or a setting does not fit.
@@ -61,7 +61,7 @@ def train_rewriter(
         "test": measure(task, rewriter) if "test" in splits else None,
     }
     RunFolder(folder).write_result(summary)
-    return summary
+    return summary, lines(summary)
 
 
 def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:

@@ -15,9 +15,11 @@ import numpy as np
 from kytolly.config.words import path_text, value_text
 from kytolly.record.files import write_text
 from kytolly.retrieval.tokens import WORD
+from kytolly.text.rows import PADDING, Ragged
 
-PADDING, BEGIN, END, UNKNOWN = range(4)  # the same in every vocabulary
+BEGIN, END, UNKNOWN = range(PADDING + 1, 4)  # the same in every vocabulary, as is PADDING
 SPECIAL = 4  # how many they are
+SPREAD = 0.5  # standard deviation of the numbers in vectors to begin with
 BATCH = 4_096  # texts that the tokenizer gets in one call
 
 
@@ -109,6 +111,11 @@ class BytePairs:
         special = np.zeros([SPECIAL, table.shape[1]], np.float32)
         return np.concatenate([special, table[self._kept].astype(np.float32)])
 
+    def first_vectors(self) -> np.ndarray:
+        """`embedding` with numbers of the size that layers of a network expect."""
+        table = self.embedding()
+        return table * (SPREAD / table.std())
+
     def settings(self) -> dict[str, Any]:
         """What `read_vocabulary` makes it from."""
         kept = None if self._all else self._kept.tolist()
@@ -196,6 +203,12 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
             "with, or train again."
         )
     return vocabulary
+
+
+def text_tokens(vocabulary: Vocabulary, texts: Iterable[str], max_length: int) -> Ragged:
+    """The first tokens of each text; half a character is a question mark."""
+    whole = (text.encode("utf-8", "replace").decode() for text in texts)
+    return Ragged.of(vocabulary.encode(whole), max_length)
 
 
 def _plain(tokens: Sequence[int]) -> list[int]:

@@ -10,7 +10,8 @@ pytest.importorskip("sklearn")
 pytest.importorskip("wordllama")
 
 from kytolly.config.classifier import ClassifierConfig
-from kytolly.text.classifier import TextClassifier, length_batches
+from kytolly.text.classifier import TextClassifier
+from kytolly.text.outputs import length_batches
 from kytolly.text.train_classifier import train_classifier
 from tests.test_examples import PYTHON_BLOCK
 from tests.text.labeled_files import write_labeled

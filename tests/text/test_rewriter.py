@@ -76,9 +76,10 @@ def write_animals(folder):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rewriter")
-    return folder, train_rewriter(
+    summary, _ = train_rewriter(
         TINY, write_animals(folder / "animals"), folder / "run", progress=False
     )
+    return folder, summary
 
 
 def test_a_run_learns_what_the_first_search_cannot_find(run):

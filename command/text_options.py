@@ -33,7 +33,7 @@ def add_training_options(
         f"{does} Settings come from the defaults, then from --config, then from the flags."
     )
     add, names = parser.add_argument, {field.name: field for field in dataclasses.fields(kind)}
-    add("algorithm", metavar=names["algorithm"].default, help="this kind of model")
+    add("algorithm", metavar=str(names["algorithm"].default), help="this kind of model")
     add(source, type=path, **how)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")

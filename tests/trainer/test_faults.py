@@ -59,10 +59,11 @@ def fail_above(monkeypatch, most):
 
 
 @pytest.mark.parametrize(
-    "settings, small, rungs",
+    "settings, loop, small, rungs",
     [
         (
             DQN,
+            "device",
             {"batch_size": 8, "gradient_accumulation": 4},
             [
                 "gradient_accumulation 1 -> 2, batch_size 32 -> 16",
@@ -71,14 +72,14 @@ def fail_above(monkeypatch, most):
         ),
         (
             PPO,
+            "host",
             {"num_minibatches": 2, "gradient_accumulation": 2},
             ["gradient_accumulation 1 -> 2, num_minibatches 1 -> 2"],
         ),
     ],
     ids=["dqn", "ppo"],
 )
-@pytest.mark.parametrize("loop", ["device", "host"])
-def test_batches_shrink_until_they_fit(settings, small, rungs, loop, tmp_path, monkeypatch):
+def test_batches_shrink_until_they_fit(settings, loop, small, rungs, tmp_path, monkeypatch):
     expected = train(tmp_path / "small", settings, **small, loop=loop)
     fail_above(monkeypatch, 8)
     with pytest.warns(UserWarning) as said:
@@ -174,8 +175,7 @@ def spoil_losses(monkeypatch, above):
         monkeypatch.setattr(policy, "loss", loss)
 
 
-@pytest.mark.parametrize("settings", [DQN, PPO], ids=["dqn", "ppo"])
-@pytest.mark.parametrize("final", [None, 1e-3])
+@pytest.mark.parametrize("settings, final", [(DQN, None), (PPO, 1e-3)], ids=["dqn", "ppo"])
 def test_a_loss_that_is_no_number_halves_the_rate(settings, final, tmp_path, monkeypatch):
     spoil_losses(monkeypatch, above=3e-3)
     rates = {"learning_rate": 8e-3, "learning_rate_final": final}
@@ -199,6 +199,7 @@ def test_a_loss_that_is_no_number_halves_the_rate(settings, final, tmp_path, mon
 
 def test_restarts_are_bounded_and_without_leave_there_is_none(tmp_path, monkeypatch):
     spoil_losses(monkeypatch, above=0.0)
+    monkeypatch.setattr(faults, "MOST_RESTARTS", 2)
     for on_nan, restarts in (("restart", faults.MOST_RESTARTS), ("stop", 0)):
         with pytest.warns(UserWarning, match="Suspects"):
             result = train(tmp_path / on_nan, PPO, on_nan=on_nan)

@@ -111,7 +111,7 @@ class Miner:
         terms = np.concatenate([mined, near, np.array(lowered, np.int64)])
         place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
         counts = np.where(held[place] == terms, counts[:, place], 0.0)
-        mining = self._mining_scores(terms, counts, feedback, shares)
+        mining = np.where(held[place] == terms, mining[place], 0.0)
         names = [self.index.terms[term] for term in terms]
         typed = self.index.tokenizer.surface(text)
         spellings = self._best_spellings(names, feedback, dict(reversed(typed)))

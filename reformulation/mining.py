@@ -103,25 +103,19 @@ class Miner:
         known = [self.index.term_ids[term] for term in weights if term in self.index.term_ids]
         if not known:
             return NO_TOKEN
-        scores = self._first_scores(weights, excluded, vector)
-        feedback = best_nonzero(scores, self.rules.feedback_documents)
-        feedback = feedback[scores[feedback] > 0.0]
-        shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
+        scores, feedback, shares = self._feedback(weights, excluded, vector)
         held, counts = feedback_counts(self.index, feedback)
         mining = self._mining_scores(held, counts, feedback, shares)
         others = np.flatnonzero(~np.isin(held, known))
         mined = held[best_places(mining, self.rules.candidates, others)]
-        proposed = self._proposed(generated or {}, known)
+        proposed = self._generated_ids(generated or {}, known)
         if not len(held) or not (len(mined) or proposed):
             return NO_CANDIDATE
         near = self._neighbors(vector, feedback, shares, [*mined, *known])
-        found_anyway = {*mined.tolist(), *near.tolist()}
-        new = [term for term in proposed if term not in found_anyway]
+        new = [term for term in proposed if term not in {*mined.tolist(), *near.tolist()}]
         lowered = known[: self.rules.query_terms] if len(known) > 1 else []
         terms = np.concatenate([mined, near, np.array([*new, *lowered], np.int64)])
-        place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
-        counts = np.where(held[place] == terms, counts[:, place], 0.0)
-        mining = np.where(held[place] == terms, mining[place], 0.0)
+        counts, mining = (values_of(terms, held, one) for one in (counts, mining))
         names = [self.index.terms[term] for term in terms]
         typed = self.index.tokenizer.surface(text)
         spellings = self._best_spellings(names, feedback, dict(reversed(typed)))
@@ -173,7 +167,18 @@ class Miner:
         inverse = np.log((self.index.documents + 1) / self.features.frequency[terms])
         return (shares @ frequency) * inverse
 
-    def _proposed(self, generated: Mapping[str, float], known: Sequence[int]) -> dict[int, float]:
+    def _feedback(
+        self, weights: dict[str, float], excluded: int, vector: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scores [documents] of the first search, its best documents [k], and their shares [k]."""
+        scores = self._first_scores(weights, excluded, vector)
+        feedback = best_nonzero(scores, self.rules.feedback_documents)
+        feedback = feedback[scores[feedback] > 0.0]
+        return scores, feedback, scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
+
+    def _generated_ids(
+        self, generated: Mapping[str, float], known: Sequence[int]
+    ) -> dict[int, float]:
         """Ids of the generated terms that can be candidates, best first, and log-probabilities."""
         ids = {self.index.term_ids.get(term, -1): score for term, score in generated.items()}
         for term in (-1, *known):
@@ -227,6 +232,12 @@ class Miner:
         """How the first document that holds a term spells it."""
         first = int(self.index.postings(term)[0][0])
         return next(word for one, word in self._surface(first) if one == term)
+
+
+def values_of(terms: np.ndarray, held: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """[..., n] of `values` [..., u] of terms `held` [u], rising, those of other terms [n], or 0."""
+    place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
+    return np.where(held[place] == terms, values[..., place], 0.0)
 
 
 def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

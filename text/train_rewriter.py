@@ -62,10 +62,7 @@ def train_rewriter(
     known = available_splits(source)
     splits = [split for split in SPLITS if split in known or split != "test"]
     task = RewriterTask(load_collection(source, splits), cfg)
-    parts = np.zeros(0, np.int64)
-    if cfg.held_out_folds:
-        queries = task.queries
-        parts = held_out_parts(queries["train"], queries["dev"], cfg.held_out_folds, cfg.seed)
+    parts = parts_of(task)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     folder = Path(result.run_dir)
     rewriter = best_rewriter(task, folder)
@@ -75,24 +72,18 @@ def train_rewriter(
         "queries": {split: len(queries) for split, queries in task.queries.items()},
         "pairs": {split: len(pairs["source"].lengths) for split, pairs in task.pairs.items()},
         "test": measure(task, rewriter) if "test" in splits else None,
-        "held_out": None,
+        "held_out": held_out_summary(task, parts, folder, result.summary["updates"], progress),
     }
-    if cfg.held_out_folds:
-        try:
-            terms = held_out_terms(task, parts, folder, summary["updates"], progress)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"The rewriter is saved in {folder}, but not its {HELD_OUT_FILE}. Continue with "
-                f"`kytolly train {cfg.algorithm} --resume {folder}`; parts that are done stay."
-            ) from None
-        learned = task.queries["train"]
-        written = [[one.term for one in terms[query.text]] for query in learned]
-        summary["held_out"] = {
-            "queries": len(learned),
-            "term_share": share_of_best(learned, written),
-        }
     RunFolder(folder).write_result(summary)
     return summary, lines(summary)
+
+
+def parts_of(task: RewriterTask) -> np.ndarray:
+    """[Q] the part of each train query; none where no held-out terms are asked for."""
+    cfg, queries = task.cfg, task.queries
+    if not cfg.held_out_folds:
+        return np.zeros(0, np.int64)
+    return held_out_parts(queries["train"], queries["dev"], cfg.held_out_folds, cfg.seed)
 
 
 def best_rewriter(task: RewriterTask, folder: Path) -> Rewriter:
@@ -100,6 +91,27 @@ def best_rewriter(task: RewriterTask, folder: Path) -> Rewriter:
     names = ("target", "max_source_length", "max_target_length")
     settings = {name: getattr(task.cfg, name) for name in names}
     return Rewriter(load_network(folder / BEST), task.vocabulary, settings)
+
+
+def held_out_summary(
+    task: RewriterTask, parts: np.ndarray, folder: Path, updates: int, progress: bool
+) -> dict[str, Any] | None:
+    """How good the held-out terms are, which are made here; None where none are asked for.
+
+    For the arguments, see `held_out_terms`.
+    """
+    if not len(parts):
+        return None
+    try:
+        terms = held_out_terms(task, parts, folder, updates, progress)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"The rewriter is saved in {folder}, but not its {HELD_OUT_FILE}. Continue with "
+            f"`kytolly train {task.cfg.algorithm} --resume {folder}`; parts that are done stay."
+        ) from None
+    queries = task.queries["train"]
+    written = [[one.term for one in terms[query.text]] for query in queries]
+    return {"queries": len(queries), "term_share": share_of_best(queries, written)}
 
 
 def held_out_terms(

@@ -113,7 +113,9 @@ def test_statistics_are_those_of_the_candidates_that_are_there():
     network = make_scorer(table, AgentOptions(hidden_units=(8,)))
     there = table.candidate_features[:, :2].reshape(-1, WIDE)
     np.testing.assert_allclose(network.normalize_candidates.mean, there.mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(network.normalize_candidates.variance, there.var(axis=0), atol=1e-5)
+    variance = there.var(axis=0)
+    variance[variance == 0.0] = 1.0  # what is the same everywhere is not scaled
+    np.testing.assert_allclose(network.normalize_candidates.variance, variance, atol=1e-5)
     state = table.state_features
     np.testing.assert_allclose(network.normalize_state.mean[:-1], state.mean(axis=0), atol=1e-5)
     # Of the weight of the cosines, which is 0 or 1.

@@ -116,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
             "out."
         )
     options = given_options(args)
+    if args.baseline_flow and options.retrieval.rewriter is not None:
+        raise BadInput("--baseline-flow compares flows without a rewriter. Leave the rewriter out.")
     prepare_machine()
     import tensorflow as tf
 

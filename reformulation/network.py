@@ -103,9 +103,9 @@ def ignore_features(network: CandidateScorer, which: np.ndarray) -> None:
     cast(keras.Variable, statistics.variance).assign(variance.astype(np.float32))
     state = network.normalize_state.mean.shape[0]  # features of candidates come after the state's
     for layer, first in ((network.own, 0), (network.beside, state), (network.critic, state)):
-        kernel = np.array(layer.kernel)
+        kernel, bias = layer.get_weights()
         kernel[first + places] = 0.0
-        layer.kernel.assign(kernel)
+        layer.set_weights([kernel, bias])
 
 
 def load_pretrained() -> CandidateScorer | None:

@@ -89,7 +89,7 @@ def known_by_heart(tmp_path_factory):
 
 def test_held_out_terms_are_as_bad_as_those_of_new_queries(known_by_heart):
     _, run = known_by_heart
-    held_out = read_held_out(run / HELD_OUT_FILE)
+    held_out = read_held_out(run / HELD_OUT_FILE) or {}
     assert len(held_out) == 15 and all(len(row) == 2 for row in held_out.values())
     learned = [
         JudgedQuery(f"{word} {animal}", [], None, [f"being{k}", f"limb{k}"])

@@ -60,6 +60,18 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder in the BEIR layout, builtin, or ir_datasets:NAME",
     )
+    add(
+        "--rewriter",
+        type=path,
+        metavar="RUN",
+        help="run of `kytolly train rewriter`, whose terms are candidates, too; default: none",
+    )
+    add(
+        "--generated",
+        type=positive,
+        metavar="N",
+        help="most candidates that the rewriter proposes for a query",
+    )
     add("--log-dir", type=path, metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=seed, metavar="N", help="seed of every random draw")
     add(
@@ -84,7 +96,12 @@ def given_options(args: argparse.Namespace) -> ReformulationOptions:
         "use_amp": False if args.no_amp else None,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    changed = {"training": dataclasses.replace(options.training, **given)}
+    kinds = {"rewriter": args.rewriter, "generated": args.generated}
+    search = {name: value for name, value in kinds.items() if value is not None}
+    changed = {
+        "training": dataclasses.replace(options.training, **given),
+        "retrieval": dataclasses.replace(options.retrieval, **search),
+    }
     for name in ("collection", "seed"):
         if getattr(args, name) is not None:
             changed[name] = getattr(args, name)
@@ -99,6 +116,8 @@ def run(args: argparse.Namespace) -> int:
             "out."
         )
     options = given_options(args)
+    if args.baseline_flow and options.retrieval.rewriter is not None:
+        raise BadInput("--baseline-flow compares flows without a rewriter. Leave the rewriter out.")
     prepare_machine()
     import tensorflow as tf
 

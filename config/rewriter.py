@@ -50,6 +50,17 @@ class RewriterConfig(SupervisedConfig):
         0.25, "share of the words before that are the network's own guesses in training"
     )
 
+    documents: Annotated[int, Meta(ge=0, le=10**8), "documents"] = setting(
+        0,
+        "documents, drawn by the seed, that are learned from beside queries: from the first words "
+        "of each to the rest",
+    )
+    held_out_folds: Annotated[int, Meta(ge=0, le=100), "parts"] = setting(
+        3,
+        "parts of the train queries, each of which one more rewriter learns without, so that an "
+        "agent can learn how far to trust the terms; 0: none",
+    )
+
     def __post_init__(self) -> None:
         SupervisedConfig.__post_init__(self)
         for name in ("class_weights", "activation_checkpointing"):
@@ -58,3 +69,8 @@ class RewriterConfig(SupervisedConfig):
                     f"{name} is {getattr(self, name)}, and a rewriter has no such thing. Leave it "
                     "out."
                 )
+        if self.held_out_folds == 1:
+            raise ValueError(
+                "held_out_folds is 1, and a rewriter without the only part would learn from no "
+                "query. Give 2 or more, or 0 for none."
+            )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kytolly.reformulation.candidates import CANDIDATE_FEATURES
 from kytolly.reformulation.mining import feedback_counts
 from kytolly.reformulation.query import Query
 from kytolly.reformulation.scoring import (
@@ -191,6 +192,39 @@ class GreedyCeiling:
             chosen[int(best)] = self.weights[step]
             now, scores = float(after[step, best]), scores + steps[step] * columns[best]
         return query.changed_weights(chosen)
+
+
+def mined_candidates(query: Query) -> Query:
+    """The query without the candidates that only a rewriter proposes."""
+    found_anyway = _feature(query, "mining rank") > 0.0
+    kept = found_anyway | (_feature(query, "is generated") == 0.0)
+    return _with_candidates(query, np.flatnonzero(kept))
+
+
+def as_many_as_mined(query: Query) -> Query:
+    """The query with its generated candidates and, of the mined ones, as many as leave the number.
+
+    With these, a ceiling is compared with that of `mined_candidates` at an equal number of terms.
+    """
+    count = len(mined_candidates(query).candidates)
+    order = np.argsort(_feature(query, "is generated") == 0.0, kind="stable")
+    return _with_candidates(query, np.sort(order[:count]))
+
+
+def _feature(query: Query, name: str) -> np.ndarray:
+    """[n] a feature of the candidates."""
+    return query.candidate_features[: len(query.candidates), CANDIDATE_FEATURES.index(name)]
+
+
+def _with_candidates(query: Query, places: np.ndarray) -> Query:
+    """The query with some of its candidates, and all terms of its own."""
+    count = len(query.candidates)
+    kept = [*places.tolist(), *range(count, query.options)]
+    return query._replace(
+        candidates=[query.candidates[place] for place in places],
+        candidate_features=query.candidate_features[kept],
+        surfaces=tuple(query.surfaces[place] for place in kept),
+    )
 
 
 class TunedMethod(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +61,7 @@ def mine(
     workers: int | None = None,
     skipped: list[SkippedQuery] | None = None,
     term_vectors: TermVectors | None = None,
+    generated: Sequence[Mapping[str, float]] | None = None,
 ) -> list[Query]:
     """Queries of a collection with their candidates, in the order of `numbers`.
 
@@ -77,6 +78,8 @@ def mine(
         workers: Processes; None: one per core where that pays. The result does not depend on it.
         skipped: Receives the queries that are left out, with the reason.
         term_vectors: Embeddings of terms, where the rules ask for neighbors.
+        generated: For each of `numbers` the terms that a rewriter proposes, best first, and their
+            log-probabilities; None: there is no rewriter.
 
     Returns:
         At most `len(numbers)` queries.
@@ -86,7 +89,7 @@ def mine(
     excluded = [-1 if document is None else document for document in own]
     texts = [collection.queries[number] for number in numbers]
     vectors = list(cache.get_batch(texts))
-    results = mine_texts(miner, texts, excluded, vectors, workers)
+    results = mine_texts(miner, texts, excluded, vectors, workers, generated)
     kept = []
     for number, vector, without, result in zip(numbers, vectors, excluded, results, strict=True):
         if isinstance(result, MiningResult):

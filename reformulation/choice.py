@@ -84,8 +84,9 @@ class HeldOut(NamedTuple):
         """[len(USES), Q] gains of each use of the network that did not learn from a query."""
         found = np.zeros((len(USES), len(self.fold)))
         for number, network in enumerate(self.networks):
-            own = self.fold == number
-            found[:, own] = _gains(network, self.queries, fusion)[0][:, own]
+            own = np.flatnonzero(self.fold == number)
+            if len(own):
+                found[:, own] = _gains(network, self.queries, fusion, own)[0]
         return found
 
 
@@ -146,16 +147,20 @@ def select(
 
 
 def _gains(
-    network: NumpyScorer, queries: DeviceQueries, fusion: float
+    network: NumpyScorer, queries: DeviceQueries, fusion: float, rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, list[float]]:
-    """Gains [len(USES), Q] of each use of a network, and the share of queries that it changes."""
-    weights, expected = proposals(network, queries, fusion)
-    start = queries.values(fusion, np.zeros_like(weights))
-    gains, changed, own = [], [], is_own(queries.table.candidate_features)
+    """Gains [len(USES), R] of each use of a network, and the share of queries that it changes.
+
+    `rows` [R] are those of the table; None: all.
+    """
+    rows = np.arange(queries.num_queries) if rows is None else rows
+    weights, expected = proposals(network, queries, fusion, rows)
+    start = queries.values(fusion, np.zeros_like(weights), rows)
+    gains, changed, own = [], [], is_own(queries.table.candidate_features[rows])
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
         used = kept_proposals(used, own, queries.rules.max_terms)
-        gains.append(queries.values(fusion, used) - start)
+        gains.append(queries.values(fusion, used, rows) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed
 
@@ -195,12 +200,16 @@ def select_fusion(dev: DeviceQueries, usual: float, seed: int = 0) -> float:
 
 
 def proposals(
-    network: NumpyScorer, queries: DeviceQueries, fusion: float
+    network: NumpyScorer, queries: DeviceQueries, fusion: float, rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights [Q, N] that a network proposes for all queries, and the gains [Q] that it expects."""
-    table = queries.table
-    column = np.full((queries.num_queries, 1), fusion, np.float32)
-    return network(table.candidate_features, np.concatenate([table.state_features, column], axis=1))
+    """Weights [R, N] that a network proposes for rows [R] of the table, and expected gains [R].
+
+    Without `rows`, those of all queries.
+    """
+    chosen, table = slice(None) if rows is None else rows, queries.table
+    state = table.state_features[chosen]
+    column = np.full((len(state), 1), fusion, np.float32)
+    return network(table.candidate_features[chosen], np.concatenate([state, column], axis=1))
 
 
 def cross_validated_gain(

@@ -157,13 +157,15 @@ class DeviceQueries(tf.Module):
         ranks = relevant_ranks(scores, tf.gather(self.arrays["relevant"], query))
         return metric(self.rules.metric, ranks, tf.gather(self.arrays["relevant_count"], query))
 
-    def values(self, fusion: float, weights: np.ndarray) -> np.ndarray:
-        """[Q] the metric of every query under weights [Q, N] of its candidates."""
-        found = []
-        for first in range(0, self.num_queries, BATCH):
-            rows = tf.range(first, min(first + BATCH, self.num_queries))
+    def values(
+        self, fusion: float, weights: np.ndarray, rows: np.ndarray | None = None
+    ) -> np.ndarray:
+        """[R] the metric of rows [R] of the table, or of all, under weights [R, N]."""
+        found, rows = [], np.arange(self.num_queries) if rows is None else rows
+        for first in range(0, len(rows), BATCH):
+            query = tf.constant(rows[first : first + BATCH], tf.int32)
             given = tf.convert_to_tensor(weights[first : first + BATCH], tf.float32)
-            found.append(self.value(rows, tf.fill(rows.shape, fusion), given).numpy())
+            found.append(self.value(query, tf.fill(query.shape, fusion), given).numpy())
         return np.concatenate(found)
 
 

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kytolly.reformulation.baselines import RM3, GreedyCeiling, Method, Rocchio, tune
+from kytolly.reformulation.baselines import (
+    RM3,
+    GreedyCeiling,
+    Method,
+    Rocchio,
+    as_many_as_mined,
+    mined_candidates,
+    tune,
+)
 from kytolly.reformulation.calibration import bin_means, save_calibration
 from kytolly.reformulation.candidates import SkippedQuery, with_judgments
 from kytolly.reformulation.choice import Choice, Choices
@@ -36,6 +44,7 @@ MOST_CEILING = 300  # test queries whose ceiling is searched for
 RM3_SHORT = {"original": (1.0, 0.9, 0.7, 0.5), "documents": (5, 10), "terms": (10, 30)}
 ROCCHIO_SHORT = {"beta": (0.0, 0.1, 0.3, 0.75), "documents": (5, 10), "terms": (10, 30)}
 BM25, FUSED, AGENT, AGENT_FUSED, CEILING = "bm25", "fused", "agent", "agent_fused", "ceiling"
+CEILING_MINED, CEILING_AS_MANY = "ceiling_mined", "ceiling_as_many"
 
 Weights = Mapping[str, float]
 
@@ -166,7 +175,7 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         AGENT: System([plan.weights for plan in plans[AGENT]]),
         FUSED: System(queries.typed_weights(), fusion),
         AGENT_FUSED: System([plan.weights for plan in plans[AGENT_FUSED]], fusion),
-        CEILING: ceiling(queries),
+        **ceilings(queries),
     }
     found = {name: queries.search(name, system) for name, system in systems.items()}
     changed = np.array([plan.reason is None for plan in plans[AGENT_FUSED]])
@@ -224,15 +233,26 @@ def other_systems(queries: TestQueries) -> tuple[dict[str, System], dict[str, An
     return systems, tuned
 
 
-def ceiling(queries: TestQueries) -> System:
-    """The greedy choice that knows the judgments, for test queries drawn by the seed, or all."""
+def ceilings(queries: TestQueries) -> dict[str, System]:
+    """The greedy choice that knows the judgments, for test queries drawn by the seed, or all.
+
+    With a rewriter there are two more: that of mined candidates alone, and that of as many of which
+    the generated ones are a part.
+    """
     count, places = len(queries.numbers), None
     if count > MOST_CEILING:
         rng = np.random.default_rng(queries.side.options.seed)
         places = np.sort(rng.permutation(count)[:MOST_CEILING])
     queries.say(f"test: ceiling of the candidates of {min(count, MOST_CEILING)} queries")
-    method = GreedyCeiling(queries.side.index, metric=queries.metric)
-    return System(queries.candidate_weights(method, places), 0.0, places)
+    greedy = GreedyCeiling(queries.side.index, metric=queries.metric)
+    kinds: dict[str, Method] = {CEILING: greedy}
+    if queries.side.generator is not None:
+        kinds[CEILING_MINED] = lambda query: greedy(mined_candidates(query))
+        kinds[CEILING_AS_MANY] = lambda query: greedy(as_many_as_mined(query))
+    return {
+        name: System(queries.candidate_weights(method, places), 0.0, places)
+        for name, method in kinds.items()
+    }
 
 
 def judged_queries(side: SearchSide, split: str) -> list[Query]:
@@ -255,6 +275,8 @@ def metric_row(name: str, found: Mapping[str, Outcome], metric: str) -> dict[str
         row["over_bm25"] = difference(found[name], found[BM25], metric)
     if name == AGENT_FUSED:
         row["over_fused"] = difference(found[name], found[FUSED], metric)
+    if name in (CEILING, CEILING_AS_MANY) and CEILING_MINED in found:
+        row["over_mined"] = ceiling_difference(found[name], found[CEILING_MINED], metric)
     return row
 
 
@@ -274,6 +296,12 @@ def difference(own: Outcome, base: Outcome, metric: str) -> dict[str, float]:
         "helped": float(np.mean(value > before + UNCHANGED)),
         "hurt": float(np.mean(value < before - UNCHANGED)),
     }
+
+
+def ceiling_difference(own: Outcome, base: Outcome, metric: str) -> dict[str, float]:
+    """`difference` of two ceilings, which are of the same queries."""
+    places = np.arange(len(own.places))
+    return difference(own._replace(places=places), base._replace(places=places), metric)
 
 
 def share_of_ceiling(found: Mapping[str, Outcome], metric: str) -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ class MiningResult(NamedTuple):
     Attributes:
         weights: Terms of the query and their weights.
         words: The query's words as they were typed, without stop words.
-        candidates: [n] terms that may be added: mined ones, best first, and then neighbors.
+        candidates: [n] terms that may be added: mined ones, best first, then neighbors, and then
+            generated ones that are neither.
         own: [m] terms of the query that may be lowered.
         surfaces: [n + m] the spelling of each, as typed or as in the feedback documents.
         term_features: [n + m, len(TERM_FEATURES)] float32, those of the query's terms last.
@@ -81,9 +82,14 @@ class Miner:
         self.vectors, self.term_vectors = vectors, term_vectors
         self.features = MiningFeatures(index, rules)
         self._surface = functools.lru_cache(5_000)(lambda doc: index.tokenizer.surface(texts[doc]))
+        self._first_spelling = functools.cache(self._spelling_in_texts)
 
     def mine(
-        self, text: str, excluded: int = -1, vector: np.ndarray | None = None
+        self,
+        text: str,
+        excluded: int = -1,
+        vector: np.ndarray | None = None,
+        generated: Mapping[str, float] | None = None,
     ) -> MiningResult | str:
         """Candidates of a query, or the reason why there are none.
 
@@ -91,27 +97,25 @@ class Miner:
             text: The query.
             excluded: A document that must not be found; -1 for none.
             vector: [d] embedding of the query; None: the first search is BM25's alone.
+            generated: Terms that a rewriter proposes, best first, and their log-probabilities.
         """
         weights = self.index.query_weights(text)
         known = [self.index.term_ids[term] for term in weights if term in self.index.term_ids]
         if not known:
             return NO_TOKEN
-        scores = self._first_scores(weights, excluded, vector)
-        feedback = best_nonzero(scores, self.rules.feedback_documents)
-        feedback = feedback[scores[feedback] > 0.0]
-        shares = scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
+        scores, feedback, shares = self._feedback(weights, excluded, vector)
         held, counts = feedback_counts(self.index, feedback)
         mining = self._mining_scores(held, counts, feedback, shares)
         others = np.flatnonzero(~np.isin(held, known))
         mined = held[best_places(mining, self.rules.candidates, others)]
-        if not len(mined):
+        proposed = self._generated_ids(generated or {}, known)
+        if not len(held) or not (len(mined) or proposed):
             return NO_CANDIDATE
         near = self._neighbors(vector, feedback, shares, [*mined, *known])
+        new = [term for term in proposed if term not in {*mined.tolist(), *near.tolist()}]
         lowered = known[: self.rules.query_terms] if len(known) > 1 else []
-        terms = np.concatenate([mined, near, np.array(lowered, np.int64)])
-        place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
-        counts = np.where(held[place] == terms, counts[:, place], 0.0)
-        mining = self._mining_scores(terms, counts, feedback, shares)
+        terms = np.concatenate([mined, near, np.array([*new, *lowered], np.int64)])
+        counts, mining = (values_of(terms, held, one) for one in (counts, mining))
         names = [self.index.terms[term] for term in terms]
         typed = self.index.tokenizer.surface(text)
         spellings = self._best_spellings(names, feedback, dict(reversed(typed)))
@@ -125,6 +129,7 @@ class Miner:
             shares=shares,
             mined=len(mined),
             own=len(lowered),
+            generated=np.array([proposed.get(term, np.nan) for term in terms.tolist()]),
         )
         addable = len(names) - len(lowered)
         return MiningResult(
@@ -161,6 +166,24 @@ class Miner:
         frequency = counts / (counts + (lengths / average)[:, np.newaxis])  # saturates as BM25's
         inverse = np.log((self.index.documents + 1) / self.features.frequency[terms])
         return (shares @ frequency) * inverse
+
+    def _feedback(
+        self, weights: dict[str, float], excluded: int, vector: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scores [documents] of the first search, its best documents [k], and their shares [k]."""
+        scores = self._first_scores(weights, excluded, vector)
+        feedback = best_nonzero(scores, self.rules.feedback_documents)
+        feedback = feedback[scores[feedback] > 0.0]
+        return scores, feedback, scores[feedback] / max(float(scores[feedback].sum()), 1e-9)
+
+    def _generated_ids(
+        self, generated: Mapping[str, float], known: Sequence[int]
+    ) -> dict[int, float]:
+        """Ids of the generated terms that can be candidates, best first, and log-probabilities."""
+        ids = {self.index.term_ids.get(term, -1): score for term, score in generated.items()}
+        for term in (-1, *known):
+            ids.pop(term, None)
+        return dict(list(ids.items())[: self.rules.generated])
 
     def _neighbors(
         self,
@@ -200,7 +223,21 @@ class Miner:
         if self.term_vectors is not None:
             best = {**self.term_vectors.spellings, **best}
         shown = {**best, **typed}
+        for name in names:
+            if name not in shown:  # generated, and in no feedback document
+                shown[name] = self._first_spelling(name)
         return [(shown[name], wanted[name] / max(holders[name], 1)) for name in names]
+
+    def _spelling_in_texts(self, term: str) -> str:
+        """How the first document that holds a term spells it."""
+        first = int(self.index.postings(term)[0][0])
+        return next(word for one, word in self._surface(first) if one == term)
+
+
+def values_of(terms: np.ndarray, held: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """[..., n] of `values` [..., u] of terms `held` [u], rising, those of other terms [n], or 0."""
+    place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
+    return np.where(held[place] == terms, values[..., place], 0.0)
 
 
 def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,10 @@ TERM_FEATURES = (
     "length",
     "has digit",
     "is in the query",
+    "is generated",
+    "log-probability",
 )
+LEAST_PROBABLE = -10.0  # log-probability from which on the feature is 0
 MANY_POSTINGS = 30_000  # from here on, to count in each part takes less time than to add up
 QUERY_FEATURES = (
     "query length",
@@ -69,6 +72,7 @@ class Candidates(NamedTuple):
         shares: [k] their shares of the sum of their scores.
         mined: How many candidates, the first ones, are mined from the feedback documents.
         own: How many candidates, the last ones, are terms of the query.
+        generated: [n] log-probabilities of the terms that a rewriter proposes; NaN for others.
     """
 
     terms: np.ndarray
@@ -80,6 +84,7 @@ class Candidates(NamedTuple):
     shares: np.ndarray
     mined: int
     own: int
+    generated: np.ndarray
 
 
 class MiningFeatures:
@@ -106,11 +111,13 @@ class MiningFeatures:
         log_documents = np.log(index.documents + 1)
         frequency = self.frequency[found.terms]
         present, postings = found.counts > 0, index.postings_of(found.terms)
+        best = float(found.mining[0] if found.mined else found.mining.max())
+        probable = np.clip(1.0 - found.generated / LEAST_PROBABLE, 0.0, 1.0)
         columns = [
             index.idf[found.terms] / log_documents,
             np.log1p(frequency) / log_documents,
             np.where(place < found.mined, 1.0 - place / self.rules.candidates, 0.0),
-            found.mining / max(float(found.mining[0]), 1e-9),
+            found.mining / max(best, 1e-9),
             present.mean(axis=0),
             found.shares @ present,
             np.log1p(found.shares @ found.counts),
@@ -122,6 +129,8 @@ class MiningFeatures:
             [min(len(surface) / 10.0, 2.0) for surface, _ in spellings],
             [any(letter.isdigit() for letter in surface) for surface, _ in spellings],
             place >= len(place) - found.own,
+            ~np.isnan(found.generated),
+            np.nan_to_num(probable),  # 1 where the rewriter is sure, 0 where it is not asked
         ]
         return np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
 

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,7 @@ def mine_texts(
     excluded: Sequence[int],
     vectors: Sequence[np.ndarray | None],
     workers: int | None = None,
+    generated: Sequence[Mapping[str, float]] | None = None,
 ) -> list[MiningResult | str]:
     """What `Miner.mine` returns for each text, in order. It does not depend on `workers`.
 
@@ -39,6 +40,8 @@ def mine_texts(
         excluded: [Q] documents that must not be found; -1 for none.
         vectors: [Q] embeddings of the queries [d].
         workers: Processes, at most one per core; None: only as many as save time.
+        generated: [Q] terms that a rewriter proposes, and their log-probabilities; None: there is
+            no rewriter.
 
     Raises:
         RuntimeError: A process failed.
@@ -47,7 +50,8 @@ def mine_texts(
         workers = len(texts) // MANY_QUERIES
     elif workers < 1:
         raise ValueError(f"workers is {workers}, expected at least 1, or None for one a core.")
-    tasks = list(zip(texts, excluded, vectors, strict=True))
+    proposed = [None] * len(texts) if generated is None else generated
+    tasks = list(zip(texts, excluded, vectors, proposed, strict=True))
     workers = min(workers, len(tasks))
     if workers > 1:  # to count cores is to read a file
         workers = min(workers, os.cpu_count() or 1)

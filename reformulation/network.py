@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 from kytolly.machine import configure as gpu_optimize
 
@@ -78,7 +79,11 @@ class NumpyScorer:
 
 
 def make_scorer(table: QueryTable, agent: AgentOptions) -> CandidateScorer:
-    """A network for the features of queries, which also give the statistics that it scales by."""
+    """A network for the features of queries, which also give the statistics that it scales by.
+
+    A feature that is the same everywhere, as those of a rewriter are without one, is not scaled,
+    and its weights are 0: where it differs later, the network begins as if it did not.
+    """
     network = CandidateScorer(agent.hidden_units, dropout=agent.dropout)
     features, state = table.candidate_features, table.state_features
     count, wide, number = features.shape
@@ -87,7 +92,20 @@ def make_scorer(table: QueryTable, agent: AgentOptions) -> CandidateScorer:
     searched = np.concatenate([state, state], axis=0)
     fusion = np.repeat(np.array([[0.0], [1.0]], np.float32), count, axis=0)
     network.adapt(features[present], np.concatenate([searched, fusion], axis=1))
+    ignore_features(network, np.ptp(features[present], axis=0) == 0.0)
     return network
+
+
+def ignore_features(network: CandidateScorer, which: np.ndarray) -> None:
+    """Set the weights of some of `F` features to 0, and let the features pass unscaled."""
+    statistics, places = network.normalize_candidates, np.flatnonzero(which)
+    variance = np.where(which, 1.0, np.asarray(statistics.variance))
+    cast(keras.Variable, statistics.variance).assign(variance.astype(np.float32))
+    state = network.normalize_state.mean.shape[0]  # features of candidates come after the state's
+    for layer, first in ((network.own, 0), (network.beside, state), (network.critic, state)):
+        kernel, bias = layer.get_weights()
+        kernel[first + places] = 0.0
+        layer.set_weights([kernel, bias])
 
 
 def load_pretrained() -> CandidateScorer | None:

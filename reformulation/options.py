@@ -49,6 +49,12 @@ class RetrievalOptions:
     neighbors: Annotated[int, Meta(ge=0, le=10**5), "terms"] = setting(
         0, "maximum number of candidates that are near a query in the space of embeddings"
     )
+    rewriter: Annotated[str, TEXT] | None = setting(
+        None, "folder of a run of `kytolly train rewriter`, whose terms are candidates; none: none"
+    )
+    generated: Annotated[int, Meta(ge=1, le=10**4), "terms"] = setting(
+        10, "maximum number of candidates that the rewriter proposes for a query"
+    )
     query_terms: Annotated[int, Meta(ge=0, le=1_000), "terms"] = setting(
         12, "maximum number of terms of a query whose weight may be lowered; 0: none is"
     )
@@ -89,7 +95,12 @@ class RetrievalOptions:
     @property
     def width(self) -> int:
         """Terms of a query that an agent decides on, at most."""
-        return self.candidates + self.neighbors + self.query_terms
+        return self.candidates + self.neighbors + self.most_generated + self.query_terms
+
+    @property
+    def most_generated(self) -> int:
+        """Candidates that a rewriter proposes, at most."""
+        return 0 if self.rewriter is None else self.generated
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -208,6 +208,9 @@ def resolved_options(side: SearchSide) -> ReformulationOptions:
     if retrieval.stop_words not in STOP_WORD_LISTS:
         path = str(Path(retrieval.stop_words).resolve())
         retrieval = dataclasses.replace(retrieval, stop_words=path)
+    if retrieval.rewriter is not None:
+        path = str(Path(retrieval.rewriter).resolve())
+        retrieval = dataclasses.replace(retrieval, rewriter=path)
     collection = resolved_source(options.collection)
     return dataclasses.replace(options, collection=collection, retrieval=retrieval)
 

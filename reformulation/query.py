@@ -78,7 +78,7 @@ class SearchRules(NamedTuple):
 
 
 class MiningRules(NamedTuple):
-    """How candidates are mined.
+    """How candidates are found.
 
     Attributes:
         feedback_documents: Number of best documents that terms are taken from.
@@ -88,6 +88,7 @@ class MiningRules(NamedTuple):
         fusion: Weight of the cosines in the search for the feedback documents.
         neighbors: Most candidates that are near the query in the space of embeddings.
         query_terms: Most terms of the query that may be lowered.
+        generated: Most terms that a rewriter proposes for a query.
     """
 
     feedback_documents: int = 10
@@ -97,3 +98,4 @@ class MiningRules(NamedTuple):
     fusion: float = 1.0
     neighbors: int = 0
     query_terms: int = 12
+    generated: int = 0

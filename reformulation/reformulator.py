@@ -25,7 +25,13 @@ from kytolly.reformulation.device_env import is_own, kept_proposals
 from kytolly.reformulation.network import PRETRAINED, NumpyScorer
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, read_options
 from kytolly.reformulation.query import Query
-from kytolly.reformulation.result import AddedTerm, Hit, LoweredTerm, Reformulation
+from kytolly.reformulation.result import (
+    AddedTerm,
+    Hit,
+    LoweredTerm,
+    Reformulation,
+    term_source,
+)
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import padded_rows
 from kytolly.retrieval.collection import Collection
@@ -124,7 +130,7 @@ class Reformulator:
         _check_encoder(encoder, options)
         side = SearchSide.load(options, (), saved=path, encoder=encoder)
         if choices.digest and choices.digest != side.index.digest:
-            choices, side = Choices(None, {}), without_lowering(side)
+            choices, side = Choices(None, {}), for_unknown_documents(side)
             warnings.warn(
                 f"{run_dir} was trained with other documents than those of {collection}: nothing "
                 "says that its network helps here. What is trained for unknown documents: the word "
@@ -144,7 +150,7 @@ class Reformulator:
         retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         side = SearchSide.load(options, ())
-        return cls(without_lowering(side), load_scorer(PRETRAINED), Choices(None, {}), fusion)
+        return cls(for_unknown_documents(side), load_scorer(PRETRAINED), Choices(None, {}), fusion)
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -268,7 +274,8 @@ class Reformulator:
             features = dict(zip(CANDIDATE_FEATURES, values, strict=True))
             if place < len(query.candidates):
                 term = query.candidates[place]
-                added.append(AddedTerm(term, surface, change, place + 1, features))
+                source = term_source(features)
+                added.append(AddedTerm(term, surface, change, place + 1, source, features))
             else:
                 term = query.own[place - len(query.candidates)]
                 lowered.append(LoweredTerm(term, surface, plan.weights[term], features))
@@ -284,13 +291,15 @@ class Reformulator:
         return {**own, **{term.surface: term.weight for term in added}}
 
 
-def without_lowering(side: SearchSide) -> SearchSide:
+def for_unknown_documents(side: SearchSide) -> SearchSide:
     """The search side for a network that learned from other documents.
 
-    Which words of a query matter less is learned for one collection: elsewhere it does harm.
+    Which words of a query matter less, and what a rewriter writes for it, is learned for one
+    collection: elsewhere it does harm.
     """
-    retrieval = dataclasses.replace(side.options.retrieval, query_terms=0)
-    return dataclasses.replace(side, options=dataclasses.replace(side.options, retrieval=retrieval))
+    retrieval = dataclasses.replace(side.options.retrieval, query_terms=0, rewriter=None)
+    options = dataclasses.replace(side.options, retrieval=retrieval)
+    return dataclasses.replace(side, options=options, generator=None)
 
 
 def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:

@@ -20,6 +20,8 @@ SYSTEMS = {
     "fused": "BM25 + {fusion:g} cosines",
     "agent_fused": "agent + {fusion:g} cosines",
     "ceiling": "greedy ceiling",
+    "ceiling_mined": "greedy ceiling, mined",
+    "ceiling_as_many": "greedy ceiling, as many",
 }
 
 
@@ -134,7 +136,9 @@ def metric_table(test: Mapping[str, Any], metric: str, styled: bool) -> Iterator
     for name, rows in test["systems"].items():
         if name in ("fused", "agent_fused") and not test["fusion"]:
             continue
-        if name == "ceiling" and metric != test["metric"]:  # it is that of the run's metric
+        if (
+            name.startswith("ceiling") and metric != test["metric"]
+        ):  # it is that of the run's metric
             continue
         row = rows[metric]
         label = SYSTEMS[name].format(fusion=test["fusion"])
@@ -145,6 +149,8 @@ def metric_table(test: Mapping[str, Any], metric: str, styled: bool) -> Iterator
         if "over_fused" in row:
             over = SYSTEMS["fused"].format(fusion=test["fusion"])
             table.add_row(f"  over {over}", "", *difference_cells(row["over_fused"]))
+        if "over_mined" in row:
+            table.add_row("  over that of mined terms", "", *difference_cells(row["over_mined"]))
     console = Console(file=io.StringIO(), width=WIDTH, force_terminal=styled, highlight=False)
     with console.capture() as capture:
         console.print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kytolly.retrieval.exports import (
@@ -34,7 +34,9 @@ class AddedTerm(NamedTuple):
         term: The term as the index has it.
         surface: Its most frequent spelling in the documents that it was taken from.
         weight: Its weight; a word of the query has 1.
-        rank: Place among the candidates, from 1, in the order of mining.
+        rank: Place among the candidates, from 1: mined ones come first, in the order of mining.
+        source: Where it comes from: "mined" from the documents that the query finds, "generated"
+            by the rewriter, "mined, generated", or "neighbor" in the space of embeddings.
         features: What the agent saw of it, by name.
     """
 
@@ -42,6 +44,7 @@ class AddedTerm(NamedTuple):
     surface: str
     weight: float
     rank: int
+    source: str
     features: dict[str, float]
 
 
@@ -132,11 +135,18 @@ class Reformulation:
             yield "      no document"
 
 
+def term_source(features: Mapping[str, float]) -> str:
+    """Where a candidate with these features comes from, as `AddedTerm` says it."""
+    names = {"mined": "mining rank", "generated": "is generated"}
+    return ", ".join(one for one, name in names.items() if features[name] > 0.0) or "neighbor"
+
+
 def term_reasons(term: AddedTerm) -> str:
     """The main features that made a term a candidate, for a reader."""
     known = term.features
     return (
-        f"candidate {term.rank}, in {known['feedback documents']:.0%} of the feedback documents, "
+        f"{term.source}, candidate {term.rank}, "
+        f"in {known['feedback documents']:.0%} of the feedback documents, "
         f"idf {known['idf']:.2f}, npmi {known['npmi, best']:.2f}, "
         f"cosine to query {known['cosine to query']:.2f}"
     )

@@ -35,7 +35,8 @@ def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float])
 
 def added_scores(index: BM25Index, query: Query) -> np.ndarray:
     """[n, documents] scores that each candidate adds at weight 1."""
-    return np.stack([index.column(term) for term in query.candidates])
+    columns = [index.column(term) for term in query.candidates]
+    return np.array(columns, np.float32).reshape(len(columns), index.documents)
 
 
 def lost_scores(index: BM25Index, query: Query) -> np.ndarray:

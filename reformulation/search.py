@@ -14,6 +14,7 @@ import numpy as np
 from kytolly.machine.memory import check_memory
 from kytolly.record.files import write_file
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, SkippedQuery, mine, with_judgments
+from kytolly.reformulation.generated import GeneratedTerms
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.reformulation.phases import Phases, TimedEncoder
 from kytolly.reformulation.query import MiningRules, Query, SearchRules
@@ -47,6 +48,7 @@ class SearchSide:
         documents: Embeddings of the documents.
         phases: Seconds of the parts of the run.
         skipped: Split -> its queries that cannot be reformulated; filled in by `queries`.
+        generator: Proposes candidates; None: there is no rewriter.
     """
 
     options: ReformulationOptions
@@ -56,6 +58,7 @@ class SearchSide:
     documents: DocumentVectors
     phases: Phases
     skipped: dict[str, list[SkippedQuery]] = dataclasses.field(default_factory=dict)
+    generator: GeneratedTerms | None = None
 
     @classmethod
     def load(
@@ -73,22 +76,30 @@ class SearchSide:
             splits: Splits whose judgments are read; the files of other splits are not opened.
             phases: Receives the time.
             saved: A folder that `save` wrote to. Its index and embeddings are used if they are of
-                these documents with these options; else they are made again.
+                these documents with these options; else they are made again. Its rewriter takes
+                the place of the one that the options name.
             encoder: An encoder of yours; None: the one that the options name.
 
         Raises:
-            ValueError: The options ask for an encoder that is not given.
+            ValueError: The options ask for an encoder that is not given, or for a rewriter that
+                does not fit.
         """
         phases = phases or Phases()
         with phases.measure("reading"):
             collection = load_collection(options.collection, splits)
             options = with_language(options, collection.texts)
-            retrieval = options.retrieval
+            retrieval, generator = options.retrieval, None
+            if retrieval.rewriter is not None and saved is not None:
+                generator = GeneratedTerms.read(saved)
+            elif retrieval.rewriter is not None:
+                generator = GeneratedTerms.load(retrieval.rewriter, "train" in splits)
         with phases.measure("indexing"):
             index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
             if index is None:
                 tokenizer = tokenizer_from(retrieval)
                 index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
+            if generator is not None and saved is None:
+                generator.check_index(index)
         with phases.measure("embedding"):
             if encoder is None:
                 encoder = encoder_from(retrieval)
@@ -98,7 +109,7 @@ class SearchSide:
             documents = load_vectors(saved and saved / VECTORS_FILE, identity, shape)
             if documents is None:
                 documents = DocumentVectors.of_texts(collection.texts, encoder)
-        return cls(options, collection, index, cache, documents, phases)
+        return cls(options, collection, index, cache, documents, phases, generator=generator)
 
     def with_texts(self, collection: Collection) -> SearchSide:
         """The search side of a collection that has as many documents, some with other texts."""
@@ -115,7 +126,9 @@ class SearchSide:
         )
 
     def save(self, folder: Path) -> None:
-        """Write index and embeddings for `load`."""
+        """Write index, embeddings and rewriter for `load`."""
+        if self.generator is not None:
+            self.generator.save(folder)
         self.index.save(folder / INDEX_FILE)
         identity = np.array([self.cache.encoder.identity, self.index.digest])
         write_file(
@@ -162,6 +175,7 @@ class SearchSide:
             fusion=fusion,
             neighbors=retrieval.neighbors,
             query_terms=retrieval.query_terms,
+            generated=retrieval.most_generated,
         )
 
     def queries(self, split: str, most: int | None = None) -> list[Query]:
@@ -188,7 +202,11 @@ class SearchSide:
             ValueError: Candidates and feedback documents would take more memory than is free.
         """
         check_mining_memory(len(numbers), self.index, self.mining)
-        workers = self.options.retrieval.workers
+        workers, generated = self.options.retrieval.workers, None
+        if self.generator is not None:
+            with self.phases.measure("rewriting"):
+                texts = [collection.queries[number] for number in numbers]
+                generated = self.generator.terms_of(texts)
         with self.phases.measure("mining"):
             return mine(
                 collection,
@@ -200,6 +218,7 @@ class SearchSide:
                 workers,
                 skipped,
                 self.term_vectors if self.mining.neighbors else None,
+                generated,
             )
 
     def rank(
@@ -282,7 +301,7 @@ def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> N
     """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
     documents = min(rules.feedback_documents, index.documents)
     terms = min(len(index.terms), documents * index.longest)
-    wide = rules.candidates + rules.neighbors + rules.query_terms
+    wide = rules.candidates + rules.neighbors + rules.generated + rules.query_terms
     features = 4 * queries * wide * len(CANDIDATE_FEATURES)
     check_memory(
         features + 3 * 8 * documents * terms,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,12 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.tokens import EnglishTokenizer
 from kytolly.text.outputs import RowOutputs
-from kytolly.text.rewriting_pairs import JudgedQuery, judged_queries, share_of_best
+from kytolly.text.rewriting_pairs import (
+    JudgedQuery,
+    document_queries,
+    judged_queries,
+    share_of_best,
+)
 from kytolly.text.rewriting_words import (
     DIMENSION,
     Term,
@@ -63,6 +69,7 @@ class RewriterTask:
 
     def __init__(self, collection: Collection, cfg: RewriterConfig):
         self.name, self.cfg, self.index = collection.name, cfg, BM25Index(collection.texts)
+        self.collection = collection
         self.writes_terms = cfg.target == "terms"
         self.terms_tokenizer = self.index.tokenizer if self.writes_terms else None
         self.best_metric = "term_share" if self.writes_terms else "token_accuracy"
@@ -71,9 +78,7 @@ class RewriterTask:
         }
         texts = [*collection.texts, *(query.text for query in self.queries["train"])]
         self.vocabulary = make_vocabulary(texts, self.terms_tokenizer, cfg.vocabulary_size)
-        self.pairs = {
-            split: self.columns(collection, queries) for split, queries in self.queries.items()
-        }
+        self.pairs = {split: self.columns(split) for split in self.queries}
         self._outputs: dict[str, tuple[Any, RowOutputs, RowOutputs]] = {}
 
     def learnable_queries(self, collection: Collection, split: str) -> list[JudgedQuery]:
@@ -86,17 +91,35 @@ class RewriterTask:
             )
         return queries
 
-    def columns(self, collection: Collection, queries: Sequence[JudgedQuery]) -> dict[str, Ragged]:
-        """Sources and targets: a row for each query or, of texts, for each relevant document."""
-        longest = self.cfg.max_target_length
+    def without(self, rows: np.ndarray) -> RewriterTask:
+        """The task without some of the training queries, which are told by their numbers."""
+        left = np.setdiff1d(np.arange(len(self.queries["train"])), rows)
+        other = copy.copy(self)
+        other.queries = self.queries | {"train": [self.queries["train"][row] for row in left]}
+        other.pairs, other._outputs = {**self.pairs, "train": other.columns("train")}, {}
+        return other
+
+    def columns(self, split: str) -> dict[str, Ragged]:
+        """Sources and targets: a row for each query or, of texts, for each relevant document.
+
+        Those of train end with documents, if any are learned from.
+        """
+        longest, texts, cfg = self.cfg.max_target_length, self.collection.texts, self.cfg
+        queries, documents = self.queries[split], []
+        if split == "train" and cfg.documents:
+            documents = document_queries(
+                self.collection, self.index, cfg.documents, longest, cfg.seed
+            )
         if self.writes_terms:
+            queries = [*queries, *(query for query, _ in documents)]
             sources = [query.text for query in queries]
             targets = self.vocabulary.encode(" ".join(query.best) for query in queries)
             targets = [row[row != UNKNOWN] for row in targets]  # as many as are asked for: no end
         else:
-            sources = [query.text for query in queries for _ in query.relevant]
-            texts = (collection.texts[doc] for query in queries for doc in query.relevant)
-            targets = [np.append(row[:longest], END) for row in self.vocabulary.encode(texts)]
+            pairs = [(query.text, texts[doc]) for query in queries for doc in query.relevant]
+            pairs += [(query.text, rest) for query, rest in documents]
+            sources, written = zip(*pairs, strict=True)
+            targets = [np.append(row[:longest], END) for row in self.vocabulary.encode(written)]
         return {"source": self._source(sources), "target": Ragged.of(targets)}
 
     def make_rows(self, cfg: RewriterConfig) -> Rows:
@@ -231,7 +254,15 @@ class Rewriter:
         Raises:
             ValueError: The folder is no run of a rewriter, or its files do not fit.
         """
-        folder = RunFolder.existing(run_dir).path
+        return cls.read(RunFolder.existing(run_dir).path)
+
+    @classmethod
+    def read(cls, folder: Path) -> Rewriter:
+        """What `save` wrote, and a network beside it.
+
+        Raises:
+            ValueError: The files are not there, or do not fit.
+        """
         try:
             settings = json.loads((folder / REWRITER_FILE).read_text(encoding="utf-8"))
             vocabulary: Any = read_vocabulary(folder / VOCABULARY_FILE)

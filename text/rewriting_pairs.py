@@ -12,6 +12,7 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 
 LEAST_DOCUMENTS = 2  # a term of fewer is a name, or a typing error: nobody could guess it
+OPENING = 8  # words of a document that stand for a query, about as many as questions have
 FEEDBACK = 10  # documents of the first search that terms are mined from
 
 
@@ -71,6 +72,42 @@ def best_terms(index: BM25Index, docs: Iterable[int], without: Group[str], count
     weights[[index.term_ids[term] for term in without if term in index.term_ids]] = 0.0
     order = np.argsort(-weights, kind="stable")[:count]
     return [index.terms[term] for term in order if weights[term] > 0]
+
+
+def document_queries(
+    collection: Collection, index: BM25Index, most: int, count: int, seed: int
+) -> list[tuple[JudgedQuery, str]]:
+    """Documents as if their first words were queries for the rest of their words.
+
+    No judgment is read.
+
+    Args:
+        collection: The documents.
+        index: Of the collection's documents.
+        most: Documents, drawn by the seed.
+        count: Most terms of each.
+        seed: Of the draw.
+
+    Returns:
+        The queries and the rest of each document's text.
+    """
+    drawn = np.random.default_rng(seed).permutation(len(collection.texts))[:most]
+    found = []
+    for doc in map(int, np.sort(drawn)):
+        opening, rest = first_words(collection.texts[doc])
+        best = best_terms(index, [doc], index.tokenizer(opening), count)
+        if opening and best:
+            found.append((JudgedQuery(opening, [doc], None, best), rest))
+    return found
+
+
+def first_words(text: str) -> tuple[str, str]:
+    """A text's first sentence, of at most eight words and half of all words, and the rest."""
+    words = text.split()
+    most = min(OPENING, len(words) // 2)
+    ends = (place for place, word in enumerate(words[:most], 1) if word[-1] in ".?!")
+    end = next((place for place in ends if place > 1), most)
+    return " ".join(words[:end]), " ".join(words[end:])
 
 
 def mined_terms(index: BM25Index, query: JudgedQuery, count: int) -> list[str]:

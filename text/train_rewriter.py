@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.record.checkpoint import BEST
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.retrieval.corpus import available_splits, load_collection
+from kytolly.text.held_out_terms import (
+    HELD_OUT_FILE,
+    held_out_parts,
+    read_held_out,
+    write_held_out,
+)
 from kytolly.text.rewriter import Rewriter, RewriterTask
 from kytolly.text.rewriting_pairs import frequent_terms, mined_terms, share_of_best
+from kytolly.text.rewriting_words import Term
 from kytolly.trainer import Trainer
 
 SPLITS = ("train", "dev", "test")
+PARTS = "held_out"  # folder of the rewriters that learn without a part; gone at the end
 
 
 def train_rewriter(
@@ -28,6 +39,9 @@ def train_rewriter(
     progress: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
     """Train a rewriter, and measure its best weights on the test split, if there is one.
+
+    Then one more rewriter for each of `cfg.held_out_folds` parts of the train queries, for
+    `held_out_terms.json`.
 
     Args:
         cfg: What a query becomes, and how to learn.
@@ -43,25 +57,96 @@ def train_rewriter(
     Raises:
         ValueError: The collection or a setting does not fit.
         ModuleNotFoundError: wordllama is not installed, and `cfg.pretrained` asks for it.
+        KeyboardInterrupt: Its message says how to continue.
     """
     known = available_splits(source)
     splits = [split for split in SPLITS if split in known or split != "test"]
     task = RewriterTask(load_collection(source, splits), cfg)
+    parts = parts_of(task)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     folder = Path(result.run_dir)
-    settings = {
-        name: getattr(cfg, name) for name in ("target", "max_source_length", "max_target_length")
-    }
-    rewriter = Rewriter(load_network(folder / BEST), task.vocabulary, settings)
+    rewriter = best_rewriter(task, folder)
     rewriter.save(folder)
     summary = {
         **result.summary,
         "queries": {split: len(queries) for split, queries in task.queries.items()},
         "pairs": {split: len(pairs["source"].lengths) for split, pairs in task.pairs.items()},
         "test": measure(task, rewriter) if "test" in splits else None,
+        "held_out": held_out_summary(task, parts, folder, result.summary["updates"], progress),
     }
     RunFolder(folder).write_result(summary)
     return summary, lines(summary)
+
+
+def parts_of(task: RewriterTask) -> np.ndarray:
+    """[Q] the part of each train query; none where no held-out terms are asked for."""
+    cfg, queries = task.cfg, task.queries
+    if not cfg.held_out_folds:
+        return np.zeros(0, np.int64)
+    return held_out_parts(queries["train"], queries["dev"], cfg.held_out_folds, cfg.seed)
+
+
+def best_rewriter(task: RewriterTask, folder: Path) -> Rewriter:
+    """The rewriter with the best weights of a run."""
+    names = ("target", "max_source_length", "max_target_length")
+    settings = {name: getattr(task.cfg, name) for name in names}
+    return Rewriter(load_network(folder / BEST), task.vocabulary, settings)
+
+
+def held_out_summary(
+    task: RewriterTask, parts: np.ndarray, folder: Path, updates: int, progress: bool
+) -> dict[str, Any] | None:
+    """How good the held-out terms are, which are made here; None where none are asked for.
+
+    For the arguments, see `held_out_terms`.
+    """
+    if not len(parts):
+        return None
+    try:
+        terms = held_out_terms(task, parts, folder, updates, progress)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"The rewriter is saved in {folder}, but not its {HELD_OUT_FILE}. Continue with "
+            f"`kytolly train {task.cfg.algorithm} --resume {folder}`; parts that are done stay."
+        ) from None
+    queries = task.queries["train"]
+    written = [[one.term for one in terms[query.text]] for query in queries]
+    return {"queries": len(queries), "term_share": share_of_best(queries, written)}
+
+
+def held_out_terms(
+    task: RewriterTask, parts: np.ndarray, folder: Path, updates: int, progress: bool
+) -> dict[str, list[Term]]:
+    """What rewriters propose for the train queries that each has not learned from.
+
+    Args:
+        task: With all train queries.
+        parts: [Q] the part of each train query.
+        folder: The run's folder. It receives `HELD_OUT_FILE`; a part that was done before is taken
+            from there.
+        updates: Those of the run, by which a part of a shorter run is told.
+        progress: Show a progress bar on standard error.
+    """
+    path, found = folder / HELD_OUT_FILE, {}
+    done = read_held_out(path, updates)
+    if done is not None:
+        return done
+    for number in range(int(parts.max()) + 1):
+        saved, rows = folder / PARTS / f"{number}.json", np.flatnonzero(parts == number)
+        terms = read_held_out(saved, updates)
+        if terms is None:
+            run = folder / PARTS / str(number)
+            shutil.rmtree(run, ignore_errors=True)
+            Trainer(run, progress).train_supervised(task.cfg, task.without(rows))
+            texts = [task.queries["train"][row].text for row in rows]
+            proposed = best_rewriter(task, run).terms_of(texts)
+            terms = dict(zip(texts, proposed, strict=True))
+            write_held_out(saved, terms, updates)
+            shutil.rmtree(run)
+        found |= terms
+    write_held_out(path, found, updates)
+    shutil.rmtree(folder / PARTS)
+    return found
 
 
 def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
@@ -91,8 +176,15 @@ def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
 def lines(summary: dict[str, Any]) -> list[str]:
     """The result for a reader."""
     found = summary["test"]
+    tail = []
+    if summary["held_out"] is not None:
+        own = summary["held_out"]
+        tail = [
+            f"Share for the {own['queries']:,} train queries, by rewriters that learned without "
+            f"them: {own['term_share']:.3f}"
+        ]
     if found is None:
-        return [f"Best on dev: {summary['evaluation']}"]
+        return [f"Best on dev: {summary['evaluation']}", *tail]
     rows = {
         "written by the rewriter": "term_share",
         "of the documents that the query finds": "share_mined",
@@ -102,4 +194,4 @@ def lines(summary: dict[str, Any]) -> list[str]:
     }
     head = f"Share of the {found['terms']} best terms of relevant documents, test queries:"
     body = [f"  {words:<40} {found[name]:.3f}" for words, name in rows.items()]
-    return [head, *body, f"Token accuracy {found['token_accuracy']:.3f}"]
+    return [head, *body, f"Token accuracy {found['token_accuracy']:.3f}", *tail]

@@ -108,6 +108,8 @@ def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
         (["--learning-rat", "1"], "unrecognized arguments"),
         (["--seed", "-1"], "'-1' was found, expected a whole number of at least 0"),
         (["--baseline-flow", "0"], "expected seconds above 0"),
+        (["--baseline-flow", "--rewriter", "x"], "compares flows without a rewriter"),
+        (["--generated", "0"], "'0' was found, expected a whole number of at least 1"),
     ],
     ids=lambda value: "" if isinstance(value, str) else value[0],
 )
@@ -115,6 +117,15 @@ def test_bad_input_is_one_line_and_exit_status_2(flags, words, capsys, tmp_path,
     monkeypatch.chdir(tmp_path)
     assert words in error_line(flags, capsys)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_flags_win_over_the_file(folder):
+    flags = ["--config", str(folder / "settings.yaml"), "--rewriter", "runs/r", "--generated", "7"]
+    found = train_optimized.given_options(train_optimized.parse(flags))
+    assert (found.retrieval.rewriter, found.retrieval.generated) == ("runs/r", 7)
+    assert found.retrieval.candidates == 8 and found.retrieval.width == 8 + 7 + 12
+    without = train_optimized.given_options(train_optimized.parse(flags[:2]))
+    assert without.retrieval.rewriter is None and without.retrieval.width == 8 + 12
 
 
 def test_a_gpu_that_is_not_there_is_said_at_once(folder, capsys, monkeypatch):

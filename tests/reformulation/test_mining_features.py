@@ -63,12 +63,16 @@ def test_features_are_those_of_plain_sums_over_all_documents(made, monkeypatch, 
     monkeypatch.setattr(mining_features, "MANY_POSTINGS", many)
     index, texts, documents, text, vector = made
     rules = MiningRules(feedback_documents=6, candidates=20)
-    mined = Miner(index, texts, rules, documents).mine(text, -1, vector)
+    alone = Miner(index, texts, rules, documents).mine(text, -1, vector)
+    others = [t for t in index.terms if t not in (*alone.candidates, *alone.weights)][:4]
+    rules, generated = rules._replace(generated=4), dict.fromkeys(others, -1.0)
+    mined = Miner(index, texts, rules, documents).mine(text, -1, vector, generated)
+    assert mined.candidates[20:] == others  # features of these are those of any other, too
     bm25 = index.scores(index.query_weights(text))
     scores = bm25 + rules.fusion * bm25.max() * documents.cosines(vector)
     assert mined.feedback.tolist() == np.argsort(-scores, kind="stable")[:6].tolist()
     known = [term for term in mined.weights if term in index.term_ids]
-    assert len(known) > 8 and len(mined.candidates) == 20
+    assert len(known) > 8 and len(mined.candidates) == 24
     plain = plain_features(index, mined, scores.astype(np.float64), known, rules.weight)
     for name, column in plain.items():
         found = mined.term_features[:, TERM_FEATURES.index(name)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from kytolly.agent.kytolly import make_agent
 from kytolly.config.ppo import PPOConfig
@@ -11,6 +12,7 @@ from kytolly.record.checkpoint import is_finite
 from kytolly.reformulation import network as network_module
 from kytolly.reformulation.candidates import CANDIDATE_FEATURES, STATE_FEATURES
 from kytolly.reformulation.device_env import DeviceQueries, is_own
+from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.network import (
     HALF,
     NumpyScorer,
@@ -59,8 +61,8 @@ def test_numpy_gives_what_keras_gives(hidden_units, monkeypatch):
         monkeypatch.setattr(network_module, "ROWS", rows)
         found, gains = NumpyScorer(network)(candidates, state)
         assert found.dtype == gains.dtype == np.float32
-        np.testing.assert_allclose(found, weights, atol=1e-5)
-        np.testing.assert_allclose(gains, expected, atol=1e-5)
+        np.testing.assert_allclose(found, weights, atol=3e-5)
+        np.testing.assert_allclose(gains, expected, atol=3e-5)
     assert not found[~candidates.any(axis=-1)].any()
 
 
@@ -111,7 +113,9 @@ def test_statistics_are_those_of_the_candidates_that_are_there():
     network = make_scorer(table, AgentOptions(hidden_units=(8,)))
     there = table.candidate_features[:, :2].reshape(-1, WIDE)
     np.testing.assert_allclose(network.normalize_candidates.mean, there.mean(axis=0), atol=1e-5)
-    np.testing.assert_allclose(network.normalize_candidates.variance, there.var(axis=0), atol=1e-5)
+    variance = there.var(axis=0)
+    variance[variance == 0.0] = 1.0  # what is the same everywhere is not scaled
+    np.testing.assert_allclose(network.normalize_candidates.variance, variance, atol=1e-5)
     state = table.state_features
     np.testing.assert_allclose(network.normalize_state.mean[:-1], state.mean(axis=0), atol=1e-5)
     # Of the weight of the cosines, which is 0 or 1.
@@ -126,3 +130,54 @@ def test_the_network_of_the_package_is_for_the_features_of_this_version(monkeypa
     assert is_finite(network)
     monkeypatch.setattr(network_module, "PRETRAINED", tmp_path / "none.keras")
     assert load_pretrained() is None
+
+
+NEW = [CANDIDATE_FEATURES.index(name) for name in ("is generated", "log-probability")]
+
+
+def assert_ready_for_a_rewriter(network, candidates, state):
+    """Its features change nothing yet, pass unscaled, and have gradients."""
+    assert np.asarray(network.normalize_candidates.mean)[NEW].tolist() == [0.0, 0.0]
+    assert np.asarray(network.normalize_candidates.variance)[NEW].tolist() == [1.0, 1.0]
+    there, generated = candidates.any(axis=-1), candidates.copy()
+    assert not candidates[..., NEW].any()
+    generated[..., NEW] = there[..., np.newaxis] * np.array([1.0, 0.5], np.float32)
+    plain, seen = (NumpyScorer(network)(one, state) for one in (candidates, generated))
+    for first, second in zip(plain, seen, strict=True):
+        np.testing.assert_array_equal(first, second)
+    with tf.GradientTape() as tape:
+        params, gain = network({"candidates": generated, "state": state})
+        loss = tf.reduce_sum(params[:, : there.shape[1]] * there) + tf.reduce_sum(gain)
+    kernels = [layer.kernel.value for layer in (network.own, network.beside, network.critic)]
+    found = tape.gradient(loss, kernels)
+    first = state.shape[1]
+    for gradient, places in zip(found, (NEW, *2 * [[first + p for p in NEW]]), strict=True):
+        assert all(np.any(gradient.numpy()[place]) for place in places)
+
+
+def test_a_network_made_without_a_rewriter_begins_sanely_with_one():
+    table = helpful_table(12)
+    network = make_scorer(table, AgentOptions(hidden_units=(8, 8), dropout=0.0))
+    network.mean_head.kernel.assign(np.full((8, 1), 0.7, np.float32))
+    network.gain_head.kernel.assign(np.full((8, 1), 0.7, np.float32))
+    fusion = np.ones((12, 1), np.float32)
+    state = np.concatenate([table.state_features, fusion], axis=1)
+    assert_ready_for_a_rewriter(network, table.candidate_features, state)
+    fit_listwise(
+        network, DeviceQueries(table, SearchRules("ndcg@10", 2, 4, 64)), [np.arange(12)], 3, 1e-2, 0
+    )
+    assert_ready_for_a_rewriter(
+        network, table.candidate_features, state
+    )  # as pre-training leaves it
+
+
+def test_the_network_of_the_package_begins_sanely_with_a_rewriter():
+    network, rng = load_pretrained(), np.random.default_rng(0)
+    scale = [
+        np.sqrt(one.variance) for one in (network.normalize_candidates, network.normalize_state)
+    ]
+    candidates = rng.normal(size=(20, 9, WIDE)) * scale[0] + network.normalize_candidates.mean
+    candidates[..., NEW] = 0.0
+    candidates[:, 6:] = 0.0
+    state = rng.normal(size=(20, len(STATE_FEATURES) + 1)) * scale[1] + network.normalize_state.mean
+    assert_ready_for_a_rewriter(network, candidates.astype(np.float32), state.astype(np.float32))

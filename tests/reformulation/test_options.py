@@ -47,6 +47,7 @@ def test_the_options_choose_the_tokenizer_and_a_run_finds_its_files(tmp_path, mo
         ({"rl_agent": 3}, "rl_agent is 3, expected settings below it"),
         ({"retrieval": {"ngrams": -1}}, "ngrams is -1, expected a whole number, at least 0"),
         ({"retrieval": {"weight": 0.3}}, "'weight' is not a setting"),
+        ({"retrieval": {"generated": 0}}, "generated is 0, expected a whole number, at least 1"),
         ({"retrieval": {"fusion": -1}}, "fusion is -1, expected"),
         ({"retrieval": {"fusion": "much"}}, "fusion is 'much', expected"),
         ({"training": {"pool_documents": 8}}, "pool_documents is 8, expected"),

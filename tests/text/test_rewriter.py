@@ -1,5 +1,6 @@
 """A rewriter from a collection to the terms of its run."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kytolly.text.rewriter import Rewriter, RewriterTask
 from kytolly.text.rewriting_pairs import (
     JudgedQuery,
     best_terms,
+    first_words,
     frequent_terms,
     judged_queries,
     mined_terms,
@@ -49,6 +51,7 @@ TINY = RewriterConfig(
     evaluation_interval_updates=30,
     log_interval_updates=30,
     updates_per_call=10,
+    held_out_folds=2,
     xla=False,
 )
 
@@ -197,7 +200,30 @@ def test_words_begin_with_the_vectors_of_their_parts():
     assert np.linalg.norm(vectors[UNKNOWN]) > 0.5 and np.isclose(vectors[4:].std(), 0.1, 1e-3)
 
 
-@pytest.mark.parametrize("name, value", [("class_weights", "auto"), ("units", 0)])
+def test_documents_are_learned_from_their_first_words(tmp_path):
+    assert first_words("What is it? A fish, in water.") == ("What is it?", "A fish, in water.")
+    assert first_words("No. It has no end of a sentence") == ("No. It has no", "end of a sentence")
+    long = " ".join(map(str, range(30)))
+    assert first_words(long)[0] == "0 1 2 3 4 5 6 7"
+    assert first_words("one") == ("", "one") and first_words("") == ("", "")
+    collection = load_collection(write_animals(tmp_path / "a"))
+    cfg = dataclasses.replace(TINY, documents=9, held_out_folds=0, pretrained=False, units=4)
+    task = RewriterTask(collection, cfg)
+    source, target = task.pairs["train"].values()
+    assert len(source.lengths) == 18 + 9 and len(task.pairs["dev"]["source"].lengths) == 6
+    assert task.vocabulary.decode(target.tokens[-1:])[:4] == "limb"  # after "being", of the same
+    assert (
+        task.vocabulary.decode(source.tokens[-1:])[-1]
+        == task.vocabulary.decode(target.tokens[-1:])[-1]
+    )
+    texts = RewriterTask(collection, dataclasses.replace(cfg, target="texts"))
+    assert len(texts.pairs["train"]["source"].lengths) == 36 + 9
+    assert (texts.pairs["train"]["target"].tokens[-1:] == END).all()
+
+
+@pytest.mark.parametrize(
+    "name, value", [("class_weights", "auto"), ("units", 0), ("held_out_folds", 1)]
+)
 def test_settings_that_mean_nothing_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} is "):
         RewriterConfig(**{name: value})

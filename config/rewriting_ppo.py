@@ -31,22 +31,27 @@ class RewritingPPOConfig(PPOKLConfig):
         0.3, "weight in BM25 of a written term; a word of the query has 1"
     )
     term_cost: NotNegative = setting(0.0, "reward that a written term must earn")
+    temperature: Annotated[float, Meta(ge=0.01, le=10)] = setting(
+        0.5,
+        "what the rewriter's logits are divided by before training: below 1, its best terms are "
+        "tried more often; a rewriter that learned by PPO keeps its own",
+    )
     end_probability: Annotated[float, Meta(gt=0, lt=1)] = setting(
-        0.05,
+        0.01,
         "mean probability, before training, of ending instead of writing a term; a rewriter that "
-        "may end already keeps its own",
+        "learned by PPO keeps its own",
     )
     pool_documents: Annotated[int, Meta(ge=1, le=2**20), "documents"] = setting(
         1_000, "documents of each query that training ranks, beside the relevant ones"
     )
     total_env_steps: EnvSteps = setting(50_000, "length of training, in words")
-    num_envs: Environments = setting(64, "queries that are rewritten together")
+    num_envs: Environments = setting(256, "queries that are rewritten together")
     rollout_steps: Annotated[int, Meta(ge=1, le=10**6), "env steps"] = setting(
         10, "words of each query's place per iteration"
     )
-    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(2, "passes over a rollout")
-    num_minibatches: Minibatches = setting(2, "equal parts of a rollout, with one gradient each")
-    learning_rate: Positive = setting(1e-4, "Adam's step size at the start")
+    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
+    num_minibatches: Minibatches = setting(4, "equal parts of a rollout, with one gradient each")
+    learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
     gamma: Share = setting(1.0, "discount per env step")
     max_grad_norm: Positive | None = setting(
         1.0, "largest norm of the gradient of all weights together; none: any"

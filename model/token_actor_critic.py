@@ -15,12 +15,18 @@ class TokenActorCritic(SequenceToSequence):
     It reads a dict of `source` [B, S] tokens and `written` [B, T] tokens, both with zeros at the
     end; a T-th token is the last, so what follows it means nothing. The states of all layers are
     computed anew from them. It is also a `SequenceToSequence` with the same weights.
+
+    Args:
+        vocabulary: V, padding included.
+        temperature: Divides the logits: below 1, what is probable is more so. The order stays.
+        options: Those of `SequenceToSequence`.
     """
 
     begin = 1  # the token before the first
 
-    def __init__(self, vocabulary, **kwargs):
-        super().__init__(vocabulary, **kwargs)
+    def __init__(self, vocabulary, temperature=1.0, **options):
+        super().__init__(vocabulary, **options)
+        self.temperature = temperature
         self.value = keras.layers.Dense(1, kernel_initializer="zeros")
 
     def build(self, input_shape=None):
@@ -38,6 +44,13 @@ class TokenActorCritic(SequenceToSequence):
         newest = ops.one_hot(ops.minimum(count, places - 1), places, dtype=outputs.dtype)
         output = ops.sum(outputs * newest[..., None], axis=1)
         return self.logits(output[:, None], memory)[:, 0], self.value(output)[:, 0]
+
+    def logits(self, outputs, memory, noise=None):
+        """[B, T, V] logits, divided by the temperature."""
+        return super().logits(outputs, memory, noise) / self.temperature
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}
 
     def take(self, network):
         """Take the weights of a `SequenceToSequence` of the same sizes; the value stays."""

@@ -93,7 +93,8 @@ class FineTuning:
 
     def network(self) -> TokenActorCritic:
         """The rewriter's network with a value; it may end from the beginning."""
-        network: Any = TokenActorCritic.from_config(self.rewriter.network.get_config())
+        own = {"temperature": self.cfg.temperature} | self.rewriter.network.get_config()
+        network: Any = TokenActorCritic.from_config(own)
         network.build()
         network.take(self.rewriter.network)
         if not self.rewriter.settings.get("may_end"):

@@ -82,7 +82,9 @@ def test_the_values_of_a_full_search_are_those_of_its_ranking():
     for query, terms, value in zip(queries, added, values, strict=True):
         weights = {**index.query_weights(query.text), **dict.fromkeys(terms, WEIGHT)}
         ranking = [d for d in index.search(weights, index.documents)[0].tolist() if d != query.own]
-        places = [ranking.index(d) for d in query.relevant if d in ranking and ranking.index(d) < 10]
+        places = [
+            ranking.index(d) for d in query.relevant if d in ranking and ranking.index(d) < 10
+        ]
         assert value == pytest.approx(1 / (1 + min(places)) if places else 0.0)
 
 

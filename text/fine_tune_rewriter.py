@@ -112,31 +112,37 @@ class FineTuning:
         found = rewriter.terms_of([query.text for query in self.queries[split]])
         return [[one.term for one in terms] for terms in found]
 
-    def gains(self, rewriter: Rewriter, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """[Q] the metric of BM25 without, and with, the terms that a rewriter writes."""
-        queries, cfg = self.queries[split], self.cfg
-        nothing: list[list[str]] = [[] for _ in queries]
-        without, added = (
-            metric_values(self.index, queries, terms, cfg.term_weight, cfg.metric)
-            for terms in (nothing, self.written(rewriter, split))
-        )
-        return without, added
+    def values(self, split: str, written: Sequence[Sequence[str]]) -> np.ndarray:
+        """[Q] the metric of BM25 with written terms, over all documents."""
+        cfg, queries = self.cfg, self.queries[split]
+        return metric_values(self.index, queries, written, cfg.term_weight, cfg.metric)
 
-    def report(self, rewriter: Rewriter, split: str) -> dict[str, Any]:
-        """What a rewriter's terms gain, with the interval of the gain, and what they are."""
-        without, added = self.gains(rewriter, split)
-        gain, low, high = paired_bootstrap(added, without)
+    def comparison(self, before: Rewriter, after: Rewriter, split: str) -> dict[str, Any]:
+        """What the terms of two rewriters gain, what they are, and how the gains differ."""
+        without = self.values(split, [[] for _ in self.queries[split]])
+        found: dict[str, Any] = {"bm25": float(without.mean())}
+        values = {}
+        for name, rewriter in (("before", before), ("after", after)):
+            written = self.written(rewriter, split)
+            values[name] = self.values(split, written)
+            gain, *interval = paired_bootstrap(values[name], without)
+            terms = float(np.mean([len(row) for row in written]))
+            found[name] = {
+                "gain": gain,
+                "interval": interval,
+                "reward": gain - self.cfg.term_cost * terms,
+                "terms": terms,
+                "term_share": self.term_share(rewriter, split),
+            }
+        difference, *interval = paired_bootstrap(values["after"], values["before"])
+        return {**found, "difference": difference, "interval": interval}
+
+    def term_share(self, rewriter: Rewriter, split: str) -> float:
+        """The share of the best terms that a rewriter writes."""
         queries = judged_queries(self.collection, self.index, split, self.length)
         queries = [queries[row] for row in some_rows(len(queries), 0)]
         found = rewriter.terms_of([query.text for query in queries])
-        lengths = [len(terms) for terms in self.written(rewriter, split)]
-        return {
-            "bm25": float(without.mean()),
-            "gain": gain,
-            "interval": [low, high],
-            "terms": float(np.mean(lengths)),
-            "term_share": share_of_best(queries, [[one.term for one in row] for row in found]),
-        }
+        return share_of_best(queries, [[one.term for one in terms] for terms in found])
 
 
 class SaveRewriter(Callback):
@@ -165,7 +171,7 @@ def fine_tune_rewriter(
 ) -> tuple[dict[str, Any], list[str]]:
     """Improve a rewriter by PPO, and measure it on the test split, if there is one.
 
-    The best weights by dev are kept, or the rewriter as it was, where they gain no more on dev.
+    The best weights by dev are kept, or the rewriter as it was, where their reward is no higher.
 
     Args:
         cfg: The rewriter's run, what a term brings, and how to learn.
@@ -196,25 +202,19 @@ def fine_tune_rewriter(
     )
     folder = Path(result.run_dir)
     after = Rewriter(load_network(folder / BEST), before.vocabulary, settings)
-    dev = {"before": task.report(before, "dev"), "after": task.report(after, "dev")}
-    kept = dev["after"]["gain"] > dev["before"]["gain"]
+    found = {"dev": task.comparison(before, after, "dev")}
+    kept = found["dev"]["after"]["reward"] > found["dev"]["before"]["reward"]
     if not kept:
         after = before
         save_network(before.network, folder)
     after.save(folder)
-    test = None
-    if "test" in task.queries:
-        test = {"before": task.report(before, "test"), "after": task.report(after, "test")}
-        values = [task.gains(one, "test")[1] for one in (after, before)]
-        difference, *interval = paired_bootstrap(*values)
-        test |= {"difference": difference, "interval": interval}
+    found |= {s: task.comparison(before, after, s) for s in ("train", "test") if s in task.queries}
     summary = {
         **result.summary,
         "queries": {split: len(queries) for split, queries in task.queries.items()},
         "metric": cfg.metric,
         "kept": "fine-tuned" if kept else "supervised",
-        "dev": dev,
-        "test": test,
+        "gains": found,
     }
     RunFolder(folder).write_result(summary)
     return summary, lines(summary)
@@ -222,22 +222,26 @@ def fine_tune_rewriter(
 
 def lines(summary: dict[str, Any]) -> list[str]:
     """The result for a reader."""
-    found = []
-    for split in ("dev", "test"):
-        for when, words in (("before", "before PPO"), ("after", "after PPO")):
-            part = (summary[split] or {}).get(when)
-            if part:
-                low, high = part["interval"]
-                found.append(
-                    f"{split} {words:<10} {summary['metric']} {part['bm25']:.4f} "
-                    f"{part['gain']:+.4f} [{low:+.4f}, {high:+.4f}], {part['terms']:.1f} terms, "
-                    f"share of the best {part['term_share']:.3f}"
-                )
+    found = [f"Gain in {summary['metric']} by the written terms, with its 95% interval:"]
+    for split, part in summary["gains"].items():
+        for when in ("before", "after"):
+            one = part[when]
+            found.append(
+                f"  {split:<6}{when + ' PPO':<11} {interval_text(one['gain'], one['interval'])}, "
+                f"{one['terms']:.1f} terms, share of the best {one['term_share']:.3f}"
+            )
+        difference = interval_text(part["difference"], part["interval"])
+        found.append(f"  {split:<6}{'difference':<11} {difference}; BM25 alone {part['bm25']:.4f}")
     if summary["kept"] == "supervised":
         found.append(
-            "PPO gained nothing on dev beyond the rewriter that it began with: that one is kept."
+            "PPO earned no more on dev than the rewriter that it began with, and that one is kept."
         )
     return found
+
+
+def interval_text(mean: float, interval: Sequence[float]) -> str:
+    """A mean and its interval."""
+    return f"{mean:+.4f} [{interval[0]:+.4f}, {interval[1]:+.4f}]"
 
 
 def terms_rewriter(run: str | None) -> Rewriter:
@@ -294,6 +298,6 @@ def set_end(
         mean = np.mean(1.0 / (1.0 + np.exp(np.clip(rest - middle, -80, 80))))
         low, high = (middle, high) if mean < probability else (low, middle)
     table, bias = network.embedding.get_weights()[0], np.array(network.bias)
-    table[END], bias[END] = 0.0, low
+    table[END], bias[END] = 0.0, low * network.temperature
     network.embedding.set_weights([table])
     network.bias.assign(bias)

@@ -21,8 +21,10 @@ from kytolly.text.vocabulary import END, SPECIAL
 from tests.text.test_rewriter import write_animals
 
 ANIMALS = "cat dog horse bird fish snake cow pig".split()
+COST = 0.05
 PLAIN = RewriterConfig(
-    total_updates=2,
+    total_updates=1,
+    learning_rate=1e-6,
     batch_size=4,
     num_buckets=1,
     units=8,
@@ -62,7 +64,9 @@ def folder(tmp_path_factory):
 def settings(folder, **changes):
     values = {
         "fine_tune": str(folder / "plain"),
-        "term_cost": 0.02,
+        "term_cost": COST,
+        "temperature": 1.0,
+        "end_probability": 0.05,
         "kl_coef": 0.0,
         "total_env_steps": 4_096,
         "num_envs": 32,
@@ -86,7 +90,7 @@ def test_a_term_that_helps_is_learned_and_nothing_else_is_written(tuned):
     rewriter = Rewriter.load(run)
     written = [[one.term for one in row] for row in rewriter.terms_of(["name cat", "name pig"])]
     assert written == [["good"], ["good"]]
-    test, perfect = summary["test"], 1.0 - 1.0 / np.log2(3.0)
+    test, perfect = summary["gains"]["test"], 1.0 - 1.0 / np.log2(3.0)
     assert test["after"]["gain"] == pytest.approx(perfect, abs=1e-5)
     assert test["after"]["gain"] > test["before"]["gain"] + 0.2
     assert test["difference"] == pytest.approx(test["after"]["gain"] - test["before"]["gain"])
@@ -97,11 +101,11 @@ def test_a_term_that_helps_is_learned_and_nothing_else_is_written(tuned):
 
 
 def test_the_reward_of_dev_is_the_gain_of_the_written_terms(tuned):
-    run, summary = tuned
-    costs = 0.02 * summary["dev"]["after"]["terms"]
-    assert summary["evaluation"]["return_mean"] == pytest.approx(
-        summary["dev"]["after"]["gain"] - costs, abs=1e-5
-    )
+    _, summary = tuned
+    costs = COST * summary["gains"]["dev"]["after"]["terms"]
+    found = summary["gains"]["dev"]["after"]
+    assert found["reward"] == pytest.approx(found["gain"] - costs)
+    assert summary["evaluation"]["return_mean"] == pytest.approx(found["reward"], abs=1e-5)
 
 
 def test_a_run_goes_on_with_its_own_reference(tuned, folder):
@@ -109,14 +113,14 @@ def test_a_run_goes_on_with_its_own_reference(tuned, folder):
     cfg = settings(folder, total_env_steps=4_608)
     again, _ = fine_tune_rewriter(cfg, folder / "helpful", run, resume=True, progress=False)
     assert again["env_steps"] == 4_608 and again["updates"] > summary["updates"]
-    assert again["test"]["after"]["gain"] == pytest.approx(summary["test"]["after"]["gain"])
+    assert again["gains"]["test"]["after"] == summary["gains"]["test"]["after"]
 
 
 def test_a_large_coefficient_keeps_the_rewriter_as_it_was(folder, tmp_path):
     cfg = settings(folder, kl_coef=1e4, total_env_steps=1_024, end_probability=1e-6)
     summary, said = fine_tune_rewriter(cfg, folder / "helpful", tmp_path / "a", progress=False)
-    assert summary["kept"] == "supervised" and "gained nothing" in said[-1]
-    assert summary["test"]["difference"] == 0.0
+    assert summary["kept"] == "supervised" and "earned no more on dev" in said[-1]
+    assert summary["gains"]["test"]["difference"] == 0.0
     before, after = (load_network(run / BEST) for run in (folder / "plain", tmp_path / "a"))
     for own, other in zip(before.get_weights(), after.get_weights(), strict=True):
         np.testing.assert_array_equal(own, other)
@@ -124,7 +128,8 @@ def test_a_large_coefficient_keeps_the_rewriter_as_it_was(folder, tmp_path):
 
 
 def test_before_training_the_network_writes_as_the_rewriter_and_ends_as_asked(folder):
-    task = FineTuning(settings(folder, end_probability=0.2), folder / "helpful")
+    cfg = settings(folder, end_probability=0.2, temperature=0.3)
+    task = FineTuning(cfg, folder / "helpful")
     network, rewriter = task.network(), task.rewriter
     count = len(task.queries["train"])
     texts = [query.text for query in task.queries["train"]]

@@ -18,7 +18,12 @@ from kytolly.config.files import read_settings
 
 
 def add_training_options(
-    parser: argparse.ArgumentParser, kind: type, does: str, source: str, **how: Any
+    parser: argparse.ArgumentParser,
+    kind: type,
+    does: str,
+    source: str,
+    name: str | None = None,
+    **how: Any,
 ) -> None:
     """Add the options of a command that trains a text model, and a flag for every setting.
 
@@ -27,13 +32,14 @@ def add_training_options(
         kind: The config's class.
         does: What the command does, for its help.
         source: The flag that says what to learn from.
+        name: Of the kind of model; None: that of the config.
         how: Of this flag, as for `add_argument`.
     """
     parser.description = (
         f"{does} Settings come from the defaults, then from --config, then from the flags."
     )
     add, names = parser.add_argument, {field.name: field for field in dataclasses.fields(kind)}
-    add("algorithm", metavar=str(names["algorithm"].default), help="this kind of model")
+    add("algorithm", metavar=name or str(names["algorithm"].default), help="this kind of model")
     add(source, type=path, **how)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
@@ -92,7 +98,8 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
         settings = RunFolder.existing(args.resume).read_config().settings
     elif args.config:
         settings = read_settings(args.config)[0]
-    found = settings.get("algorithm", args.algorithm)
-    if found != args.algorithm:
-        raise BadInput(f"this is {args.algorithm}, and those are settings of {found}: give others.")
+    own = next(f.default for f in dataclasses.fields(kind) if f.name == "algorithm")
+    found = settings.get("algorithm", own)
+    if found != own:
+        raise BadInput(f"this is {own}, and those are settings of {found}: give others.")
     return from_mapping(kind, {**settings, **flags})

@@ -16,7 +16,7 @@ from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
 
-# Each has `add_options(parser)` and `run(args)`.
+# Each has `add_options(parser, words)` and `run(args)`.
 TEXT_MODELS = {
     "classifier": train_classifier,
     "ranker": train_ranker,
@@ -27,7 +27,7 @@ TEXT_MODELS = {
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add a flag for every field of the algorithm's config; without ALGO, of all of them."""
     if words[1:2] and words[1] in TEXT_MODELS:
-        return TEXT_MODELS[words[1]].add_options(parser)
+        return TEXT_MODELS[words[1]].add_options(parser, words)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"

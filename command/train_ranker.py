@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from kytolly.command.text_options import add_training_options, run_training
 from kytolly.config.ranker import RankerConfig
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly train ranker`."""
     add_training_options(
         parser,

@@ -70,6 +70,12 @@ class SequenceToSequence(keras.Model):
         self.bias = self.add_weight((self.vocabulary,), "zeros", name="bias")
         self.built = True
 
+    @property
+    def parts(self):
+        """The layers, always in the same order; `bias` is all that is beside them."""
+        queries = [] if self.queries is None else [self.queries]
+        return [self.embedding, *self.encoders, *self.decoders, *queries, self.merge]
+
     def call(self, source, inputs, training=False):
         """Logits of the tokens that follow each of `inputs`."""
         return self.decode(inputs, self.encode(source))
@@ -86,10 +92,14 @@ class SequenceToSequence(keras.Model):
 
     def decode(self, inputs, memory, noise=None):
         """[B, T, V] logits; `noise` [B, 1, D] from 0 to 1 decides what is dropped."""
+        return self.logits(self.outputs_after(inputs, memory), memory, noise)
+
+    def outputs_after(self, inputs, memory):
+        """[B, T, U] outputs of the decoder's last layer after each of the tokens [B, T]."""
         vectors = self.embedding(inputs)
         for layer, state in zip(self.decoders, memory.states, strict=True):
             vectors = layer(vectors, initial_state=list(state))[0]
-        return self.logits(vectors, memory, noise)
+        return vectors
 
     def step(self, token, states, memory):
         """[B, V] logits after one more token [B], and the states for the next step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 from kytolly.environment.mask import MASKED_LOGIT
 
 UNROLLED_CHOICES = 8  # up to here adding column by column fuses and is faster than a product
+ONE_PRODUCT = 512  # choices; with more, sums of blocks take less than a product of that width
 
 
 class Distribution:
@@ -110,12 +112,24 @@ def running_sums(weight: tf.Tensor) -> tf.Tensor:
     processor. `choice` does not rely on the order of neighbors.
     """
     count = int(weight.shape[-1])
+    if count > ONE_PRODUCT:
+        width = math.isqrt(count - 1) + 1  # of a block, and the number of blocks
+        padded = tf.pad(weight, [[0, 0], [0, width * width - count]])
+        sums = running_product(tf.reshape(padded, [-1, width, width]))
+        before = tf.pad(running_product(sums[..., -1])[:, :-1], [[0, 0], [1, 0]])
+        return tf.reshape(sums + before[..., tf.newaxis], [-1, width * width])[:, :count]
     if count > UNROLLED_CHOICES:
-        return tf.matmul(weight, tf.linalg.band_part(tf.ones([count, count]), 0, -1))
+        return running_product(weight)
     sums = [weight[:, 0]]
     for action in range(1, count):
         sums.append(sums[-1] + weight[:, action])
     return tf.stack(sums, axis=-1)
+
+
+def running_product(weight: tf.Tensor) -> tf.Tensor:
+    """[..., A] running sums along the last axis, by a product with a triangle of ones."""
+    count = int(weight.shape[-1])
+    return tf.matmul(weight, tf.linalg.band_part(tf.ones([count, count]), 0, -1))
 
 
 def choice(weight: tf.Tensor, sums: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:

@@ -89,9 +89,12 @@ class PPOPolicy(Policy):
         return super().weight_gradients(batch)
 
     def loss(self, batch: PPOBatch, weights: list[tf.Tensor]) -> Loss:
+        """`loss_of_outputs` of what the network gives with these weights."""
+        return self.loss_of_outputs(batch, *self.outputs(batch.obs, weights))
+
+    def loss_of_outputs(self, batch: PPOBatch, params: tf.Tensor, value: tf.Tensor) -> Loss:
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""
         cfg = self.cfg
-        params, value = self.outputs(batch.obs, weights)
         log_ratio = self.distribution.log_prob(params, batch.action) - batch.log_prob
         ratio = tf.exp(log_ratio)
         policy_loss = clipped_surrogate(ratio, batch.advantage, cfg.clip_range)

@@ -15,6 +15,7 @@ import tensorflow as tf
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.machine.configure import xla_enabled
 from kytolly.model.sequence_to_sequence import SequenceToSequence
+from kytolly.model.token_actor_critic import TokenActorCritic  # noqa: F401  for Keras: of a file
 from kytolly.policy.cross_entropy import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
@@ -230,17 +231,18 @@ class Rewriter:
     Args:
         network: A `SequenceToSequence`.
         vocabulary: What it was trained with.
-        settings: `target`, `max_source_length` and `max_target_length` of its config.
+        settings: `target`, `max_source_length` and `max_target_length` of its config; `may_end`,
+            if it learned to write fewer terms than it may.
     """
 
     def __init__(self, network: Any, vocabulary: Words, settings: Mapping[str, Any]):
         self.network, self.vocabulary, self.tokenizer = network, vocabulary, EnglishTokenizer()
         self.settings, self.writes_terms = dict(settings), settings["target"] == "terms"
         self._source_length = int(settings["max_source_length"])
-        steps = int(settings["max_target_length"])
+        steps, may_end = int(settings["max_target_length"]), bool(settings.get("may_end"))
 
         def tokens(source: tf.Tensor) -> tf.Tensor:
-            return written_tokens(network, source, steps, self.writes_terms)
+            return written_tokens(network, source, steps, self.writes_terms, may_end)
 
         signature = [tf.TensorSpec([None, self._source_length], tf.int32)]
         self._written = tf.function(
@@ -286,14 +288,14 @@ class Rewriter:
         """`terms` of each query."""
         return [
             index_terms(self.vocabulary, self.tokenizer, query, row, self.writes_terms)
-            for query, row in zip(queries, self._rows(queries), strict=True)
+            for query, row in zip(queries, self.rows(queries), strict=True)
         ]
 
     def texts(self, queries: Sequence[str]) -> list[str]:
         """What is written for each query, as one text."""
-        return [self.vocabulary.decode(row[:, 0].astype(int)) for row in self._rows(queries)]
+        return [self.vocabulary.decode(row[:, 0].astype(int)) for row in self.rows(queries)]
 
-    def _rows(self, queries: Sequence[str]) -> np.ndarray:
+    def rows(self, queries: Sequence[str]) -> np.ndarray:
         """[Q, T, 2] tokens and log-probabilities."""
         tokenizer = self.tokenizer if self.writes_terms else None
         source = source_tokens(self.vocabulary, queries, tokenizer, self._source_length)

@@ -12,7 +12,7 @@ NEVER = -1e9  # in place of the log-probability of a token that may not come
 
 
 def greedy_tokens(
-    network: Any, source: tf.Tensor, length: int, distinct: bool
+    network: Any, source: tf.Tensor, length: int, distinct: bool, may_end: bool = False
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Tokens that a `SequenceToSequence` writes, and what each is worth.
 
@@ -22,13 +22,14 @@ def greedy_tokens(
         length: T, steps.
         distinct: Write words only, T of them, no one twice and none of the source; else every word
             may come again, and the end may, after which the tokens mean nothing.
+        may_end: The end may come even so.
 
     Returns:
         [B, T] int32 tokens and [B, T] their log-probabilities, given source and tokens before.
     """
     memory, rows = network.encode(source), tf.shape(source)[0]
     size = network.vocabulary
-    special = [PADDING, BEGIN, UNKNOWN, *([END] if distinct else [])]
+    special = [PADDING, BEGIN, UNKNOWN, *([END] if distinct and not may_end else [])]
     banned = tf.reduce_max(tf.one_hot(special, size), axis=0)
     banned = tf.tile(banned[tf.newaxis], [rows, 1])
     if distinct:
@@ -53,7 +54,9 @@ def greedy_tokens(
     return tokens, scores
 
 
-def written_tokens(network: Any, source: tf.Tensor, length: int, distinct: bool) -> tf.Tensor:
+def written_tokens(
+    network: Any, source: tf.Tensor, length: int, distinct: bool, may_end: bool = False
+) -> tf.Tensor:
     """[B, T, 2] float32: what `greedy_tokens` gives, side by side."""
-    tokens, scores = greedy_tokens(network, source, length, distinct)
+    tokens, scores = greedy_tokens(network, source, length, distinct, may_end)
     return tf.stack([tf.cast(tokens, tf.float32), scores], axis=-1)

@@ -35,6 +35,37 @@ def test_a_rewriter_is_trained_and_continues(folder, capsys, monkeypatch):
     assert summary["updates"] == 3 and summary["test"] is None
 
 
+def test_a_rewriter_is_fine_tuned_and_that_continues(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    write_animals(folder / "others")
+    argv = ["train", "rewriter", "--collection", "others"]
+    assert entry.main([*argv, "--log-dir", "plain", *FLAGS]) == 0
+    argv = [*argv, "--fine-tune", "plain"]
+    ppo = "--total-env-steps 64 --num-envs 8 --rollout-steps 2 --checkpoint-interval-env-steps 32"
+    assert entry.main([*argv, "--log-dir", "tuned", *ppo.split(), "--no-xla"]) == 0
+    out = capsys.readouterr().out
+    assert "Gain in ndcg@10" in out and "test  after PPO" in out and out.endswith("tuned\n")
+    assert entry.main([*argv, "--resume", "tuned", "--total-env-steps", "80", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["env_steps"] == 80 and set(summary["gains"]) == {"train", "dev", "test"}
+    assert entry.main(["train", "rewriter", "--collection", "others", "--fine-tune", "none"]) == 2
+    assert "none is no run" in capsys.readouterr().err
+    assert entry.main([*argv, "--resume", "plain"]) == 2
+    assert "this is ppo-kl, and those are settings of rewriter" in capsys.readouterr().err
+
+
+def test_the_help_says_what_each_kind_of_training_takes(capsys):
+    words = ["train", "rewriter", "--help"]
+    with pytest.raises(SystemExit):
+        entry.main(words)
+    supervised = capsys.readouterr().out
+    assert "--fine-tune RUN" in supervised and "--kl-coef" not in supervised
+    with pytest.raises(SystemExit):
+        entry.main([*words, "--fine-tune", "a"])
+    tuned = capsys.readouterr().out
+    assert "--kl-coef" in tuned and "--scheduled-sampling" not in tuned and "rewriter\n" in tuned
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [

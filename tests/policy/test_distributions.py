@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.policy.continuous import Gaussian, SquashedGaussian, standard_normal
-from kytolly.policy.distributions import Categorical, choice
+from kytolly.policy.distributions import Categorical, choice, running_sums
 from kytolly.policy.multi_categorical import MultiCategorical
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
@@ -376,3 +376,14 @@ def test_noise_is_gumbel_for_choices_and_normal_for_numbers():
     assert abs(gumbel.mean() - 0.5772) < 0.03 and abs(gumbel.std() - math.pi / 6**0.5) < 0.03
     normal = Gaussian(**BOX).host_noise(rng, (5_000, 4))
     assert abs(normal.mean()) < 0.02 and abs(normal.std() - 1.0) < 0.02
+
+
+@both
+def test_running_sums_of_many_choices_are_those_of_numpy(maybe_compile, compiled):
+    weight = np.random.default_rng(0).random((3, 700)).astype(np.float32)
+    found = maybe_compile(running_sums, compiled)(tf.constant(weight))
+    np.testing.assert_allclose(found, weight.astype(np.float64).cumsum(axis=1), rtol=1e-5)
+    low = tf.constant(np.log(np.arange(700) == 613) + 1e-3, tf.float32)  # one action of all
+    points = tf.constant([[0.0], [0.5], [NEARLY_ONE]])
+    sample = maybe_compile(Categorical(700).sample, compiled)
+    assert sample(tf.stack([tf.maximum(low, -1e9)] * 3), points).numpy().tolist() == [613] * 3

@@ -1,0 +1,19 @@
+"""Settings of PPO with a penalty on the divergence from where it began."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from kytolly.config.fields import NotNegative, setting
+from kytolly.config.ppo import PPOConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class PPOKLConfig(PPOConfig):
+    """Settings of PPO that stays near the network that it began with, beside those of PPO."""
+
+    algorithm: Literal["ppo-kl"] = setting("ppo-kl", "ppo-kl")
+    kl_coef: NotNegative = setting(
+        0.05, "weight of the KL divergence from the network before training"
+    )

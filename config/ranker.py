@@ -18,16 +18,25 @@ class RankerConfig(SupervisedConfig):
     """Settings of a re-ranker, beside those of all supervised training."""
 
     algorithm: Literal["ranker"] = setting("ranker", "name of the task")
+    first_search: Literal["fused", "bm25"] = setting(
+        "fused",
+        "search whose best documents are ranked anew; fused: BM25 and cosines of embeddings",
+    )
+    agent: Annotated[str, Meta(min_length=1)] | None = setting(
+        None,
+        "run of train_optimized.py whose reformulated queries find the documents instead; negatives "
+        "still come from first_search",
+    )
     samples: Annotated[int, Meta(ge=1, le=10**8), "rows"] | None = setting(
         None,
         "training rows, each a question with a relevant document and negatives; none: one for "
         "each relevant document of each question",
     )
     negatives: Annotated[int, Meta(ge=1, le=64), "documents"] = setting(
-        4, "documents of a row that BM25 finds and that are not relevant"
+        4, "documents of a row that are found and not relevant"
     )
     depth: Annotated[int, Meta(ge=2, le=1_000), "documents"] = setting(
-        50, "best documents of BM25 that are ranked anew, and that negatives are drawn from"
+        50, "best documents that are ranked anew, and that negatives are drawn from"
     )
     dev_queries: Annotated[int, Meta(ge=1, le=10**6), "queries"] = setting(
         100, "most dev queries of an evaluation; at least half of the split only chooses the weight"

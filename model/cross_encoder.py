@@ -10,6 +10,9 @@ from kytolly.model.recomputation import call_with_recomputation
 FEEDFORWARD = 4  # width of a block's hidden layer, in widths of the block
 BEGIN, END = 1, 2  # `[CLS]` and `[SEP]`; 0 is padding
 SPECIAL = 4  # the tokens below are no part of a text
+MATCHES = 4  # features of a token that say what it has in common with the other text
+KERNELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # cosines around which similar tokens are counted
+KERNEL_WIDTH = 0.1
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -23,19 +26,18 @@ class TransformerBlock(keras.layers.Layer):
     Args:
         width: Length of a token's vector.
         heads: Number of attention heads; they divide the width.
-        dropout: Share of what each half adds that is dropped in training.
+        dropout: Share of what each half adds that is dropped where noise is given.
     """
 
     def __init__(self, width, heads, dropout=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.width, self.heads, self.rate = width, heads, dropout
+        self.width, self.heads, self.dropout = width, heads, dropout
         self.before_attention = keras.layers.LayerNormalization(epsilon=1e-6)
         # Within the loop over updates, XLA on a CPU takes as long for it as for bare products.
         self.attention = keras.layers.MultiHeadAttention(heads, width // heads)
         self.before_hidden = keras.layers.LayerNormalization(epsilon=1e-6)
         self.hidden = keras.layers.Dense(FEEDFORWARD * width, activation="gelu")
         self.outputs = keras.layers.Dense(width)
-        self.dropout = keras.layers.Dropout(dropout)
 
     def build(self, input_shape):
         shape = (None, None, self.width)
@@ -44,19 +46,25 @@ class TransformerBlock(keras.layers.Layer):
         self.before_hidden.build(shape)
         self.hidden.build(shape)
         self.outputs.build((None, None, FEEDFORWARD * self.width))
-        self.dropout.build(shape)
         self.built = True
 
-    def call(self, x, present, training=False):
-        """Vectors after the block; `present` [B, L] is true where there is a token."""
+    def call(self, x, present, noise=None):
+        """Vectors after the block.
+
+        Args:
+            x: [B, L, width].
+            present: [B, L], true where there is a token.
+            noise: [B, 2, width] from 0 to 1: which numbers are dropped in both halves; None: none.
+        """
+        noises = [None, None] if noise is None else [noise[:, :1], noise[:, 1:]]
         normal = self.before_attention(x)
         found = self.attention(normal, normal, attention_mask=present[:, None, :])
-        x = x + self.dropout(found, training=training)
+        x = x + without_dropped(found, noises[0], self.dropout)
         found = self.outputs(self.hidden(self.before_hidden(x)))
-        return x + self.dropout(found, training=training)
+        return x + without_dropped(found, noises[1], self.dropout)
 
     def get_config(self):
-        own = {"width": self.width, "heads": self.heads, "dropout": self.rate}
+        own = {"width": self.width, "heads": self.heads, "dropout": self.dropout}
         return {**super().get_config(), **own}
 
 
@@ -65,14 +73,16 @@ class CrossEncoder(keras.Model):
     """A score for each question and context, read as `[CLS] question [SEP] context [SEP]`.
 
     {"question": [B, Q], "context": [B, L]} int32 tokens, of which 0 is padding -> [B] float32.
-    Padding changes nothing: positions count tokens only. A token also says how similar the most
-    similar token of the other text is, and whether it is the same one: without that, a network this
-    small would have to learn from a few thousand questions what "the same word" is. The score comes
-    from `[CLS]` and from the mean of the question's tokens.
+    Padding changes nothing: positions count tokens only. A network this small would have to learn
+    from a few thousand questions what "the same word" is, so it is told: each token says how
+    similar the most similar token of the other text is, whether it is the same one, and how rare
+    it is; and the score sees how many tokens of the context are how similar to those of the
+    question. It comes from `[CLS]`, from the mean of the question's tokens and from these counts.
 
     Sources: Nogueira & Cho 2019, "Passage Re-ranking with BERT", arXiv:1901.04085; Chen et al.
     2017, "Reading Wikipedia to Answer Open-Domain Questions", arXiv:1704.00051, section 3.2 (the
-    features of tokens that both texts have).
+    features of tokens that both texts have); Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking
+    with Kernel Pooling", arXiv:1706.06613 (the counts).
 
     Args:
         vocabulary: Number of tokens; 0 is padding, 1 `[CLS]`, 2 `[SEP]`.
@@ -81,9 +91,14 @@ class CrossEncoder(keras.Model):
         width: Length of a token's vector in the Transformer.
         layers: Number of Transformer blocks.
         heads: Number of attention heads of a block.
-        dropout: Share of numbers that are dropped in training.
+        dropout: Share of numbers that are dropped where noise is given; the same ones at all
+            places (Gal & Ghahramani 2016, arXiv:1512.05287), because XLA draws slowly on a CPU.
         train_embedding: Whether the table of token vectors learns.
         recompute: Whether a block's activations are computed again for the gradient.
+
+    Attributes:
+        rarity: [vocabulary] from 0 to 1, how rare a token is among the documents; not learned.
+        first_scale: What the first search's score counts in training.
     """
 
     def __init__(
@@ -117,58 +132,95 @@ class CrossEncoder(keras.Model):
         self.segments = keras.layers.Embedding(2, width)
         self.marks = keras.layers.Embedding(3, width)
         self.positions = keras.layers.Embedding(max_length, width)
-        self.dropout = keras.layers.Dropout(dropout)
         self.blocks = [TransformerBlock(width, heads, dropout) for _ in range(layers)]
         self.normalization = keras.layers.LayerNormalization(epsilon=1e-6)
         self.head = keras.layers.Dense(1, dtype="float32")
+
+    @property
+    def noise_shape(self):
+        """What `noise` of a pair is."""
+        return 1 + 2 * self.settings["layers"], self.settings["width"]
 
     def build(self, input_shape=None):
         dimension, width = self.settings["dimension"], self.settings["width"]
         for table in (self.embedding, self.segments, self.marks, self.positions):
             table.build((None, None))
         self.projection.build((None, None, dimension))
-        self.match.build((None, None, 2))
-        for layer in (self.dropout, *self.blocks, self.normalization):
+        self.match.build((None, None, MATCHES))
+        for layer in (*self.blocks, self.normalization):
             layer.build((None, None, width))
-        self.head.build((None, 2 * width))
+        self.head.build((None, 2 * width + len(KERNELS) + 1))
+        words = (self.settings["vocabulary"],)
+        self.rarity = self.add_weight(words, "ones", trainable=False, name="rarity")
+        self.first_scale = self.add_weight((), keras.initializers.Constant(5.0), name="first_scale")
         self.built = True
 
-    def call(self, inputs, training=False):
-        """[B] scores."""
+    def call(self, inputs, training=False, noise=None):
+        """[B] scores; `noise` [B, *noise_shape] from 0 to 1 decides what is dropped."""
         question, context = inputs["question"], inputs["context"]
         tokens, segment = token_sequence(question, context)
         present = tokens != 0
-        x = self.projection(self.embedding(tokens))
-        x = x + self.match(self.matches(tokens, segment))
+        matches, counts = self.matches(question, context)
+        x = self.projection(self.embedding(tokens)) + self.match(matches)
         x = x + self.segments(segment) + self.marks(ops.where(tokens <= END, tokens, 0))
         place = ops.cumsum(ops.cast(present, "int32"), axis=1) - 1
         x = x + self.positions(ops.clip(place, 0, self.settings["max_length"] - 1))
-        x = self.dropout(x, training=training)
-        for block in self.blocks:
+        if noise is not None:
+            x = without_dropped(x, noise[:, :1], self.settings["dropout"])
+        for number, block in enumerate(self.blocks):
+            own = None if noise is None else noise[:, 1 + 2 * number : 3 + 2 * number]
             if self.settings["recompute"] and training:
-                x = call_with_recomputation(block, x, present=present, training=training)
+                x = call_with_recomputation(block, x, present=present, noise=own)
             else:
-                x = block(x, present=present, training=training)
+                x = block(x, present=present, noise=own)
         x = self.normalization(x)
         words = ops.cast((tokens >= SPECIAL) & (segment == 0), x.dtype)[..., None]
         mean = ops.sum(x * words, axis=1) / ops.maximum(ops.sum(words, axis=1), 1.0)
-        return self.head(ops.concatenate([x[:, 0], mean], axis=-1))[:, 0]
+        features = [ops.cast(one, "float32") for one in (x[:, 0], mean, counts)]
+        return self.head(ops.concatenate(features, axis=-1))[:, 0]
 
-    def matches(self, tokens, segment):
-        """[B, L, 2] the largest cosine with a token of the other text, and whether it is 1."""
-        vectors = ops.stop_gradient(self.embedding(tokens))
-        vectors = vectors / ops.maximum(ops.norm(vectors, axis=-1, keepdims=True), 1e-3)
-        cosines = ops.matmul(vectors, ops.transpose(vectors, (0, 2, 1)))
-        word = tokens >= SPECIAL
-        other = segment[:, :, None] != segment[:, None, :]
-        pairs = word[:, :, None] & word[:, None, :] & other
-        same = pairs & (tokens[:, :, None] == tokens[:, None, :])
-        nearest = ops.max(ops.where(pairs, cosines, ops.zeros_like(cosines)), axis=-1)
-        exact = ops.cast(ops.any(same, axis=-1), nearest.dtype)
-        return ops.stack([nearest, exact], axis=-1)
+    def matches(self, question, context):
+        """What the texts have in common.
+
+        Returns:
+            [B, Q + L + 3, MATCHES] of each token: the largest cosine with one of the other text,
+            whether it is 1, its rarity, and the product of the last two.
+            [B, len(KERNELS) + 1] of the pair: the logarithm of how many tokens of the context are
+            about so similar to a token of the question, and whether there is the same one; the
+            mean over the question's tokens, by rarity.
+        """
+        words = [ops.cast(one >= SPECIAL, self.compute_dtype) for one in (question, context)]
+        vectors = [ops.stop_gradient(self.embedding(one)) for one in (question, context)]
+        vectors = [
+            one / ops.maximum(ops.norm(one, axis=-1, keepdims=True), 1e-3) for one in vectors
+        ]
+        pairs = words[0][:, :, None] * words[1][:, None, :]
+        cosines = pairs * ops.matmul(vectors[0], ops.transpose(vectors[1], (0, 2, 1)))
+        same = pairs * ops.cast(question[:, :, None] == context[:, None, :], pairs.dtype)
+        parts, rarities = [], []
+        for text, word, axis in ((question, words[0], 2), (context, words[1], 1)):
+            rarity = word * ops.cast(ops.take(self.rarity, text), word.dtype)
+            exact = ops.max(same, axis=axis)
+            found = [ops.max(cosines, axis=axis), exact, rarity, exact * rarity]
+            parts.append(ops.stack(found, axis=-1))
+            rarities.append(rarity)
+        mark = ops.zeros_like(parts[0][:, :1])
+        tokens = ops.concatenate([mark, parts[0], mark, parts[1], mark], axis=1)
+        share = rarities[0] / ops.maximum(ops.sum(rarities[0], axis=1, keepdims=True), 1e-3)
+        near = [ops.exp(-ops.square((cosines - one) / KERNEL_WIDTH) / 2) for one in KERNELS]
+        counts = [ops.log1p(ops.sum(pairs * one, axis=2)) for one in near]
+        counts.append(parts[0][..., 1])
+        return tokens, ops.stack([ops.sum(share * one, axis=1) for one in counts], axis=-1)
 
     def get_config(self):
         return {**super().get_config(), **self.settings}
+
+
+def without_dropped(values, noise, share):
+    """The values, without those whose noise is below the share, and the others larger."""
+    if noise is None:
+        return values
+    return values * ops.cast(noise >= share, values.dtype) / (1.0 - share)
 
 
 def token_sequence(question, context):

@@ -6,13 +6,12 @@ import keras
 from keras import ops
 
 from kytolly.model.recomputation import call_with_recomputation
+from kytolly.model.text_matches import PAIR_FEATURES, TOKEN_FEATURES, match_features
 
 FEEDFORWARD = 4  # width of a block's hidden layer, in widths of the block
 BEGIN, END = 1, 2  # `[CLS]` and `[SEP]`; 0 is padding
 SPECIAL = 4  # the tokens below are no part of a text
-MATCHES = 4  # features of a token that say what it has in common with the other text
-KERNELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # cosines around which similar tokens are counted
-KERNEL_WIDTH = 0.1
+FIRST_SCALE = 8.0  # what the first search's score counts when training begins
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -73,23 +72,19 @@ class CrossEncoder(keras.Model):
     """A score for each question and context, read as `[CLS] question [SEP] context [SEP]`.
 
     {"question": [B, Q], "context": [B, L]} int32 tokens, of which 0 is padding -> [B] float32.
-    Padding changes nothing: positions count tokens only. A network this small would have to learn
-    from a few thousand questions what "the same word" is, so it is told: each token says how
-    similar the most similar token of the other text is, whether it is the same one, and how rare
-    it is; and the score sees how many tokens of the context are how similar to those of the
-    question. It comes from `[CLS]`, from the mean of the question's tokens and from these counts.
+    Padding changes nothing: positions count tokens only. The score is a weighted sum of what the
+    texts have in common (`text_matches`), and what Transformer blocks add to it, from `[CLS]` and
+    from the mean of the question's tokens; they see of each token what it has in common with the
+    other text. They begin with nothing to add.
 
-    Sources: Nogueira & Cho 2019, "Passage Re-ranking with BERT", arXiv:1901.04085; Chen et al.
-    2017, "Reading Wikipedia to Answer Open-Domain Questions", arXiv:1704.00051, section 3.2 (the
-    features of tokens that both texts have); Xiong et al. 2017, "End-to-End Neural Ad-hoc Ranking
-    with Kernel Pooling", arXiv:1706.06613 (the counts).
+    Source: Nogueira & Cho 2019, "Passage Re-ranking with BERT", arXiv:1901.04085.
 
     Args:
         vocabulary: Number of tokens; 0 is padding, 1 `[CLS]`, 2 `[SEP]`.
         max_length: Number of positions.
         dimension: Length of a token's vector in the table.
         width: Length of a token's vector in the Transformer.
-        layers: Number of Transformer blocks.
+        layers: Number of Transformer blocks; 0: only what the texts have in common counts.
         heads: Number of attention heads of a block.
         dropout: Share of numbers that are dropped where noise is given; the same ones at all
             places (Gal & Ghahramani 2016, arXiv:1512.05287), because XLA draws slowly on a CPU.
@@ -98,6 +93,8 @@ class CrossEncoder(keras.Model):
 
     Attributes:
         rarity: [vocabulary] from 0 to 1, how rare a token is among the documents; not learned.
+        center, spread: [PAIR_FEATURES] mean and standard deviation of what texts have in common;
+            not learned.
         first_scale: What the first search's score counts in training.
     """
 
@@ -134,7 +131,8 @@ class CrossEncoder(keras.Model):
         self.positions = keras.layers.Embedding(max_length, width)
         self.blocks = [TransformerBlock(width, heads, dropout) for _ in range(layers)]
         self.normalization = keras.layers.LayerNormalization(epsilon=1e-6)
-        self.head = keras.layers.Dense(1, dtype="float32")
+        self.head = keras.layers.Dense(1, kernel_initializer="zeros", dtype="float32")
+        self.shared = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", dtype="float32")
 
     @property
     def noise_shape(self):
@@ -146,21 +144,37 @@ class CrossEncoder(keras.Model):
         for table in (self.embedding, self.segments, self.marks, self.positions):
             table.build((None, None))
         self.projection.build((None, None, dimension))
-        self.match.build((None, None, MATCHES))
+        self.match.build((None, None, TOKEN_FEATURES))
         for layer in (*self.blocks, self.normalization):
             layer.build((None, None, width))
-        self.head.build((None, 2 * width + len(KERNELS) + 1))
-        words = (self.settings["vocabulary"],)
-        self.rarity = self.add_weight(words, "ones", trainable=False, name="rarity")
-        self.first_scale = self.add_weight((), keras.initializers.Constant(5.0), name="first_scale")
+        self.head.build((None, 2 * width))
+        self.shared.build((None, PAIR_FEATURES))
+        self.rarity = self.add_constant((self.settings["vocabulary"],), "rarity")
+        self.center = self.add_constant((PAIR_FEATURES,), "center")
+        self.spread = self.add_constant((PAIR_FEATURES,), "spread")
+        begin = keras.initializers.Constant(FIRST_SCALE)
+        self.first_scale = self.add_weight((), begin, dtype="float32", name="first_scale")
         self.built = True
+
+    def add_constant(self, shape, name):
+        """Numbers that training leaves as they are."""
+        return self.add_weight(shape, "ones", dtype="float32", trainable=False, name=name)
 
     def call(self, inputs, training=False, noise=None):
         """[B] scores; `noise` [B, *noise_shape] from 0 to 1 decides what is dropped."""
         question, context = inputs["question"], inputs["context"]
+        *matches, shared = self.matches(question, context)
+        scores = self.shared((shared - self.center) / self.spread)
+        if self.blocks:
+            scores = scores + self.head(self.read(question, context, matches, training, noise))
+        return scores[:, 0]
+
+    def read(self, question, context, matches, training, noise):
+        """[B, 2 * width] float32: `[CLS]` and the mean of the question's tokens after the blocks."""
         tokens, segment = token_sequence(question, context)
         present = tokens != 0
-        matches, counts = self.matches(question, context)
+        mark = ops.zeros_like(matches[0][:, :1])
+        matches = ops.concatenate([mark, matches[0], mark, matches[1], mark], axis=1)
         x = self.projection(self.embedding(tokens)) + self.match(matches)
         x = x + self.segments(segment) + self.marks(ops.where(tokens <= END, tokens, 0))
         place = ops.cumsum(ops.cast(present, "int32"), axis=1) - 1
@@ -176,41 +190,16 @@ class CrossEncoder(keras.Model):
         x = self.normalization(x)
         words = ops.cast((tokens >= SPECIAL) & (segment == 0), x.dtype)[..., None]
         mean = ops.sum(x * words, axis=1) / ops.maximum(ops.sum(words, axis=1), 1.0)
-        features = [ops.cast(one, "float32") for one in (x[:, 0], mean, counts)]
-        return self.head(ops.concatenate(features, axis=-1))[:, 0]
+        return ops.cast(ops.concatenate([x[:, 0], mean], axis=-1), "float32")
 
     def matches(self, question, context):
-        """What the texts have in common.
-
-        Returns:
-            [B, Q + L + 3, MATCHES] of each token: the largest cosine with one of the other text,
-            whether it is 1, its rarity, and the product of the last two.
-            [B, len(KERNELS) + 1] of the pair: the logarithm of how many tokens of the context are
-            about so similar to a token of the question, and whether there is the same one; the
-            mean over the question's tokens, by rarity.
-        """
-        words = [ops.cast(one >= SPECIAL, self.compute_dtype) for one in (question, context)]
-        vectors = [ops.stop_gradient(self.embedding(one)) for one in (question, context)]
-        vectors = [
-            one / ops.maximum(ops.norm(one, axis=-1, keepdims=True), 1e-3) for one in vectors
-        ]
-        pairs = words[0][:, :, None] * words[1][:, None, :]
-        cosines = pairs * ops.matmul(vectors[0], ops.transpose(vectors[1], (0, 2, 1)))
-        same = pairs * ops.cast(question[:, :, None] == context[:, None, :], pairs.dtype)
-        parts, rarities = [], []
-        for text, word, axis in ((question, words[0], 2), (context, words[1], 1)):
-            rarity = word * ops.cast(ops.take(self.rarity, text), word.dtype)
-            exact = ops.max(same, axis=axis)
-            found = [ops.max(cosines, axis=axis), exact, rarity, exact * rarity]
-            parts.append(ops.stack(found, axis=-1))
-            rarities.append(rarity)
-        mark = ops.zeros_like(parts[0][:, :1])
-        tokens = ops.concatenate([mark, parts[0], mark, parts[1], mark], axis=1)
-        share = rarities[0] / ops.maximum(ops.sum(rarities[0], axis=1, keepdims=True), 1e-3)
-        near = [ops.exp(-ops.square((cosines - one) / KERNEL_WIDTH) / 2) for one in KERNELS]
-        counts = [ops.log1p(ops.sum(pairs * one, axis=2)) for one in near]
-        counts.append(parts[0][..., 1])
-        return tokens, ops.stack([ops.sum(share * one, axis=1) for one in counts], axis=-1)
+        """What the texts have in common, as `match_features` says."""
+        texts = question, context
+        words = [ops.cast(one >= SPECIAL, "float32") for one in texts]
+        vectors = [ops.stop_gradient(ops.take(self.embedding.embeddings, one, 0)) for one in texts]
+        rare = [ops.take(self.rarity, one) * word for one, word in zip(texts, words, strict=True)]
+        same = ops.cast(question[:, :, None] == context[:, None, :], "float32")
+        return match_features([ops.cast(one, "float32") for one in vectors], words, rare, same)
 
     def get_config(self):
         return {**super().get_config(), **self.settings}

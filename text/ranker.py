@@ -43,7 +43,8 @@ from kytolly.text.vocabulary import (
 
 RANKER_FILE, VOCABULARY_FILE = "ranker.json", "vocabulary.json"
 # Of the network beside the first search; and 0: the first search alone.
-WEIGHTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+WEIGHTS = (0.01, 0.03, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0)
+SAMPLED_PAIRS = 2_000  # that say what is usual
 EVALUATION_BUCKETS = 2  # shapes of a split's pairs
 
 
@@ -100,7 +101,7 @@ class RankingTask:
         self.name, self.collection, self.cfg = collection.name, collection, cfg
         self.vocabulary = BytePairs()
         fusion = float(cfg.first_search == "fused")
-        self.plain = FusedSearch.of_texts(collection.texts, cfg.k1, cfg.b, fusion)
+        self.plain: FirstSearch = FusedSearch.of_texts(collection.texts, cfg.k1, cfg.b, fusion)
         self.first = first or self.plain
         self.questions = text_tokens(self.vocabulary, collection.queries, cfg.max_question_length)
         self.contexts = text_tokens(self.vocabulary, collection.texts, cfg.context_length)
@@ -149,7 +150,22 @@ class RankingTask:
         network.build()
         network.embedding.set_weights([table])
         network.rarity.assign(rarity(self.contexts, len(table)))
+        self.set_units(network)
         return network
+
+    def set_units(self, network: Any) -> None:
+        """Set what is usual for a question and a document that it finds."""
+        train = search_split(self.collection, self.plain, "train", self.cfg.depth)
+        there = np.argwhere(train.documents != NONE)
+        rng = np.random.default_rng(self.cfg.seed)
+        rows, ranks = rng.permutation(there)[:SAMPLED_PAIRS].T
+        columns = {
+            "question": Lookup(self.questions, train.queries[rows]),
+            "context": Lookup(self.contexts, train.documents[rows, ranks]),
+        }
+        shared = RowOutputs(network, shared_features, columns, num_buckets=1, xla=self.cfg.xla)()
+        network.center.assign(shared.mean(axis=0))
+        network.spread.assign(np.maximum(shared.std(axis=0), 1e-3))
 
     def loss(
         self, network: Any, batch: Mapping[str, tf.Tensor], cfg: RankerConfig
@@ -162,7 +178,7 @@ class RankingTask:
             "context": tf.reshape(context, [rows * count, length]),
         }
         noise = None
-        if cfg.dropout:
+        if cfg.dropout and cfg.layers:
             shape = [rows * count, *network.noise_shape]
             noise = tf.random.stateless_uniform(shape, batch["seed"][0])
         own = tf.reshape(network(pairs, training=True, noise=noise), [rows, count])
@@ -316,6 +332,11 @@ def rarity(texts: Ragged, vocabulary: int) -> np.ndarray:
     pairs = np.unique(rows * vocabulary + texts.tokens)
     frequency = np.bincount(pairs % vocabulary, minlength=vocabulary)
     return (1.0 - np.log1p(frequency) / np.log1p(count)).astype(np.float32)
+
+
+def shared_features(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """[B, PAIR_FEATURES] what the texts of a batch of pairs have in common."""
+    return network.matches(batch["question"], batch["context"])[2]
 
 
 def score_batch(network: keras.Model, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What each part of the whole search adds: `python -m kytolly.benchmarks.search_chain DIR [DIR...]`.
+"""What each part of the whole search adds: `python -m kytolly.benchmarks.search_chain DIR`.
 
 On each collection and for each seed an agent and a re-ranker over it are trained with the default
 settings, unless runs are given. Test queries are searched with BM25, with cosines beside it, with
@@ -60,7 +60,8 @@ def chain_values(
     Args:
         collection: Folder in the BEIR layout, with test judgments.
         seed: Of both trainings.
-        agent, ranker: Runs; None: they are trained here.
+        agent: Run of one; None: it is trained here, unless a re-ranker is given.
+        ranker: Run of a re-ranker; None: it is trained here.
         quick: Train only as long as it takes to see that it works.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +98,9 @@ def measured(chain: SearchChain, folder: str) -> dict[str, Any]:
         else FusedSearch.of_texts(collection.texts)
     )
     hits = chain.hits(fused, collection, numbers, TOP)
-    runs["fused"] = {collection.query_ids[one]: list(row) for one, row in zip(numbers, hits)}
+    runs["fused"] = {
+        collection.query_ids[one]: list(row) for one, row in zip(numbers, hits, strict=True)
+    }
     values = {
         name: list(per_query(grades, run, [METRIC])[METRIC].values()) for name, run in runs.items()
     }

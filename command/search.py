@@ -38,7 +38,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search for one query or a file of them, and print or write what is found."""
     check_query_options(args)
-    if args.query is not None and not args.query.strip():
+    query: str = args.query or ""
+    if args.queries is None and not query.strip():
         raise BadInput("the query is empty, expected at least one word: give its text.")
     prepare_machine()
     from kytolly.reformulation.search_chain import SearchChain, search_file
@@ -48,11 +49,11 @@ def run(args: argparse.Namespace) -> int:
         result = search_file(chain, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
     else:
-        found = chain.search([args.query], args.top or 10)[0]
+        found = chain.search([query], args.top or 10)[0]
         texts = dict(zip(chain.collection.doc_ids, chain.collection.texts, strict=True))
         result, lines = found.as_dict(), list(table_lines(found, texts))
         if args.classifier is not None:
-            result["class"], line = query_class(args.classifier, args.query)
+            result["class"], line = query_class(args.classifier, query)
             lines.insert(1, line)
     result["run_dir"] = args.run_dir
     print(json.dumps(result) if args.json else "\n".join(lines))

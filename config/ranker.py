@@ -24,8 +24,8 @@ class RankerConfig(SupervisedConfig):
     )
     agent: Annotated[str, Meta(min_length=1)] | None = setting(
         None,
-        "run of train_optimized.py whose reformulated queries find the documents instead; negatives "
-        "still come from first_search",
+        "run of train_optimized.py, whose queries find the documents instead; negatives still come "
+        "from first_search",
     )
     samples: Annotated[int, Meta(ge=1, le=10**8), "rows"] | None = setting(
         None,

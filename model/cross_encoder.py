@@ -132,7 +132,9 @@ class CrossEncoder(keras.Model):
         self.blocks = [TransformerBlock(width, heads, dropout) for _ in range(layers)]
         self.normalization = keras.layers.LayerNormalization(epsilon=1e-6)
         self.head = keras.layers.Dense(1, kernel_initializer="zeros", dtype="float32")
-        self.shared = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", dtype="float32")
+        self.shared = keras.layers.Dense(
+            1, use_bias=False, kernel_initializer="zeros", dtype="float32"
+        )
 
     @property
     def noise_shape(self):
@@ -170,7 +172,7 @@ class CrossEncoder(keras.Model):
         return scores[:, 0]
 
     def read(self, question, context, matches, training, noise):
-        """[B, 2 * width] float32: `[CLS]` and the mean of the question's tokens after the blocks."""
+        """[B, 2 * width] float32 of `[CLS]`, and the mean of the question's tokens."""
         tokens, segment = token_sequence(question, context)
         present = tokens != 0
         mark = ops.zeros_like(matches[0][:, :1])

@@ -190,7 +190,7 @@ class SearchChain:
         documents, scores = search.search(collection, queries, top)
         return [
             tuple(
-                Hit(collection.doc_ids[doc], float(score))
+                Hit(collection.doc_ids[int(doc)], score)
                 for doc, score in zip(row, values, strict=True)
                 if doc != NONE
             )

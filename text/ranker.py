@@ -95,9 +95,7 @@ class RankingTask:
     metric_names = ("accuracy",)
     best_metric = "ndcg"
 
-    def __init__(
-        self, collection: Collection, cfg: RankerConfig, first: FirstSearch | None = None
-    ):
+    def __init__(self, collection: Collection, cfg: RankerConfig, first: FirstSearch | None = None):
         self.name, self.collection, self.cfg = collection.name, collection, cfg
         self.vocabulary = BytePairs()
         fusion = float(cfg.first_search == "fused")
@@ -189,7 +187,7 @@ class RankingTask:
         return cross_entropy(logits, label, cfg.label_smoothing), {"accuracy": accuracy}
 
     def evaluate(self, network: Any) -> dict[str, float]:
-        """NDCG@10 of some dev queries, with the best weight beside the first search and with none of it."""
+        """NDCG@10 of some dev queries: with the best weight, of the network alone, and without."""
         if self._outputs is None or self._outputs[0] is not network:
             self._outputs = network, self.outputs(network, self.watched)
         scores = pair_scores(self._outputs[1], self.watched)
@@ -325,8 +323,7 @@ class Ranker:
 
 
 def rarity(texts: Ragged, vocabulary: int) -> np.ndarray:
-    """[vocabulary] from 0, in each text, to 1, in none: the logarithm of how many texts there are
-    for each with a token, as a share of the largest possible."""
+    """[vocabulary] how rare a token is: from 0, in each text, to 1, in none of them."""
     count = len(texts.lengths)
     rows = np.repeat(np.arange(count, dtype=np.int64), texts.lengths)
     pairs = np.unique(rows * vocabulary + texts.tokens)

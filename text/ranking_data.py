@@ -36,9 +36,7 @@ class Candidates(NamedTuple):
         return Candidates(*(column[rows] for column in self))
 
 
-def search_split(
-    collection: Collection, first: FirstSearch, split: str, depth: int
-) -> Candidates:
+def search_split(collection: Collection, first: FirstSearch, split: str, depth: int) -> Candidates:
     """The best documents for each query of a split that has a relevant one.
 
     A document that is the query itself is left out, among the relevant ones, too.

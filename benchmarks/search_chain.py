@@ -34,7 +34,7 @@ from kytolly.retrieval.metrics import paired_bootstrap, per_query
 METRIC, TOP = "ndcg@10", 10
 SEARCHES = ("BM25", "fused", "reformulated", "re-ranked")
 TIMED_QUERIES = 50
-TRIAL = {"total_updates": 4, "samples": 16, "width": 8, "layers": 1, "heads": 2}
+TRIAL: dict[str, Any] = {"total_updates": 4, "samples": 16, "width": 8, "layers": 1, "heads": 2}
 
 
 def search_table(options: Options, watch: Watch) -> Report:

@@ -83,7 +83,7 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
         yield from wrapped("Terms: ", changes or [f"unchanged, {made.reason}"])
     names, columns = list(found.columns), list(found.columns.values())
     if not any(columns):
-        yield "No document has a word of the query."
+        yield "No document is found."
         return
     numbers = len(str(max(map(len, columns))))
     wide = (WIDTH - numbers) // len(columns) - GAP
@@ -91,7 +91,7 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
     yield row_line(" " * numbers, names, wide)
     for place in range(max(map(len, columns))):
         cells = []
-        for column, before in zip(columns, [columns[0], *columns], strict=False):
+        for column, before in zip(columns, [None, *columns], strict=False):
             cells.append(cell(column[place], before, place, texts) if place < len(column) else "")
         yield row_line(f"{place + 1:>{numbers}}", cells, wide)
     if len(columns) > 1:
@@ -99,12 +99,14 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
         yield "Signs compare with the column to the left: ^ higher, v lower, * new, = same place."
 
 
-def cell(hit: Any, before: Sequence[Any], place: int, texts: dict[str, str]) -> str:
-    """How a document moved, and the beginning of its text."""
+def cell(hit: Any, before: Sequence[Any] | None, place: int, texts: dict[str, str]) -> str:
+    """How a document moved since the search before, if there is one, and how its text begins."""
+    text = " ".join(texts[hit.doc_id].split()) or hit.doc_id
+    if before is None:
+        return text
     places = {one.doc_id: at for at, one in enumerate(before)}
     was = places.get(hit.doc_id)
     sign = "*" if was is None else "=" if was == place else "^" if was > place else "v"
-    text = " ".join(texts[hit.doc_id].split()) or hit.doc_id
     return f"{sign} {text}"
 
 

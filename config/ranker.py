@@ -60,7 +60,7 @@ class RankerConfig(SupervisedConfig):
         40, "tokens of a question that are read; the rest is cut off"
     )
     layers: Annotated[int, Meta(ge=0, le=24), "layers"] = setting(
-        2, "Transformer blocks; 0: only what question and document have in common counts"
+        0, "Transformer blocks; 0: only what question and document have in common counts"
     )
     width: Annotated[int, Meta(ge=1, le=2**12), "units"] = setting(
         64, "length of a token's vector in the Transformer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -119,11 +120,15 @@ class RankingTask:
         """The best documents of the first search for a split's queries."""
         return search_split(self.collection, self.first, split, self.cfg.depth)
 
+    @functools.cached_property
+    def train(self) -> Candidates:
+        """The documents that training learns from."""
+        return search_split(self.collection, self.plain, "train", self.cfg.depth)
+
     def make_rows(self, cfg: RankerConfig) -> Rows:
         """A question with its relevant document and negatives, in each row."""
-        found = search_split(self.collection, self.plain, "train", cfg.depth)
         queries, documents, scores = training_rows(
-            self.collection, found, cfg.negatives, cfg.samples, cfg.seed
+            self.collection, self.train, cfg.negatives, cfg.samples, cfg.seed
         )
         columns = {
             "question": Lookup(self.questions, queries),
@@ -153,7 +158,7 @@ class RankingTask:
 
     def set_units(self, network: Any) -> None:
         """Set what is usual for a question and a document that it finds."""
-        train = search_split(self.collection, self.plain, "train", self.cfg.depth)
+        train = self.train
         there = np.argwhere(train.documents != NONE)
         rng = np.random.default_rng(self.cfg.seed)
         rows, ranks = rng.permutation(there)[:SAMPLED_PAIRS].T

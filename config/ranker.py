@@ -49,7 +49,7 @@ class RankerConfig(SupervisedConfig):
         3, "passes over the training data"
     )
     batch_size: Rows = setting(8, "rows of a batch")
-    learning_rate: Positive = setting(2e-3, "AdamW's largest step size")
+    learning_rate: Positive = setting(5e-3, "AdamW's largest step size")
     num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
         4, "groups of rows of similar length, padded alike; one program each"
     )

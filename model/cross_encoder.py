@@ -124,17 +124,18 @@ class CrossEncoder(keras.Model):
             "recompute": recompute,
         }
         self.embedding = keras.layers.Embedding(vocabulary, dimension, trainable=train_embedding)
-        self.projection = keras.layers.Dense(width, use_bias=False)
-        self.match = keras.layers.Dense(width, use_bias=False)
-        self.segments = keras.layers.Embedding(2, width)
-        self.marks = keras.layers.Embedding(3, width)
-        self.positions = keras.layers.Embedding(max_length, width)
-        self.blocks = [TransformerBlock(width, heads, dropout) for _ in range(layers)]
-        self.normalization = keras.layers.LayerNormalization(epsilon=1e-6)
-        self.head = keras.layers.Dense(1, kernel_initializer="zeros", dtype="float32")
         self.shared = keras.layers.Dense(
             1, use_bias=False, kernel_initializer="zeros", dtype="float32"
         )
+        self.blocks = [TransformerBlock(width, heads, dropout) for _ in range(layers)]
+        if layers:
+            self.projection = keras.layers.Dense(width, use_bias=False)
+            self.match = keras.layers.Dense(width, use_bias=False)
+            self.segments = keras.layers.Embedding(2, width)
+            self.marks = keras.layers.Embedding(3, width)
+            self.positions = keras.layers.Embedding(max_length, width)
+            self.normalization = keras.layers.LayerNormalization(epsilon=1e-6)
+            self.head = keras.layers.Dense(1, kernel_initializer="zeros", dtype="float32")
 
     @property
     def noise_shape(self):
@@ -143,14 +144,16 @@ class CrossEncoder(keras.Model):
 
     def build(self, input_shape=None):
         dimension, width = self.settings["dimension"], self.settings["width"]
-        for table in (self.embedding, self.segments, self.marks, self.positions):
-            table.build((None, None))
-        self.projection.build((None, None, dimension))
-        self.match.build((None, None, TOKEN_FEATURES))
-        for layer in (*self.blocks, self.normalization):
-            layer.build((None, None, width))
-        self.head.build((None, 2 * width))
+        self.embedding.build((None, None))
         self.shared.build((None, PAIR_FEATURES))
+        if self.blocks:
+            for table in (self.segments, self.marks, self.positions):
+                table.build((None, None))
+            self.projection.build((None, None, dimension))
+            self.match.build((None, None, TOKEN_FEATURES))
+            for layer in (*self.blocks, self.normalization):
+                layer.build((None, None, width))
+            self.head.build((None, 2 * width))
         self.rarity = self.add_constant((self.settings["vocabulary"],), "rarity")
         self.center = self.add_constant((PAIR_FEATURES,), "center")
         self.spread = self.add_constant((PAIR_FEATURES,), "spread")

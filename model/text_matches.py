@@ -31,14 +31,14 @@ def match_features(vectors, words, rarities, same):
 
     Returns:
         [B, Q, TOKEN_FEATURES] and [B, L, TOKEN_FEATURES] of each token: the largest cosine with one
-        of the other text, whether the same one is there, its rarity, and the product of these two.
+        of the other text, at least 0, whether the same one is there, its rarity, and the product of these two.
         [B, PAIR_FEATURES] of the pair.
     """
     vectors = [one / ops.maximum(ops.norm(one, axis=-1, keepdims=True), 1e-3) for one in vectors]
     pairs = words[0][:, :, None] * words[1][:, None, :]
     cosines = pairs * ops.matmul(vectors[0], ops.transpose(vectors[1], (0, 2, 1)))
     same = pairs * same
-    near = [ops.max(cosines, axis=axis) for axis in (2, 1)]
+    near = [ops.relu(ops.max(cosines, axis=axis)) for axis in (2, 1)]
     exact = [ops.max(same, axis=axis) for axis in (2, 1)]
     tokens = [
         ops.stack([a, b, rarity, b * rarity], axis=-1)

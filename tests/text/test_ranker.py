@@ -67,8 +67,10 @@ def test_the_run_ranks_the_same_alone_and_among_others(run):
             ranker.network_scores(query, [text])[0], together[place], atol=1e-4
         )
     found = ranker.rank(query, texts, [3.0, 0.0, 2.0, 2.5])
-    assert found[0].place == 3 and found[0].network_score == pytest.approx(together[3], abs=1e-4)
-    assert found[0].score == pytest.approx(2.5 / 3.0 + ranker.weight * together[3], abs=1e-4)
+    expected = np.array([3.0, 0.0, 2.0, 2.5]) / 3.0 + ranker.weight * together
+    assert [one.place for one in found] == np.argsort(-expected, kind="stable").tolist()
+    np.testing.assert_allclose([one.score for one in found], np.sort(expected)[::-1], atol=1e-4)
+    assert found[0].network_score == pytest.approx(together[found[0].place], abs=1e-4)
     alone = [one.place for one in ranker.rank(query, texts)]
     assert alone == np.argsort(-together, kind="stable").tolist()
     assert ranker.rank(query, []) == [] and len(ranker.rank("half a \ud800", ["\ud800"])) == 1

@@ -77,10 +77,10 @@ def chain_values(
             cfg = RankerConfig(agent=agent, seed=seed, **(TRIAL if quick else {}))
             train_ranker_of_chain(cfg, collection, ranker, progress=False)
         chain = SearchChain.load(agent or ranker, collection, ranker=agent and ranker)
-    return {**measured(chain, collection), "weight": chain.weight}
+    return {**chain_metrics(chain, collection), "weight": chain.weight}
 
 
-def measured(chain: SearchChain, folder: str) -> dict[str, Any]:
+def chain_metrics(chain: SearchChain, folder: str) -> dict[str, Any]:
     """The metric of each test query, by search, and what one query takes."""
     collection = load_collection(folder, ("test",))
     grades = collection.judgments["test"]

@@ -80,7 +80,7 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
     if (made := found.reformulation) is not None:
         changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in made.added]
         changes += [f"- {term.surface} ^{term.weight:.2f}" for term in made.lowered]
-        yield from wrapped("Terms: ", changes or [f"unchanged, {made.reason}"])
+        yield from folded_lines("Terms: ", changes or [f"unchanged, {made.reason}"])
     names, columns = list(found.columns), list(found.columns.values())
     if not any(columns):
         yield "No document is found."
@@ -116,7 +116,7 @@ def row_line(number: str, cells: Sequence[str], wide: int) -> str:
     return (number + "".join(" " * GAP + one.ljust(wide) for one in shown)).rstrip()
 
 
-def wrapped(begin: str, parts: Sequence[str]) -> Iterator[str]:
+def folded_lines(begin: str, parts: Sequence[str]) -> Iterator[str]:
     """Parts in lines that are not too long."""
     line, indent = begin, " " * len(begin)
     for part in parts:

@@ -31,7 +31,8 @@ def match_features(vectors, words, rarities, same):
 
     Returns:
         [B, Q, TOKEN_FEATURES] and [B, L, TOKEN_FEATURES] of each token: the largest cosine with one
-        of the other text, at least 0, whether the same one is there, its rarity, and the product of these two.
+        of the other text, or 0, whether the same one is there, its rarity, and the product of
+        these two.
         [B, PAIR_FEATURES] of the pair.
     """
     vectors = [one / ops.maximum(ops.norm(one, axis=-1, keepdims=True), 1e-3) for one in vectors]

@@ -36,6 +36,7 @@ LONG = {
     "reformulation": ("reformulation", "reformulation"),
     "reformulation-scale": ("query_scale", "reformulation_scale"),
     "reformulation-learning": ("query_learning", "reformulation_learning"),
+    "search": ("search_chain", "search_table"),
 }
 TABLES = {**SHORT, **LONG}
 OPTIMIZATIONS = "optimizations"  # measured in this process, and printed by its own program

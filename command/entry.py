@@ -25,6 +25,7 @@ COMMANDS = {
     "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
     "evaluate": "play a run's best weights greedily",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
+    "search": "show what BM25, the new query and a re-ranker find, one beside the other",
     "classify": "name the classes of texts with a trained classifier",
     "check-env": "compare an environment with what it promises",
     "benchmark": "print throughput tables",

@@ -14,8 +14,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add_training_options(
         parser,
         RankerConfig,
-        "Train a network that ranks BM25's best documents anew, choose on dev queries how much it "
-        "counts beside BM25, and measure the gain on test queries.",
+        "Train a network that ranks a search's best documents anew, choose on dev queries how much "
+        "it counts beside the search, and measure the gain on test queries.",
         "--collection",
         metavar="DIR",
         help="folder in the BEIR layout with judgments of train and dev queries, and perhaps test; "
@@ -26,5 +26,5 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, choose, measure and print."""
     missing = "--collection is missing: give a folder with corpus.jsonl, queries.jsonl and qrels/."
-    train = "kytolly.text.train_ranker:train_ranker"
+    train = "kytolly.reformulation.search_chain:train_ranker_of_chain"
     return run_training(args, RankerConfig, args.collection, missing, train)

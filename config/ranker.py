@@ -18,16 +18,25 @@ class RankerConfig(SupervisedConfig):
     """Settings of a re-ranker, beside those of all supervised training."""
 
     algorithm: Literal["ranker"] = setting("ranker", "name of the task")
+    first_search: Literal["fused", "bm25"] = setting(
+        "fused",
+        "search whose best documents are ranked anew; fused: BM25 and cosines of embeddings",
+    )
+    agent: Annotated[str, Meta(min_length=1)] | None = setting(
+        None,
+        "run of train_optimized.py, whose queries find the documents instead; negatives still come "
+        "from first_search",
+    )
     samples: Annotated[int, Meta(ge=1, le=10**8), "rows"] | None = setting(
         None,
         "training rows, each a question with a relevant document and negatives; none: one for "
         "each relevant document of each question",
     )
     negatives: Annotated[int, Meta(ge=1, le=64), "documents"] = setting(
-        4, "documents of a row that BM25 finds and that are not relevant"
+        4, "documents of a row that are found and not relevant"
     )
     depth: Annotated[int, Meta(ge=2, le=1_000), "documents"] = setting(
-        50, "best documents of BM25 that are ranked anew, and that negatives are drawn from"
+        50, "best documents that are ranked anew, and that negatives are drawn from"
     )
     dev_queries: Annotated[int, Meta(ge=1, le=10**6), "queries"] = setting(
         100, "most dev queries of an evaluation; at least half of the split only chooses the weight"
@@ -40,7 +49,7 @@ class RankerConfig(SupervisedConfig):
         3, "passes over the training data"
     )
     batch_size: Rows = setting(8, "rows of a batch")
-    learning_rate: Positive = setting(2e-3, "AdamW's largest step size")
+    learning_rate: Positive = setting(5e-3, "AdamW's largest step size")
     num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
         4, "groups of rows of similar length, padded alike; one program each"
     )
@@ -50,7 +59,9 @@ class RankerConfig(SupervisedConfig):
     max_question_length: Annotated[int, Meta(ge=1, le=2**13), "tokens"] = setting(
         40, "tokens of a question that are read; the rest is cut off"
     )
-    layers: Annotated[int, Meta(ge=1, le=24), "layers"] = setting(2, "Transformer blocks")
+    layers: Annotated[int, Meta(ge=0, le=24), "layers"] = setting(
+        0, "Transformer blocks; 0: only what question and document have in common counts"
+    )
     width: Annotated[int, Meta(ge=1, le=2**12), "units"] = setting(
         64, "length of a token's vector in the Transformer"
     )

@@ -381,13 +381,7 @@ def reformulate_file(
     """
     check_replaceable(run_file, "--run-file")
     found = reformulator.reformulate_all(read_queries(queries), top)
-    try:
-        write_run(run_file, {one.query_id: list(one.after) for one in found})
-    except OSError as error:
-        raise ValueError(
-            f"{run_file} cannot be written ({error.strerror}), expected a path in a folder that "
-            "exists: choose another --run-file."
-        ) from None
+    write_ranking({one.query_id: list(one.after) for one in found}, run_file)
     reasons = collections.Counter(one.reason for one in found if one.reason is not None)
     return {
         "queries": len(found),
@@ -395,3 +389,18 @@ def reformulate_file(
         "unchanged": dict(reasons),
         "run_file": str(run_file),
     }
+
+
+def write_ranking(run: Run, run_file: str | Path) -> None:
+    """Write a TREC run where the option --run-file says.
+
+    Raises:
+        ValueError: The file cannot be written.
+    """
+    try:
+        write_run(run_file, run)
+    except OSError as error:
+        raise ValueError(
+            f"{run_file} cannot be written ({error.strerror}), expected a path in a folder that "
+            "exists: choose another --run-file."
+        ) from None

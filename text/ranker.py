@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.config.fields import from_mapping
 from kytolly.config.ranker import RankerConfig
 from kytolly.model.cross_encoder import CrossEncoder
 from kytolly.policy.cross_entropy import cross_entropy
@@ -19,19 +21,18 @@ from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
-from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
+from kytolly.retrieval.first_search import NONE, FirstSearch, FusedSearch
 from kytolly.retrieval.significance import CHANCE, best_row
 from kytolly.text.outputs import RowOutputs, length_batches
 from kytolly.text.ranking_data import (
-    NONE,
     Candidates,
     mixed_scores,
     ndcg,
     search_split,
     training_rows,
 )
-from kytolly.text.rows import Lookup, Rows
+from kytolly.text.rows import Lookup, Ragged, Rows
 from kytolly.text.tables import make_rows
 from kytolly.text.vocabulary import (
     BytePairs,
@@ -42,7 +43,9 @@ from kytolly.text.vocabulary import (
 )
 
 RANKER_FILE, VOCABULARY_FILE = "ranker.json", "vocabulary.json"
-WEIGHTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the network beside BM25, and 0: BM25 alone
+# Of the network beside the first search; and 0: the first search alone.
+WEIGHTS = (0.01, 0.03, 0.06, 0.1, 0.15, 0.25, 0.5, 1.0)
+SAMPLED_PAIRS = 2_000  # that say what is usual
 EVALUATION_BUCKETS = 2  # shapes of a split's pairs
 
 
@@ -61,7 +64,7 @@ class RankedDocument(NamedTuple):
 
 
 class Weight(NamedTuple):
-    """The weight of the network beside BM25 that dev queries allow.
+    """The weight of the network beside the first search that dev queries allow.
 
     Attributes:
         weight: 0 where the network is not better than nothing beyond chance.
@@ -82,6 +85,9 @@ class RankingTask:
     Args:
         collection: With the judgments of "train" and "dev".
         cfg: How texts are searched and read, and the sizes of the network.
+        first: The search whose best documents are ranked anew; None: the one that cfg names. In
+            training it is always that one: scores that were learned from the same questions would
+            say more there than on others.
 
     Raises:
         ValueError: A split has no query with a relevant document.
@@ -90,10 +96,12 @@ class RankingTask:
     metric_names = ("accuracy",)
     best_metric = "ndcg"
 
-    def __init__(self, collection: Collection, cfg: RankerConfig):
+    def __init__(self, collection: Collection, cfg: RankerConfig, first: FirstSearch | None = None):
         self.name, self.collection, self.cfg = collection.name, collection, cfg
         self.vocabulary = BytePairs()
-        self.index = BM25Index(collection.texts, k1=cfg.k1, b=cfg.b)
+        fusion = float(cfg.first_search == "fused")
+        self.plain: FirstSearch = FusedSearch.of_texts(collection.texts, cfg.k1, cfg.b, fusion)
+        self.first = first or self.plain
         self.questions = text_tokens(self.vocabulary, collection.queries, cfg.max_question_length)
         self.contexts = text_tokens(self.vocabulary, collection.texts, cfg.context_length)
         dev = self.search("dev")
@@ -101,7 +109,7 @@ class RankingTask:
             raise ValueError(
                 f"{collection.name} has {len(dev.queries)} dev queries with a relevant document; "
                 "expected at least 2: one picks the weights of the network, one its weight beside "
-                "BM25."
+                "the first search."
             )
         order = np.random.default_rng(cfg.seed).permutation(len(dev.queries))
         watched = min(cfg.dev_queries, len(order) // 2)
@@ -109,17 +117,23 @@ class RankingTask:
         self._outputs: tuple[Any, RowOutputs] | None = None
 
     def search(self, split: str) -> Candidates:
-        """The best documents of BM25 for a split's queries."""
-        return search_split(self.collection, self.index, split, self.cfg.depth)
+        """The best documents of the first search for a split's queries."""
+        return search_split(self.collection, self.first, split, self.cfg.depth)
+
+    @functools.cached_property
+    def train(self) -> Candidates:
+        """The documents that training learns from."""
+        return search_split(self.collection, self.plain, "train", self.cfg.depth)
 
     def make_rows(self, cfg: RankerConfig) -> Rows:
         """A question with its relevant document and negatives, in each row."""
-        queries, documents = training_rows(
-            self.collection, self.search("train"), cfg.negatives, cfg.samples, cfg.seed
+        queries, documents, scores = training_rows(
+            self.collection, self.train, cfg.negatives, cfg.samples, cfg.seed
         )
         columns = {
             "question": Lookup(self.questions, queries),
             "context": Lookup(self.contexts, documents),
+            "score": scores,
         }
         return make_rows(cfg, columns)
 
@@ -138,7 +152,23 @@ class RankingTask:
         )
         network.build()
         network.embedding.set_weights([table])
+        network.rarity.assign(rarity(self.contexts, len(table)))
+        self.set_units(network)
         return network
+
+    def set_units(self, network: Any) -> None:
+        """Set what is usual for a question and a document that it finds."""
+        train = self.train
+        there = np.argwhere(train.documents != NONE)
+        rng = np.random.default_rng(self.cfg.seed)
+        rows, ranks = rng.permutation(there)[:SAMPLED_PAIRS].T
+        columns = {
+            "question": Lookup(self.questions, train.queries[rows]),
+            "context": Lookup(self.contexts, train.documents[rows, ranks]),
+        }
+        shared = RowOutputs(network, shared_features, columns, num_buckets=1, xla=self.cfg.xla)()
+        network.center.assign(shared.mean(axis=0))
+        network.spread.assign(np.maximum(shared.std(axis=0), 1e-3))
 
     def loss(
         self, network: Any, batch: Mapping[str, tf.Tensor], cfg: RankerConfig
@@ -150,14 +180,19 @@ class RankingTask:
             "question": tf.repeat(question, count, axis=0),
             "context": tf.reshape(context, [rows * count, length]),
         }
-        logits = tf.reshape(network(pairs, training=True), [rows, count])
+        noise = None
+        if cfg.dropout and cfg.layers:
+            shape = [rows * count, *network.noise_shape]
+            noise = tf.random.stateless_uniform(shape, batch["seed"][0])
+        own = tf.reshape(network(pairs, training=True, noise=noise), [rows, count])
+        logits = own + network.first_scale * batch["score"]
         label = tf.zeros([rows], tf.int32)  # the relevant document comes first
         others = tf.reduce_max(logits[:, 1:], axis=1)
         accuracy = tf.reduce_mean(tf.cast(logits[:, 0] > others, tf.float32))
         return cross_entropy(logits, label, cfg.label_smoothing), {"accuracy": accuracy}
 
     def evaluate(self, network: Any) -> dict[str, float]:
-        """NDCG@10 of some dev queries, with the best weight beside BM25 and with none of BM25."""
+        """NDCG@10 of some dev queries: with the best weight, of the network alone, and without."""
         if self._outputs is None or self._outputs[0] is not network:
             self._outputs = network, self.outputs(network, self.watched)
         scores = pair_scores(self._outputs[1], self.watched)
@@ -165,7 +200,7 @@ class RankingTask:
         return {
             "ndcg": max(float(ndcg(self.watched, one).mean()) for one in mixed),
             "network_ndcg": float(ndcg(self.watched, scores).mean()),
-            "bm25_ndcg": float(ndcg(self.watched, self.watched.scores).mean()),
+            "first_ndcg": float(ndcg(self.watched, self.watched.scores).mean()),
         }
 
     def outputs(self, network: Any, found: Candidates) -> RowOutputs:
@@ -184,7 +219,7 @@ class RankingTask:
         return pair_scores(self.outputs(network, found), found)
 
     def choose_weight(self, network: Any) -> Weight:
-        """The weight beside BM25, by dev queries that did not pick the network."""
+        """The weight beside the first search, by dev queries that did not pick the network."""
         found = self.choosing
         scores, start = self.scores(network, found), ndcg(found, found.scores)
         gains = np.array(
@@ -202,9 +237,10 @@ class Ranker:
     Args:
         network: A `CrossEncoder`.
         vocabulary: What the network was trained with.
-        weight: Of the network beside BM25.
-        max_question_length: Tokens of a question that are read.
-        context_length: Tokens of a document that are read.
+        weight: Of the network beside the first search.
+        cfg: What it was trained with.
+        collection: Where its documents are; None: nowhere.
+        search_identity: The first search that the weight was chosen for, as `FirstSearch` has it.
     """
 
     def __init__(
@@ -212,11 +248,12 @@ class Ranker:
         network: keras.Model,
         vocabulary: Vocabulary,
         weight: float,
-        max_question_length: int,
-        context_length: int,
+        cfg: RankerConfig,
+        collection: str | None = None,
+        search_identity: str = "",
     ):
-        self.network, self.vocabulary, self.weight = network, vocabulary, weight
-        self.max_question_length, self.context_length = max_question_length, context_length
+        self.network, self.vocabulary, self.weight, self.cfg = network, vocabulary, weight, cfg
+        self.collection, self.search_identity = collection, search_identity
 
     @classmethod
     def load(cls, run_dir: str | Path) -> Ranker:
@@ -225,33 +262,35 @@ class Ranker:
         Raises:
             ValueError: The folder is no run of a re-ranker, or its files do not fit.
         """
-        folder = RunFolder.existing(run_dir).path
+        run = RunFolder.existing(run_dir)
+        folder = run.path
         try:
             saved = json.loads((folder / RANKER_FILE).read_text(encoding="utf-8"))
-            weight = float(saved["weight"])
-            lengths = int(saved["max_question_length"]), int(saved["context_length"])
-            if not math.isfinite(weight) or min(lengths) < 1:
-                raise ValueError("its numbers")
+            weight, identity = float(saved["weight"]), str(saved["search_identity"])
+            if not math.isfinite(weight):
+                raise ValueError("its weight")
+            found = str(saved["collection"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise ValueError(
-                f"{folder} has no {RANKER_FILE} that holds the weight and the lengths of a "
+                f"{folder} has no {RANKER_FILE} that holds the weight and the first search of a "
                 "re-ranker; expected a run of `kytolly train ranker`: give the folder that it "
                 "printed."
             ) from None
+        cfg = from_mapping(RankerConfig, run.read_config().settings)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
-        return cls(load_network(folder / BEST), vocabulary, weight, *lengths)
+        return cls(load_network(folder / BEST), vocabulary, weight, cfg, found, identity)
 
     def save(self, folder: Path) -> None:
-        """Write what a run needs beside its network."""
-        names = ("weight", "max_question_length", "context_length")
+        """Write what a run needs beside its network and its config."""
+        names = ("weight", "collection", "search_identity")
         saved = {name: getattr(self, name) for name in names}
         write_text(folder / RANKER_FILE, json.dumps(saved, indent=2) + "\n")
         write_vocabulary(self.vocabulary, folder / VOCABULARY_FILE)
 
     def network_scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """[n] the network's score of each document."""
-        question = text_tokens(self.vocabulary, [query], self.max_question_length).tokens
-        contexts = text_tokens(self.vocabulary, documents, self.context_length)
+        question = text_tokens(self.vocabulary, [query], self.cfg.max_question_length).tokens
+        contexts = text_tokens(self.vocabulary, documents, self.cfg.context_length)
         found = np.zeros(len(documents), np.float32)
         for rows, length in length_batches(contexts.lengths):
             pairs = {
@@ -269,7 +308,7 @@ class Ranker:
         Args:
             query: The question.
             documents: [n] texts.
-            scores: [n] of BM25 for the documents; None: the network alone decides.
+            scores: [n] of the first search for the documents; None: the network alone decides.
 
         Raises:
             ValueError: There is not one finite score for each document.
@@ -286,6 +325,20 @@ class Ranker:
             order_by = mixed_scores(given, network, self.weight)
         order = np.argsort(-order_by, kind="stable").tolist()
         return [RankedDocument(one, float(order_by[one]), float(network[one])) for one in order]
+
+
+def rarity(texts: Ragged, vocabulary: int) -> np.ndarray:
+    """[vocabulary] how rare a token is: from 0, in each text, to 1, in none of them."""
+    count = len(texts.lengths)
+    rows = np.repeat(np.arange(count, dtype=np.int64), texts.lengths)
+    pairs = np.unique(rows * vocabulary + texts.tokens)
+    frequency = np.bincount(pairs % vocabulary, minlength=vocabulary)
+    return (1.0 - np.log1p(frequency) / np.log1p(count)).astype(np.float32)
+
+
+def shared_features(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """[B, PAIR_FEATURES] what the texts of a batch of pairs have in common."""
+    return network.matches(batch["question"], batch["context"])[2]
 
 
 def score_batch(network: keras.Model, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:

@@ -7,21 +7,20 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
+from kytolly.retrieval.first_search import NONE, FirstSearch
 from kytolly.retrieval.metrics import NOT_RANKED, metric
 
 METRIC = "ndcg@10"
-NONE = -1  # in place of a document
 
 
 class Candidates(NamedTuple):
-    """The best documents of BM25 for the queries of a split.
+    """The best documents of a first search for the queries of a split.
 
     Attributes:
         queries: [Q] int32 queries of the collection.
         documents: [Q, depth] int32, best first, padded with NONE.
-        scores: [Q, depth] of BM25.
+        scores: [Q, depth] of the first search.
         relevant: [Q, depth] whether a document is relevant.
         counts: [Q] int32 relevant documents of a query, found or not.
     """
@@ -37,48 +36,38 @@ class Candidates(NamedTuple):
         return Candidates(*(column[rows] for column in self))
 
 
-def search_split(collection: Collection, index: BM25Index, split: str, depth: int) -> Candidates:
+def search_split(collection: Collection, first: FirstSearch, split: str, depth: int) -> Candidates:
     """The best documents for each query of a split that has a relevant one.
 
     A document that is the query itself is left out, among the relevant ones, too.
     """
     relevant: dict[int, list[int]] = {}
-    queries: list[int] = []
     for query in collection.split(split):
         own = collection.own_document(query)
-        relevant[query] = [one for one in collection.relevant(query, split) if one != own]
-        if relevant[query]:
-            queries.append(query)
-    weights = [index.query_weights(collection.queries[query]) for query in queries]
-    docs, scores = index.search_batch(weights, depth + 1)
-    for row, query in enumerate(queries):
-        own = collection.own_document(query)
-        kept = np.flatnonzero(docs[row] != (NONE if own is None else own))
-        docs[row, : len(kept)], scores[row, : len(kept)] = docs[row, kept], scores[row, kept]
-        docs[row, len(kept) :] = NONE
-    docs, scores = docs[:, :depth], scores[:, :depth]
-    hits = [np.isin(row, relevant[query]) for row, query in zip(docs, queries, strict=True)]
-    counts = [len(relevant[query]) for query in queries]
+        if good := [one for one in collection.relevant(query, split) if one != own]:
+            relevant[query] = good
+    docs, scores = first.search(collection, list(relevant), depth)
+    hits = [np.isin(row, good) for row, good in zip(docs, relevant.values(), strict=True)]
     return Candidates(
-        np.array(queries, np.int32),
+        np.array(list(relevant), np.int32),
         docs,
-        np.where(docs == NONE, 0.0, scores),
+        scores,
         np.array(hits, bool).reshape(docs.shape),
-        np.array(counts, np.int32),
+        np.array([len(good) for good in relevant.values()], np.int32),
     )
 
 
 def training_rows(
     collection: Collection, found: Candidates, negatives: int, samples: int | None, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of a question, a relevant document and negatives.
 
-    Negatives are drawn from the documents that BM25 finds and, where they are too few, from all
+    Negatives are drawn from the documents that a search finds and, where they are too few, from all
     others. With more samples than relevant documents each comes again, with other negatives.
 
     Args:
         collection: Documents and the judgments of "train".
-        found: The best documents of BM25 for the train queries.
+        found: The best documents of a search for the train queries.
         negatives: Documents of a row beside the relevant one.
         samples: Number of rows; None: one for each relevant document of each query.
         seed: Seed of the draws.
@@ -86,6 +75,8 @@ def training_rows(
     Returns:
         queries: [N] int32.
         documents: [N, 1 + negatives] int32, the relevant one first.
+        scores: [N, 1 + negatives] of the search, in units of the question's highest; a document
+            that is not found has the lowest.
 
     Raises:
         ValueError: No query has both a relevant document and another one.
@@ -107,7 +98,18 @@ def training_rows(
     for place, (row, doc) in enumerate(pairs[number] for number in order):
         documents[place] = doc, *_negatives(collection, found, row, negatives, rng)
     rows = np.array([pairs[number][0] for number in order])
-    return found.queries[rows], documents
+    return found.queries[rows], documents, known_scores(found, rows, documents)
+
+
+def known_scores(found: Candidates, rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """[N, D] scores of documents [N, D] for the queries in rows [N], as `training_rows` says."""
+    docs, scores = found.documents[rows], in_units_of_highest(found.scores)[rows]
+    lowest = np.where(docs == NONE, np.inf, scores).min(axis=1)
+    values = np.where(np.isfinite(lowest), lowest, 0.0)[:, np.newaxis].repeat(documents.shape[1], 1)
+    for place in range(documents.shape[1]):
+        row, rank = np.nonzero(docs == documents[:, place, np.newaxis])
+        values[row, place] = scores[row, rank]
+    return values.astype(np.float32)
 
 
 def _negatives(
@@ -128,16 +130,21 @@ def _negatives(
     return np.concatenate([drawn, rng.choice(others, missing, replace=len(others) < missing)])
 
 
+def in_units_of_highest(scores: np.ndarray) -> np.ndarray:
+    """[.., n] scores, divided by the highest one of each query."""
+    highest = scores.max(axis=-1, keepdims=True, initial=0.0)
+    return scores / np.where(highest > 0.0, highest, 1.0)
+
+
 def mixed_scores(scores: np.ndarray, network: np.ndarray, weight: float) -> np.ndarray:
-    """[.., n] BM25 in units of the query's highest score, plus the network's score times a weight.
+    """[.., n] scores in units of the query's highest one, plus the network's times a weight.
 
     Args:
-        scores: [.., n] of BM25.
+        scores: [.., n] of the first search.
         network: [.., n] scores of the network.
-        weight: Of the network; with 0, the order is BM25's.
+        weight: Of the network; with 0, the order is that of the first search.
     """
-    highest = scores.max(axis=-1, keepdims=True, initial=0.0)
-    return scores / np.where(highest > 0.0, highest, 1.0) + weight * network
+    return in_units_of_highest(scores) + weight * network
 
 
 def ndcg(found: Candidates, scores: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ def test_a_run_is_trained_and_continues_with_its_own_settings(folder, capsys, mo
     argv = ["train", "ranker", "--collection", "data"]
     assert entry.main([*argv, "--log-dir", "run", *FLAGS]) == 0
     out = capsys.readouterr().out
-    assert "test, 6 queries: ndcg@10 of BM25" in out and out.rstrip().endswith("run")
+    assert "test, 6 queries: ndcg@10 of fused" in out and out.rstrip().endswith("run")
     assert (folder / "run" / "ranker.json").is_file() and (folder / "run" / "best.keras").is_file()
     assert entry.main([*argv, "--resume", "run", "--total-updates", "4", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)

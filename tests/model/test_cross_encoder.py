@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.model.cross_encoder import CrossEncoder, token_sequence
+from kytolly.model.cross_encoder import CrossEncoder, token_sequence, without_dropped
+from kytolly.model.text_matches import PAIR_FEATURES
 
 SIZES = {"dimension": 6, "width": 8, "layers": 2, "heads": 2, "dropout": 0.3}
 
@@ -17,6 +18,8 @@ def make_network(**changes):
     for weight in made.weights:
         if weight.dtype == "float32":  # no bias stays 0
             weight.assign(keras.random.normal(weight.shape, 0.0, 0.5))
+    made.rarity.assign(np.linspace(0.1, 1.0, 20))
+    made.spread.assign(np.linspace(0.5, 2.0, PAIR_FEATURES))
     return made
 
 
@@ -65,17 +68,28 @@ def test_order_segments_and_each_text_matter(network):
     assert np.diff(np.sort(np.asarray(found))).min() > 1e-4
 
 
-def test_a_token_knows_the_nearest_one_of_the_other_text(network):
+def test_what_both_texts_share_comes_from_their_tokens(network):
     table = np.zeros((20, 6), np.float32)
     table[5, 0], table[7, 1], table[8, 0], table[8, 1] = 2.0, 1.0, 3.0, 4.0
     made = make_network()
     made.embedding.set_weights([table])
-    found = np.asarray(made.matches(*token_sequence(np.array([[5, 7, 0]]), np.array([[8, 7]]))))[0]
-    expected = np.zeros((8, 2))  # [CLS] 5 7 0 [SEP] 8 7 [SEP]
-    expected[1] = 0.6, 0.0
-    expected[2] = expected[6] = 1.0, 1.0
-    expected[5] = 0.8, 0.0  # with 7, not with 5, whose cosine is 0.6
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    made.rarity.assign(np.arange(20) / 20)
+    question, context, pair = made.matches(np.array([[5, 7, 0]]), np.array([[8, 7]]))
+    rare, common = 7 / 20, 5 / 20
+    expected = [[0.6, 0.0, common, 0.0], [1.0, 1.0, rare, rare], [0.0] * 4]  # 7 is there, 5 is not
+    np.testing.assert_allclose(question[0], expected, atol=1e-6)
+    np.testing.assert_allclose(context[0, 0], [0.8, 0.0, 8 / 20, 0.0], atol=1e-6)
+    assert pair.shape == (1, PAIR_FEATURES)
+
+
+def test_without_blocks_the_score_is_a_weighted_sum_of_what_both_share():
+    made = make_network(layers=0)
+    inputs = {"question": QUESTION, "context": CONTEXT}
+    pair = np.asarray(made.matches(QUESTION, CONTEXT)[2])
+    weights = np.asarray(made.shared.kernel)[:, 0]
+    expected = (pair - np.asarray(made.center)) / np.asarray(made.spread) @ weights
+    np.testing.assert_allclose(made(inputs), expected, rtol=1e-4)
+    assert {one.name for one in made.trainable_variables} == {"kernel", "first_scale"}
 
 
 def test_empty_texts_have_finite_scores(network):
@@ -83,10 +97,15 @@ def test_empty_texts_have_finite_scores(network):
     assert np.isfinite(np.asarray(network(empty))).all()
 
 
-def test_dropout_is_for_training_only(network):
+def test_noise_drops_the_same_numbers_at_all_places(network):
     inputs = {"question": QUESTION, "context": CONTEXT}
-    np.testing.assert_array_equal(network(inputs), network(inputs))
-    assert np.abs(network(inputs, training=True) - network(inputs)).max() > 1e-4
+    scores = np.asarray(network(inputs))
+    np.testing.assert_array_equal(network(inputs, training=True), scores)
+    noise = np.random.default_rng(0).random((2, *network.noise_shape)).astype(np.float32)
+    assert np.abs(network(inputs, noise=noise) - scores).max() > 1e-4
+    values = np.ones((1, 3, 2), np.float32)
+    dropped = without_dropped(values, np.array([[[0.1, 0.6]]], np.float32), 0.2)
+    np.testing.assert_allclose(dropped[0], [[0.0, 1.25]] * 3)
 
 
 def test_recomputed_activations_have_the_same_gradient():
@@ -100,7 +119,9 @@ def test_recomputed_activations_have_the_same_gradient():
                 tape.watch(variables)
                 scores = made({"question": QUESTION, "context": CONTEXT}, training=True)
                 loss = tf.reduce_sum(tf.square(scores))
-            return [tf.convert_to_tensor(part) for part in tape.gradient(loss, variables)]
+            nothing = tf.UnconnectedGradients.ZERO  # first_scale has no part in the score
+            made_of = tape.gradient(loss, variables, unconnected_gradients=nothing)
+            return [tf.convert_to_tensor(part) for part in made_of]
 
         found.append(tf.function(gradient, autograph=False)())
     for value, expected in zip(*found, strict=True):

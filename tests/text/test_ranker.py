@@ -11,8 +11,8 @@ pytest.importorskip("wordllama")
 
 from kytolly.config.ranker import RankerConfig
 from kytolly.retrieval.corpus import load_collection
+from kytolly.retrieval.first_search import NONE
 from kytolly.text.ranker import Ranker, RankingTask
-from kytolly.text.ranking_data import NONE
 from kytolly.text.train_ranker import result_lines, train_ranker
 from tests.test_examples import PYTHON_BLOCK
 from tests.text.ranked_texts import write_ranking
@@ -48,13 +48,13 @@ def run(data):
 
 def test_a_run_learns_chooses_a_weight_and_measures_it(run):
     folder, summary, lines = run
-    assert summary["test"]["bm25"] < 0.6 and summary["test"]["re_ranked"] > 0.95
+    assert summary["test"]["first"] < 0.6 and summary["test"]["re_ranked"] > 0.95
     assert summary["test"]["low"] > 0.2 and summary["test"]["queries"] == 15
     assert summary["choice"]["weight"] > 0 and summary["choice"]["queries"] == 8
-    assert summary["evaluation"]["ndcg"] > summary["evaluation"]["bm25_ndcg"]
+    assert summary["evaluation"]["ndcg"] > summary["evaluation"]["first_ndcg"]
     saved = json.loads((folder / "result.json").read_text("utf-8"))
     assert saved["test"] == summary["test"] and saved["choice"] == summary["choice"]
-    assert "95% from +" in lines[1] and "beside BM25" in lines[0]
+    assert "95% from +" in lines[1] and "beside fused" in lines[0]
 
 
 def test_the_run_ranks_the_same_alone_and_among_others(run):
@@ -67,14 +67,16 @@ def test_the_run_ranks_the_same_alone_and_among_others(run):
             ranker.network_scores(query, [text])[0], together[place], atol=1e-4
         )
     found = ranker.rank(query, texts, [3.0, 0.0, 2.0, 2.5])
-    assert found[0].place == 3 and found[0].network_score == pytest.approx(together[3], abs=1e-4)
-    assert found[0].score == pytest.approx(2.5 / 3.0 + ranker.weight * together[3], abs=1e-4)
+    expected = np.array([3.0, 0.0, 2.0, 2.5]) / 3.0 + ranker.weight * together
+    assert [one.place for one in found] == np.argsort(-expected, kind="stable").tolist()
+    np.testing.assert_allclose([one.score for one in found], np.sort(expected)[::-1], atol=1e-4)
+    assert found[0].network_score == pytest.approx(together[found[0].place], abs=1e-4)
     alone = [one.place for one in ranker.rank(query, texts)]
     assert alone == np.argsort(-together, kind="stable").tolist()
     assert ranker.rank(query, []) == [] and len(ranker.rank("half a \ud800", ["\ud800"])) == 1
 
 
-def test_without_weight_the_order_is_that_of_bm25(run):
+def test_without_weight_the_order_is_that_of_the_first_search(run):
     ranker = Ranker.load(run[0])
     ranker.weight = 0.0
     texts, scores = ["topic3 answer", "topic3 question", "red"], [1.0, 2.0, 1.0]
@@ -113,7 +115,7 @@ def test_scores_of_pairs_lie_where_their_documents_are(data):
     found = found._replace(documents=np.where(np.arange(5) == 4, NONE, found.documents))
     scores = task.scores(network, found)
     assert (scores[:, 4] == 0).all()
-    ranker = Ranker(network, task.vocabulary, 0.1, TINY.max_question_length, TINY.context_length)
+    ranker = Ranker(network, task.vocabulary, 0.1, TINY)
     texts = [task.collection.texts[doc] for doc in found.documents[2, :4]]
     expected = ranker.network_scores(task.collection.queries[found.queries[2]], texts)
     np.testing.assert_allclose(scores[2, :4], expected, atol=1e-4)
@@ -136,7 +138,7 @@ def test_a_run_of_another_kind_or_with_a_damaged_file_is_refused(run, tmp_path):
     (tmp_path / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"has no ranker\.json"):
         Ranker.load(tmp_path)
-    for text in ("[]", "{}", '{"weight": NaN, "max_question_length": 2, "context_length": 3}'):
+    for text in ("[]", "{}", '{"weight": NaN, "search_identity": "", "collection": ""}'):
         (tmp_path / "ranker.json").write_text(text)
         with pytest.raises(ValueError, match=r"has no ranker\.json"):
             Ranker.load(tmp_path)

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
+from kytolly.retrieval.first_search import NONE, FusedSearch
 from kytolly.retrieval.metrics import per_query
 from kytolly.text.ranking_data import (
-    NONE,
     Candidates,
+    known_scores,
     mixed_scores,
     ndcg,
     search_split,
@@ -32,7 +32,7 @@ def collection(judgments, queries=("apple", "pie", "wheel"), ids=None):
 
 
 def search(made, depth=4):
-    return search_split(made, BM25Index(made.texts), "train", depth)
+    return search_split(made, FusedSearch.of_texts(made.texts, fusion=0.0), "train", depth)
 
 
 def test_candidates_are_the_best_documents_of_the_judged_queries():
@@ -51,13 +51,13 @@ def test_a_query_that_is_a_document_does_not_find_itself():
     made = collection({"a": {"a": 1, "b": 1}, "x": {"d": 1}}, ("apple", "pie"), ("a", "x"))
     found = search(made, depth=3)
     assert set(found.documents[0].tolist()) == {1, 2, 4} and found.counts[0] == 1
-    queries, documents = training_rows(made, found, 4, 40, 0)
+    queries, documents, _ = training_rows(made, found, 4, 40, 0)
     assert not (documents[queries == 0] == 0).any()
 
 
 def test_rows_begin_with_a_relevant_document_and_go_on_with_others_that_are_found():
     made = collection({"q0": {"b": 1, "a": 1}, "q2": {"d": 1}})
-    queries, documents = training_rows(made, search(made), 2, None, 0)
+    queries, documents, _ = training_rows(made, search(made), 2, None, 0)
     rows = {
         (q, docs[0]): set(docs[1:]) for q, docs in zip(queries, documents.tolist(), strict=True)
     }
@@ -69,12 +69,20 @@ def test_rows_begin_with_a_relevant_document_and_go_on_with_others_that_are_foun
 def test_more_samples_are_other_negatives_and_a_seed_repeats_them():
     made = collection({"q0": {"a": 1}})
     found = search(made, depth=4)
-    queries, documents = training_rows(made, found, 1, 30, 3)
+    queries, documents, _ = training_rows(made, found, 1, 30, 3)
     assert queries.tolist() == [0] * 30 and set(documents[:, 1].tolist()) == {1, 2, 4}
     np.testing.assert_array_equal(training_rows(made, found, 1, 30, 3)[1], documents)
     assert training_rows(made, found, 4, 1, 0)[1][0].tolist()[0] == 0  # one is not found by BM25
     assert set(training_rows(made, found, 4, 1, 0)[1][0].tolist()) == {0, 1, 2, 3, 4}
     assert len(training_rows(made, found, 6, 1, 0)[1][0]) == 7  # more than there are: some twice
+
+
+def test_the_score_of_a_row_is_that_of_the_search_and_what_is_not_found_has_the_lowest():
+    documents = np.array([[4, 2, NONE], [1, 3, 0]], np.int32)
+    scores = np.array([[8.0, 2.0, 0.0], [5.0, 4.0, 1.0]], np.float32)
+    found = Candidates(np.array([7, 9]), documents, scores, documents > 8, np.ones(2, np.int32))
+    known = known_scores(found, np.array([1, 0]), np.array([[0, 2, 1], [2, 3, 4]]))
+    np.testing.assert_allclose(known, [[0.2, 0.2, 1.0], [0.25, 0.25, 1.0]])
 
 
 def test_a_collection_without_negatives_is_refused():
@@ -110,7 +118,7 @@ def test_the_metric_is_that_of_the_reports():
     assert ndcg(one, np.array([[2.0, 1.0]]))[0] == pytest.approx(1 / math.log2(3))
 
 
-def test_a_weight_of_0_is_bm25_and_scores_are_in_units_of_the_highest():
+def test_a_weight_of_0_is_the_first_search_and_scores_are_in_units_of_the_highest():
     scores, network = np.array([[8.0, 4.0, 2.0], [0.0, 0.0, 0.0]]), np.array([[1.0, -1.0, 3.0]] * 2)
     np.testing.assert_allclose(mixed_scores(scores, network, 0.0)[0], [1.0, 0.5, 0.25])
     np.testing.assert_allclose(mixed_scores(scores, network, 0.5)[0], [1.5, 0.0, 1.75])

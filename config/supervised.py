@@ -11,6 +11,10 @@ from kytolly.config.fields import NotNegative, Positive, Rows, Seed, Share, chec
 from kytolly.config.run import DEVICE, ON_NAN, ON_OOM, Seconds
 
 Updates = Annotated[int, Meta(ge=1, le=10**10), "updates"]
+Passes = Annotated[int, Meta(ge=1, le=10**6), "passes"]
+Buckets = Annotated[int, Meta(ge=1, le=64), "buckets"]
+Dropout = Annotated[float, Meta(ge=0, le=0.9)]
+Evaluations = Annotated[int, Meta(ge=1, le=10**6), "evaluations"]
 NAME = Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\Z", description="a name of lower-case letters")
 
 
@@ -22,15 +26,13 @@ class SupervisedConfig:
     """
 
     algorithm: Annotated[str, NAME] = setting("supervised", "name of the task")
-    epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
-        5, "passes over the training data"
-    )
+    epochs: Passes = setting(5, "passes over the training data")
     total_updates: Updates | None = setting(None, "length of training; none: as epochs say")
     batch_size: Rows = setting(32, "rows of a batch")
     gradient_accumulation: Rows = setting(
         1, "batches, one after the other, whose gradients make one update"
     )
-    num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
+    num_buckets: Buckets = setting(
         10, "groups of rows of similar length, padded alike; one program each"
     )
     updates_per_call: Annotated[int, Meta(ge=1, le=10**4), "updates"] = setting(
@@ -72,7 +74,7 @@ class SupervisedConfig:
     checkpoint_interval_updates: Updates | None = setting(
         None, "interval between two checkpoints; none: a fifth of the run"
     )
-    early_stop_patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] | None = setting(
+    early_stop_patience: Evaluations | None = setting(
         None, "evaluations without improvement that end training; none: no such end"
     )
     early_stop_min_improvement: NotNegative = setting(

@@ -42,3 +42,12 @@ class ClassifierConfig(SupervisedConfig):
     train_embedding: bool = setting(
         True, "whether the token vectors learn too; else they stay as wordllama has them"
     )
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """As in the parent."""
+        return {"tokens": self.max_length}
+
+    def in_shorter_texts(self) -> ClassifierConfig | None:
+        """As in the parent."""
+        return self.shortened("max_length")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import Positive, Rows, Share, setting
-from kytolly.config.supervised import Buckets, Dropout, Passes, SupervisedConfig
+from kytolly.config.supervised import SHORTEST, Buckets, Dropout, Passes, SupervisedConfig
 
 MARKS = 3  # `[CLS]` and two `[SEP]`
 
@@ -83,3 +83,14 @@ class RankerConfig(SupervisedConfig):
     def context_length(self) -> int:
         """Tokens of a document that are read."""
         return self.max_length - self.max_question_length - MARKS
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """As in the parent."""
+        return {"context": self.context_length}
+
+    def in_shorter_texts(self) -> RankerConfig | None:
+        """As in the parent; half of the documents is left."""
+        half = self.context_length // 2
+        longest = half + self.max_question_length + MARKS
+        return dataclasses.replace(self, max_length=longest) if half >= SHORTEST else None

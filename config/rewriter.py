@@ -56,3 +56,12 @@ class RewriterConfig(SupervisedConfig):
                     f"{name} is {getattr(self, name)}, and a rewriter has no such thing. Leave it "
                     "out."
                 )
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """As in the parent."""
+        return {"source": self.max_source_length}
+
+    def in_shorter_texts(self) -> RewriterConfig | None:
+        """As in the parent."""
+        return self.shortened("max_source_length")

@@ -15,6 +15,7 @@ Passes = Annotated[int, Meta(ge=1, le=10**6), "passes"]
 Buckets = Annotated[int, Meta(ge=1, le=64), "buckets"]
 Dropout = Annotated[float, Meta(ge=0, le=0.9)]
 Evaluations = Annotated[int, Meta(ge=1, le=10**6), "evaluations"]
+SHORTEST = 32  # tokens to which texts are cut where memory does not suffice
 NAME = Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\Z", description="a name of lower-case letters")
 
 
@@ -107,3 +108,17 @@ class SupervisedConfig:
         batches = self.gradient_accumulation * factor
         rows = self.batch_size // factor
         return dataclasses.replace(self, batch_size=rows, gradient_accumulation=batches)
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """Most tokens of a row in columns of the training data; the others are as they are."""
+        return {}
+
+    def in_shorter_texts(self) -> Self | None:
+        """The config with texts of half the length; None where they are short already."""
+        return None
+
+    def shortened(self, name: str) -> Self | None:
+        """The config with half of a setting that counts tokens, if `SHORTEST` or more are left."""
+        half = getattr(self, name) // 2
+        return dataclasses.replace(self, **{name: half}) if half >= SHORTEST else None

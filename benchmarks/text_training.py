@@ -229,7 +229,11 @@ def measure(sides: list[Side], repeats: int, least: int) -> list[dict[str, Any]]
     for side in sides:
         for run in side.runs:
             run()  # compiles
-    turns = [[epoch_clock(side, least) for side in sides] for _ in range(repeats)]
+        print(side.name, "is ready", file=sys.stderr, flush=True)
+    turns = []
+    for _ in range(repeats):
+        turns.append([epoch_clock(side, least) for side in sides])
+        print([round(clock.cpu, 4) for clock in turns[-1]], file=sys.stderr, flush=True)
     return [
         {
             "name": side.name,
@@ -241,48 +245,47 @@ def measure(sides: list[Side], repeats: int, least: int) -> list[dict[str, Any]]
     ]
 
 
-def comparisons(pairs: Pairs, words: int, quick: bool) -> dict[str, Callable[[], list[Side]]]:
-    """The comparisons: what is on in the first side is off, or done in another way, in the others.
-
-    All but two take the pairs of the largest bucket, so that all batches have one shape.
-    """
-    cfg, number = make_config(quick), 2 if quick else 4
-    buckets, padding = make_buckets(pairs, cfg, number)
+def epoch_sides(pairs: Pairs, words: int, quick: bool) -> list[Side]:
+    """All pairs: in buckets, at one length, and as such networks are often trained."""
+    cfg = make_config(quick)
+    buckets, padding = make_buckets(pairs, cfg, bucket_count(quick))
     (whole,), fixed_padding = make_buckets(pairs, cfg, 1)
-    largest = max(buckets, key=lambda bucket: bucket.batches).pairs
+    runs = [make_run(PairsTask(bucket.pairs, words), cfg) for bucket in buckets]
     shares = [float(bucket.batches) for bucket in buckets]
+    return [
+        Side(f"{len(buckets)} buckets", runs, shares, padding),
+        Side("one length", [make_run(PairsTask(whole.pairs, words), cfg)], [1.0], fixed_padding),
+        Side("old way", [make_old_run(pairs, words, cfg)], [1.0]),
+    ]
 
-    def one(name: str, make: Any = make_run, kind: Any = PairsTask, **changes: Any) -> Side:
-        return Side(name, [make(kind(largest, words), make_config(quick, **changes))], [1.0])
 
-    def bucketed() -> Side:
-        runs = [make_run(PairsTask(bucket.pairs, words), cfg) for bucket in buckets]
-        return Side(f"{len(buckets)} buckets", runs, shares, padding)
+def bucket_sides(pairs: Pairs, words: int, quick: bool) -> list[Side]:
+    """The pairs of the largest bucket, all batches of one shape: each side differs in one way."""
 
-    def fixed() -> Side:
-        run = make_run(PairsTask(whole.pairs, words), cfg)
-        return Side("one length", [run], [1.0], fixed_padding)
+    def side(name: str, make: Any = make_run, kind: Any = PairsTask, **changes: Any) -> Side:
+        return Side(name, [make(kind(pairs, words), make_config(quick, **changes))], [1.0])
 
-    small = {"batch_size": cfg.batch_size // 4, "gradient_accumulation": 4}
-    old = [make_old_run(pairs, words, cfg)]
-    return {
-        "all together": lambda: [bucketed(), Side("old way", old, [1.0])],
-        "bucketing": lambda: [bucketed(), fixed()],
-        "tables": lambda: [one("on the device"), one("host batches", tables="host")],
-        "compiled step": lambda: [
-            one("XLA"),
-            one("graph executor", xla=False),
-            one("eager", make_eager_run),
-        ],
-        "scheduled sampling": lambda: [
-            one("one mask of draws"),
-            one("a draw per step", kind=StepwiseTask),
-            one("none", scheduled_sampling=0.0),
-        ],
-        "precision": lambda: [one("mixed_bfloat16", precision="mixed_bfloat16"), one("float32")],
-        "accumulation": lambda: [one("4 parts", **small), one("whole batch")],
-        "updates a call": lambda: [one("16"), one("1", updates_per_call=1)],
-    }
+    small = {"batch_size": make_config(quick).batch_size // 4, "gradient_accumulation": 4}
+    return [
+        side("as it is"),
+        side("host batches", tables="host"),
+        side("graph executor", xla=False),
+        side("eager", make_eager_run),
+        side("a draw per step", kind=StepwiseTask),
+        side("mixed_bfloat16", precision="mixed_bfloat16"),
+        side("4 parts", **small),
+        side("1 update a call", updates_per_call=1),
+    ]
+
+
+def bucket_count(quick: bool) -> int:
+    """Buckets of the pairs."""
+    return 2 if quick else 4
+
+
+def tokens_of(pairs: Pairs, cfg: RewriterConfig) -> float:
+    """Mean tokens of a batch, without padding."""
+    return sum(float(column.lengths.mean()) for column in pairs.values()) * cfg.batch_size
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -291,37 +294,26 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--collection", default="builtin", help="folder in the BEIR layout, or builtin")
     add("--repeats", type=int, default=3, help="turns behind each median")
-    add("--only", action="append", help="a comparison; default: all")
+    add("--only", choices=("epoch", "bucket"), help="one of the two comparisons")
+    add("--updates", type=int, default=CALL, help="updates of each turn, at least")
     add("--export", help="write batches and weights to this file, and measure nothing")
     add("--quick", action="store_true", help="a trial run")
     args = parser.parse_args(argv)
     pairs, words = load_pairs(args.collection, args.quick)
     cfg = make_config(args.quick)
-    tokens = sum(float(column.lengths.mean()) for column in pairs.values()) * cfg.batch_size
-    facts = {"pairs": len(pairs["source"].lengths), "words": words, "tokens_per_update": tokens}
-    if args.export:
-        buckets, _ = make_buckets(pairs, cfg, 2 if args.quick else 4)
-        print(json.dumps({**facts, "loss": export(buckets, words, cfg, args.export)}))
-        return 0
-    found: dict[str, Any] = {}
-    for name, make in comparisons(pairs, words, args.quick).items():
-        if not args.only or name in args.only:
-            sides = make()
-            largest = tokens if sides[0].padding else tokens_of_largest(pairs, cfg, args.quick)
-            found[name] = {
-                "tokens_per_update": largest,
-                "sides": measure(sides, args.repeats, 1 if args.quick else CALL),
-            }
-            print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
-    print(json.dumps({**facts, "comparisons": found}))
-    return 0
-
-
-def tokens_of_largest(pairs: Pairs, cfg: RewriterConfig, quick: bool) -> float:
-    """Mean tokens of a batch of the largest bucket."""
-    buckets, _ = make_buckets(pairs, cfg, 2 if quick else 4)
+    buckets, _ = make_buckets(pairs, cfg, bucket_count(args.quick))
     largest = max(buckets, key=lambda bucket: bucket.batches).pairs
-    return sum(float(column.lengths.mean()) for column in largest.values()) * cfg.batch_size
+    found: dict[str, Any] = {"pairs": len(pairs["source"].lengths), "words": words}
+    if args.export:
+        tokens, loss = tokens_of(pairs, cfg), export(buckets, words, cfg, args.export)
+        print(json.dumps({**found, "tokens_per_update": tokens, "loss": loss}))
+        return 0
+    for name, part, make in (("epoch", pairs, epoch_sides), ("bucket", largest, bucket_sides)):
+        if args.only in (None, name):
+            sides = measure(make(part, words, args.quick), args.repeats, args.updates)
+            found[name] = {"tokens_per_update": tokens_of(part, cfg), "sides": sides}
+    print(json.dumps(found))
+    return 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ AUTO = "auto"
 
 
 def with_preset(
-    name: str, tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str
+    name: str, tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str | None
 ) -> dict[str, Any]:
     """Settings of which those that were given win over the preset's, and they over the tuned.
 
@@ -22,8 +22,8 @@ def with_preset(
         name: One of `PRESETS`, or auto for the one that fits the free memory.
         tuned: This project's settings for the task.
         given: From a file and from flags.
-        algorithm: Its name.
-        env: Id of the environment.
+        algorithm: Its name, or that of a kind of text model.
+        env: Id of the environment; None for a text model.
     """
     if name not in (*PRESETS, AUTO):
         raise BadInput(
@@ -31,7 +31,7 @@ def with_preset(
             f"{nearest(name, (*PRESETS, AUTO)) or ' Choose one.'}"
         )
     if name == AUTO:
-        name = fitting_preset(tuned, given, algorithm, env)
+        name = fitting_preset(tuned, given, algorithm, env) if env else fitting_text_preset(given)
     values = preset(name, algorithm)
     winners = [
         f"{one} {given[one]} (not {value})"
@@ -63,5 +63,16 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     params = policy.distribution_for(smallest, side.spec).num_params
     needs = {name: sum(training_bytes(c, seen, params).values()) for name, c in configs.items()}
     name, reason = recommend(needs, device_name(smallest.device))
+    print_problem(f"preset {name}: {reason}.")
+    return name
+
+
+def fitting_text_preset(given: dict[str, Any]) -> str:
+    """The preset of text models that fits the free memory; a line says which, and why."""
+    prepare_machine()
+    from kytolly.machine.devices import device_name
+    from kytolly.machine.presets import TEXT_BYTES, recommend
+
+    name, reason = recommend(TEXT_BYTES, device_name(given.get("device", "auto")))
     print_problem(f"preset {name}: {reason}.")
     return name

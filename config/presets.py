@@ -17,6 +17,10 @@ TEXT: dict[str, dict[str, Any]] = {
     "aggressive": {"batch_size": 8, "gradient_accumulation": 1, "max_length": 512},
 }
 TEXT = {name: {**values, "learning_rate": 3e-5} for name, values in TEXT.items()}
+REWRITER = {
+    name: {("max_source_length" if key == "max_length" else key): one for key, one in v.items()}
+    for name, v in TEXT.items()
+}
 
 # An update of the same 128 rows, but for the last, whose replay memory is ten times as large.
 DQN: dict[str, dict[str, Any]] = {
@@ -47,7 +51,8 @@ PPO: dict[str, dict[str, Any]] = {
     },
 }
 
-KINDS = {"text": TEXT, "dqn": DQN, "ddqn": DQN, "ppo": PPO}
+TEXT_KINDS = {"text": TEXT, "classifier": TEXT, "ranker": TEXT, "rewriter": REWRITER}
+KINDS = {**TEXT_KINDS, "dqn": DQN, "ddqn": DQN, "ppo": PPO}
 
 
 def preset(name: str, kind: str) -> dict[str, Any]:
@@ -55,7 +60,7 @@ def preset(name: str, kind: str) -> dict[str, Any]:
 
     Args:
         name: One of `PRESETS`.
-        kind: `text`, or an algorithm.
+        kind: `text`, a kind of text model, or an algorithm.
 
     Raises:
         ValueError: There is no such preset, or none for that kind.

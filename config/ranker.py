@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import Positive, Rows, Share, setting
-from kytolly.config.supervised import SupervisedConfig
+from kytolly.config.supervised import SHORTEST, Buckets, Dropout, Passes, SupervisedConfig
 
 MARKS = 3  # `[CLS]` and two `[SEP]`
 
@@ -45,12 +45,10 @@ class RankerConfig(SupervisedConfig):
         1.5, "BM25's saturation of term frequencies"
     )
     b: Share = setting(0.75, "BM25's share of length normalization")
-    epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
-        3, "passes over the training data"
-    )
+    epochs: Passes = setting(3, "passes over the training data")
     batch_size: Rows = setting(8, "rows of a batch")
     learning_rate: Positive = setting(5e-3, "AdamW's largest step size")
-    num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
+    num_buckets: Buckets = setting(
         4, "groups of rows of similar length, padded alike; one program each"
     )
     max_length: Annotated[int, Meta(ge=8, le=2**14), "tokens"] = setting(
@@ -68,9 +66,7 @@ class RankerConfig(SupervisedConfig):
     heads: Annotated[int, Meta(ge=1, le=256), "heads"] = setting(
         4, "attention heads of a Transformer block; they divide the width"
     )
-    dropout: Annotated[float, Meta(ge=0, le=0.9)] = setting(
-        0.1, "share of the numbers dropped in training"
-    )
+    dropout: Dropout = setting(0.1, "share of the numbers dropped in training")
     train_embedding: bool = setting(
         False, "whether the token vectors learn too; else they stay as wordllama has them"
     )
@@ -98,3 +94,14 @@ class RankerConfig(SupervisedConfig):
     def context_length(self) -> int:
         """Tokens of a document that are read."""
         return self.max_length - self.max_question_length - MARKS
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """As in the parent."""
+        return {"context": self.context_length}
+
+    def in_shorter_texts(self) -> RankerConfig | None:
+        """As in the parent; half of the documents is left."""
+        half = self.context_length // 2
+        longest = half + self.max_question_length + MARKS
+        return dataclasses.replace(self, max_length=longest) if half >= SHORTEST else None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import Positive, Rows, Share, setting
-from kytolly.config.supervised import SupervisedConfig
+from kytolly.config.supervised import Buckets, Dropout, Passes, SupervisedConfig
 
 Size = Annotated[int, Meta(ge=1, le=2**14), "units"]
 
@@ -23,12 +23,10 @@ class RewriterConfig(SupervisedConfig):
         "what a query becomes; terms: the best terms of its relevant documents, of all together; "
         "texts: the first words of each relevant document",
     )
-    epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
-        15, "passes over the training data"
-    )
+    epochs: Passes = setting(15, "passes over the training data")
     batch_size: Rows = setting(64, "rows of a batch")
     learning_rate: Positive = setting(2e-3, "AdamW's largest step size")
-    num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
+    num_buckets: Buckets = setting(
         4, "groups of rows of similar length, padded alike; one program each"
     )
     vocabulary_size: Annotated[int, Meta(ge=8, le=2**20), "words"] = setting(
@@ -43,7 +41,7 @@ class RewriterConfig(SupervisedConfig):
     units: Size = setting(256, "units of each of the four LSTM layers")
     attention: bool = setting(True, "whether each written word looks at every word of the query")
     pretrained: bool = setting(True, "whether word vectors begin as wordllama's; no: at random")
-    dropout: Annotated[float, Meta(ge=0, le=0.9)] = setting(
+    dropout: Dropout = setting(
         0.3, "share of the numbers of word vectors and outputs dropped in training"
     )
     scheduled_sampling: Share = setting(
@@ -74,3 +72,12 @@ class RewriterConfig(SupervisedConfig):
                 "held_out_folds is 1, and a rewriter without the only part would learn from no "
                 "query. Give 2 or more, or 0 for none."
             )
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """As in the parent."""
+        return {"source": self.max_source_length}
+
+    def in_shorter_texts(self) -> RewriterConfig | None:
+        """As in the parent."""
+        return self.shortened("max_source_length")

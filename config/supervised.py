@@ -11,6 +11,11 @@ from kytolly.config.fields import NotNegative, Positive, Rows, Seed, Share, chec
 from kytolly.config.run import DEVICE, ON_NAN, ON_OOM, Seconds
 
 Updates = Annotated[int, Meta(ge=1, le=10**10), "updates"]
+Passes = Annotated[int, Meta(ge=1, le=10**6), "passes"]
+Buckets = Annotated[int, Meta(ge=1, le=64), "buckets"]
+Dropout = Annotated[float, Meta(ge=0, le=0.9)]
+Evaluations = Annotated[int, Meta(ge=1, le=10**6), "evaluations"]
+SHORTEST = 32  # tokens to which texts are cut where memory does not suffice
 NAME = Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\Z", description="a name of lower-case letters")
 
 
@@ -22,15 +27,13 @@ class SupervisedConfig:
     """
 
     algorithm: Annotated[str, NAME] = setting("supervised", "name of the task")
-    epochs: Annotated[int, Meta(ge=1, le=10**6), "passes"] = setting(
-        5, "passes over the training data"
-    )
+    epochs: Passes = setting(5, "passes over the training data")
     total_updates: Updates | None = setting(None, "length of training; none: as epochs say")
     batch_size: Rows = setting(32, "rows of a batch")
     gradient_accumulation: Rows = setting(
         1, "batches, one after the other, whose gradients make one update"
     )
-    num_buckets: Annotated[int, Meta(ge=1, le=64), "buckets"] = setting(
+    num_buckets: Buckets = setting(
         10, "groups of rows of similar length, padded alike; one program each"
     )
     updates_per_call: Annotated[int, Meta(ge=1, le=10**4), "updates"] = setting(
@@ -72,7 +75,7 @@ class SupervisedConfig:
     checkpoint_interval_updates: Updates | None = setting(
         None, "interval between two checkpoints; none: a fifth of the run"
     )
-    early_stop_patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] | None = setting(
+    early_stop_patience: Evaluations | None = setting(
         None, "evaluations without improvement that end training; none: no such end"
     )
     early_stop_min_improvement: NotNegative = setting(
@@ -105,3 +108,17 @@ class SupervisedConfig:
         batches = self.gradient_accumulation * factor
         rows = self.batch_size // factor
         return dataclasses.replace(self, batch_size=rows, gradient_accumulation=batches)
+
+    @property
+    def column_lengths(self) -> dict[str, int]:
+        """Most tokens of a row in columns of the training data; the others are as they are."""
+        return {}
+
+    def in_shorter_texts(self) -> Self | None:
+        """The config with texts of half the length; None where they are short already."""
+        return None
+
+    def shortened(self, name: str) -> Self | None:
+        """The config with half of a setting that counts tokens, if `SHORTEST` or more are left."""
+        half = getattr(self, name) // 2
+        return dataclasses.replace(self, **{name: half}) if half >= SHORTEST else None

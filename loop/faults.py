@@ -95,8 +95,8 @@ def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
 def next_rung(cfg: Any, brain_float: bool) -> Any:
     """The config with the next smaller need of memory for the same update; None: there is none.
 
-    The ladder: fewer rows at once and as many more batches in an update; then bfloat16, whose
-    checkpoints are those of float32.
+    The ladder: fewer rows at once and as many more batches in an update; of texts, fewer tokens;
+    then bfloat16, whose checkpoints are those of float32.
 
     Args:
         cfg: The config.
@@ -105,6 +105,8 @@ def next_rung(cfg: Any, brain_float: bool) -> Any:
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     if rows > 1:
         return cfg.in_smaller_batches(next(n for n in itertools.count(2) if rows % n == 0))
+    if hasattr(cfg, "in_shorter_texts") and (shorter := cfg.in_shorter_texts()):
+        return shorter
     if brain_float and cfg.precision in ("auto", "float32"):
         return dataclasses.replace(cfg, precision="mixed_bfloat16")
     return None

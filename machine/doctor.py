@@ -53,7 +53,8 @@ def diagnose() -> list[Check]:
     rows += [("precision", check_precision), ("xla", check_xla), ("threads", check_threads)]
     checks += [run_check(name, check, tf) for name, check in rows]
     checks += [run_check("compile cache", check_cache), run_check("memory", check_memory)]
-    return [*checks, run_check("preset", check_preset, tf)]
+    checks.append(run_check("preset", check_preset, tf))
+    return [*checks, run_check("text preset", check_text_preset, tf)]
 
 
 def run_check(name: str, check: Any, *inputs: Any) -> Check:
@@ -249,6 +250,16 @@ def check_preset(tf: Any) -> Check:
     name, reason = recommend(pixel_needs("dqn"), device)
     finding = f"{name} for DQN on images of 84 x 84 x 4: {reason}"
     return Check("preset", "ok", finding, f"--preset {name}, or auto for your environment")
+
+
+def check_text_preset(tf: Any) -> Check:
+    """The preset for text models, by what a re-ranker takes."""
+    from kytolly.machine.presets import TEXT_BYTES, recommend
+
+    device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
+    name, reason = recommend(TEXT_BYTES, device)
+    finding = f"{name} for a re-ranker and other text models: {reason}"
+    return Check("text preset", "ok", finding, f"kytolly train ranker --preset {name}, or auto")
 
 
 def print_checks(checks: list[Check]) -> None:

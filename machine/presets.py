@@ -14,6 +14,10 @@ from kytolly.machine.memory import training_bytes
 
 FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
 
+# Peak of a process that trains a re-ranker of default size on texts of full length, measured on a
+# CPU (docs/training_faults.md).
+TEXT_BYTES = {"safe": 2 * 2**30, "optimal": 3 * 2**30, "aggressive": 4 * 2**30}
+
 
 class Pixels(NamedTuple):
     """Stands for the spec of an image of bytes."""

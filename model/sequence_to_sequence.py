@@ -92,7 +92,11 @@ class SequenceToSequence(keras.Model):
 
     def decode(self, inputs, memory, noise=None):
         """[B, T, V] logits; `noise` [B, 1, D] from 0 to 1 decides what is dropped."""
-        return self.logits(self.outputs_after(inputs, memory), memory, noise)
+        return self.logits(self.hidden(inputs, memory, noise))
+
+    def hidden(self, inputs, memory, noise=None):
+        """[B, T, D] what the logits after each of [B, T] tokens are made of."""
+        return self.merged(self.outputs_after(inputs, memory), memory, noise)
 
     def outputs_after(self, inputs, memory):
         """[B, T, U] outputs of the decoder's last layer after each of the tokens [B, T]."""
@@ -107,17 +111,20 @@ class SequenceToSequence(keras.Model):
         for layer, state in zip(self.decoders, states, strict=True):
             vector, state = layer.cell(vector, list(state))
             after.append(tuple(state))
-        return self.logits(vector[:, None], memory)[:, 0], tuple(after)
+        return self.logits(self.merged(vector[:, None], memory))[:, 0], tuple(after)
 
-    def logits(self, outputs, memory, noise=None):
-        """[B, T, V] logits from the outputs [B, T, U] of the decoder's last layer."""
+    def merged(self, outputs, memory, noise=None):
+        """[B, T, D] from the outputs [B, T, U] of the decoder's last layer."""
         if self.queries is not None:
             keys = ops.transpose(memory.outputs, (0, 2, 1))
             weights = softmax(ops.matmul(self.queries(outputs), keys) + memory.absent)
             outputs = ops.concatenate([outputs, ops.matmul(weights, memory.outputs)], axis=-1)
-        vectors = self.drop(self.merge(outputs), noise)
+        return self.drop(self.merge(outputs), noise)
+
+    def logits(self, hidden):
+        """[..., V] logits from [..., D]."""
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
-        return ops.matmul(vectors, ops.transpose(table)) + ops.cast(self.bias, self.compute_dtype)
+        return ops.matmul(hidden, ops.transpose(table)) + ops.cast(self.bias, self.compute_dtype)
 
     def drop(self, values, noise):
         """The values, without those whose noise is below the share, and the others larger."""

@@ -43,11 +43,12 @@ class TokenActorCritic(SequenceToSequence):
         outputs = self.outputs_after(ops.concatenate([begin, written[:, :-1]], axis=1), memory)
         newest = ops.one_hot(ops.minimum(count, places - 1), places, dtype=outputs.dtype)
         output = ops.sum(outputs * newest[..., None], axis=1)
-        return self.logits(output[:, None], memory)[:, 0], self.value(output)[:, 0]
+        hidden = self.merged(output[:, None], memory)[:, 0]
+        return self.logits(hidden), self.value(output)[:, 0]
 
-    def logits(self, outputs, memory, noise=None):
-        """[B, T, V] logits, divided by the temperature."""
-        return super().logits(outputs, memory, noise) / self.temperature
+    def logits(self, hidden):
+        """[..., V] logits from [..., D], divided by the temperature."""
+        return super().logits(hidden) / self.temperature
 
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}

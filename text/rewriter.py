@@ -41,7 +41,7 @@ from kytolly.text.rewriting_words import (
 )
 from kytolly.text.rows import Ragged, Rows
 from kytolly.text.tables import make_rows
-from kytolly.text.teacher_forcing import decoder_inputs, right_tokens, sampled_inputs
+from kytolly.text.teacher_forcing import decoder_inputs, most_draws, right_tokens, sampled_inputs
 from kytolly.text.vocabulary import (
     END,
     PADDING,
@@ -161,9 +161,10 @@ class RewriterTask:
             ]
         memory, inputs = network.encode(source, noises[0]), decoder_inputs(target)
         if cfg.scheduled_sampling:
-            guesses = network.decode(inputs, memory)
+            hidden, share = network.hidden(inputs, memory), cfg.scheduled_sampling
             draws = tf.random.stateless_uniform(target.shape, seed + [SAMPLING_SEED, 0])
-            inputs = sampled_inputs(target, guesses, draws < cfg.scheduled_sampling)
+            most = most_draws(target.shape.num_elements(), share)
+            inputs = sampled_inputs(target, hidden, draws < share, most, network.logits)
         logits = network.decode(inputs, memory, noises[1])
         loss = cross_entropy(logits, target, cfg.label_smoothing, mask=target != PADDING)
         right, count = tf.unstack(tf.reduce_sum(right_tokens(logits, target), axis=0))

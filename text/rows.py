@@ -36,6 +36,13 @@ class Ragged(NamedTuple):
         """Some of the sequences."""
         return Ragged.of(self.tokens[self.starts[row] : self.starts[row + 1]] for row in rows)
 
+    def cut(self, longest: int) -> Ragged:
+        """The sequences without what comes after the first tokens."""
+        if not len(self.lengths) or self.lengths.max() <= longest:
+            return self
+        starts = zip(self.starts[:-1], self.starts[1:], strict=True)
+        return Ragged.of((self.tokens[a:b] for a, b in starts), longest)
+
     @property
     def lengths(self) -> np.ndarray:
         """[N] tokens of each row."""
@@ -68,6 +75,10 @@ class Lookup(NamedTuple):
 
     table: Ragged
     rows: Any  # [N, ...] int32 rows of the table
+
+    def cut(self, longest: int) -> Lookup:
+        """The sequences without what comes after the first tokens."""
+        return self._replace(table=self.table.cut(longest))
 
     @property
     def lengths(self) -> np.ndarray:

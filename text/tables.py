@@ -60,6 +60,11 @@ def make_rows(cfg: SupervisedConfig, columns: Columns) -> Rows:
     Raises:
         ValueError: There is no row, or the columns differ in their number of rows.
     """
+    limits = cfg.column_lengths
+    columns = {
+        name: column.cut(limits[name]) if name in limits and is_ragged(column) else column
+        for name, column in columns.items()
+    }
     lengths, group = row_lengths(columns), cfg.updates_per_call
     sampler = BucketBatchSampler(lengths, cfg.rows_per_update, cfg.num_buckets, cfg.seed, group)
     if not on_device(cfg, columns):

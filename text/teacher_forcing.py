@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from kytolly.text.vocabulary import BEGIN, PADDING
@@ -13,20 +16,54 @@ def decoder_inputs(target: tf.Tensor) -> tf.Tensor:
     return tf.concat([begin, target[:, :-1]], axis=1)
 
 
-def sampled_inputs(target: tf.Tensor, guesses: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
-    """`decoder_inputs` in which the guesses stand for some tokens; padding stays.
+def sampled_inputs(
+    target: tf.Tensor,
+    hidden: tf.Tensor,
+    own: tf.Tensor,
+    most: int,
+    logits: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:
+    """`decoder_inputs` in which guesses stand for some tokens; padding stays.
 
     Args:
         target: [B, T] int32 tokens.
-        guesses: [B, T, V] logits of a decoder that was given the targets.
+        hidden: [B, T, D] what the logits of a decoder that was given the targets are made of.
         own: [B, T] true where the most probable token stands for the target's.
+        most: Places that get a guess; where `own` has more, the last ones keep the target's token.
+        logits: Function from [most, D] to [most, V]. For all places, where few need a guess, it
+            would cost as much as all else of a decoder.
     """
-    likely = tf.argmax(guesses, axis=-1, output_type=tf.int32)
-    return decoder_inputs(tf.where(own & (target != PADDING), likely, target))
+    tokens, rows = tf.reshape(target, [-1]), tf.reshape(hidden, [-1, hidden.shape[-1]])
+    wanted = tf.reshape(own, [-1]) & (tokens != PADDING)
+    needed, places = tf.math.top_k(tf.cast(wanted, tf.int32), most)
+    needed = tf.cast(needed, tf.bool)
+    guesses = most_probable(logits(tf.gather(rows, places)))
+    tokens = tf.tensor_scatter_nd_update(
+        tokens,
+        places[:, tf.newaxis],
+        tf.where(needed, guesses, tf.gather(tokens, places)),
+    )
+    return decoder_inputs(tf.reshape(tokens, tf.shape(target)))
+
+
+def most_draws(count: int, share: float) -> int:
+    """How many of `count` draws hit a share, but for a chance of one in a hundred million."""
+    deviation = math.sqrt(count * share * (1.0 - share))
+    return min(count, math.ceil(count * share + 6.0 * deviation))
 
 
 def right_tokens(logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """[B, 2] float32: tokens of each target that are the most probable ones, and all of them."""
     present = target != PADDING
-    right = present & (tf.argmax(logits, axis=-1, output_type=tf.int32) == target)
+    right = present & (most_probable(logits) == target)
     return tf.reduce_sum(tf.cast(tf.stack([right, present], axis=-1), tf.float32), axis=1)
+
+
+def most_probable(logits: tf.Tensor) -> tf.Tensor:
+    """[...] int32 number of the largest of [..., V]; the first one of several.
+
+    `tf.argmax` took XLA ten times as long on a CPU, which goes through it number by number.
+    """
+    largest = logits == tf.reduce_max(logits, axis=-1, keepdims=True)
+    size = logits.shape[-1]
+    return tf.reduce_min(tf.where(largest, tf.range(size), size - 1), axis=-1)

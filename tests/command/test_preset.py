@@ -1,5 +1,6 @@
 """Presets of `kytolly train`: what they set, what wins over them, and which one fits."""
 
+import argparse
 import json
 import types
 
@@ -9,9 +10,13 @@ from kytolly.agent.algorithms import make_config
 from kytolly.command.entry import main
 from kytolly.command.exits import BadInput
 from kytolly.command.preset import with_preset
+from kytolly.command.text_options import add_training_options, given_config
+from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.presets import KINDS, PRESETS, preset
+from kytolly.config.ranker import RankerConfig
+from kytolly.config.rewriter import RewriterConfig
 from kytolly.machine import doctor, facts, presets
-from kytolly.machine.presets import pixel_needs, recommend
+from kytolly.machine.presets import TEXT_BYTES, pixel_needs, recommend
 
 GIB = 2**30
 
@@ -42,11 +47,40 @@ def test_texts_have_the_batches_and_lengths_of_the_guide():
     assert preset("safe", "text")["batch_size"] == 4
 
 
+@pytest.mark.parametrize(
+    "kind, config, length",
+    [
+        ("classifier", ClassifierConfig, "max_length"),
+        ("ranker", RankerConfig, "max_length"),
+        ("rewriter", RewriterConfig, "max_source_length"),
+    ],
+)
+def test_each_text_model_has_presets_and_its_flags_win(kind, config, length, capsys):
+    cfg = config(**preset("safe", kind))
+    assert (cfg.batch_size, cfg.gradient_accumulation, getattr(cfg, length)) == (4, 3, 256)
+    parser = argparse.ArgumentParser()
+    add_training_options(parser, config, "", "--data")
+    flags = ["--preset", "optimal", "--batch-size", "2", f"--{length.replace('_', '-')}", "512"]
+    found = given_config(parser.parse_args([kind, *flags]), config)
+    assert (found.batch_size, found.gradient_accumulation, getattr(found, length)) == (2, 2, 512)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("your settings win over the preset optimal: batch_size 2 (not 6).")
+    with pytest.raises(BadInput, match="--config and --preset out"):
+        given_config(parser.parse_args([kind, "--resume", "x", "--preset", "safe"]), config)
+
+
+def test_auto_takes_what_the_free_memory_allows_for_texts(monkeypatch, capsys):
+    for free, name in ((2 * TEXT_BYTES["safe"], "safe"), (10**12, "aggressive")):
+        monkeypatch.setattr(facts, "available_memory_bytes", lambda free=free: free)
+        assert with_preset("auto", {}, {}, "ranker", None) == preset(name, "ranker")
+        assert f"preset {name}: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name, kind", [("saef", "ppo"), ("safe", "sarsa")])
 def test_what_is_no_preset_is_refused(name, kind):
     with pytest.raises(ValueError, match="expected one of"):
         preset(name, kind)
-    assert set(KINDS) == {"text", "dqn", "ddqn", "ppo"}
+    assert set(KINDS) == {"text", "classifier", "ranker", "rewriter", "dqn", "ddqn", "ppo"}
 
 
 def test_flags_win_over_a_preset_and_a_preset_over_tuned_settings(capsys):
@@ -102,6 +136,9 @@ def test_the_doctor_recommends_one_with_the_reason(monkeypatch, capsys):
     check = doctor.check_preset(tf)
     assert check.status == "ok" and check.finding.startswith("optimal for DQN on images")
     assert "8.0 GiB are free" in check.finding and "optimal 2.6 GiB" in check.finding
+    texts = doctor.check_text_preset(tf)
+    name = recommend(TEXT_BYTES, None).name
+    assert texts.status == "ok" and texts.finding.startswith(f"{name} for a re-ranker")
 
 
 def test_auto_takes_what_fits_the_environment(monkeypatch, capsys, tmp_path):

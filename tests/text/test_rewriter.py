@@ -11,10 +11,11 @@ import tensorflow as tf
 pytest.importorskip("wordllama")
 
 from kytolly.config.rewriter import RewriterConfig
+from kytolly.policy.cross_entropy import cross_entropy
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.tokens import EnglishTokenizer
-from kytolly.text.rewriter import Rewriter, RewriterTask
+from kytolly.text.rewriter import SAMPLING_SEED, Rewriter, RewriterTask
 from kytolly.text.rewriting_pairs import (
     JudgedQuery,
     best_terms,
@@ -25,6 +26,7 @@ from kytolly.text.rewriting_pairs import (
     share_of_best,
 )
 from kytolly.text.rewriting_words import index_terms, word_vectors
+from kytolly.text.teacher_forcing import decoder_inputs
 from kytolly.text.train_rewriter import lines, train_rewriter
 from kytolly.text.vocabulary import END, UNKNOWN, Words
 from tests.test_examples import PYTHON_BLOCK
@@ -142,6 +144,21 @@ def test_scheduled_sampling_changes_the_loss_and_both_ways_have_gradients(tmp_pa
     assert logits.shape[-1] == task.vocabulary.size and 0.0 <= metrics["token_accuracy"] <= 1.0
     plain, _ = task.loss(network, batch, RewriterConfig(scheduled_sampling=0.0, dropout=0.0))
     assert (abs(float(plain - loss)) > 1e-6) == bool(share)
+
+
+def test_guesses_where_they_are_needed_are_those_of_guesses_everywhere(tmp_path):
+    share = 0.5
+    cfg = RewriterConfig(scheduled_sampling=share, dropout=0.0, pretrained=False, units=4)
+    task = RewriterTask(load_collection(write_animals(tmp_path / "a")), cfg)
+    network, seed = task.make_network(cfg), tf.constant([[1, 2]])
+    source, target = (task.make_rows(cfg).example()[name] for name in ("source", "target"))
+    own = tf.random.stateless_uniform(target.shape, seed[0] + [SAMPLING_SEED, 0]) < share
+    guesses = tf.argmax(network(source, decoder_inputs(target)), -1, output_type=tf.int32)
+    inputs = decoder_inputs(tf.where(own & (target != 0), guesses, target))
+    assert tf.reduce_any(inputs != decoder_inputs(target))
+    expected = cross_entropy(network(source, inputs), target, mask=target != 0)
+    found, _ = task.loss(network, {"source": source, "target": target, "seed": seed}, cfg)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_the_best_terms_are_frequent_in_the_documents_and_rare_elsewhere():

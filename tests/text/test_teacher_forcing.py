@@ -1,27 +1,71 @@
 """What a decoder is given, and what it writes."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from kytolly.text.teacher_forcing import decoder_inputs, right_tokens, sampled_inputs
+from kytolly.text.teacher_forcing import (
+    decoder_inputs,
+    most_draws,
+    most_probable,
+    right_tokens,
+    sampled_inputs,
+)
 from kytolly.text.vocabulary import BEGIN, END, PADDING, UNKNOWN
 from kytolly.text.writing import greedy_tokens
 
 TARGET = tf.constant([[5, 6, 7, 2], [8, 2, 0, 0]])
 LIKELY = tf.constant([[4, 5, 7, 2], [8, 9, 9, 9]])
 LOGITS = tf.one_hot(LIKELY, 10)
+LAST = [0.0, 1.0, 2.0, 3.0]
 
 
 def test_inputs_are_the_tokens_before():
     np.testing.assert_array_equal(decoder_inputs(TARGET), [[1, 5, 6, 7], [1, 8, 2, 0]])
 
 
-def test_guesses_stand_where_the_draw_says_so_and_never_for_padding():
+def sampled(own, most):
+    """The inputs where the last layer of the decoder gives the logits as they are."""
+    asked = []
+
+    def logits(rows):
+        asked.append(rows.shape[0])
+        return rows
+
+    found = sampled_inputs(TARGET, LOGITS, own, most, logits)
+    assert asked == [most]
+    return found
+
+
+@pytest.mark.parametrize("most", [4, 8])
+def test_guesses_stand_where_the_draw_says_so_and_never_for_padding(most):
     own = tf.constant([[True, False, True, True], [False, True, True, True]])
     # The last token of a row is no input. Row 0: guesses 4 and 7 at places 0 and 2; row 1: 9 at 1.
-    np.testing.assert_array_equal(sampled_inputs(TARGET, LOGITS, own), [[1, 4, 6, 7], [1, 8, 9, 0]])
+    np.testing.assert_array_equal(sampled(own, most), [[1, 4, 6, 7], [1, 8, 9, 0]])
     none = tf.zeros_like(own)
-    np.testing.assert_array_equal(sampled_inputs(TARGET, LOGITS, none), decoder_inputs(TARGET))
+    np.testing.assert_array_equal(sampled(none, most), decoder_inputs(TARGET))
+
+
+def test_where_more_are_drawn_than_there_is_room_for_the_last_ones_stay():
+    own = tf.constant([[True, False, True, True], [False, True, True, True]])
+    np.testing.assert_array_equal(sampled(own, 1), [[1, 4, 6, 7], [1, 8, 2, 0]])
+
+
+def test_there_is_room_for_what_is_drawn():
+    random = np.random.default_rng(0)
+    for count, share in ((20, 0.25), (704, 0.25), (704, 0.9)):
+        hits = (random.random((10_000, count)) < share).sum(axis=1)
+        assert hits.max() <= most_draws(count, share) <= count
+    assert most_draws(704, 0.25) == 245 and most_draws(9, 1.0) == 9 and most_draws(9, 0.0) == 0
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_the_most_probable_is_the_first_of_the_largest(xla):
+    logits = tf.constant([[[0.0, 3.0, 1.0, 3.0], [-1.0, -2.0, -1.0, -3.0]], [[0.0] * 4, LAST]])
+    found = tf.function(most_probable, jit_compile=xla)(logits)
+    np.testing.assert_array_equal(found, tf.argmax(logits, axis=-1))
+    nothing = most_probable(tf.fill([1, 4], np.nan))  # a number of a token, whatever happens
+    assert 0 <= int(nothing[0]) < 4
 
 
 def test_padding_is_neither_right_nor_counted():

@@ -11,10 +11,15 @@ import pytest
 import tensorflow as tf
 
 from kytolly.callback.base import Callback
+from kytolly.config.classifier import ClassifierConfig
+from kytolly.config.ranker import RankerConfig
+from kytolly.config.rewriter import RewriterConfig
+from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.faults import OutOfMemory
 from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.record.metrics_file import read_rows
 from kytolly.record.run_folder import RunFolder
+from kytolly.text.rows import Ragged
 from kytolly.trainer import Trainer
 from tests.record.same_run import TIMES, assert_same_tensors
 from tests.text.tiny_task import ContainsWord, small_config
@@ -181,6 +186,47 @@ def test_parts_of_a_batch_shrink_until_they_fit(tmp_path, monkeypatch):
     assert all(network is result.agent.network for network in networks)  # a task may keep it
     assert result.evaluation == expected.evaluation
     assert result.summary["memory"]["process_memory_mb"] > 50
+
+
+def test_then_texts_get_shorter_until_they_fit(tmp_path, monkeypatch):
+    whole, seen = ContainsWord.loss, []
+
+    def loss(self, network, batch, cfg):
+        seen.append(tuple(batch["tokens"].shape))
+        if seen[-1][1] > 40:
+            raise tf.errors.ResourceExhaustedError(None, None, "Out of memory while trying to")
+        return whole(self, network, batch, cfg)
+
+    monkeypatch.setattr(ContainsWord, "loss", loss)
+    task = ContainsWord()
+    task.tokens = Ragged.of(np.resize(row, 150) for row in np.split(*task.tokens)[1:-1])
+    task.labels = task.labels[: len(task.tokens.lengths)]
+    settings = dataclasses.asdict(small_config(on_oom="shrink", batch_size=2, total_updates=4))
+    cfg = ClassifierConfig(**{**settings, "algorithm": "classifier"}, max_length=140)
+    with pytest.warns(UserWarning, match="out of memory"):
+        result = train(tmp_path / "run", cfg, task=task)
+    rungs = ["batch_size 2 -> 1, gradient_accumulation 1 -> 2", "max_length 140 -> 70"]
+    rungs += ["max_length 70 -> 35"]
+    assert [fault["change"] for fault in result.summary["faults"]] == rungs
+    assert seen[-1] == (1, 35) and result.summary["updates"] == 4
+    assert RunFolder.existing(tmp_path / "run").read_config().settings["max_length"] == 35
+
+
+@pytest.mark.parametrize(
+    ("cfg", "name", "lengths"),
+    [
+        (ClassifierConfig(max_length=65), "max_length", [32]),
+        (RewriterConfig(max_source_length=512), "max_source_length", [256, 128, 64, 32]),
+        # of the context: 469, 234, 117, 58
+        (RankerConfig(max_length=512), "max_length", [277, 160, 101]),
+    ],
+)
+def test_texts_are_halved_as_long_as_enough_is_left(cfg, name, lengths):
+    found = []
+    while cfg := cfg.in_shorter_texts():
+        found.append(getattr(cfg, name))
+    assert found == lengths
+    assert SupervisedConfig().in_shorter_texts() is None
 
 
 def test_without_leave_to_shrink_one_line_says_what_to_do(tmp_path, monkeypatch):

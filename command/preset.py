@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kytolly.agent.algorithms import make_config, part
@@ -25,14 +26,38 @@ def with_preset(
         algorithm: Its name.
         env: Id of the environment.
     """
+    check_preset(name)
+    if name == AUTO:
+        name = fitting_preset(tuned, given, algorithm, env)
+    return {**tuned, **preset_under(name, preset(name, algorithm), given)}
+
+
+def with_text_preset(name: str, given: dict[str, Any], fields: Collection[str]) -> dict[str, Any]:
+    """As `with_preset`, for a text model that has some of the preset's settings as `fields`."""
+    check_preset(name)
+    if name == AUTO:
+        from kytolly.machine.devices import device_name
+        from kytolly.machine.presets import recommend, text_needs
+
+        prepare_machine()
+        device = device_name(given.get("device", "auto"))
+        name, reason = recommend(text_needs(given), device)
+        print_problem(f"preset {name}: {reason}.")
+    values = {one: value for one, value in preset(name, "text").items() if one in fields}
+    return preset_under(name, values, given)
+
+
+def check_preset(name: str) -> None:
+    """Refuse what is no preset."""
     if name not in (*PRESETS, AUTO):
         raise BadInput(
             f"--preset is {value_text(name)}, expected {', '.join(PRESETS)} or {AUTO}."
             f"{nearest(name, (*PRESETS, AUTO)) or ' Choose one.'}"
         )
-    if name == AUTO:
-        name = fitting_preset(tuned, given, algorithm, env)
-    values = preset(name, algorithm)
+
+
+def preset_under(name: str, values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """A preset's settings with those that were given over them; one line says which those are."""
     winners = [
         f"{one} {given[one]} (not {value})"
         for one, value in values.items()
@@ -40,7 +65,7 @@ def with_preset(
     ]
     if winners:
         print_problem(f"your settings win over the preset {name}: {', '.join(winners)}.")
-    return {**tuned, **values, **given}
+    return {**values, **given}
 
 
 def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str) -> str:

@@ -30,12 +30,14 @@ def add_training_options(
         how: Of this flag, as for `add_argument`.
     """
     parser.description = (
-        f"{does} Settings come from the defaults, then from --config, then from the flags."
+        f"{does} Settings come from the defaults, then from --preset, then from --config, then "
+        "from the flags."
     )
     add, names = parser.add_argument, {field.name: field for field in dataclasses.fields(kind)}
     add("algorithm", metavar=str(names["algorithm"].default), help="this kind of model")
     add(source, type=path, **how)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
+    add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     for field, hint in config_fields(kind).values():
@@ -79,10 +81,10 @@ def config_fields(kind: type) -> dict[str, tuple[dataclasses.Field, Any]]:
 
 def given_config(args: argparse.Namespace, kind: type) -> Any:
     """The config that the command line asks for; of a run that continues, its own."""
-    if args.resume and (args.log_dir or args.config):
+    if args.resume and (args.log_dir or args.config or args.preset):
         raise BadInput(
-            "--resume continues in the run's own folder with its own settings. Leave --log-dir and "
-            "--config out, and give flags for what shall change."
+            "--resume continues in the run's own folder with its own settings. Leave --log-dir, "
+            "--config and --preset out, and give flags for what shall change."
         )
     flags = {name: value for name, value in vars(args).items() if name in config_fields(kind)}
     settings: dict[str, Any] = {}
@@ -95,4 +97,9 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
     found = settings.get("algorithm", args.algorithm)
     if found != args.algorithm:
         raise BadInput(f"this is {args.algorithm}, and those are settings of {found}: give others.")
-    return from_mapping(kind, {**settings, **flags})
+    settings = {**settings, **flags}
+    if args.preset is not None:
+        from kytolly.command.preset import with_text_preset
+
+        settings = with_text_preset(args.preset, settings, config_fields(kind))
+    return from_mapping(kind, settings)

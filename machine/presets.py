@@ -12,6 +12,10 @@ from kytolly.config.presets import PRESETS, preset
 from kytolly.machine import facts
 from kytolly.machine.memory import training_bytes
 
+TEXT_BYTES, TEXT_TOKEN_BYTES = (
+    700 * 2**20,
+    400_000,
+)  # of a text model; and for each token of a batch
 FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
 
 
@@ -64,6 +68,18 @@ def pixel_needs(kind: str) -> dict[str, int]:
     config: Any = PPOConfig if kind == "ppo" else DQNConfig
     configs = {name: config(**preset(name, kind)) for name in PRESETS}
     return {name: sum(training_bytes(cfg, Pixels(), 18).values()) for name, cfg in configs.items()}
+
+
+def text_needs(given: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes that each preset takes to train a text model, with the settings that are given.
+
+    They are those of a re-ranker, which takes most; measured, as the page on faults has it.
+    """
+    cfgs = {name: {**preset(name, "text"), **given} for name in PRESETS}
+    return {
+        name: TEXT_BYTES + cfg["batch_size"] * cfg["max_length"] * TEXT_TOKEN_BYTES
+        for name, cfg in cfgs.items()
+    }
 
 
 def size(count: int) -> str:

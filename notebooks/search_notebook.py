@@ -30,6 +30,7 @@
 
 # %%
 # %matplotlib inline
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -122,9 +123,9 @@ steps = {}  # name of a step -> nDCG@10 of each test query
 # %% [markdown]
 # ## 1. Classify
 #
-# A small network that comes with the package names the language of a text. Where most documents are
-# in a language, its stemmer cuts words to their stems, so that *search* finds *searching*. The first
-# bar of the plot is a search for words as they are, the second one a search for stems.
+# A small network that comes with the package names the language of a text. The stemmer of the
+# documents' language cuts words to their stems, so that *search* finds *searching*. The plot begins
+# with a search for words as they are; its first bar is what stems and stop words gain.
 #
 # A classifier for classes of your own, such as kinds of questions, is trained by
 # `kytolly train classifier --data FILE` (`docs/text_classifier.md`).
@@ -146,9 +147,9 @@ for name, one in (("words as they are", plain), ("1 classify: stems", index)):
 # %% [markdown]
 # ## 2. Rewrite
 #
-# The rewriter reads a query, and writes the best terms of its relevant documents. It may write terms
-# that the documents of a first search do not have. They are added with one weight, which dev queries
-# choose; 0 is one of the weights. (`docs/query_rewriter.md`)
+# The rewriter reads a query, and writes the best terms of its relevant documents. The documents of
+# a first search need not have them. They are added with one weight, which dev queries choose; 0 is
+# one of the weights. (`docs/query_rewriter.md`)
 
 # %%
 cfg = RewriterConfig(seed=seed, **rewriter_options)
@@ -186,9 +187,9 @@ print(f"weight {best_weight:g}, test {steps['2 rewrite'].mean():.4f}")
 # %% [markdown]
 # ## 3. Choose terms
 #
-# The agent gives each candidate term a weight of its own, and most of them 0; it also lowers words
-# of the query that say little. It learns from judgments, then from rewards (PPO). A test on held-out
-# queries decides what of it is used. (`docs/query_reformulation.md` and its notebook)
+# The agent gives each candidate term a weight of its own, and lowers words of the query. It learns
+# from judgments, then from rewards (PPO). A test on held-out queries decides what of it is used.
+# The rewriter's terms stay, with their weight. (`docs/query_reformulation.md` and its notebook)
 
 # %%
 options = ReformulationOptions(
@@ -213,9 +214,9 @@ for text, plan in list(zip(texts["test"], plans, strict=True))[:4]:
 # %% [markdown]
 # ## 4. Search
 #
-# BM25 sees terms, and embeddings see meanings. The score of a document is that of BM25 plus a weight
-# times the cosine of its embedding with the query's. The run chose this weight, and the agent knows
-# it, so the terms are others than in step 3.
+# BM25 sees terms, and embeddings see meanings. The score of a document is that of BM25 plus a
+# weight times the cosine of its embedding with the query's. The run chose this weight, and the
+# agent knows it, so the terms are others than in step 3.
 
 # %%
 reformulator = Reformulator.load(agent_run)
@@ -234,8 +235,8 @@ print(f"weight of the cosines {reformulator.fusion:g}, test {steps['4 search'].m
 # ## 5. Re-rank
 #
 # The re-ranker is a Transformer that reads question and document together. It is slow, so it sees
-# the best documents only. Its score counts beside that of the search, with a weight that dev queries
-# chose; where it is no better than chance, the weight is 0 and the order stays.
+# the best documents only. Its score counts beside that of the search, with a weight that dev
+# queries chose; where it is no better than chance, the weight is 0 and the order stays.
 # (`docs/text_ranker.md`)
 
 # %%
@@ -264,8 +265,7 @@ print(f"weight {ranker.weight:g}, test {steps['5 re-rank'].mean():.4f}")
 # %%
 names = list(steps)
 gains = {
-    name: paired_bootstrap(steps[name], steps[before])
-    for before, name in zip(names[:-1], names[1:], strict=True)
+    name: paired_bootstrap(steps[name], steps[before]) for before, name in itertools.pairwise(names)
 }
 print(f"{'step':<20}nDCG@10     gain  95% interval")
 print(f"{names[0]:<20}{steps[names[0]].mean():7.4f}")

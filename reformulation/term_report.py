@@ -84,14 +84,15 @@ def terms_of(side: SearchSide, plans: Sequence[Plan], fusion: float) -> Terms:
     """The terms of some plans, all of which have a query with a relevant document."""
     queries = [plan.query for plan in plans if plan.query is not None]
     table = make_table(queries, side.index, side.documents, side.rules)
-    weights = np.full(table.columns.shape[:2], USUAL_WEIGHT, np.float32)
-    changed, own = np.zeros(weights.shape, bool), np.zeros(weights.shape, bool)
+    count, wide = len(queries), side.rules.max_candidates
+    weights = np.full((count, wide), USUAL_WEIGHT, np.float32)
+    changed, own = np.zeros((count, wide), bool), np.zeros((count, wide), bool)
     for row, plan in enumerate(plans):
         own[row, len(queries[row].candidates) :] = True
         for place, weight in plan.changes.items():
             changed[row, place], weights[row, place] = True, weight
     gains = term_gains(table, side.rules.metric, fusion, weights)
-    there = np.arange(weights.shape[1]) < np.array([[query.options] for query in queries])
+    there = np.arange(wide) < np.array([[query.options] for query in queries])
     return Terms(gains[there], changed[there], own[there])
 
 
@@ -111,7 +112,7 @@ def term_gains(table: QueryTable, name: str, fusion: float, weights: np.ndarray)
         scores = np.concatenate([start[np.newaxis], changed])
         relevant = np.broadcast_to(table.relevant[row], (len(scores), table.relevant.shape[1]))
         ranks = relevant_ranks(tf.constant(scores), tf.constant(relevant))
-        values = metric(name, ranks, np.full(len(scores), table.relevant_count[row])).numpy()
+        values = metric(name, ranks, tf.fill([len(scores)], table.relevant_count[row])).numpy()
         gains[row] = values[1:] - values[0]
     return gains
 

@@ -8,10 +8,10 @@ import pytest
 from kytolly.agent.algorithms import make_config
 from kytolly.command.entry import main
 from kytolly.command.exits import BadInput
-from kytolly.command.preset import with_preset
+from kytolly.command.preset import with_preset, with_text_preset
 from kytolly.config.presets import KINDS, PRESETS, preset
 from kytolly.machine import doctor, facts, presets
-from kytolly.machine.presets import pixel_needs, recommend
+from kytolly.machine.presets import pixel_needs, recommend, text_needs
 
 GIB = 2**30
 
@@ -116,3 +116,31 @@ def test_auto_takes_what_fits_the_environment(monkeypatch, capsys, tmp_path):
     out, err = capsys.readouterr()
     assert json.loads(out.splitlines()[-1])["updates"] > 0
     assert "win over the preset safe: batch_size 8 (not 32)" in err
+
+
+def test_a_text_model_takes_the_settings_that_it_has(capsys):
+    fields = (
+        "batch_size",
+        "gradient_accumulation",
+        "learning_rate",
+    )  # a rewriter has no max_length
+    found = with_text_preset("safe", {"learning_rate": 1e-3, "epochs": 2}, fields)
+    expected = {"batch_size": 4, "gradient_accumulation": 3, "learning_rate": 1e-3, "epochs": 2}
+    assert found == expected
+    said = capsys.readouterr().err
+    assert (
+        said
+        == "kytolly: your settings win over the preset safe: learning_rate 0.001 (not 3e-05).\n"
+    )
+    with pytest.raises(BadInput, match="Did you mean 'safe'"):
+        with_text_preset("saef", {}, fields)
+
+
+def test_auto_takes_what_a_text_model_needs(monkeypatch, capsys):
+    needs = text_needs({})
+    assert needs["safe"] < needs["optimal"] < needs["aggressive"]
+    assert text_needs({"batch_size": 1, "max_length": 8})["aggressive"] < needs["safe"]
+    monkeypatch.setattr(presets, "free_bytes", lambda device: 2 * needs["optimal"])
+    found = with_text_preset("auto", {}, ("batch_size", "max_length"))
+    assert found == {"batch_size": 6, "max_length": 512}
+    assert "preset optimal: " in capsys.readouterr().err

@@ -58,6 +58,7 @@ from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import BUILTIN
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import paired_bootstrap, per_query
+from kytolly.retrieval.significance import CHANCE, best_row
 from kytolly.retrieval.tokens import make_tokenizer
 from kytolly.text.language import identify_language, main_language
 from kytolly.text.ranker import Ranker
@@ -75,11 +76,11 @@ from kytolly.text.train_rewriter import train_rewriter
 
 # %% tags=["parameters"]
 queries_per_split = 300  # dev and test queries that are searched for here
-top = 20  # documents of a search, which the last step re-ranks
+top = 10  # documents of a search, which the last step re-ranks
 rewriter_options = {"epochs": 6, "units": 64, "vocabulary_size": 3_000, "num_buckets": 1}
 agent_options = {"epochs": 1, "warm_start_epochs": 10, "held_out_folds": 0, "max_queries": 1_000}
 candidates = 30  # terms that the agent chooses from
-ranker_options = {"samples": 1_500, "epochs": 1, "num_buckets": 1, "dev_queries": 40}
+ranker_options = {"samples": 800, "epochs": 1, "num_buckets": 1, "dev_queries": 40}
 seed = 0
 
 # %%
@@ -148,8 +149,8 @@ for name, one in (("words as they are", plain), ("1 classify: stems", index)):
 # ## 2. Rewrite
 #
 # The rewriter reads a query, and writes the best terms of its relevant documents. The documents of
-# a first search need not have them. They are added with one weight, which dev queries choose; 0 is
-# one of the weights. (`docs/query_rewriter.md`)
+# a first search need not have them. They are added with one weight: the best one on dev, if a
+# permutation test says that its gain is no chance, and else 0. (`docs/query_rewriter.md`)
 
 # %%
 cfg = RewriterConfig(seed=seed, **rewriter_options)
@@ -175,14 +176,16 @@ def rewritten(split, weights, weight):
 
 
 typed = {split: [index.query_weights(text) for text in texts[split]] for split in texts}
-on_dev = {
-    weight: values("dev", bm25(index, rewritten("dev", typed["dev"], weight))).mean()
-    for weight in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)
-}
-best_weight = max(on_dev, key=on_dev.get)
-print("nDCG@10 on dev:", {weight: round(value, 4) for weight, value in on_dev.items()})
+before = values("dev", bm25(index, typed["dev"]))
+weights = (0.02, 0.05, 0.1, 0.2, 0.4)
+on_dev = [values("dev", bm25(index, rewritten("dev", typed["dev"], one))) for one in weights]
+place, chance = best_row(np.array(on_dev) - before, CHANCE, seed)
+best_weight = 0.0 if place is None else weights[place]
+for one, found in zip(weights, on_dev, strict=True):
+    print(f"weight {one:<5g} dev {found.mean():.4f}, {found.mean() - before.mean():+.4f}")
+print(f"chance that the best of them gains as much where none helps: {chance:.0%}")
 steps["2 rewrite"] = values("test", bm25(index, rewritten("test", typed["test"], best_weight)))
-print(f"weight {best_weight:g}, test {steps['2 rewrite'].mean():.4f}")
+print(f"weight {best_weight:g}: test {steps['2 rewrite'].mean():.4f}")
 
 # %% [markdown]
 # ## 3. Choose terms

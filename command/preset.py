@@ -71,8 +71,8 @@ def fitting_text_preset(given: dict[str, Any]) -> str:
     """The preset of text models that fits the free memory; a line says which, and why."""
     prepare_machine()
     from kytolly.machine.devices import device_name
-    from kytolly.machine.presets import TEXT_BYTES, recommend
+    from kytolly.machine.presets import recommend, text_needs
 
-    name, reason = recommend(TEXT_BYTES, device_name(given.get("device", "auto")))
+    name, reason = recommend(text_needs(given), device_name(given.get("device", "auto")))
     print_problem(f"preset {name}: {reason}.")
     return name

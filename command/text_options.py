@@ -15,6 +15,7 @@ from kytolly.command.options import add_field, path
 from kytolly.command.start import prepare_machine
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
+from kytolly.config.supervised import SupervisedConfig
 
 
 def add_training_options(
@@ -35,15 +36,17 @@ def add_training_options(
         name: Of the kind of model; None: that of the config.
         how: Of this flag, as for `add_argument`.
     """
+    presets = issubclass(kind, SupervisedConfig)
+    before = " then from --preset," if presets else ""
     parser.description = (
-        f"{does} Settings come from the defaults, then from --preset, then from --config, then "
-        "from the flags."
+        f"{does} Settings come from the defaults,{before} then from --config, then from the flags."
     )
     add, names = parser.add_argument, {field.name: field for field in dataclasses.fields(kind)}
     add("algorithm", metavar=name or str(names["algorithm"].default), help="this kind of model")
     add(source, type=path, **how)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
-    add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
+    if presets:
+        add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     for field, hint in config_fields(kind).values():
@@ -87,7 +90,8 @@ def config_fields(kind: type) -> dict[str, tuple[dataclasses.Field, Any]]:
 
 def given_config(args: argparse.Namespace, kind: type) -> Any:
     """The config that the command line asks for; of a run that continues, its own."""
-    if args.resume and (args.log_dir or args.config or args.preset):
+    preset = getattr(args, "preset", None)
+    if args.resume and (args.log_dir or args.config or preset):
         raise BadInput(
             "--resume continues in the run's own folder with its own settings. Leave --log-dir, "
             "--config and --preset out, and give flags for what shall change."
@@ -105,8 +109,8 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
     if found != own:
         raise BadInput(f"this is {own}, and those are settings of {found}: give others.")
     given = {**settings, **flags}
-    if args.preset is not None:
+    if preset is not None:
         from kytolly.command.preset import with_preset
 
-        given = with_preset(args.preset, {}, given, own, None)
+        given = with_preset(preset, {}, given, own, None)
     return from_mapping(kind, given)

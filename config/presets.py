@@ -11,15 +11,16 @@ from typing import Any
 PRESETS = ("safe", "optimal", "aggressive")
 
 # The effective batch is batch_size x gradient_accumulation; lengths are in tokens.
-TEXT: dict[str, dict[str, Any]] = {
+SIZES: dict[str, dict[str, Any]] = {
     "safe": {"batch_size": 4, "gradient_accumulation": 3, "max_length": 256},
     "optimal": {"batch_size": 6, "gradient_accumulation": 2, "max_length": 512},
     "aggressive": {"batch_size": 8, "gradient_accumulation": 1, "max_length": 512},
 }
-TEXT = {name: {**values, "learning_rate": 3e-5} for name, values in TEXT.items()}
+# The rate is for a network that was pretrained on much text. Ours, which was not, keeps its own.
+TEXT = {name: {**sizes, "learning_rate": 3e-5} for name, sizes in SIZES.items()}
 REWRITER = {
-    name: {("max_source_length" if key == "max_length" else key): one for key, one in v.items()}
-    for name, v in TEXT.items()
+    name: {key.replace("max_length", "max_source_length"): one for key, one in sizes.items()}
+    for name, sizes in SIZES.items()
 }
 
 # An update of the same 128 rows, but for the last, whose replay memory is ten times as large.
@@ -51,7 +52,7 @@ PPO: dict[str, dict[str, Any]] = {
     },
 }
 
-TEXT_KINDS = {"text": TEXT, "classifier": TEXT, "ranker": TEXT, "rewriter": REWRITER}
+TEXT_KINDS = {"text": TEXT, "classifier": SIZES, "ranker": SIZES, "rewriter": REWRITER}
 KINDS = {**TEXT_KINDS, "dqn": DQN, "ddqn": DQN, "ppo": PPO}
 
 

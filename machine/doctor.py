@@ -254,10 +254,10 @@ def check_preset(tf: Any) -> Check:
 
 def check_text_preset(tf: Any) -> Check:
     """The preset for text models, by what a re-ranker takes."""
-    from kytolly.machine.presets import TEXT_BYTES, recommend
+    from kytolly.machine.presets import recommend, text_needs
 
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
-    name, reason = recommend(TEXT_BYTES, device)
+    name, reason = recommend(text_needs({}), device)
     finding = f"{name} for a re-ranker and other text models: {reason}"
     return Check("text preset", "ok", finding, f"kytolly train ranker --preset {name}, or auto")
 

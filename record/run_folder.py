@@ -162,8 +162,8 @@ class RunFolder:
         saved = self.read_config()
         if saved.environment != environment:
             raise ValueError(
-                f"the environment is {environment}, and the run in {self.path} was trained on "
-                f"{saved.environment}: give that one, or start a new run."
+                f"the environment, or the data, is {environment}, and the run in {self.path} was "
+                f"trained on {saved.environment}: give that one, or start a new run."
             )
         from kytolly.config.words import value_text
 

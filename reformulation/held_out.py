@@ -33,6 +33,7 @@ from kytolly.reformulation.query import Query
 from kytolly.reformulation.reformulator import Plan, Reformulator, trec_run
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.term_model import fit_term_model
+from kytolly.reformulation.term_report import report_terms
 from kytolly.retrieval.metrics import METRICS, paired_bootstrap, per_query
 from kytolly.retrieval.trec import write_run
 
@@ -155,12 +156,14 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
 
     Args:
         reformulator: The run's reformulator, for a collection with a test split.
-        run_dir: Receives `test_SYSTEM.run` for each system, and `calibration.png`.
+        run_dir: Receives `test_SYSTEM.run` for each system, `calibration.png`, and the files of
+            `report_terms`.
 
     Returns:
         For each system and metric the mean and the difference to BM25, and for the agent with
         cosines that to BM25 with cosines; the settings of what was tuned; the share of the
-        ceiling's gain that the agent reaches; and how well it expects its gains.
+        ceiling's gain that the agent reaches; how well it expects its gains; and which terms it
+        changes.
     """
     queries = TestQueries(reformulator.side, run_dir)
     plans = {
@@ -179,6 +182,10 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
     }
     found = {name: queries.search(name, system) for name, system in systems.items()}
     changed = np.array([plan.reason is None for plan in plans[AGENT_FUSED]])
+    everything = with_choice(reformulator, fusion, Choice(fusion, 1.0))
+    proposed, used = queries.plans(everything), reformulator.choices.at(fusion).scale > 0.0
+    queries.say("test: gain of each term alone")
+    terms = report_terms(queries.side, plans[AGENT_FUSED] if used else proposed, fusion, run_dir)
     return {
         "metric": queries.metric,
         "fusion": fusion,
@@ -193,7 +200,8 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
             for name in found
         },
         "share_of_ceiling": share_of_ceiling(found, queries.metric),
-        "calibration": calibrate(queries, reformulator, found[FUSED], changed),
+        "calibration": calibrate(queries, proposed, fusion, found[FUSED], changed),
+        "terms": {**terms, "used": used},
     }
 
 
@@ -314,16 +322,14 @@ def share_of_ceiling(found: Mapping[str, Outcome], metric: str) -> float | None:
 
 
 def calibrate(
-    queries: TestQueries, reformulator: Reformulator, base: Outcome, changed: np.ndarray
+    queries: TestQueries, plans: Sequence[Plan], fusion: float, base: Outcome, changed: np.ndarray
 ) -> dict[str, Any]:
     """Compare expected with true gains, and save the plot.
 
-    The true gain is that of all weights as the network proposes them, which is what it predicts,
-    whatever the choice on dev made of them.
+    The true gain is that of all weights as the network proposes them (`plans`), which is what it
+    predicts, whatever the choice on dev made of them.
     """
-    everything = with_choice(reformulator, reformulator.fusion, Choice(reformulator.fusion, 1.0))
-    plans = queries.plans(everything)
-    system = System([plan.weights for plan in plans], reformulator.fusion)
+    system = System([plan.weights for plan in plans], fusion)
     gain = queries.search("proposals", system).values[queries.metric] - base.values[queries.metric]
     proposed = np.array([plan.query is not None for plan in plans])
     if not proposed.any():

@@ -46,7 +46,7 @@ SCORER = keras.saving.get_registered_name(CandidateScorer)
 BATCH = 256  # queries reformulated at once
 DIGITS = 4  # of weights and gains; the last ones of a product depend on how many queries there are
 NOTHING_HELPS = "the agent expects no change to help"
-NOTHING_LEARNED = "nothing was learned that helps on dev queries"
+NOTHING_LEARNED = "nothing was learned that helps on held-out queries"
 
 
 class Plan(NamedTuple):

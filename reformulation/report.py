@@ -9,6 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from kytolly.reformulation.term_report import term_lines
+
 REST = "other"
 WIDTH = 100
 SYSTEMS = {
@@ -122,6 +124,8 @@ def test_lines(test: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     for name, settings in test["tuned"].items():
         values = ", ".join(f"{key} {value}" for key, value in settings.items())
         yield f"{SYSTEMS[name]}, tuned on dev queries: {values}"
+    if terms := test.get("terms"):
+        yield from term_lines(terms, test["metric"], terms["used"])
 
 
 def metric_table(test: Mapping[str, Any], metric: str, styled: bool) -> Iterator[str]:

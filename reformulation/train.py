@@ -288,7 +288,7 @@ def make_choice(
                 f"choices (chance {one.chance:.3f})"
             )
         else:
-            say(f"over {base}: nothing learned that helps on dev: queries stay as they are")
+            say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
     return {"fused": fused, "plain": plain}
 
 

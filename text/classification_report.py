@@ -26,9 +26,9 @@ class WeakestClass(NamedTuple):
     Attributes:
         name: The class.
         f1: Its F1.
-        confused_with: What its texts are most often taken for; where all its texts are found, what
-            is most often taken for it; "" without a mistake.
-        times: Number of such texts.
+        confused_with: What its rows are most often taken for; where all of them are found, what is
+            most often taken for it; "" without a mistake.
+        times: Number of such rows.
     """
 
     name: str
@@ -43,13 +43,17 @@ class ClassificationReport:
 
     Attributes:
         classes: [C] names.
-        counts: [C, C] number of texts by their class (rows) and the prediction (columns).
+        counts: [C, P] number of texts by their class (rows) and the prediction (columns).
         precision: [C] share of the predictions of a class that are right; 0 without a prediction.
         recall: [C] share of a class's texts that are found; 0 without a text.
         f1: [C] harmonic mean of both.
         macro_f1: Mean of F1 over the classes that have a text or a prediction.
         weighted_f1: Mean of F1 over the texts.
         accuracy: Share of the texts with the right prediction.
+        predictions: [P] names of the columns; empty: the classes.
+        right: [C] the column that is right for each class; empty: its own.
+        noun: What is counted.
+        axes: What rows and columns are.
     """
 
     classes: tuple[str, ...]
@@ -60,6 +64,15 @@ class ClassificationReport:
     macro_f1: float
     weighted_f1: float
     accuracy: float
+    predictions: tuple[str, ...] = ()
+    right: tuple[int, ...] = ()
+    noun: str = "texts"
+    axes: tuple[str, str] = ("true class", "predicted class")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """[P] names of what is predicted."""
+        return self.predictions or self.classes
 
     @property
     def support(self) -> np.ndarray:
@@ -68,17 +81,21 @@ class ClassificationReport:
 
     @property
     def row_percent(self) -> np.ndarray:
-        """[C, C] counts as percentages of their row; 0 in a row without a text."""
+        """[C, P] counts as percentages of their row; 0 in a row without a text."""
         return 100 * self.counts / np.maximum(self.support, 1)[:, np.newaxis]
 
     @property
     def weakest(self) -> WeakestClass:
         """The class of the lowest F1 among those with a text."""
         place = int(np.where(self.support > 0, self.f1, np.inf).argmin())
-        mistakes = self.counts * (1 - np.eye(len(self.classes), dtype=int))
-        others = mistakes[place] if mistakes[place].any() else mistakes[:, place]
+        right = np.array(self.right or range(len(self.classes)))
+        mistakes = self.counts.copy()
+        mistakes[np.arange(len(right)), right] = 0
+        others, names = mistakes[place], self.columns
+        if not others.any():
+            others, names = mistakes[:, right[place]], self.classes
         other = int(others.argmax())
-        name = self.classes[other] if others[other] else ""
+        name = names[other] if others[other] else ""
         return WeakestClass(self.classes[place], float(self.f1[place]), name, int(others[other]))
 
     def summary(self) -> dict[str, Any]:
@@ -87,7 +104,7 @@ class ClassificationReport:
             "macro_f1": self.macro_f1,
             "weighted_f1": self.weighted_f1,
             "accuracy": self.accuracy,
-            "texts": int(self.counts.sum()),
+            self.noun: int(self.counts.sum()),
             "weakest_class": self.weakest._asdict(),
         }
 
@@ -167,27 +184,28 @@ def sklearn_metrics() -> Any:
     return metrics
 
 
-def write_report(run_dir: Path, report: ClassificationReport, step: int) -> None:
+def write_report(run_dir: Path, report: ClassificationReport, step: int, prefix: str = "") -> None:
     """Write the matrix as PNG, CSV and image of TensorBoard, and the metrics of classes as CSV.
 
     Args:
         run_dir: The run's folder.
         report: What to write.
         step: Number of updates, for TensorBoard.
+        prefix: Begins the names of the files and of the image.
     """
-    picture = png(confusion_figure(report))
-    write_file(run_dir / f"{MATRIX}.png", lambda to: to.write_bytes(picture))
-    percent_names = [f"{name} %" for name in report.classes]
-    matrix = [["true class", *report.classes, *percent_names]]
+    picture, name = png(confusion_figure(report)), prefix + MATRIX
+    write_file(run_dir / f"{name}.png", lambda to: to.write_bytes(picture))
+    log_image(run_dir, name, picture, step)
+    percent_names = [f"{column} %" for column in report.columns]
+    matrix = [[report.axes[0], *report.columns, *percent_names]]
     for name, counts, percent in zip(
         report.classes, report.counts, report.row_percent, strict=True
     ):
         matrix.append([name, *map(str, counts), *(f"{share:.2f}" for share in percent)])
-    write_text(run_dir / f"{MATRIX}.csv", csv_text(matrix))
+    write_text(run_dir / f"{prefix}{MATRIX}.csv", csv_text(matrix))
     rows = [(name, *(f"{x:.6f}" for x in numbers), n) for name, *numbers, n in report.rows()]
     header = ("class", "precision", "recall", "f1", "support")
-    write_text(run_dir / f"{METRICS}.csv", csv_text([header, *rows]))
-    log_image(run_dir, MATRIX, picture, step)
+    write_text(run_dir / f"{prefix}{METRICS}.csv", csv_text([header, *rows]))
 
 
 def log_image(run_dir: Path, name: str, picture: bytes, step: int) -> None:
@@ -202,28 +220,33 @@ def log_image(run_dir: Path, name: str, picture: bytes, step: int) -> None:
 
 def confusion_figure(report: ClassificationReport) -> Figure:
     """The confusion matrix: counts as numbers, row percentages as colors and as numbers."""
-    size = len(report.classes)
+    size = max(len(report.classes), len(report.columns))
     side = min(max(4.5, 0.75 * size), 16) if size <= MOST_WITH_PERCENT else min(0.45 * size, 40)
     figure = Figure(figsize=(side + 2.5, side + 1.5), layout="constrained")
     ax = figure.add_subplot()
     percent = report.row_percent
     mesh = ax.imshow(percent, cmap="Blues", vmin=0, vmax=100)
-    figure.colorbar(mesh, ax=ax, label="percent of the class's texts", shrink=0.8)
+    figure.colorbar(mesh, ax=ax, label=f"percent of the class's {report.noun}", shrink=0.8)
     for row, column in zip(*report.counts.nonzero(), strict=True):
         text = str(report.counts[row, column])
         if size <= MOST_WITH_PERCENT:
             text += f"\n{percent[row, column]:.0f}%"
         color = "white" if percent[row, column] > 55 else "black"
         ax.text(column, row, text, ha="center", va="center", fontsize=8, color=color)
-    names = [
-        name if len(name) <= MOST_NAMED else name[: MOST_NAMED - 1] + "…" for name in report.classes
-    ]
-    ax.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor", fontsize=8)
-    ax.set_yticks(range(size), names, fontsize=8)
+    rows, columns = short_names(report.classes), short_names(report.columns)
+    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+    ax.set_xticks(range(len(columns)), columns, fontsize=8, **turned)
+    ax.set_yticks(range(len(rows)), rows, fontsize=8)
     ax.tick_params(length=0)
-    ax.set(xlabel="predicted class", ylabel="true class")
-    ax.set_title(f"{int(report.counts.sum())} texts, macro F1 {report.macro_f1:.3f}", fontsize=10)
+    ax.set(xlabel=report.axes[1], ylabel=report.axes[0])
+    total = int(report.counts.sum())
+    ax.set_title(f"{total:,} {report.noun}, macro F1 {report.macro_f1:.3f}", fontsize=10)
     return figure
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names that are not too long for a plot."""
+    return [name if len(name) <= MOST_NAMED else name[: MOST_NAMED - 1] + "…" for name in names]
 
 
 def f1_curve_figure(

@@ -109,7 +109,10 @@ def read_texts(path: Path, text_column: str = "text") -> list[str]:
     if path.suffix.lower() == ".txt":
         texts = [line for _, line in text_lines(path, EXPECTED)]
     else:
-        texts = [fields[0] for _, fields in file_rows(path, [text_column])]
+        texts = []
+        for number, (text,) in file_rows(path, [text_column]):
+            require_text(path, number, text_column, text)
+            texts.append(text)
     if not texts:
         raise ValueError(f"{path_text(path)} has no text; expected one or more: add some.")
     return texts
@@ -167,17 +170,22 @@ def read_file(path: Path, text_column: str, label_column: str) -> LabeledTexts:
     """The texts and labels of one file."""
     texts, labels = [], []
     for number, (text, label) in file_rows(path, (text_column, label_column)):
-        for column, value in ((text_column, text), (label_column, label)):
-            if not value.strip():
-                raise ValueError(
-                    f"{path_text(path)}:{number}: the column {column} is blank; expected text in "
-                    "every row: fill it in or remove the row."
-                )
+        require_text(path, number, text_column, text)
+        require_text(path, number, label_column, label)
         texts.append(text)
         labels.append(label.strip())
     if not texts:
         raise ValueError(f"{path_text(path)} has no row; expected texts with labels: add some.")
     return LabeledTexts(tuple(texts), tuple(labels))
+
+
+def require_text(path: Path, number: int, column: str, value: str) -> None:
+    """Refuse a blank field of a line."""
+    if not value.strip():
+        raise ValueError(
+            f"{path_text(path)}:{number}: the column {column} is blank; expected text in every "
+            "row: fill it in or remove the row."
+        )
 
 
 def file_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
@@ -205,8 +213,8 @@ def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[s
         header = [name.strip() for name in next(reader, [])]
         places = [column_place(path, header, column) for column in columns]
         for row in reader:
-            if not any(map(str.strip, row)):
-                continue
+            if not row or (len(row) < len(header) and not any(map(str.strip, row))):
+                continue  # a blank line
             if len(row) != len(header):
                 raise ValueError(
                     f"{path_text(path)}:{reader.line_num}: {len(row)} fields; expected "
@@ -229,7 +237,9 @@ def column_place(path: Path, header: Sequence[str], column: str) -> int:
 
 def missing_column(where: str, column: str, known: Sequence[str]) -> str:
     """The message for a column, or key, that is not there."""
-    names = ", ".join(map(value_text, known[:20])) or "nothing"
+    if not known:
+        return f"{where} has no column {value_text(column)}, nor any other: it is empty."
+    names = ", ".join(map(value_text, known[:20]))
     hint = nearest(column, known) or " Give --text-column and --label-column."
     return f"{where} has no column {value_text(column)}; its columns are {names}.{hint}"
 

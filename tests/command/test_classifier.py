@@ -68,7 +68,7 @@ def test_a_run_continues_with_its_own_settings(run, capsys):
         (["--data", "none.csv"], "does not exist"),
         (["--data", "a.csv", "--filters", "0"], "filters is 0, expected a whole number"),
         (["--data", "a.csv", "--filter", "1"], "--filter is not an option.*'--filters'"),
-        (["--data", "a.csv", "--resume", "run", "--log-dir", "x"], "Leave --log-dir and"),
+        (["--data", "a.csv", "--resume", "run", "--log-dir", "x"], "Leave --log-dir, "),
         (["--data", "a.csv", "--resume", "none"], "none is no run"),
     ],
 )

@@ -16,7 +16,7 @@ from kytolly.config.presets import KINDS, PRESETS, preset
 from kytolly.config.ranker import RankerConfig
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.machine import doctor, facts, presets
-from kytolly.machine.presets import TEXT_BYTES, pixel_needs, recommend
+from kytolly.machine.presets import pixel_needs, recommend, text_needs
 
 GIB = 2**30
 
@@ -70,7 +70,10 @@ def test_each_text_model_has_presets_and_its_flags_win(kind, config, length, cap
 
 
 def test_auto_takes_what_the_free_memory_allows_for_texts(monkeypatch, capsys):
-    for free, name in ((2 * TEXT_BYTES["safe"], "safe"), (10**12, "aggressive")):
+    needs = text_needs({})
+    assert needs["safe"] < needs["optimal"] < needs["aggressive"]
+    assert text_needs({"batch_size": 1, "max_length": 8})["aggressive"] < needs["safe"]
+    for free, name in ((2 * needs["safe"], "safe"), (10**12, "aggressive")):
         monkeypatch.setattr(facts, "available_memory_bytes", lambda free=free: free)
         assert with_preset("auto", {}, {}, "ranker", None) == preset(name, "ranker")
         assert f"preset {name}: " in capsys.readouterr().err
@@ -137,7 +140,7 @@ def test_the_doctor_recommends_one_with_the_reason(monkeypatch, capsys):
     assert check.status == "ok" and check.finding.startswith("optimal for DQN on images")
     assert "8.0 GiB are free" in check.finding and "optimal 2.6 GiB" in check.finding
     texts = doctor.check_text_preset(tf)
-    name = recommend(TEXT_BYTES, None).name
+    name = recommend(text_needs({}), None).name
     assert texts.status == "ok" and texts.finding.startswith(f"{name} for a re-ranker")
 
 

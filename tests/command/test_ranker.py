@@ -42,7 +42,7 @@ def test_a_run_is_trained_and_continues_with_its_own_settings(folder, capsys, mo
         (["--collection", "none"], "none does not exist"),
         (["--collection", "data", "--heads", "3"], "heads is 3, expected a divisor of width"),
         (["--collection", "data", "--sample", "1"], "--sample is not an option.*'--samples'"),
-        (["--collection", "data", "--resume", "r", "--log-dir", "x"], "Leave --log-dir and"),
+        (["--collection", "data", "--resume", "r", "--log-dir", "x"], "Leave --log-dir, --config"),
         (["--collection", "data", "--resume", "none"], "none is no run"),
     ],
 )

@@ -8,6 +8,7 @@ from kytolly.text.labeled_texts import (
     SPLITS,
     read_file,
     read_labeled_texts,
+    read_texts,
     text_bucket,
 )
 
@@ -87,7 +88,8 @@ def test_labels_that_training_never_saw_are_counted_and_left_out(tmp_path):
     "content, message",
     [
         (b"txt,label\na,b\n", r"no column 'text'; its columns are 'txt', 'label'. Did you .*'txt'"),
-        (b"", "no column 'text'; its columns are nothing"),
+        (b"", "no column 'text', nor any other: it is empty"),
+        (b"text,label\na,b\n\n,\n", "a.csv:4: the column text is blank"),
         (b"text,label\n", "has no row"),
         (b"text,label\na,b\n ,b\n", r"a.csv:3: the column text is blank"),
         (b"text,label\na,\n", r"a.csv:2: the column label is blank"),
@@ -104,6 +106,14 @@ def test_bad_tables_are_refused_in_one_line(tmp_path, content, message):
     with pytest.raises(ValueError, match=message) as caught:
         read_labeled_texts(tmp_path / "a.csv")
     assert "\n" not in str(caught.value)
+
+
+def test_a_text_to_classify_is_never_left_out(tmp_path):
+    (tmp_path / "a.csv").write_text('text\na\n""\nb\n', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a\.csv:3: the column text is blank"):
+        read_texts(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("id,text\n1,a\n\n2,b\n", encoding="utf-8")  # a blank line
+    assert read_texts(tmp_path / "b.csv") == ["a", "b"]
 
 
 @pytest.mark.parametrize(

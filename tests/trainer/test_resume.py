@@ -54,7 +54,7 @@ def test_settings_that_change_shapes_are_named(run, cfg):
 
 def test_another_environment_is_named(run, cfg):
     message = refusal(run, cfg, "Acrobot-v1")
-    assert "the environment is Acrobot-v1" in message and "trained on CartPole-v1" in message
+    assert "is Acrobot-v1" in message and "trained on CartPole-v1" in message
 
 
 def test_a_run_without_its_checkpoints_is_not_begun_anew(run, cfg):

@@ -15,7 +15,7 @@ from kytolly.command.options import add_field, path
 from kytolly.command.start import prepare_machine
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
-from kytolly.config.supervised import SupervisedConfig
+from kytolly.config.presets import KINDS
 
 
 def add_training_options(
@@ -36,13 +36,14 @@ def add_training_options(
         name: Of the kind of model; None: that of the config.
         how: Of this flag, as for `add_argument`.
     """
-    presets = issubclass(kind, SupervisedConfig)
+    algorithm = algorithm_of(kind)
+    presets = algorithm in KINDS
     before = " then from --preset," if presets else ""
     parser.description = (
         f"{does} Settings come from the defaults,{before} then from --config, then from the flags."
     )
-    add, names = parser.add_argument, {field.name: field for field in dataclasses.fields(kind)}
-    add("algorithm", metavar=name or str(names["algorithm"].default), help="this kind of model")
+    add = parser.add_argument
+    add("algorithm", metavar=name or algorithm, help="this kind of model")
     add(source, type=path, **how)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     if presets:
@@ -80,6 +81,11 @@ def run_training(
     return 0
 
 
+def algorithm_of(kind: type) -> str:
+    """The name that a config's class has for its algorithm."""
+    return next(str(one.default) for one in dataclasses.fields(kind) if one.name == "algorithm")
+
+
 def config_fields(kind: type) -> dict[str, tuple[dataclasses.Field, Any]]:
     """Fields of a config, and their types, by name."""
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -104,7 +110,7 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
         settings = RunFolder.existing(args.resume).read_config().settings
     elif args.config:
         settings = read_settings(args.config)[0]
-    own = next(f.default for f in dataclasses.fields(kind) if f.name == "algorithm")
+    own = algorithm_of(kind)
     found = settings.get("algorithm", own)
     if found != own:
         raise BadInput(f"this is {own}, and those are settings of {found}: give others.")

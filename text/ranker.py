@@ -255,6 +255,12 @@ class Ranker:
         self.network, self.vocabulary, self.weight, self.cfg = network, vocabulary, weight, cfg
         self.collection, self.search_identity = collection, search_identity
 
+        def scores(question: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
+            return network({"question": question, "context": context})
+
+        tokens = tf.TensorSpec([None, None], tf.int32)
+        self._scores = tf.function(scores, input_signature=[tokens, tokens], autograph=False)
+
     @classmethod
     def load(cls, run_dir: str | Path) -> Ranker:
         """The best network of a run, with the weight that was chosen.
@@ -293,11 +299,8 @@ class Ranker:
         contexts = text_tokens(self.vocabulary, documents, self.cfg.context_length)
         found = np.zeros(len(documents), np.float32)
         for rows, length in length_batches(contexts.lengths):
-            pairs = {
-                "question": np.tile(question, (len(rows), 1)),
-                "context": contexts.matrix(rows, length),
-            }
-            found[rows] = keras.ops.convert_to_numpy(self.network(pairs))
+            asked = np.tile(question, (len(rows), 1))
+            found[rows] = self._scores(asked, contexts.matrix(rows, length)).numpy()
         return found
 
     def rank(

@@ -109,7 +109,7 @@ def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
         (["--seed", "-1"], "'-1' was found, expected a whole number of at least 0"),
         (["--baseline-flow", "0"], "expected seconds above 0"),
         (["--baseline-flow", "--rewriter", "x"], "compares flows without a rewriter"),
-        (["--generated", "0"], "'0' was found, expected a whole number of at least 1"),
+        (["--generated", "0"], "'0' was found, expected a whole number above 0"),
     ],
     ids=lambda value: "" if isinstance(value, str) else value[0],
 )

@@ -125,7 +125,7 @@ class FineTuning:
         for name, rewriter in (("before", before), ("after", after)):
             written = self.written_terms(rewriter, split)
             values[name] = self.values(split, written)
-            gain, *interval = paired_bootstrap(values[name], without)
+            gain, *interval = paired_bootstrap(values[name].tolist(), without.tolist())
             terms = float(np.mean([len(row) for row in written]))
             found[name] = {
                 "gain": gain,
@@ -134,7 +134,9 @@ class FineTuning:
                 "terms": terms,
                 "term_share": self.term_share(rewriter, split),
             }
-        difference, *interval = paired_bootstrap(values["after"], values["before"])
+        difference, *interval = paired_bootstrap(
+            values["after"].tolist(), values["before"].tolist()
+        )
         return {**found, "difference": difference, "interval": interval}
 
     def term_share(self, rewriter: Rewriter, split: str) -> float:
@@ -288,7 +290,7 @@ def set_end(
         written = np.where(np.arange(tokens.shape[1]) < count, tokens, 0)
         obs = {"source": tf.constant(source), "written": tf.constant(written)}
         logits, _ = network(obs)
-        allowed = allowed_tokens(*obs.values(), network.vocabulary).numpy()
+        allowed = allowed_tokens(obs["source"], obs["written"], network.vocabulary).numpy()
         allowed[:, END] = False
         logits = tf.where(allowed, tf.cast(logits, tf.float32), NEVER)
         others.append(tf.reduce_logsumexp(logits, axis=-1).numpy())

@@ -59,7 +59,7 @@ class FineTuning:
         self.collection = load_collection(source, splits)
         self.index = BM25Index(self.collection.texts)
         check_vocabulary(self.rewriter, self.index, self.collection.name, str(cfg.fine_tune))
-        self.queries = {split: self.searched(split) for split in splits}
+        self.queries = {split: self.split_queries(split) for split in splits}
         settings, texts = self.rewriter.settings, [q.text for q in self.queries["train"]]
         self.length = int(settings["max_target_length"])
         texts += [query.text for query in self.queries["dev"]]
@@ -68,7 +68,7 @@ class FineTuning:
         width = max(1, int(encoded.lengths.max()))
         self.sources = encoded.matrix(np.arange(len(texts)), width)
 
-    def searched(self, split: str) -> list[SearchedQuery]:
+    def split_queries(self, split: str) -> list[SearchedQuery]:
         """The queries of a split: all of train, else at most `EVALUATED`."""
         queries = searched_queries(self.collection, split)
         if split == "train":
@@ -80,7 +80,7 @@ class FineTuning:
         cfg, queries, count = self.cfg, self.queries[split], len(self.queries["train"])
         vocabulary = self.rewriter.vocabulary
         words = [vocabulary.decode([token]) for token in range(vocabulary.size)]
-        written = self.written(self.rewriter, split)
+        written = self.written_terms(self.rewriter, split)
         return RewritingEnv(
             self.collection.name,
             self.sources[:count] if split == "train" else self.sources[count:],
@@ -107,7 +107,7 @@ class FineTuning:
         """[Q, T] int32 tokens that the rewriter writes before training."""
         return self.rewriter.rows(texts)[..., 0].astype(np.int32)
 
-    def written(self, rewriter: Rewriter, split: str) -> list[list[str]]:
+    def written_terms(self, rewriter: Rewriter, split: str) -> list[list[str]]:
         """The terms that a rewriter writes for the queries of a split."""
         found = rewriter.terms_of([query.text for query in self.queries[split]])
         return [[one.term for one in terms] for terms in found]
@@ -123,9 +123,9 @@ class FineTuning:
         found: dict[str, Any] = {"bm25": float(without.mean())}
         values = {}
         for name, rewriter in (("before", before), ("after", after)):
-            written = self.written(rewriter, split)
+            written = self.written_terms(rewriter, split)
             values[name] = self.values(split, written)
-            gain, *interval = paired_bootstrap(values[name], without)
+            gain, *interval = paired_bootstrap(values[name].tolist(), without.tolist())
             terms = float(np.mean([len(row) for row in written]))
             found[name] = {
                 "gain": gain,
@@ -134,7 +134,9 @@ class FineTuning:
                 "terms": terms,
                 "term_share": self.term_share(rewriter, split),
             }
-        difference, *interval = paired_bootstrap(values["after"], values["before"])
+        difference, *interval = paired_bootstrap(
+            values["after"].tolist(), values["before"].tolist()
+        )
         return {**found, "difference": difference, "interval": interval}
 
     def term_share(self, rewriter: Rewriter, split: str) -> float:
@@ -288,7 +290,7 @@ def set_end(
         written = np.where(np.arange(tokens.shape[1]) < count, tokens, 0)
         obs = {"source": tf.constant(source), "written": tf.constant(written)}
         logits, _ = network(obs)
-        allowed = allowed_tokens(*obs.values(), network.vocabulary).numpy()
+        allowed = allowed_tokens(obs["source"], obs["written"], network.vocabulary).numpy()
         allowed[:, END] = False
         logits = tf.where(allowed, tf.cast(logits, tf.float32), NEVER)
         others.append(tf.reduce_logsumexp(logits, axis=-1).numpy())

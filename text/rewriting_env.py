@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -141,7 +141,7 @@ class RewritingEnv(tf.Module):
         value = self.metric(state.query, scores)
         reward = value - state.value - self.rules.term_cost * tf.cast(writes, tf.float32)
         after = RewritingState(state.query, written, count, scores, value)
-        return after, reward, ~writes | (count >= self.length)
+        return after, reward, tf.logical_or(tf.logical_not(writes), count >= self.length)
 
     def metric(self, query: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         """[E] the metric of scores [E, P]."""
@@ -169,7 +169,7 @@ def allowed_tokens(source: tf.Tensor, written: tf.Tensor, size: int) -> tf.Tenso
         written: [E, T] tokens so far.
         size: Of the vocabulary.
     """
-    rows = source.shape[0]
+    rows: Any = source.shape[0]
     special = tf.tile(tf.constant([[PADDING, BEGIN, UNKNOWN]]), [rows, 1])
     tokens = tf.concat([special, source, written], axis=1)
     lines = tf.range(rows)[:, tf.newaxis] + tf.zeros_like(tokens)

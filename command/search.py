@@ -52,6 +52,10 @@ def run(args: argparse.Namespace) -> int:
         found = chain.search([query], args.top or 10)[0]
         texts = dict(zip(chain.collection.doc_ids, chain.collection.texts, strict=True))
         result, lines = found.as_dict(), list(table_lines(found, texts))
+        if chain.ranker:
+            result["weight"] = chain.weight
+            if not chain.weight:
+                lines += ["The re-ranker has the weight 0: nothing says that it helps here."]
         if args.classifier is not None:
             result["class"], line = query_class(args.classifier, query)
             lines.insert(1, line)

@@ -121,7 +121,9 @@ def test_the_command_prints_columns_of_100_characters(folder, capsys, monkeypatc
     found = json.loads(search(folder, capsys, "fused", "what is topic3", "--json", "--top", "3"))
     assert [len(one) for one in found["columns"].values()] == [3, 3, 3]
     assert found["columns"]["re-ranked"][0]["doc_id"] == "d3.0" and found["added"] == []
+    assert found["weight"] > 0 and "weight 0" not in out
     plain = search(folder, capsys, "fused", "what is topic3", "--fusion", "0")
+    assert plain.endswith("has the weight 0: nothing says that it helps here.\n")
     assert any(line.split() == ["BM25", "re-ranked"] for line in plain.splitlines())
 
 

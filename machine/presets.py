@@ -16,7 +16,7 @@ FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need roo
 
 # Peak of a process that trains a re-ranker of default size on texts of full length, measured on a
 # CPU (docs/training_faults.md).
-TEXT_BYTES = {"safe": 2 * 2**30, "optimal": 3 * 2**30, "aggressive": 4 * 2**30}
+TEXT_BYTES = {"safe": 1_547 * 2**20, "optimal": 2_037 * 2**20, "aggressive": 2_223 * 2**20}
 
 
 class Pixels(NamedTuple):

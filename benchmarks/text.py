@@ -46,7 +46,7 @@ def text(options: Options, watch: Watch) -> Report:
     rows = [*epoch_rows(own["epoch"]), *bucket_rows(own["bucket"])]
     rows += torch_rows(own["epoch"], sides)
     notes = [
-        f"{own['pairs']:,} pairs, vocabulary {own['words']:,}; LSTMs of 2 x 256 units on both sides, "
+        f"{own['pairs']:,} pairs, vocabulary {own['words']:,}; 2 x 256 LSTM units on both sides, "
         f"64 rows an update. Tokens are those of queries and targets, without padding. Median of "
         f"{options.repeats} turns" + (f", on core {core}." if core is not None else "."),
         "Ratios are of CPU time: seconds without the measure over seconds with it.",

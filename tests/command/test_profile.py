@@ -12,10 +12,11 @@ from kytolly.command.profile import differences, profile_lines, profile_run, upd
 from kytolly.loop.supervised import Learner
 from tests.text.tiny_task import ContainsWord, small_config
 
+FEW = ["--log-interval-env-steps", "256", "--evaluation-interval-env-steps", "600"]
 SMALL = ["--evaluation-episodes", "2", "--final-evaluation-episodes", "2", "--no-xla", "--json"]
 SIZES = {
     "dqn": ["--total-env-steps", "600", "--warmup-env-steps", "200", "--batch-size", "8"],
-    "ppo": ["--total-env-steps", "512", "--num-envs", "4", "--rollout-steps", "16"],
+    "ppo": ["--total-env-steps", "512", "--rollout-steps", "16", "--num-minibatches", "1"],
 }
 
 
@@ -25,8 +26,9 @@ def test_the_parts_of_an_agents_run_are_printed_and_saved(
     algorithm, loop, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("kytolly.reformulation.profile.TURNS", 2)
+    monkeypatch.setattr(profile, "ITERATIONS", 1)
     where = ["--env", "CartPole-v1", "--log-dir", str(tmp_path / "run"), "--loop", loop]
-    assert main(["train", algorithm, *where, *SIZES[algorithm], *SMALL, "--profile"]) == 0
+    assert main(["train", algorithm, *where, *SIZES[algorithm], *FEW, *SMALL, "--profile"]) == 0
     out, err = capsys.readouterr()
     summary = json.loads(out.splitlines()[-1])
     saved = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))

@@ -169,7 +169,8 @@ def profile_run(state: TrainState, summary: Mapping[str, Any], idle: float | Non
         summary: What `result.json` holds.
         idle: Share of the time that learning waited for environments; None where it does not.
     """
-    learner, loop = getattr(state, "learner", None), state.trackables.get("loop")
+    learner: Any = getattr(state, "learner", None)
+    loop: Any = state.trackables.get("loop")
     if learner is not None:
         count, speed = summary["updates"], summary["updates_per_second"]
     else:
@@ -178,7 +179,7 @@ def profile_run(state: TrainState, summary: Mapping[str, Any], idle: float | Non
     if learner is None and not hasattr(loop, "env_state"):  # the host's environments and network
         share = idle or 0.0
         return as_profile({LEARNING: whole * (1.0 - share), IDLE: whole * share})
-    subject: Any = learner if learner is not None else loop.agent
+    subject = learner if learner is not None else loop.agent
     weights = subject.policy.network.get_weights()
     try:
         if learner is not None:

@@ -65,5 +65,5 @@ def most_probable(logits: tf.Tensor) -> tf.Tensor:
     `tf.argmax` took XLA ten times as long on a CPU, which goes through it number by number.
     """
     largest = logits == tf.reduce_max(logits, axis=-1, keepdims=True)
-    size = logits.shape[-1]
+    size = int(logits.shape[-1] or 0)
     return tf.reduce_min(tf.where(largest, tf.range(size), size - 1), axis=-1)

@@ -128,8 +128,8 @@ def update_parts(learner: Any, device: str | None) -> dict[str, float]:
         return fastest_call(lambda: float(program(arguments)))[0] / count
 
     def read(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        parts = [tf.reduce_sum(tf.cast(column, tf.float32)) for column in batch.values()]
-        return tf.add_n(parts)
+        columns = [column for name, column in batch.items() if name != "seed"]
+        return tf.add_n([tf.reduce_sum(tf.cast(column, tf.float32)) for column in columns])
 
     def metrics(policy: Any) -> Any:
         return lambda batch: read(batch) + tf.reduce_sum(policy.update(batch).metrics)

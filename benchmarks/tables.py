@@ -33,6 +33,7 @@ LONG = {
     "ppo-learning": ("learning", "ppo_learning_table"),
     "ppo-lunar-lander": ("learning", "ppo_lunar_lander_table"),
     "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
+    "text": ("text", "text"),
     "reformulation": ("reformulation", "reformulation"),
     "reformulation-scale": ("query_scale", "reformulation_scale"),
     "reformulation-learning": ("query_learning", "reformulation_learning"),

@@ -125,6 +125,13 @@ def weight(text: str) -> float:
     return float(given)
 
 
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """Add `--profile`."""
+    parser.add_argument(
+        "--profile", action="store_true", help="time the parts of training, after training"
+    )
+
+
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add `--trust`."""
     parser.add_argument(

@@ -11,7 +11,7 @@ import typing
 from typing import Any
 
 from kytolly.command.exits import BadInput
-from kytolly.command.options import add_field, path
+from kytolly.command.options import add_field, add_profile, path
 from kytolly.command.start import prepare_machine
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
@@ -50,6 +50,7 @@ def add_training_options(
         add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
+    add_profile(parser)
     for field, hint in config_fields(kind).values():
         add_field(parser, field, hint)
 
@@ -72,7 +73,18 @@ def run_training(
     cfg = given_config(args, kind)
     prepare_machine(cfg)
     folder, resume = args.resume or args.log_dir, bool(args.resume)
-    summary, lines = pkgutil.resolve_name(train)(cfg, source, folder, resume=resume)
+    callbacks: list[Any] = []
+    if args.profile:
+        from kytolly.command.profile import Keeper
+
+        callbacks = [Keeper()]
+    train_model = pkgutil.resolve_name(train)
+    summary, lines = train_model(cfg, source, folder, cb=callbacks, resume=resume)
+    if args.profile:
+        from kytolly.command.profile import write_profile
+
+        summary, more = write_profile(callbacks[0].state, summary)
+        lines = [*lines, *more]
     if args.json:
         print("\n".join(lines), file=sys.stderr)
         print(json.dumps(summary))

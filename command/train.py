@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 import typing
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command import train_classifier, train_ranker, train_rewriter
 from kytolly.command.exits import BadInput, print_problem
-from kytolly.command.options import add_field, add_trust, environment, path
+from kytolly.command.options import add_field, add_profile, add_trust, environment, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text, value_text
@@ -42,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     add_trust(parser)
+    add_profile(parser)
     algorithm = next((word for word in words if word in ALGORITHMS), None)
     for field, hint in config_fields(algorithm).values():
         add_field(parser, field, hint)
@@ -67,8 +70,20 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.trainer import Trainer
 
     trainer = Trainer(args.resume or args.log_dir)
-    result = trainer.train(cfg, env, resume=bool(args.resume))
-    print_result(result.summary, args.json)
+    callbacks: list[Any] = []
+    if args.profile:
+        from kytolly.command.profile import Keeper
+
+        callbacks = [Keeper()]
+    result = trainer.train(cfg, env, callbacks, resume=bool(args.resume))
+    summary = result.summary
+    if args.profile:
+        from kytolly.command.profile import write_profile
+
+        idle = [row["device_idle"] for row in result.history if "device_idle" in row]
+        summary, lines = write_profile(callbacks[0].state, summary, mean(idle) if idle else None)
+        print("\n".join(lines), file=sys.stderr if args.json else sys.stdout)
+    print_result(summary, args.json)
     if result.unwritten:
         reasons = ", ".join(f"{what} ({why})" for what, why in result.unwritten.items())
         print_problem(

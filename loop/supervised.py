@@ -64,10 +64,12 @@ class SupervisedState(TrainState):
     Attributes:
         total_updates: Length of the run.
         updates_per_epoch: Updates in which every row has its turn.
+        learner: What learns.
     """
 
     total_updates: int = 0
     updates_per_epoch: int = 1
+    learner: Any = None
     unit: ClassVar[str] = "updates"
 
     @property
@@ -303,5 +305,6 @@ def make_session(
         network=learner.network,
         total_updates=learner.total_updates,
         updates_per_epoch=learner.rows.updates_per_epoch,
+        learner=learner,
     )
     return SupervisedSession(learner, SupervisedLoop(learner, device), state)

@@ -80,20 +80,22 @@ def make_network(saved: Any) -> Any:
                 logits.flatten(0, 1), target.flatten(), ignore_index=PADDING
             )
 
-    def before(target: Any) -> Any:
-        """The token before each token."""
-        return torch.cat([torch.full_like(target[:, :1], BEGIN), target[:, :-1]], dim=1)
-
     network = Network()
-    if len(arrays) != WEIGHTS:
-        refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
     with torch.no_grad():
         place_weights(network, arrays)
     return network
 
 
+def before(target: Any) -> Any:
+    """The token before each token."""
+    (torch,) = require("torch")
+    return torch.cat([torch.full_like(target[:, :1], BEGIN), target[:, :-1]], dim=1)
+
+
 def place_weights(network: Any, arrays: list[Any]) -> None:
     """Give the network the arrays of the Keras network, in its order."""
+    if len(arrays) != WEIGHTS:
+        refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
     rest = iter(arrays)
     network.bias.copy_(next(rest))
     network.vectors.weight.copy_(next(rest))

@@ -40,8 +40,10 @@ def make_network(saved: Any) -> Any:
             self.encoder = nn.LSTM(dimension, units, 2, batch_first=True)
             self.decoder = nn.LSTM(dimension, units, 2, batch_first=True)
             self.queries = nn.Linear(units, units, bias=False)
-            self.merge = nn.Linear(2 * units, dimension)
-            self.bias = nn.Parameter(torch.zeros(words))
+            self.merge, self.bias = (
+                nn.Linear(2 * units, dimension),
+                nn.Parameter(torch.zeros(words)),
+            )
 
         def encode(self, source: Any, kept: Any) -> Any:
             """Outputs, states and what hides padding."""

@@ -83,8 +83,7 @@ def make_network(saved: Any) -> Any:
             )
 
     network = Network()
-    with torch.no_grad():
-        place_weights(network, arrays)
+    place_weights(network, arrays)
     return network
 
 
@@ -99,17 +98,17 @@ def place_weights(network: Any, arrays: list[Any]) -> None:
     if len(arrays) != WEIGHTS:
         refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
     rest = iter(arrays)
-    network.bias.copy_(next(rest))
-    network.vectors.weight.copy_(next(rest))
+    network.bias.data.copy_(next(rest))
+    network.vectors.weight.data.copy_(next(rest))
     for lstm in (network.encoder, network.decoder):
         for layer in range(2):
             for kind in ("weight_ih", "weight_hh"):
-                getattr(lstm, f"{kind}_l{layer}").copy_(next(rest).T)
-            getattr(lstm, f"bias_ih_l{layer}").copy_(next(rest))  # Keras has one bias
-            getattr(lstm, f"bias_hh_l{layer}").zero_().requires_grad_(False)
-    network.queries.weight.copy_(next(rest).T)
-    network.merge.weight.copy_(next(rest).T)
-    network.merge.bias.copy_(next(rest))
+                getattr(lstm, f"{kind}_l{layer}").data.copy_(next(rest).T)
+            getattr(lstm, f"bias_ih_l{layer}").data.copy_(next(rest))  # Keras has one bias
+            getattr(lstm, f"bias_hh_l{layer}").requires_grad_(False).zero_()
+    network.queries.weight.data.copy_(next(rest).T)
+    network.merge.weight.data.copy_(next(rest).T)
+    network.merge.bias.data.copy_(next(rest))
 
 
 def make_update(network: Any, loss: Callable[..., Any]) -> Callable[[Any, Any], Any]:

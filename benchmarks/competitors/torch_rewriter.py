@@ -26,8 +26,7 @@ WEIGHTS = 17  # bias, vectors, 4 x 3 of the LSTMs, queries, 2 of the merge
 def make_network(saved: Any) -> Any:
     """The network with the weights of the file."""
     (torch,) = require("torch")
-    nn, functional = torch.nn, torch.nn.functional
-    words, units = int(saved["words"]), int(saved["units"])
+    nn, words, units = torch.nn, int(saved["words"]), int(saved["units"])
     arrays = [torch.from_numpy(saved[name]) for name in sorted(saved) if name.startswith("weight_")]
     dimension = arrays[1].shape[1]
 
@@ -78,9 +77,8 @@ def make_network(saved: Any) -> Any:
                 own = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
                 inputs = before(torch.where(own, likely, target))
             logits = self.decode(inputs, memory, kept[1])
-            return functional.cross_entropy(
-                logits.flatten(0, 1), target.flatten(), ignore_index=PADDING
-            )
+            entropy = nn.CrossEntropyLoss(ignore_index=PADDING)
+            return entropy(logits.flatten(0, 1), target.flatten())
 
     network = Network()
     place_weights(network, arrays)

@@ -50,4 +50,4 @@ class ClassifierConfig(SupervisedConfig):
 
     def in_shorter_texts(self) -> ClassifierConfig | None:
         """As in the parent."""
-        return self.shortened("max_length")
+        return self.with_half("max_length")

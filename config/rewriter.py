@@ -80,4 +80,4 @@ class RewriterConfig(SupervisedConfig):
 
     def in_shorter_texts(self) -> RewriterConfig | None:
         """As in the parent."""
-        return self.shortened("max_source_length")
+        return self.with_half("max_source_length")

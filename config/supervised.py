@@ -118,7 +118,7 @@ class SupervisedConfig:
         """The config with texts of half the length; None where they are short already."""
         return None
 
-    def shortened(self, name: str) -> Self | None:
+    def with_half(self, name: str) -> Self | None:
         """The config with half of a setting that counts tokens, if `SHORTEST` or more are left."""
         half = getattr(self, name) // 2
         return dataclasses.replace(self, **{name: half}) if half >= SHORTEST else None

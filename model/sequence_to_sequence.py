@@ -92,11 +92,11 @@ class SequenceToSequence(keras.Model):
 
     def decode(self, inputs, memory, noise=None):
         """[B, T, V] logits; `noise` [B, 1, D] from 0 to 1 decides what is dropped."""
-        return self.logits(self.hidden(inputs, memory, noise))
+        return self.logits(self.output_vectors(inputs, memory, noise))
 
-    def hidden(self, inputs, memory, noise=None):
+    def output_vectors(self, inputs, memory, noise=None):
         """[B, T, D] what the logits after each of [B, T] tokens are made of."""
-        return self.merged(self.outputs_after(inputs, memory), memory, noise)
+        return self.seen_outputs(self.outputs_after(inputs, memory), memory, noise)
 
     def outputs_after(self, inputs, memory):
         """[B, T, U] outputs of the decoder's last layer after each of the tokens [B, T]."""
@@ -111,9 +111,9 @@ class SequenceToSequence(keras.Model):
         for layer, state in zip(self.decoders, states, strict=True):
             vector, state = layer.cell(vector, list(state))
             after.append(tuple(state))
-        return self.logits(self.merged(vector[:, None], memory))[:, 0], tuple(after)
+        return self.logits(self.seen_outputs(vector[:, None], memory))[:, 0], tuple(after)
 
-    def merged(self, outputs, memory, noise=None):
+    def seen_outputs(self, outputs, memory, noise=None):
         """[B, T, D] from the outputs [B, T, U] of the decoder's last layer."""
         if self.queries is not None:
             keys = ops.transpose(memory.outputs, (0, 2, 1))

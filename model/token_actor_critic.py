@@ -43,7 +43,7 @@ class TokenActorCritic(SequenceToSequence):
         outputs = self.outputs_after(ops.concatenate([begin, written[:, :-1]], axis=1), memory)
         newest = ops.one_hot(ops.minimum(count, places - 1), places, dtype=outputs.dtype)
         output = ops.sum(outputs * newest[..., None], axis=1)
-        hidden = self.merged(output[:, None], memory)[:, 0]
+        hidden = self.seen_outputs(output[:, None], memory)[:, 0]
         return self.logits(hidden), self.value(output)[:, 0]
 
     def logits(self, hidden):

@@ -161,7 +161,7 @@ class RewriterTask:
             ]
         memory, inputs = network.encode(source, noises[0]), decoder_inputs(target)
         if cfg.scheduled_sampling:
-            hidden, share = network.hidden(inputs, memory), cfg.scheduled_sampling
+            hidden, share = network.output_vectors(inputs, memory), cfg.scheduled_sampling
             draws = tf.random.stateless_uniform(target.shape, seed + [SAMPLING_SEED, 0])
             most = most_draws(target.shape.num_elements(), share)
             inputs = sampled_inputs(target, hidden, draws < share, most, network.logits)

@@ -62,7 +62,7 @@ def right_tokens(logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 def most_probable(logits: tf.Tensor) -> tf.Tensor:
     """[...] int32 number of the largest of [..., V]; the first one of several.
 
-    `tf.argmax` took XLA ten times as long on a CPU, which goes through it number by number.
+    XLA took `tf.argmax` 2.4 times as long on a CPU (7.5 against 3.2 ms for 704 x 6,000).
     """
     largest = logits == tf.reduce_max(logits, axis=-1, keepdims=True)
     size = int(logits.shape[-1] or 0)

@@ -26,8 +26,7 @@ WEIGHTS = 17  # bias, vectors, 4 x 3 of the LSTMs, queries, 2 of the merge
 def make_network(saved: Any) -> Any:
     """The network with the weights of the file."""
     (torch,) = require("torch")
-    nn, functional = torch.nn, torch.nn.functional
-    words, units = int(saved["words"]), int(saved["units"])
+    nn, words, units = torch.nn, int(saved["words"]), int(saved["units"])
     arrays = [torch.from_numpy(saved[name]) for name in sorted(saved) if name.startswith("weight_")]
     dimension = arrays[1].shape[1]
 
@@ -40,8 +39,10 @@ def make_network(saved: Any) -> Any:
             self.encoder = nn.LSTM(dimension, units, 2, batch_first=True)
             self.decoder = nn.LSTM(dimension, units, 2, batch_first=True)
             self.queries = nn.Linear(units, units, bias=False)
-            self.merge = nn.Linear(2 * units, dimension)
-            self.bias = nn.Parameter(torch.zeros(words))
+            self.merge, self.bias = (
+                nn.Linear(2 * units, dimension),
+                nn.Parameter(torch.zeros(words)),
+            )
 
         def encode(self, source: Any, kept: Any) -> Any:
             """Outputs, states and what hides padding."""
@@ -76,36 +77,36 @@ def make_network(saved: Any) -> Any:
                 own = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
                 inputs = before(torch.where(own, likely, target))
             logits = self.decode(inputs, memory, kept[1])
-            return functional.cross_entropy(
-                logits.flatten(0, 1), target.flatten(), ignore_index=PADDING
-            )
-
-    def before(target: Any) -> Any:
-        """The token before each token."""
-        return torch.cat([torch.full_like(target[:, :1], BEGIN), target[:, :-1]], dim=1)
+            entropy = nn.CrossEntropyLoss(ignore_index=PADDING)
+            return entropy(logits.flatten(0, 1), target.flatten())
 
     network = Network()
-    if len(arrays) != WEIGHTS:
-        refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
-    with torch.no_grad():
-        place_weights(network, arrays)
+    place_weights(network, arrays)
     return network
+
+
+def before(target: Any) -> Any:
+    """The token before each token."""
+    (torch,) = require("torch")
+    return torch.cat([torch.full_like(target[:, :1], BEGIN), target[:, :-1]], dim=1)
 
 
 def place_weights(network: Any, arrays: list[Any]) -> None:
     """Give the network the arrays of the Keras network, in its order."""
+    if len(arrays) != WEIGHTS:
+        refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
     rest = iter(arrays)
-    network.bias.copy_(next(rest))
-    network.vectors.weight.copy_(next(rest))
+    network.bias.data.copy_(next(rest))
+    network.vectors.weight.data.copy_(next(rest))
     for lstm in (network.encoder, network.decoder):
         for layer in range(2):
             for kind in ("weight_ih", "weight_hh"):
-                getattr(lstm, f"{kind}_l{layer}").copy_(next(rest).T)
-            getattr(lstm, f"bias_ih_l{layer}").copy_(next(rest))  # Keras has one bias
-            getattr(lstm, f"bias_hh_l{layer}").zero_().requires_grad_(False)
-    network.queries.weight.copy_(next(rest).T)
-    network.merge.weight.copy_(next(rest).T)
-    network.merge.bias.copy_(next(rest))
+                getattr(lstm, f"{kind}_l{layer}").data.copy_(next(rest).T)
+            getattr(lstm, f"bias_ih_l{layer}").data.copy_(next(rest))  # Keras has one bias
+            getattr(lstm, f"bias_hh_l{layer}").requires_grad_(False).zero_()
+    network.queries.weight.data.copy_(next(rest).T)
+    network.merge.weight.data.copy_(next(rest).T)
+    network.merge.bias.data.copy_(next(rest))
 
 
 def make_update(network: Any, loss: Callable[..., Any]) -> Callable[[Any, Any], Any]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from kytolly.command.options import path
 from kytolly.command.text_options import add_training_options, run_training
 from kytolly.config.rewriter import RewriterConfig
-from kytolly.config.rewriting_ppo import RewritingPPOConfig
 
 FINE_TUNE = "--fine-tune"
 
@@ -16,10 +15,11 @@ FINE_TUNE = "--fine-tune"
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly train rewriter`, and with `--fine-tune` those of PPO."""
     tunes = any(word.split("=")[0] == FINE_TUNE for word in words)
+    kind: type = fine_tuning_config() if tunes else RewriterConfig
     does = "Train a query rewriter: from a query to terms, or texts, of its relevant documents."
     add_training_options(
         parser,
-        RewritingPPOConfig if tunes else RewriterConfig,
+        kind,
         "Improve a query rewriter by PPO: the reward is what BM25 gains." if tunes else does,
         "--collection",
         name="rewriter",
@@ -42,6 +42,13 @@ def run(args: argparse.Namespace) -> int:
     missing = "--collection is missing: give a folder, such as --collection data/aan."
     if args.fine_tune is not None:
         train = "kytolly.text.fine_tune_rewriter:fine_tune_rewriter"
-        return run_training(args, RewritingPPOConfig, args.collection, missing, train)
+        return run_training(args, fine_tuning_config(), args.collection, missing, train)
     train = "kytolly.text.train_rewriter:train_rewriter"
     return run_training(args, RewriterConfig, args.collection, missing, train)
+
+
+def fine_tuning_config() -> type:
+    """The config of PPO, which the other commands that train do not load."""
+    from kytolly.config.rewriting_ppo import RewritingPPOConfig
+
+    return RewritingPPOConfig

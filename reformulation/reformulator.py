@@ -39,7 +39,7 @@ from kytolly.retrieval.corpus import is_unicode, read_queries
 from kytolly.retrieval.embedding import Encoder
 from kytolly.retrieval.files import open_file, short, stored_archive
 from kytolly.retrieval.metrics import Run
-from kytolly.retrieval.trec import check_replaceable, write_run
+from kytolly.retrieval.trec import check_replaceable, write_ranking
 
 OPTIONS_FILE = "reformulation.yaml"
 SCORER = keras.saving.get_registered_name(CandidateScorer)
@@ -389,18 +389,3 @@ def reformulate_file(
         "unchanged": dict(reasons),
         "run_file": str(run_file),
     }
-
-
-def write_ranking(run: Run, run_file: str | Path) -> None:
-    """Write a TREC run where the option --run-file says.
-
-    Raises:
-        ValueError: The file cannot be written.
-    """
-    try:
-        write_run(run_file, run)
-    except OSError as error:
-        raise ValueError(
-            f"{run_file} cannot be written ({error.strerror}), expected a path in a folder that "
-            "exists: choose another --run-file."
-        ) from None

@@ -39,6 +39,21 @@ def write_run(path: str | Path, run: Run, tag: str = TAG) -> None:
                 file.write(f"{query} Q0 {doc} {rank} {above:.9g} {tag}\n")
 
 
+def write_ranking(run: Run, run_file: str | Path) -> None:
+    """Write a TREC run where the option --run-file says.
+
+    Raises:
+        ValueError: The file cannot be written.
+    """
+    try:
+        write_run(run_file, run)
+    except OSError as error:
+        raise ValueError(
+            f"{run_file} cannot be written ({error.strerror}), expected a path in a folder that "
+            "exists: choose another --run-file."
+        ) from None
+
+
 def check_replaceable(path: str | Path, option: str) -> None:
     """Refuse an output that is a file already, unless it is empty or a run of ours.
 

@@ -48,8 +48,10 @@ def test_a_rewriter_is_fine_tuned_and_that_continues(folder, capsys, monkeypatch
     assert entry.main([*argv, "--resume", "tuned", "--total-env-steps", "80", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["env_steps"] == 80 and set(summary["gains"]) == {"train", "dev", "test"}
-    assert entry.main(["train", "rewriter", "--collection", "others", "--fine-tune", "none"]) == 2
-    assert "none is no run" in capsys.readouterr().err
+    assert (
+        entry.main(["train", "rewriter", "--collection", "others", "--fine-tune", "nothing"]) == 2
+    )
+    assert "nothing is no run" in capsys.readouterr().err
     assert entry.main([*argv, "--resume", "plain"]) == 2
     assert "this is ppo-kl, and those are settings of rewriter" in capsys.readouterr().err
 

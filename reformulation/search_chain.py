@@ -14,12 +14,12 @@ import keras
 import numpy as np
 
 from kytolly.config.ranker import RankerConfig
-from kytolly.reformulation.reformulator import OPTIONS_FILE, Reformulator, write_ranking
+from kytolly.reformulation.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.reformulation.result import Hit, Reformulation
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.corpus import load_collection, read_queries
 from kytolly.retrieval.first_search import NONE, FirstSearch, FusedSearch
-from kytolly.retrieval.trec import check_replaceable
+from kytolly.retrieval.trec import check_replaceable, write_ranking
 from kytolly.text.ranker import RANKER_FILE, Ranker
 from kytolly.text.train_ranker import train_ranker
 

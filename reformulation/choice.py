@@ -101,6 +101,7 @@ class Selection(NamedTuple):
         dev_gain: Gain on dev queries, by cross-validation of the choice; without any, on train
             queries.
         changed: Share of dev queries that are changed.
+        whole_gain: Gain in searches of all documents (`whole_search`); None: nothing was searched.
     """
 
     choice: Choice
@@ -109,6 +110,7 @@ class Selection(NamedTuple):
     chance: float
     dev_gain: float
     changed: float
+    whole_gain: float | None = None
 
 
 def select(

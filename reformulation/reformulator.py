@@ -24,7 +24,7 @@ from kytolly.reformulation.choice import Choice, Choices, read_choices
 from kytolly.reformulation.device_env import is_own, kept_proposals
 from kytolly.reformulation.network import PRETRAINED, NumpyScorer
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, read_options
-from kytolly.reformulation.query import Query
+from kytolly.reformulation.query import Query, SearchRules
 from kytolly.reformulation.result import (
     AddedTerm,
     Hit,
@@ -223,9 +223,11 @@ class Reformulator:
         choice, found = self.choices.at(self.fusion), {}
         for first in range(0, len(queries), BATCH):
             batch = queries[first : first + BATCH]
-            weights, expected = self._proposals(batch, choice.scale)
+            weights, expected = scaled_proposals(
+                self.scorer, batch, self.side.rules, choice._replace(fusion=self.fusion)
+            )
             for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
-                found[query.number] = _plan(query, row, gain, choice)
+                found[query.number] = query_plan(query, row, gain, choice)
         for one in skipped:
             own = self.side.index.query_weights(collection.queries[one.number])
             found[one.number] = Plan(None, {}, own, 0.0, one.reason)
@@ -239,16 +241,6 @@ class Reformulator:
         planned = [plan.weights for plan in plans]
         before, after = self.side.rank_all(collection, numbers, (typed, planned), self.fusion, top)
         return before, after
-
-    def _proposals(self, queries: Sequence[Query], scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """Weights [Q, N], times a scale, and expected gains [Q] of those at scale 1."""
-        features = padded_rows(
-            [query.candidate_features for query in queries], self.side.rules.max_candidates
-        )
-        state = np.stack([np.append(query.state_features, self.fusion) for query in queries])
-        weights, expected = self.scorer(features, state.astype(np.float32))
-        own, most = is_own(features), self.side.rules.max_terms
-        return kept_proposals(weights * np.float32(scale), own, most), expected
 
     def _with_queries(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
         """The collection's documents with other queries, and no judgment."""
@@ -314,7 +306,18 @@ def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> No
     )
 
 
-def _plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:
+def scaled_proposals(
+    scorer: NumpyScorer, queries: Sequence[Query], rules: SearchRules, choice: Choice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [Q, N], times the scale of a choice, and expected gains [Q] of those at scale 1."""
+    features = padded_rows([query.candidate_features for query in queries], rules.max_candidates)
+    state = np.stack([np.append(query.state_features, choice.fusion) for query in queries])
+    weights, expected = scorer(features, state.astype(np.float32))
+    own, scale = is_own(features), np.float32(choice.scale)
+    return kept_proposals(weights * scale, own, rules.max_terms), expected
+
+
+def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:
     """The plan of a query from the weights [N] of its candidates."""
     if choice.scale == 0.0:
         return Plan(query, {}, query.weights, gain, NOTHING_LEARNED)

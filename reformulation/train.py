@@ -48,6 +48,7 @@ from kytolly.reformulation.report import phase_rows, write_phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import concatenation, subset
 from kytolly.reformulation.warm_start import held_out_networks, warm_network
+from kytolly.reformulation.whole_search import confirm_choice
 from kytolly.retrieval.corpus import available_splits
 from kytolly.retrieval.embedding import Encoder
 
@@ -177,6 +178,9 @@ def train_network(
             held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
         rest = [held_out.get(name) for name in networks]
         chosen = make_choice(list(networks.values()), dev, rest, fusion, options.seed, say)
+        for kind, one in chosen.items():
+            scorer = NumpyScorer(list(networks.values())[one.network])
+            chosen[kind] = confirm_selection(preparation, one, scorer, rest[one.network], say)
     name = list(networks)[chosen["fused"].network]
     network = networks[name]
     if preparation.train is None:
@@ -290,6 +294,28 @@ def make_choice(
         else:
             say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
     return {"fused": fused, "plain": plain}
+
+
+def confirm_selection(
+    preparation: Preparation,
+    one: Selection,
+    scorer: NumpyScorer,
+    held_out: HeldOut | None,
+    say: Say,
+) -> Selection:
+    """The selection, as far as whole searches confirm it."""
+    side, dev = preparation.side, preparation.dev
+    numbers = None if dev is None else dev.number
+    found = confirm_choice(side, one.choice, scorer, numbers, held_out, side.options.seed)
+    if found is None:
+        return one
+    scale = found.choice.scale
+    used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
+    say(
+        f"{found.queries:,} searches of all documents with {one.choice.fusion:g} cosines: gain "
+        f"{found.gain:+.4f} (chance {found.chance:.3f}), {used}"
+    )
+    return one._replace(choice=found.choice, whole_gain=found.gain)
 
 
 def selection_summary(one: Selection) -> dict[str, Any]:

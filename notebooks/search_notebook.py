@@ -74,17 +74,24 @@ from kytolly.text.train_rewriter import train_rewriter
 
 # %% tags=["parameters"]
 test_queries = 300
-top = 10  # documents of a search, which the last step re-ranks
+top = 10  # documents of a search
 rewriter_options = {
     "epochs": 6,
     "units": 64,
     "vocabulary_size": 3_000,
     "num_buckets": 1,
     "held_out_folds": 2,
+    "evaluation_interval_updates": 50,
 }
 agent_options = {"epochs": 1, "warm_start_epochs": 10, "held_out_folds": 0, "max_queries": 1_000}
 candidates = 30  # terms of the first documents that the agent chooses from
-ranker_options = {"samples": 800, "epochs": 1, "num_buckets": 1, "dev_queries": 40}
+ranker_options = {
+    "epochs": 2,
+    "depth": 20,  # documents of a search that are re-ranked
+    "num_buckets": 1,
+    "dev_queries": 100,
+    "evaluation_interval_updates": 200,
+}
 seed = 0
 
 # %%
@@ -166,8 +173,9 @@ for text, terms in list(zip(texts, written, strict=True))[:4]:
     print(f"{text[:50]:<52}{', '.join(term.term for term in terms[:6])}")
 
 # %% [markdown]
-# What are these terms worth by themselves? Here all of them join the query, with one weight. A
-# typed word has the weight 1.
+# What are these terms worth by themselves? Here all of them join the query with one weight, where a
+# typed word has 1. Expect a loss: this small rewriter knows the words of the collection, but few of
+# them are right for one query.
 
 # %%
 for weight in (0.05, 0.1, 0.2, 0.4):
@@ -230,7 +238,7 @@ print(f"weight of the cosines {chain.agent.fusion:g}, test {steps['4 search'].me
 # 0 and the order stays. (`docs/text_ranker.md`)
 
 # %%
-cfg = RankerConfig(seed=seed, depth=top, agent=agent_run, **ranker_options)
+cfg = RankerConfig(seed=seed, agent=agent_run, **ranker_options)
 summary, lines = train_ranker_of_chain(cfg, BUILTIN)
 print("\n".join(lines))
 

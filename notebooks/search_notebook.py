@@ -24,13 +24,12 @@
 # 4. *Search*: BM25, and the cosines of embeddings beside it.
 # 5. *Re-rank*: a network reads question and document together.
 #
-# Three networks learn here, in small runs of a few minutes. Each step is used as far as dev queries
-# allow, and *nothing* is among the choices: a step may gain nothing, but seldom does harm. The
-# notebook runs from top to bottom without an edit, and downloads nothing.
+# Three networks learn here, in small runs of a few minutes. The agent and the re-ranker are used
+# as far as held-out queries allow, and *nothing* is among the choices: a step may gain nothing, but
+# seldom does harm. The notebook runs from top to bottom without an edit, and downloads nothing.
 
 # %%
 # %matplotlib inline
-import itertools
 import os
 import sys
 from pathlib import Path
@@ -49,21 +48,20 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
+from kytolly.command.search import table_lines
 from kytolly.config.ranker import RankerConfig
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
 from kytolly.reformulation.reformulator import Reformulator
+from kytolly.reformulation.search_chain import SearchChain, train_ranker_of_chain
 from kytolly.reformulation.train import train
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import BUILTIN
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.metrics import paired_bootstrap, per_query
-from kytolly.retrieval.significance import CHANCE, best_row
 from kytolly.retrieval.tokens import make_tokenizer
 from kytolly.text.language import identify_language, main_language
-from kytolly.text.ranker import Ranker
 from kytolly.text.rewriter import Rewriter
-from kytolly.text.train_ranker import train_ranker
 from kytolly.text.train_rewriter import train_rewriter
 
 # %% [markdown]
@@ -71,28 +69,38 @@ from kytolly.text.train_rewriter import train_rewriter
 #
 # The built-in collection is made from the documentation of installed packages. A document is a
 # docstring without its first sentence, this sentence is a query, and the document is its one right
-# answer. The networks learn from *train* queries, *dev* queries decide what of them is used, and
-# *test* queries are for the plot at the end.
+# answer. The networks learn from *train* queries, *dev* queries help to decide what of them is
+# used, and *test* queries are for the plot at the end.
 
 # %% tags=["parameters"]
-queries_per_split = 300  # dev and test queries that are searched for here
-top = 10  # documents of a search, which the last step re-ranks
-rewriter_options = {"epochs": 6, "units": 64, "vocabulary_size": 3_000, "num_buckets": 1}
+test_queries = 300
+top = 10  # documents of a search
+rewriter_options = {
+    "epochs": 6,
+    "units": 64,
+    "vocabulary_size": 3_000,
+    "num_buckets": 1,
+    "held_out_folds": 2,
+    "evaluation_interval_updates": 50,
+}
 agent_options = {"epochs": 1, "warm_start_epochs": 10, "held_out_folds": 0, "max_queries": 1_000}
-candidates = 30  # terms that the agent chooses from
-ranker_options = {"samples": 800, "epochs": 1, "num_buckets": 1, "dev_queries": 40}
+candidates = 30  # terms of the first documents that the agent chooses from
+ranker_options = {
+    "epochs": 2,
+    "depth": 20,  # documents of a search that are re-ranked
+    "num_buckets": 1,
+    "dev_queries": 100,
+    "evaluation_interval_updates": 200,
+}
 seed = 0
 
 # %%
-collection = load_collection(BUILTIN, ("train", "dev", "test"))
-rng = np.random.default_rng(seed)
-numbers = {
-    split: np.sort(rng.permutation(collection.split(split))[:queries_per_split]).tolist()
-    for split in ("dev", "test")
-}
-texts = {split: [collection.queries[n] for n in numbers[split]] for split in numbers}
-print(f"{len(collection.doc_ids):,} documents, {len(numbers['test'])} test queries, such as")
-print(*(f"  {text}" for text in texts["test"][:3]), sep="\n")
+collection = load_collection(BUILTIN, ("test",))
+numbers = np.random.default_rng(seed).permutation(collection.split("test"))[:test_queries]
+queries = {collection.query_ids[number]: collection.queries[number] for number in numbers}
+texts = list(queries.values())
+print(f"{len(collection.doc_ids):,} documents, {len(queries)} test queries, such as")
+print(*(f"  {text}" for text in texts[:3]), sep="\n")
 
 # %% [markdown]
 # A search is a list of document ids for each query. Its metric is nDCG@10: 1 if the right document
@@ -102,14 +110,11 @@ print(*(f"  {text}" for text in texts["test"][:3]), sep="\n")
 METRIC = "ndcg@10"
 
 
-def values(split, found):
-    """nDCG@10 of each query of a split, from the ids of the documents that were found."""
-    names = [collection.query_ids[number] for number in numbers[split]]
-    run = {
-        name: [(doc, -float(place)) for place, doc in enumerate(docs)]
-        for name, docs in zip(names, found, strict=True)
-    }
-    judgments = {name: collection.judgments[split][name] for name in names}
+def values(found):
+    """nDCG@10 of each query, from the ids of the documents that were found."""
+    rows = zip(queries, found, strict=True)
+    run = {name: [(doc, -float(place)) for place, doc in enumerate(row)] for name, row in rows}
+    judgments = {name: collection.judgments["test"][name] for name in queries}
     return np.array(list(per_query(judgments, run, [METRIC])[METRIC].values()))
 
 
@@ -119,20 +124,25 @@ def bm25(index, weights):
     return [[collection.doc_ids[doc] for doc in row if doc >= 0] for row in documents]
 
 
+def ids(rows):
+    """The ids of documents that were found."""
+    return [[hit.doc_id for hit in row] for row in rows]
+
+
 steps = {}  # name of a step -> nDCG@10 of each test query
 
 # %% [markdown]
 # ## 1. Classify
 #
 # A small network that comes with the package names the language of a text. The stemmer of the
-# documents' language cuts words to their stems, so that *search* finds *searching*. The plot begins
-# with a search for words as they are; its first bar is what stems and stop words gain.
+# documents' language cuts words to their stems, so that *search* finds *searching*. The first bar
+# of the plot is what stems and stop words gain over words as they are.
 #
 # A classifier for classes of your own, such as kinds of questions, is trained by
 # `kytolly train classifier --data FILE` (`docs/text_classifier.md`).
 
 # %%
-for text in (texts["test"][0], "Wo finde ich die Ergebnisse der Suche?", "¿Dónde está la red?"):
+for text in (texts[0], "Wo finde ich die Ergebnisse der Suche?", "¿Dónde está la red?"):
     found = identify_language(text)
     print(f"{found.name:<10}{found.probability:>6.1%}  {text[:70]}")
 language, share = main_language(collection.texts[::20])
@@ -141,78 +151,70 @@ print(f"\n{share:.0%} of the documents are in {language}")
 # %%
 plain = BM25Index(collection.texts, make_tokenizer("none", "none"))
 index = BM25Index(collection.texts, make_tokenizer(language))
-for name, one in (("words as they are", plain), ("1 classify: stems", index)):
-    steps[name] = values("test", bm25(one, [one.query_weights(text) for text in texts["test"]]))
+for name, one in (("words as they are", plain), ("1 classify", index)):
+    steps[name] = values(bm25(one, [one.query_weights(text) for text in texts]))
     print(f"{name:<20} {steps[name].mean():.4f}")
 
 # %% [markdown]
 # ## 2. Rewrite
 #
 # The rewriter reads a query, and writes the best terms of its relevant documents. The documents of
-# a first search need not have them. They are added with one weight: the best one on dev, if a
-# permutation test says that its gain is no chance, and else 0. (`docs/query_rewriter.md`)
+# a first search need not have them. Two more rewriters learn without half of the train queries
+# each: the agent below needs to know how good the terms are for queries that a rewriter has not
+# seen. (`docs/query_rewriter.md`)
 
 # %%
 cfg = RewriterConfig(seed=seed, **rewriter_options)
 summary, lines = train_rewriter(cfg, BUILTIN)
 print("\n".join(lines))
-rewriter = Rewriter.load(summary["run_dir"])
-written = {split: rewriter.terms_of(texts[split]) for split in texts}
-for text, terms in list(zip(texts["test"], written["test"], strict=True))[:4]:
-    print(f"{text[:60]:<62}{', '.join(term.term for term in terms[:6])}")
+rewriter_run = summary["run_dir"]
+written = Rewriter.load(rewriter_run).terms_of(texts)
+for text, terms in list(zip(texts, written, strict=True))[:4]:
+    print(f"{text[:50]:<52}{', '.join(term.term for term in terms[:6])}")
 
+# %% [markdown]
+# What are these terms worth by themselves? Here all of them join the query with one weight, where a
+# typed word has 1. Expect a loss: this small rewriter knows the words of the collection, but few of
+# them are right for one query.
 
 # %%
-def with_terms(weights, terms, weight):
-    """A weighted query with terms added, all with one weight."""
-    new = {term.term: weight for term in terms if weight and term.term not in weights}
-    return {**weights, **new}
-
-
-def rewritten(split, weights, weight):
-    """Weighted queries of a split with the rewriter's terms."""
-    pairs = zip(weights, written[split], strict=True)
-    return [with_terms(own, terms, weight) for own, terms in pairs]
-
-
-typed = {split: [index.query_weights(text) for text in texts[split]] for split in texts}
-before = values("dev", bm25(index, typed["dev"]))
-weights = (0.02, 0.05, 0.1, 0.2, 0.4)
-on_dev = [values("dev", bm25(index, rewritten("dev", typed["dev"], one))) for one in weights]
-place, chance = best_row(np.array(on_dev) - before, CHANCE, seed)
-best_weight = 0.0 if place is None else weights[place]
-for one, found in zip(weights, on_dev, strict=True):
-    print(f"weight {one:<5g} dev {found.mean():.4f}, {found.mean() - before.mean():+.4f}")
-print(f"chance that the best of them gains as much where none helps: {chance:.0%}")
-steps["2 rewrite"] = values("test", bm25(index, rewritten("test", typed["test"], best_weight)))
-print(f"weight {best_weight:g}: test {steps['2 rewrite'].mean():.4f}")
+for weight in (0.05, 0.1, 0.2, 0.4):
+    added = [
+        {term.term: weight for term in terms} | index.query_weights(text)
+        for text, terms in zip(texts, written, strict=True)
+    ]
+    found = values(bm25(index, added))
+    print(f"weight {weight:<5g} {found.mean():.4f}, {(found - steps['1 classify']).mean():+.4f}")
+    if weight == 0.1:  # for the plot; nothing was chosen by these numbers
+        steps["2 rewrite, alone"] = found
 
 # %% [markdown]
 # ## 3. Choose terms
 #
-# The agent gives each candidate term a weight of its own, and lowers words of the query. It learns
-# from judgments, then from rewards (PPO). A test on held-out queries decides what of it is used.
-# The rewriter's terms stay, with their weight. (`docs/query_reformulation.md` and its notebook)
+# The rewriter's terms become candidates of the agent, beside those of the first documents that
+# BM25 finds. The agent gives each candidate a weight of its own, mostly 0, and lowers words of the
+# query. It learns from judgments, then from rewards (PPO). A test on dev queries decides
+# what of it is used. (`docs/query_reformulation.md` and its notebook)
 
 # %%
 options = ReformulationOptions(
     collection=BUILTIN,
     seed=seed,
-    retrieval=RetrievalOptions(candidates=candidates, language=language),
+    retrieval=RetrievalOptions(candidates=candidates, language=language, rewriter=rewriter_run),
     training=TrainingOptions(use_amp=False, **agent_options),
 )
 agent_run = train(options, test=False, say=print)["run_dir"]
 
 # %%
-reformulator = Reformulator.load(agent_run, fusion=0.0)  # BM25 alone
-plans = reformulator.plans(collection, numbers["test"])
-chosen = rewritten("test", [plan.weights for plan in plans], best_weight)
-steps["3 choose terms"] = values("test", bm25(index, chosen))
+made = Reformulator.load(agent_run, fusion=0.0).reformulate_all(queries, top)  # BM25 alone
+steps["3 choose terms"] = values(ids(one.after for one in made))
 print(f"test {steps['3 choose terms'].mean():.4f}")
-for text, plan in list(zip(texts["test"], plans, strict=True))[:4]:
-    changed = sorted(plan.changes.items(), key=lambda item: -item[1])[:5]
-    terms = [f"{plan.query.surfaces[place]} {weight:.2f}" for place, weight in changed]
-    print(f"{text[:50]:<52}{', '.join(terms) or plan.reason}")
+sources = [term.source for one in made for term in one.added]
+wrote = sum("generated" in source for source in sources)
+print(f"{len(sources)} terms added, {wrote} of them the rewriter wrote")
+for one in made[:4]:
+    changes = [f"{term.surface} {term.weight:.2f}" for term in (*one.added[:4], *one.lowered[:2])]
+    print(f"{one.text[:50]:<52}{', '.join(changes) or one.reason}")
 
 # %% [markdown]
 # ## 4. Search
@@ -222,54 +224,41 @@ for text, plan in list(zip(texts["test"], plans, strict=True))[:4]:
 # agent knows it, so the terms are others than in step 3.
 
 # %%
-reformulator = Reformulator.load(agent_run)
-plans = reformulator.plans(collection, numbers["test"])
-plans = [
-    plan._replace(weights=weights)
-    for plan, weights in zip(
-        plans, rewritten("test", [plan.weights for plan in plans], best_weight), strict=True
-    )
-]
-_, hits = reformulator.rankings(collection, numbers["test"], plans, top)
-steps["4 search"] = values("test", [[hit.doc_id for hit in row] for row in hits])
-print(f"weight of the cosines {reformulator.fusion:g}, test {steps['4 search'].mean():.4f}")
+chain = SearchChain.load(agent_run)
+found = chain.search(queries, top)
+steps["4 search"] = values(ids(one.columns["reformulated"] for one in found))
+print(f"weight of the cosines {chain.agent.fusion:g}, test {steps['4 search'].mean():.4f}")
 
 # %% [markdown]
 # ## 5. Re-rank
 #
-# The re-ranker is a Transformer that reads question and document together. It is slow, so it sees
-# the best documents only. Its score counts beside that of the search, with a weight that dev
-# queries chose; where it is no better than chance, the weight is 0 and the order stays.
-# (`docs/text_ranker.md`)
+# The re-ranker reads a question and a document together, and scores what they have in common. It is
+# slow, so it sees only the best documents of the agent's search. Its score counts beside that of
+# the search, with a weight that dev queries chose; where it is no better than chance, the weight is
+# 0 and the order stays. (`docs/text_ranker.md`)
 
 # %%
-cfg = RankerConfig(seed=seed, depth=top, **ranker_options)
-summary, lines = train_ranker(cfg, BUILTIN)
+cfg = RankerConfig(seed=seed, agent=agent_run, **ranker_options)
+summary, lines = train_ranker_of_chain(cfg, BUILTIN)
 print("\n".join(lines))
-ranker = Ranker.load(summary["run_dir"])
 
 # %%
-found = []
-for text, row in zip(texts["test"], hits, strict=True):
-    documents = [collection.texts[collection.doc_index[hit.doc_id]] for hit in row]
-    if ranker.weight and row:
-        order = ranker.rank(text, documents, [hit.score for hit in row])
-        row = [row[one.place] for one in order]
-    found.append([hit.doc_id for hit in row])
-steps["5 re-rank"] = values("test", found)
-print(f"weight {ranker.weight:g}, test {steps['5 re-rank'].mean():.4f}")
+chain = SearchChain.load(agent_run, ranker=summary["run_dir"])
+found = chain.search(queries, top)
+steps["5 re-rank"] = values(ids(one.columns["re-ranked"] for one in found))
+print(f"weight {chain.weight:g}, test {steps['5 re-rank'].mean():.4f}")
 
 # %% [markdown]
 # ## What each step gains
 #
-# A bar is the gain of a step over the step before it, on the test queries. Lines are 95% intervals
+# A bar is the gain of a step on the test queries, over the step before it. Step 3 begins where
+# step 2 does, at step 1: the agent takes the rewriter's terms one by one. Lines are 95% intervals
 # (paired bootstrap): where one crosses 0, the gain may be chance.
 
 # %%
 names = list(steps)
-gains = {
-    name: paired_bootstrap(steps[name], steps[before]) for before, name in itertools.pairwise(names)
-}
+over = dict(zip(names[1:], names, strict=False)) | {"3 choose terms": "1 classify"}
+gains = {name: paired_bootstrap(steps[name], steps[before]) for name, before in over.items()}
 print(f"{'step':<20}nDCG@10     gain  95% interval")
 print(f"{names[0]:<20}{steps[names[0]].mean():7.4f}")
 for name, (gain, low, high) in gains.items():
@@ -283,20 +272,31 @@ ax = figure.add_subplot()
 colors = np.where(middle > 0, "tab:blue", "tab:red")
 ax.bar(list(gains), middle, yerr=ends, color=colors, capsize=4, width=0.6)
 ax.axhline(0, color="0.3", lw=0.8)
-ax.set_ylabel("gain in nDCG@10 over the step before")
+ax.set_ylabel("gain in nDCG@10")
 first, last = steps[names[0]].mean(), steps[names[-1]].mean()
-ax.set_title(f"{names[0]} {first:.3f}, the whole chain {last:.3f}, {len(found)} test queries")
+ax.set_title(f"{names[0]} {first:.3f}, the whole chain {last:.3f}, {len(queries)} test queries")
 ax.spines[["top", "right"]].set_visible(False)
 ax.grid(axis="y", alpha=0.25)
 figure
 
 # %% [markdown]
+# ## One query
+#
+# `kytolly search RUN QUERY --ranker RUN` prints what each part of the chain finds. So does this:
+
+# %%
+one = chain.search(["solve a linear system of equations"], 5)[0]
+documents = dict(zip(collection.doc_ids, collection.texts, strict=True))
+print("\n".join(table_lines(one, documents)))
+
+# %% [markdown]
 # The runs are small. In longer ones, with the defaults of each command, the agent and the re-ranker
 # gain more:
 #
-#     kytolly train rewriter --collection builtin
-#     python train_optimized.py --collection builtin --test
-#     kytolly train ranker --collection builtin
+#     kytolly train rewriter --collection builtin --log-dir runs/rewriter
+#     python train_optimized.py --collection builtin --rewriter runs/rewriter --log-dir runs/agent
+#     kytolly train ranker --collection builtin --agent runs/agent --log-dir runs/ranker
+#     kytolly search runs/ranker "solve a linear system of equations"
 #
 # For documents of your own, give a folder in BEIR's layout in place of `builtin`; this notebook
 # takes one in place of `BUILTIN`. `docs/training_text_models.md` says how the three are trained.

@@ -18,7 +18,7 @@ SHORT = {
     "train_ppo_notebook": "total_env_steps = 4_096",
     "query_reformulation_notebook": "epochs = warm_start_epochs = 1\n"
     "feedback_documents, candidates, max_terms = 3, 8, 2",
-    "search_notebook": "queries_per_split, top, candidates = 20, 5, 8\n"
+    "search_notebook": "test_queries, top, candidates = 20, 5, 8\n"
     "rewriter_options |= dict(total_updates=2, units=8, vocabulary_size=200)\n"
     "agent_options |= dict(epochs=0, warm_start_epochs=1, max_queries=40)\n"
     "ranker_options |= dict(samples=16, width=8, layers=1, heads=2, dev_queries=4)",

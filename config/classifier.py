@@ -38,6 +38,9 @@ class ClassifierConfig(SupervisedConfig):
     kernel_size: Annotated[int, Meta(ge=1, le=64), "tokens"] = setting(
         3, "tokens in a row that a filter sees"
     )
+    pair_buckets: Annotated[int, Meta(ge=0, le=2**24), "buckets"] = setting(
+        2**16, "hashed pairs of tokens in the linear path beside the convolution; 0: no such path"
+    )
     dropout: Dropout = setting(0.3, "share of the features dropped in training")
     train_embedding: bool = setting(
         True, "whether the token vectors learn too; else they stay as wordllama has them"

@@ -7,6 +7,8 @@ import functools
 import keras
 from keras import ops
 
+from kytolly.model.token_bag import TokenBag
+
 HIDDEN = -1e4  # added to what padding says, so that a maximum leaves it out
 
 
@@ -17,7 +19,7 @@ class TextClassifierNetwork(keras.Model):
     [B, L] tokens, of which 0 is padding -> [B, C] float32 logits. The features are the mean of the
     token vectors, and of a convolution over them the mean and the maximum over all places, after
     Kim 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882. Padding
-    changes nothing: a text has the same logits in every length.
+    changes nothing: a text has the same logits in every length. A `TokenBag` may add its own.
 
     Args:
         vocabulary: Number of tokens, padding among them.
@@ -27,6 +29,7 @@ class TextClassifierNetwork(keras.Model):
         kernel_size: Tokens that a filter sees.
         dropout: Share of the features that are dropped where noise is given.
         train_embedding: Whether the token vectors learn.
+        pair_buckets: Of the `TokenBag`; 0: there is none.
     """
 
     def __init__(
@@ -38,15 +41,17 @@ class TextClassifierNetwork(keras.Model):
         kernel_size=3,
         dropout=0.3,
         train_embedding=True,
+        pair_buckets=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.vocabulary, self.num_classes, self.dimension = vocabulary, num_classes, dimension
         self.filters, self.kernel_size, self.dropout = filters, kernel_size, dropout
-        self.train_embedding = train_embedding
+        self.train_embedding, self.pair_buckets = train_embedding, pair_buckets
         self.embedding = keras.layers.Embedding(vocabulary, dimension, trainable=train_embedding)
         self.products = keras.layers.Dense(kernel_size * filters, use_bias=False)
         self.head = keras.layers.Dense(num_classes, dtype="float32")
+        self.bag = TokenBag(vocabulary, pair_buckets, num_classes) if pair_buckets else None
 
     @property
     def num_features(self):
@@ -57,6 +62,8 @@ class TextClassifierNetwork(keras.Model):
         self.embedding.build((None, None))
         self.products.build((None, None, self.dimension))
         self.head.build((None, self.num_features))
+        if self.bag is not None:
+            self.bag.build((None, None))
         self.bias = self.add_weight((self.filters,), "zeros", name="bias")
         self.built = True
 
@@ -75,7 +82,8 @@ class TextClassifierNetwork(keras.Model):
         if noise is not None:
             kept = ops.cast(noise >= self.dropout, "float32")
             features = features * kept / (1.0 - self.dropout)
-        return self.head(features)
+        logits = self.head(features)
+        return logits if self.bag is None else logits + self.bag(tokens)
 
     def convolve(self, vectors):
         """[B, L, F] convolution as one product of matrices.
@@ -91,5 +99,6 @@ class TextClassifierNetwork(keras.Model):
         return ops.add(functools.reduce(ops.add, shifted), self.bias)
 
     def get_config(self):
-        names = "vocabulary num_classes dimension filters kernel_size dropout train_embedding"
-        return {**super().get_config(), **{name: getattr(self, name) for name in names.split()}}
+        names = "vocabulary num_classes dimension filters kernel_size dropout train_embedding "
+        names = (names + "pair_buckets").split()
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}

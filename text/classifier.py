@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from kytolly.config.classifier import ClassifierConfig
 from kytolly.model.text_classifier import TextClassifierNetwork
+from kytolly.model.token_bag import TokenBag
 from kytolly.policy.cross_entropy import balanced_class_weights, cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
@@ -26,7 +27,7 @@ from kytolly.text.classification_report import (
 )
 from kytolly.text.labeled_texts import LabeledSplits
 from kytolly.text.outputs import length_batches
-from kytolly.text.rows import Ragged, Rows
+from kytolly.text.rows import PADDING, Ragged, Rows
 from kytolly.text.tables import make_rows
 from kytolly.text.vocabulary import (
     BytePairs,
@@ -95,9 +96,12 @@ class ClassificationTask:
             kernel_size=cfg.kernel_size,
             dropout=cfg.dropout,
             train_embedding=cfg.train_embedding,
+            pair_buckets=cfg.pair_buckets,
         )
         network.build((None, None))
         network.embedding.set_weights([table])
+        if network.bag is not None:
+            network.bag.idf.assign(inverse_document_frequencies(network.bag, self.tokens["train"]))
         return network
 
     def loss(
@@ -185,6 +189,20 @@ class TextClassifier:
         """The most probable class of each text."""
         found = self.probabilities(texts)
         return [Prediction(self.classes[row.argmax()], float(row.max())) for row in found]
+
+
+def inverse_document_frequencies(bag: TokenBag, tokens: Ragged) -> np.ndarray:
+    """[K] float32 1 + ln((1 + texts) / (1 + texts with the key)); 0 for a key in no text.
+
+    Source: scikit-learn's `TfidfVectorizer`, with its smoothing.
+    """
+    counts = np.zeros(bag.num_keys, np.int64)
+    for rows, length in length_batches(tokens.lengths):
+        keys = np.asarray(bag.keys(tokens.matrix(rows, length)))
+        counts += np.bincount(keys.ravel(), minlength=bag.num_keys)
+    counts[PADDING] = 0
+    idf = 1.0 + np.log((1.0 + len(tokens.lengths)) / (1.0 + counts))
+    return (idf * (counts > 0)).astype(np.float32)
 
 
 def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:

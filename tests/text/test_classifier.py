@@ -10,8 +10,10 @@ pytest.importorskip("sklearn")
 pytest.importorskip("wordllama")
 
 from kytolly.config.classifier import ClassifierConfig
-from kytolly.text.classifier import TextClassifier
+from kytolly.model.token_bag import TokenBag
+from kytolly.text.classifier import TextClassifier, inverse_document_frequencies
 from kytolly.text.outputs import length_batches
+from kytolly.text.rows import Ragged
 from kytolly.text.train_classifier import train_classifier
 from tests.test_examples import PYTHON_BLOCK
 from tests.text.labeled_files import write_labeled
@@ -100,3 +102,11 @@ def test_batches_hold_every_row_once_and_fit():
     lengths = np.array([0, 1, 33, 32, 64, 65, 200])
     batches = [(rows.tolist(), length) for rows, length in length_batches(lengths)]
     assert batches == [([0, 1, 3], 32), ([2, 4], 64), ([5], 96), ([6], 224)]
+
+
+def test_idf_counts_texts_and_not_occurrences():
+    found = inverse_document_frequencies(TokenBag(10, 8, 2), Ragged.of([[3, 7, 7], [3], []]))
+    expected = np.zeros(18)
+    expected[3] = 1 + np.log(4 / 3)  # in 2 of 3 texts
+    expected[[7, 10, 14]] = 1 + np.log(4 / 2)  # in one: 7, and the pairs (7, 7) and (3, 7)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -79,7 +79,7 @@ def parts_of(side: SearchSide, train: QueryTable, dev: QueryTable | None) -> np.
     folds, collection = side.options.training.held_out_folds, side.collection
     judged = []
     for split, table in (("train", train), ("dev", dev)):
-        numbers = [] if table is None else table.number.tolist()
+        numbers: list[int] = [] if table is None else table.number.tolist()
         relevant = [collection.relevant(number, split) for number in numbers]
         own = [collection.own_document(number) for number in numbers]
         others = [
@@ -89,7 +89,7 @@ def parts_of(side: SearchSide, train: QueryTable, dev: QueryTable | None) -> np.
         judged.append(JudgedTexts([collection.queries[number] for number in numbers], others))
     if folds < 2 or len(set(judged[0].texts)) < folds:
         return None
-    return held_out_parts(*judged, folds, side.options.seed)
+    return held_out_parts(judged[0], judged[1], folds, side.options.seed)
 
 
 def held_out_networks(

@@ -52,4 +52,5 @@ def test_a_query_is_not_its_own_relevant_document(tmp_path):
 @pytest.mark.parametrize("folds", [0, 25])
 def test_none_are_asked_for_or_there_are_too_few_queries(collection, folds):
     found = prepare(make_options(collection, held_out_folds=folds), lambda line: None)
+    assert found.train is not None
     assert parts_of(found.side, found.train, found.dev) is None

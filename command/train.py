@@ -25,11 +25,15 @@ TEXT_MODELS = {
     "rewriter": train_rewriter,
 }
 
+# Algorithms that need a network to begin with, which no option can give.
+ONLY_IN_PYTHON = ("ppo-kl",)
+
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add a flag for every field of the algorithm's config; without ALGO, of all of them."""
     if words[1:2] and words[1] in TEXT_MODELS:
         return TEXT_MODELS[words[1]].add_options(parser, words)
+    refuse_only_in_python(words[1:2])
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"
@@ -37,7 +41,11 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "`kytolly train ALGO --help` lists the settings of one algorithm."
     )
     add = parser.add_argument
-    add("algorithm", metavar="ALGO", help=f"one of {', '.join((*ALGORITHMS, *TEXT_MODELS))}")
+    add(
+        "algorithm",
+        metavar="ALGO",
+        help=f"one of {', '.join((*command_algorithms(), *TEXT_MODELS))}",
+    )
     add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
@@ -50,10 +58,26 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         add_field(parser, field, hint)
 
 
+def command_algorithms() -> list[str]:
+    """The algorithms that the command trains."""
+    return [name for name in ALGORITHMS if name not in ONLY_IN_PYTHON]
+
+
+def refuse_only_in_python(names: Sequence[str]) -> None:
+    """Refuse an algorithm that needs a network to begin with."""
+    for name in names:
+        if name in ONLY_IN_PYTHON:
+            raise BadInput(
+                f"{name} keeps a policy near the network that it begins with, and a command has "
+                "none to begin with. Train in Python, by Trainer().train(PPOKLConfig(...), env, "
+                "model=network); a query rewriter by `kytolly train rewriter --fine-tune RUN`."
+            )
+
+
 def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, Any]]:
     """Fields and their types, by name, in the config of one algorithm or of all of them."""
     fields: dict[str, tuple[dataclasses.Field, Any]] = {}
-    names = [algorithm] if algorithm else list(ALGORITHMS)
+    names = [algorithm] if algorithm else command_algorithms()
     for kind in dict.fromkeys(part(name, "config") for name in names):
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = {f.name: (f, hints[f.name]) for f in dataclasses.fields(kind)} | fields
@@ -65,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
     """Train and print the result."""
     if args.algorithm in TEXT_MODELS:
         return TEXT_MODELS[args.algorithm].run(args)
+    refuse_only_in_python([args.algorithm])
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer

@@ -47,6 +47,11 @@ class ClassifierConfig(SupervisedConfig):
     )
 
     @property
+    def command(self) -> str | None:
+        """As in the parent."""
+        return "kytolly train classifier --data FILE"
+
+    @property
     def column_lengths(self) -> dict[str, int]:
         """As in the parent."""
         return {"tokens": self.max_length}

@@ -17,3 +17,8 @@ class PPOKLConfig(PPOConfig):
     kl_coef: NotNegative = setting(
         0.05, "weight of the KL divergence from the network before training"
     )
+
+    @property
+    def command(self) -> str | None:
+        """As in the parent; a command has no network to begin with."""
+        return None

@@ -96,6 +96,11 @@ class RankerConfig(SupervisedConfig):
         return self.max_length - self.max_question_length - MARKS
 
     @property
+    def command(self) -> str | None:
+        """As in the parent."""
+        return "kytolly train ranker --collection DIR"
+
+    @property
     def column_lengths(self) -> dict[str, int]:
         """As in the parent."""
         return {"context": self.context_length}

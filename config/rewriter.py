@@ -74,6 +74,11 @@ class RewriterConfig(SupervisedConfig):
             )
 
     @property
+    def command(self) -> str | None:
+        """As in the parent."""
+        return "kytolly train rewriter --collection DIR"
+
+    @property
     def column_lengths(self) -> dict[str, int]:
         """As in the parent."""
         return {"source": self.max_source_length}

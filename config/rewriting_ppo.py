@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import Annotated
 
 from msgspec import Meta
@@ -56,3 +57,9 @@ class RewritingPPOConfig(PPOKLConfig):
     max_grad_norm: Positive | None = setting(
         1.0, "largest norm of the gradient of all weights together; none: any"
     )
+
+    @property
+    def command(self) -> str | None:
+        """As in the parent."""
+        run = shlex.quote(str(self.fine_tune))
+        return f"kytolly train rewriter --collection DIR --fine-tune {run}"

@@ -99,6 +99,11 @@ class RunConfig:
         None, "wall-clock time that ends training and cuts evaluations; none: no such end"
     )
 
+    @property
+    def command(self) -> str | None:
+        """What trains by such a config on a command line; None: only Python does."""
+        return f"kytolly train {self.algorithm}"
+
     def __post_init__(self) -> None:
         check_fields(self)
         if self.async_envs and self.num_envs > MOST_PROCESSES:

@@ -99,6 +99,11 @@ class SupervisedConfig:
         check_fields(self)
 
     @property
+    def command(self) -> str | None:
+        """What trains by such a config on a command line; None: only Python does."""
+        return None
+
+    @property
     def rows_per_update(self) -> int:
         """Rows from which an update learns."""
         return self.batch_size * self.gradient_accumulation

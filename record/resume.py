@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 from kytolly.record.best import restored_best
@@ -38,7 +39,9 @@ def what_is_saved(state: Any) -> str:
         state: `callback.base.TrainState`.
     """
     run_dir, saved = state.run_dir, checkpoints(state.run_dir / FOLDER)
-    where = f"`kytolly train {state.config.algorithm} --resume {run_dir}`"
+    where = "`resume=True`"
+    if state.config.command is not None:
+        where = f"`{state.config.command} --resume {shlex.quote(str(run_dir))}`"
     if not saved:
         return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
     count = f"{saved[0][0]:,} {state.units}"

@@ -47,7 +47,7 @@ from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import phase_rows, write_phases
 from kytolly.reformulation.search import SearchSide
 from kytolly.reformulation.table import concatenation, subset
-from kytolly.reformulation.warm_start import held_out_networks, warm_network
+from kytolly.reformulation.warm_start import held_out_networks, parts_of, warm_network
 from kytolly.reformulation.whole_search import confirm_choice
 from kytolly.retrieval.corpus import available_splits
 from kytolly.retrieval.embedding import Encoder
@@ -162,8 +162,10 @@ def train_network(
         networks |= learned
         if train is not None and options.training.warm_start_epochs:
             with side.phases.measure("warm start"):
-                found = held_out_networks(options, train, synthetic, unseen, say)
-            held_out |= {} if found is None else {"warm start": found}
+                parts = parts_of(side, train.table, preparation.dev)
+                if parts is not None:
+                    found = held_out_networks(options, train, parts, synthetic, unseen, say)
+                    held_out["warm start"] = found
     elif begin is None:
         raise ValueError(
             f"no query of the train split of {options.collection} can be used, and there is no "

@@ -12,6 +12,9 @@ from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.listwise import fit_listwise
 from kytolly.reformulation.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.reformulation.options import ReformulationOptions
+from kytolly.reformulation.search import SearchSide
+from kytolly.reformulation.table import QueryTable
+from kytolly.retrieval.held_out_parts import JudgedTexts, held_out_parts
 
 Say = Callable[[str], None]
 
@@ -62,13 +65,41 @@ def warm_network(
     return network
 
 
+def parts_of(side: SearchSide, train: QueryTable, dev: QueryTable | None) -> np.ndarray | None:
+    """[Q] the part of each train query that `held_out_networks` leaves out together.
+
+    Args:
+        side: Has the collection and the options.
+        train: Queries of the split "train".
+        dev: Those of "dev"; None: there are none.
+
+    Returns:
+        None if none are asked for, or there are too few queries.
+    """
+    folds, collection = side.options.training.held_out_folds, side.collection
+    judged = []
+    for split, table in (("train", train), ("dev", dev)):
+        numbers: list[int] = [] if table is None else table.number.tolist()
+        relevant = [collection.relevant(number, split) for number in numbers]
+        own = [collection.own_document(number) for number in numbers]
+        others = [
+            [doc for doc in docs if doc != left_out]
+            for docs, left_out in zip(relevant, own, strict=True)
+        ]
+        judged.append(JudgedTexts([collection.queries[number] for number in numbers], others))
+    if folds < 2 or len(set(judged[0].texts)) < folds:
+        return None
+    return held_out_parts(judged[0], judged[1], folds, side.options.seed)
+
+
 def held_out_networks(
     options: ReformulationOptions,
     train: DeviceQueries,
+    fold: np.ndarray,
     synthetic: DeviceQueries | None,
     begin: CandidateScorer | None,
     say: Say,
-) -> HeldOut | None:
+) -> HeldOut:
     """Networks made as the warm start is, each without a part of the train queries.
 
     They say how much the warm start gains on queries that it did not learn from.
@@ -76,18 +107,12 @@ def held_out_networks(
     Args:
         options: How to learn.
         train: Queries with judgments.
+        fold: [Q] the part of each.
         synthetic: Synthetic queries.
         begin: The network to begin with, which has learned from none of `train`; None: a new one.
         say: Receives a line for each network.
-
-    Returns:
-        None if it was not asked for, or there are too few queries.
     """
-    folds, count = options.training.held_out_folds, train.num_queries
-    if folds < 2 or count < folds:
-        return None
-    fold = np.random.default_rng(options.seed).permutation(count) % folds
-    scorers = []
+    scorers, folds = [], int(fold.max()) + 1
     for number in range(folds):
         say(f"held-out queries: part {number + 1} of {folds}")
         rows = np.flatnonzero(fold != number)

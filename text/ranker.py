@@ -284,7 +284,9 @@ class Ranker:
             ) from None
         cfg = from_mapping(RankerConfig, run.read_config().settings)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
-        return cls(load_network(folder / BEST), vocabulary, weight, cfg, found, identity)
+        network: Any = load_network(folder / BEST)
+        check_positions(network, cfg, folder)
+        return cls(network, vocabulary, weight, cfg, found, identity)
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network and its config."""
@@ -328,6 +330,20 @@ class Ranker:
             order_by = mixed_scores(given, network, self.weight)
         order = np.argsort(-order_by, kind="stable").tolist()
         return [RankedDocument(one, float(order_by[one]), float(network[one])) for one in order]
+
+
+def check_positions(network: CrossEncoder, cfg: RankerConfig, folder: Path) -> None:
+    """Refuse a config by which a network reads more tokens than it has positions for.
+
+    It may read fewer: where memory did not suffice, training went on with shorter texts.
+    """
+    positions = network.settings["max_length"]
+    if network.blocks and cfg.max_length > positions:
+        raise ValueError(
+            f"{folder} has a network with {positions:,} positions, and max_length is "
+            f"{cfg.max_length:,} in its config.yaml; expected as many at most: all tokens behind "
+            "the last one would count as one place. Restore the file that training wrote."
+        )
 
 
 def rarity(texts: Ragged, vocabulary: int) -> np.ndarray:

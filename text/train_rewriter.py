@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +15,8 @@ from kytolly.record.checkpoint import BEST
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.retrieval.corpus import available_splits, load_collection
-from kytolly.text.held_out_terms import (
-    HELD_OUT_FILE,
-    held_out_parts,
-    read_held_out,
-    write_held_out,
-)
+from kytolly.retrieval.held_out_parts import JudgedTexts, held_out_parts
+from kytolly.text.held_out_terms import HELD_OUT_FILE, read_held_out, write_held_out
 from kytolly.text.rewriter import Rewriter, RewriterTask
 from kytolly.text.rewriting_pairs import frequent_terms, mined_terms, share_of_best
 from kytolly.text.rewriting_words import Term
@@ -80,10 +77,13 @@ def train_rewriter(
 
 def parts_of(task: RewriterTask) -> np.ndarray:
     """[Q] the part of each train query; none where no held-out terms are asked for."""
-    cfg, queries = task.cfg, task.queries
-    if not cfg.held_out_folds:
+    if not task.cfg.held_out_folds:
         return np.zeros(0, np.int64)
-    return held_out_parts(queries["train"], queries["dev"], cfg.held_out_folds, cfg.seed)
+    train, dev = (
+        JudgedTexts([query.text for query in queries], [query.relevant for query in queries])
+        for queries in (task.queries["train"], task.queries["dev"])
+    )
+    return held_out_parts(train, dev, task.cfg.held_out_folds, task.cfg.seed)
 
 
 def best_rewriter(task: RewriterTask, folder: Path) -> Rewriter:
@@ -106,8 +106,8 @@ def held_out_summary(
         terms = held_out_terms(task, parts, folder, updates, progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"The rewriter is saved in {folder}, but not its {HELD_OUT_FILE}. Continue with "
-            f"`kytolly train {task.cfg.algorithm} --resume {folder}`; parts that are done stay."
+            f"The rewriter is saved in {folder}, but not its {HELD_OUT_FILE}. Continue it with "
+            f"`{task.cfg.command} --resume {shlex.quote(str(folder))}`; parts that are done stay."
         ) from None
     queries = task.queries["train"]
     written = [[one.term for one in terms[query.text]] for query in queries]
@@ -127,17 +127,19 @@ def held_out_terms(
         updates: Those of the run, by which a part of a shorter run is told.
         progress: Show a progress bar on standard error.
     """
-    path, found = folder / HELD_OUT_FILE, {}
+    path, found, count = folder / HELD_OUT_FILE, {}, int(parts.max()) + 1
     done = read_held_out(path, updates)
     if done is not None:
         return done
-    for number in range(int(parts.max()) + 1):
+    for number in range(count):
         saved, rows = folder / PARTS / f"{number}.json", np.flatnonzero(parts == number)
         terms = read_held_out(saved, updates)
         if terms is None:
             run = folder / PARTS / str(number)
             shutil.rmtree(run, ignore_errors=True)
-            Trainer(run, progress).train_supervised(task.cfg, task.without(rows))
+            others = task.without(rows)
+            others.name = f"{task.name}, held-out terms, part {number + 1} of {count}"
+            Trainer(run, progress).train_supervised(task.cfg, others)
             texts = [task.queries["train"][row].text for row in rows]
             proposed = best_rewriter(task, run).terms_of(texts)
             terms = dict(zip(texts, proposed, strict=True))

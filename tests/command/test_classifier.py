@@ -58,6 +58,9 @@ def test_a_run_continues_with_its_own_settings(run, capsys):
     assert entry.main([*argv, "--total-updates", "12", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["updates"] == 12 and summary["test"]["macro_f1"] > 0.5
+    said = complaint(["evaluate", str(run / "run")], capsys)
+    assert "run is a run that trained a text classifier, expected one of an agent" in said
+    assert f"`kytolly train classifier --data FILE --resume {run / 'run'}` measures it" in said
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_the_help_of_an_algorithm_lists_its_own_settings(capsys):
     assert all(flag in dqn for flag in foreign) and not any(flag in dqn for flag in own)
     both = help_of(["train"], capsys)
     assert all(flag in both for flag in [*own, *foreign])
+    assert "ppo-kl" not in both and "--kl-coef" not in both  # only Python trains it
 
 
 def test_a_help_text_stands_alone():

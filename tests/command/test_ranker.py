@@ -33,6 +33,10 @@ def test_a_run_is_trained_and_continues_with_its_own_settings(folder, capsys, mo
     assert entry.main([*argv, "--resume", "run", "--total-updates", "4", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["updates"] == 4 and summary["test"]["queries"] == 6
+    assert entry.main(["evaluate", "run"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "run is a run that trained a re-ranker, expected" in said
+    assert "`kytolly train ranker --collection DIR --resume run` measures it again" in said
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import json
 import re
+import shlex
 
 import pytest
 
 pytest.importorskip("wordllama")
 
 from kytolly.command import entry
+from kytolly.text.fine_tune_rewriter import SaveRewriter
 from tests.text.test_rewriter import write_animals
 
 FLAGS = (
@@ -16,11 +18,34 @@ FLAGS = (
 ).split()
 
 
+PPO = (
+    "--total-env-steps 64 --num-envs 8 --rollout-steps 2 --checkpoint-interval-env-steps 32 "
+    "--log-interval-env-steps 16 --no-xla"
+).split()
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rewriter")
     write_animals(folder / "animals")
     return folder
+
+
+@pytest.fixture(scope="module")
+def plain(folder):
+    """A rewriter to improve, and the words that ask for it."""
+    others, run = str(write_animals(folder / "others")), str(folder / "plain")
+    argv = ["train", "rewriter", "--collection", others]
+    assert entry.main([*argv, "--log-dir", run, *FLAGS]) == 0
+    return [*argv, "--fine-tune", run]
+
+
+def complaint(argv, capsys):
+    capsys.readouterr()
+    assert entry.main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1, captured
+    return captured.err
 
 
 def test_a_rewriter_is_trained_and_continues(folder, capsys, monkeypatch):
@@ -35,25 +60,41 @@ def test_a_rewriter_is_trained_and_continues(folder, capsys, monkeypatch):
     assert summary["updates"] == 3 and summary["test"] is None
 
 
-def test_a_rewriter_is_fine_tuned_and_that_continues(folder, capsys, monkeypatch):
+def test_a_rewriter_is_fine_tuned_and_that_continues(folder, plain, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    write_animals(folder / "others")
-    argv = ["train", "rewriter", "--collection", "others"]
-    assert entry.main([*argv, "--log-dir", "plain", *FLAGS]) == 0
-    argv = [*argv, "--fine-tune", "plain"]
-    ppo = "--total-env-steps 64 --num-envs 8 --rollout-steps 2 --checkpoint-interval-env-steps 32"
-    assert entry.main([*argv, "--log-dir", "tuned", *ppo.split(), "--no-xla"]) == 0
+    assert entry.main([*plain, "--log-dir", "tuned", *PPO]) == 0
     out = capsys.readouterr().out
     assert "Gain in ndcg@10" in out and "test  after PPO" in out and out.endswith("tuned\n")
-    assert entry.main([*argv, "--resume", "tuned", "--total-env-steps", "80", "--json"]) == 0
+    assert entry.main([*plain, "--resume", "tuned", "--total-env-steps", "80", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["env_steps"] == 80 and set(summary["gains"]) == {"train", "dev", "test"}
-    assert (
-        entry.main(["train", "rewriter", "--collection", "others", "--fine-tune", "nothing"]) == 2
-    )
-    assert "nothing is no run" in capsys.readouterr().err
-    assert entry.main([*argv, "--resume", "plain"]) == 2
-    assert "this is ppo-kl, and those are settings of rewriter" in capsys.readouterr().err
+    assert "nothing is no run" in complaint([*plain[:-1], "nothing"], capsys)
+    said = complaint([*plain, "--resume", "plain"], capsys)
+    assert "this is ppo-kl, and those are settings of rewriter" in said
+    found = complaint(["evaluate", "tuned"], capsys)
+    assert "tuned is a run that trained a query rewriter, by PPO, expected one of an agent" in found
+    assert f"--fine-tune {plain[-1]} --resume tuned` measures it again" in found
+    found = complaint(["evaluate", "plain", "--episodes", "3"], capsys)
+    assert "plain is a run that trained a query rewriter, expected one of an agent" in found
+    assert "`kytolly train rewriter --collection DIR --resume plain` measures it again" in found
+
+
+def test_an_interrupted_fine_tuning_names_the_command_that_continues(
+    folder, plain, capsys, monkeypatch
+):
+    def interrupt(callback, state):
+        if state.env_steps == 32:
+            raise KeyboardInterrupt
+
+    monkeypatch.chdir(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(SaveRewriter, "on_log", interrupt)
+        assert entry.main([*plain, "--log-dir", "some run", *PPO]) == 130
+    (said,) = re.findall("after 32 env steps. Continue it with `(.*)`", capsys.readouterr().err)
+    words = [plain[3] if word == "DIR" else word for word in shlex.split(said)]
+    assert words == ["kytolly", *plain, "--resume", "some run"]
+    assert entry.main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["env_steps"] == 64
 
 
 def test_the_help_says_what_each_kind_of_training_takes(capsys):

@@ -12,6 +12,7 @@ pytest.importorskip("wordllama")
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.config.rewriting_ppo import RewritingPPOConfig
 from kytolly.record.checkpoint import BEST
+from kytolly.record.metrics_file import read_rows
 from kytolly.record.network_file import load_network
 from kytolly.text.fine_tune_rewriter import FineTuning, fine_tune_rewriter, lines
 from kytolly.text.rewriter import Rewriter
@@ -115,6 +116,17 @@ def test_a_run_goes_on_with_its_own_reference(tuned, folder):
     again, _ = fine_tune_rewriter(cfg, folder / "helpful", run, resume=True, progress=False)
     assert again["env_steps"] == 4_608 and again["updates"] > summary["updates"]
     assert again["gains"]["test"]["after"] == summary["gains"]["test"]["after"]
+
+
+def test_a_large_coefficient_keeps_the_policy_near_the_rewriter(tuned, folder):
+    cfg = settings(folder, kl_coef=30.0, total_env_steps=512)
+    fine_tune_rewriter(cfg, folder / "helpful", folder / "near", progress=False)
+    distance = {}
+    for name in ("tuned", "near"):  # "tuned" has no penalty, and is the same else
+        rows = read_rows(folder / name / "metrics.csv", "env_steps")
+        distance[name] = {int(row["env_steps"]): float(row["reference_kl"]) for row in rows}
+    # 0.243 and 0.0003 when this was written
+    assert distance["tuned"][512] > 0.1 > 0.005 > distance["near"][512] > 0.0
 
 
 def test_where_nothing_more_is_earned_the_rewriter_stays_as_it_was(folder, tmp_path):

@@ -3,58 +3,15 @@
 import dataclasses
 import json
 
-import numpy as np
 import pytest
 
 from kytolly.text import train_rewriter as module
-from kytolly.text.held_out_terms import (
-    HELD_OUT_FILE,
-    held_out_parts,
-    read_held_out,
-    sharing,
-    write_held_out,
-)
+from kytolly.text.held_out_terms import HELD_OUT_FILE, read_held_out, write_held_out
 from kytolly.text.rewriter import Rewriter
 from kytolly.text.rewriting_pairs import JudgedQuery, share_of_best
 from kytolly.text.rewriting_words import Term
 from kytolly.trainer import Trainer
 from tests.reformulation.far_terms import TINY, make_rewriter, write_far_terms
-
-
-def query(text, *relevant):
-    return JudgedQuery(text, list(relevant), None, ["x"])
-
-
-PARAPHRASES = [query(f"{word} {doc}", doc) for doc in range(12) for word in ("a", "b", "c")]
-
-
-def test_paraphrases_stay_together_where_dev_queries_are_of_other_documents():
-    parts = held_out_parts(PARAPHRASES, [query("d", 99)], 3, 0)
-    assert np.bincount(parts).tolist() == [12, 12, 12]
-    assert (parts.reshape(12, 3) == parts[::3, np.newaxis]).all()
-
-
-def test_paraphrases_are_parted_where_dev_queries_have_the_same_documents():
-    dev = [query("d", 3), query("e", 4)]
-    assert sharing(dev, PARAPHRASES) == sharing(PARAPHRASES, PARAPHRASES) == 1.0
-    parts = held_out_parts(PARAPHRASES, dev, 3, 0)
-    assert np.bincount(parts).tolist() == [12, 12, 12]
-    assert (parts.reshape(12, 3) != parts[::3, np.newaxis]).any()
-
-
-def test_equal_texts_stay_together_and_a_large_group_is_parted():
-    twice = [*PARAPHRASES, *PARAPHRASES[:5]]
-    parts = held_out_parts(twice, [query("d", 3)], 4, 1)
-    assert (parts[:5] == parts[-5:]).all() and set(parts) == {0, 1, 2, 3}
-    chain = [query(str(place), place, place + 1) for place in range(20)]
-    assert sharing([query("d", 99)], chain) == 0.0 < sharing(chain, chain) == 1.0
-    assert np.bincount(held_out_parts(chain, [query("d", 99)], 2, 0)).tolist() == [10, 10]
-    assert sharing([], chain) == 0.0 == sharing(chain[:1], chain[:1])
-
-
-def test_fewer_queries_than_parts_are_refused():
-    with pytest.raises(ValueError, match="held_out_folds is 4, and only 3 different train queries"):
-        held_out_parts([*PARAPHRASES[:3], PARAPHRASES[0]], [], 4, 0)
 
 
 def test_terms_come_back_from_their_file_for_as_many_updates(tmp_path):
@@ -112,7 +69,7 @@ def test_held_out_terms_are_as_bad_as_those_of_new_queries(known_by_heart):
 
 
 def test_an_interrupted_run_goes_on_with_the_parts_that_are_left(
-    known_by_heart, tmp_path, monkeypatch
+    known_by_heart, tmp_path, monkeypatch, capsys
 ):
     collection, whole = known_by_heart
     began, train = [], Trainer.train_supervised
@@ -130,8 +87,13 @@ def test_an_interrupted_run_goes_on_with_the_parts_that_are_left(
     assert (tmp_path / "run" / "held_out" / "0.json").is_file()
     assert Rewriter.load(tmp_path / "run").terms("see cat")
     for _ in range(2):  # the second time, everything is there
-        module.train_rewriter(cfg, collection, tmp_path / "run", resume=True, progress=False)
+        module.train_rewriter(cfg, collection, tmp_path / "run", resume=True)
     assert began == ["run", "0", "1", "run", "1", "2", "run"]
+    shown = [
+        line.partition(": 100 of 100 updates")[0] for line in capsys.readouterr().err.split("\n")
+    ]
+    for part in (2, 3):  # each says in its lines which one it is
+        assert shown.count(f"animals, held-out terms, part {part} of 3") == 1
     assert read_held_out(tmp_path / "run" / HELD_OUT_FILE) == read_held_out(whole / HELD_OUT_FILE)
 
 

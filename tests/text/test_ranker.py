@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,17 @@ def test_a_run_of_another_kind_or_with_a_damaged_file_is_refused(run, tmp_path):
         (tmp_path / "ranker.json").write_text(text)
         with pytest.raises(ValueError, match=r"has no ranker\.json"):
             Ranker.load(tmp_path)
+
+
+def test_more_tokens_than_the_network_has_positions_for_are_refused(run, tmp_path):
+    copied = shutil.copytree(run[0], tmp_path / "run")
+    path = copied / "config.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("max_length: 32", "max_length: 24"), encoding="utf-8")
+    assert Ranker.load(copied).cfg.context_length == 24 - 10 - 3
+    path.write_text(text.replace("max_length: 32", "max_length: 33"), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"run has a network with 32 positions, and .* 33 in its"):
+        Ranker.load(copied)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +179,9 @@ def train_network(
             fold = np.zeros(train.num_queries, np.int64)
             held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
         rest = [held_out.get(name) for name in networks]
-        chosen = make_choice(list(networks.values()), dev, rest, fusion, options.seed, say)
-        for kind, one in chosen.items():
-            scorer = NumpyScorer(list(networks.values())[one.network])
-            chosen[kind] = confirm_selection(preparation, one, scorer, rest[one.network], say)
+        made = list(networks.values())
+        chosen = make_choice(made, dev, rest, fusion, options.seed, say)
+        chosen = confirm_selections(preparation, chosen, made, rest, say)
     name = list(networks)[chosen["fused"].network]
     network = networks[name]
     if preparation.train is None:
@@ -298,26 +297,28 @@ def make_choice(
     return {"fused": fused, "plain": plain}
 
 
-def confirm_selection(
+def confirm_selections(
     preparation: Preparation,
-    one: Selection,
-    scorer: NumpyScorer,
-    held_out: HeldOut | None,
+    chosen: Mapping[str, Selection],
+    networks: Sequence[CandidateScorer],
+    held_out: Sequence[HeldOut | None],
     say: Say,
-) -> Selection:
-    """The selection, as far as whole searches confirm it."""
-    side, dev = preparation.side, preparation.dev
+) -> dict[str, Selection]:
+    """The selections, as far as searches of all documents confirm them."""
+    side, dev, confirmed = preparation.side, preparation.dev, dict(chosen)
     numbers = None if dev is None else dev.number
-    found = confirm_choice(side, one.choice, scorer, numbers, held_out, side.options.seed)
-    if found is None:
-        return one
-    scale = found.choice.scale
-    used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
-    say(
-        f"{found.queries:,} searches of all documents with {one.choice.fusion:g} cosines: gain "
-        f"{found.gain:+.4f} (chance {found.chance:.3f}), {used}"
-    )
-    return one._replace(choice=found.choice, whole_gain=found.gain)
+    for kind, one in chosen.items():
+        scorer, more = NumpyScorer(networks[one.network]), held_out[one.network]
+        found = confirm_choice(side, one.choice, scorer, numbers, more, side.options.seed)
+        if found is not None:
+            confirmed[kind] = one._replace(choice=found.choice, whole_gain=found.gain)
+            scale = found.choice.scale
+            used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
+            say(
+                f"{found.queries:,} searches of all documents with {one.choice.fusion:g} cosines: "
+                f"gain {found.gain:+.4f} (chance {found.chance:.3f}), {used}"
+            )
+    return confirmed
 
 
 def selection_summary(one: Selection) -> dict[str, Any]:

@@ -182,8 +182,7 @@ def train_network(
         made = list(networks.values())
         chosen = make_choice(made, dev, rest, fusion, options.seed, say)
         chosen = confirm_selections(preparation, chosen, made, rest, say)
-    name = list(networks)[chosen["fused"].network]
-    network = networks[name]
+    name, network = list(networks.items())[chosen["fused"].network]
     if preparation.train is None:
         save_search(side, folder.path)
     save_network(network, folder.path)

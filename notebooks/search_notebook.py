@@ -174,8 +174,8 @@ for text, terms in list(zip(texts, written, strict=True))[:4]:
 
 # %% [markdown]
 # What are these terms worth by themselves? Here all of them join the query with one weight, where a
-# typed word has 1. Expect a loss: this small rewriter knows the words of the collection, but few of
-# them are right for one query.
+# typed word has 1. Expect no gain: this small rewriter knows the words of the collection, but few
+# of them are right for one query.
 
 # %%
 for weight in (0.05, 0.1, 0.2, 0.4):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import yaml
 
-from kytolly.agent.algorithms import ALGORITHMS, make_config
+from kytolly.agent.algorithms import make_config
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
@@ -96,7 +96,7 @@ def test_rows_and_updates_of_ppo():
     assert (cfg.rollout_steps, cfg.updates_per_iteration) == (8, 4 * 4)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", TUNED)
 def test_tuned_settings_are_settings(algorithm):
     for name in TUNED[algorithm]:
         cfg = make_config({"algorithm": algorithm, **tuned_settings(algorithm, name)})

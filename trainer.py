@@ -79,11 +79,6 @@ class Attempt:
             self.began = time.perf_counter()
             gc.collect()  # what the failed program held
 
-    def start(self, session: TrainingSession) -> None:
-        """Make a session the present one; it reports earlier faults, and the memory in use."""
-        self.session, session.faults = session, self.faults
-        session.memory = lambda: memory_use(session.state.device)
-
 
 class Trainer:
     """Trains agents, and evaluates runs.
@@ -170,7 +165,8 @@ class Trainer:
             )
             callbacks = [*run_callbacks(state, self.progress), *own]
             session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
-            attempt.start(session)
+            session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
+            attempt.session = session
             return run_session(session, folder, resume, attempt.began)
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
@@ -198,8 +194,8 @@ class Trainer:
                 attempt.log_dir, attempt.resume = folder.path, True
                 state = dataclasses.replace(session.state, run_dir=folder.path)
                 session.callbacks = [*run_callbacks(state, self.progress), *own]
-                session.state, attempt.network = state, state.network
-                attempt.start(session)
+                session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
+                session.state, attempt.session, attempt.network = state, session, state.network
                 return run_session(session, folder, resume, attempt.began)
 
         return attempt.run(device, train)

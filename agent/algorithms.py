@@ -26,21 +26,20 @@ _DQN = Algorithm(
     exploration="kytolly.agent.epsilon_greedy:EpsilonGreedy",
     network="kytolly.model.q_networks:make_q_network",
 )
-_PPO = Algorithm(
-    config="kytolly.config.ppo:PPOConfig",
-    policy="kytolly.policy.ppo:PPOPolicy",
-    memory="kytolly.agent.rollout_buffer:RolloutBuffer",
-    exploration="kytolly.agent.sampling:Sampling",
-    network="kytolly.model.actor_critic_mlp:make_actor_critic",
-)
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _DQN,
     "ddqn": _DQN._replace(policy="kytolly.policy.ddqn:DoubleDQNPolicy"),
-    "ppo": _PPO,
-    "ppo-kl": _PPO._replace(
-        config="kytolly.config.ppo_kl:PPOKLConfig", policy="kytolly.policy.ppo_kl:PPOKLPolicy"
+    "ppo": Algorithm(
+        config="kytolly.config.ppo:PPOConfig",
+        policy="kytolly.policy.ppo:PPOPolicy",
+        memory="kytolly.agent.rollout_buffer:RolloutBuffer",
+        exploration="kytolly.agent.sampling:Sampling",
+        network="kytolly.model.actor_critic_mlp:make_actor_critic",
     ),
 }
+ALGORITHMS["ppo-kl"] = ALGORITHMS["ppo"]._replace(
+    config="kytolly.config.ppo_kl:PPOKLConfig", policy="kytolly.policy.ppo_kl:PPOKLPolicy"
+)
 
 
 def part(algorithm: str, name: str) -> Any:

@@ -98,11 +98,7 @@ class RunConfig:
     max_wall_seconds: Seconds | None = setting(
         None, "wall-clock time that ends training and cuts evaluations; none: no such end"
     )
-
-    @property
-    def command(self) -> str | None:
-        """What trains by such a config on a command line; None: only Python does."""
-        return f"kytolly train {self.algorithm}"
+    command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -115,21 +115,15 @@ def running_sums(weight: tf.Tensor) -> tf.Tensor:
     if count > ONE_PRODUCT:
         width = math.isqrt(count - 1) + 1  # of a block, and the number of blocks
         padded = tf.pad(weight, [[0, 0], [0, width * width - count]])
-        sums = running_product(tf.reshape(padded, [-1, width, width]))
-        before = tf.pad(running_product(sums[..., -1])[:, :-1], [[0, 0], [1, 0]])
+        sums = tf.reshape(running_sums(tf.reshape(padded, [-1, width])), [-1, width, width])
+        before = tf.pad(running_sums(sums[..., -1])[:, :-1], [[0, 0], [1, 0]])
         return tf.reshape(sums + before[..., tf.newaxis], [-1, width * width])[:, :count]
     if count > UNROLLED_CHOICES:
-        return running_product(weight)
+        return tf.matmul(weight, tf.linalg.band_part(tf.ones([count, count]), 0, -1))
     sums = [weight[:, 0]]
     for action in range(1, count):
         sums.append(sums[-1] + weight[:, action])
     return tf.stack(sums, axis=-1)
-
-
-def running_product(weight: tf.Tensor) -> tf.Tensor:
-    """[..., A] running sums along the last axis, by a product with a triangle of ones."""
-    count = int(weight.shape[-1])
-    return tf.matmul(weight, tf.linalg.band_part(tf.ones([count, count]), 0, -1))
 
 
 def choice(weight: tf.Tensor, sums: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:

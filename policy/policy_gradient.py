@@ -99,22 +99,3 @@ def approximate_kl(log_ratio: tf.Tensor) -> tf.Tensor:
     Source: Schulman 2020, "Approximating KL Divergence", estimator k3.
     """
     return tf.reduce_mean(tf.exp(log_ratio) - 1.0 - log_ratio)
-
-
-def categorical_kl(logits: tf.Tensor, reference: tf.Tensor) -> tf.Tensor:
-    """[B] KL divergence of a categorical policy from a reference, KL(policy || reference), in nats.
-
-    It is the sum over actions of p (log p - log q): exact, where the papers estimate it by
-    log p - log q of the action that was drawn, and subtract that from the reward. Here it is a term
-    of the loss, so it weighs each observation by itself: no action is blamed for a divergence that
-    follows later.
-
-    Args:
-        logits: [B, A] of the policy. An action that a mask forbids in both adds 0.
-        reference: [B, A] logits of the reference.
-
-    Source: Ziegler et al. 2019, arXiv:1909.08593, equation 2; Ouyang et al. 2022,
-    arXiv:2203.02155, equation 2.
-    """
-    log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(reference)
-    return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)

@@ -11,8 +11,7 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.config.ppo_kl import PPOKLConfig
 from kytolly.environment.mask import MASKED_LOGIT
 from kytolly.environment.spec import Box
-from kytolly.policy.policy_gradient import categorical_kl
-from kytolly.policy.ppo_kl import PPOKLPolicy
+from kytolly.policy.ppo_kl import PPOKLPolicy, categorical_kl
 from tests.policy.test_ppo import DEFAULTS, PARAMS, VALUE, VECTOR, Linear, make_batch, softmax
 
 

@@ -82,7 +82,7 @@ def test_candidates_that_exhaust_the_memory_are_refused(collection, capsys, monk
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2**30)
     said = complaint(collection, capsys, candidates=1_000_000)
     assert (
-        "25 queries with candidates: 1,000,000 and feedback_documents: 10 would take at least 2.8"
+        "25 queries with candidates: 1,000,000 and feedback_documents: 10 would take at least 3.0"
         in said
     )
     assert "lower candidates" in said

@@ -12,6 +12,7 @@ MEGABYTES ?= 2500
 LOOPS := tests/loop tests/trainer
 COMMANDS := tests/command tests/benchmarks
 QUERIES := tests/reformulation tests/policy tests/model
+TEXTS := tests/text
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 TYPES = $(BIN)/pyright --pythonpath $(BIN)/python
 # pyright needs one core for half a minute: it works beside the tests, and has the last word.
@@ -20,7 +21,8 @@ define run-tests
 $(PYTEST) $(1) $(LOOPS) && \
 $(PYTEST) $(1) $(COMMANDS) && \
 $(PYTEST) $(1) $(QUERIES) && \
-$(PYTEST) $(1) tests $(patsubst %,--ignore=%,$(LOOPS) $(COMMANDS) $(QUERIES)); \
+$(PYTEST) $(1) $(TEXTS) && \
+$(PYTEST) $(1) tests $(patsubst %,--ignore=%,$(LOOPS) $(COMMANDS) $(QUERIES) $(TEXTS)); \
 tests=$$?; { set +x; } 2> /dev/null; \
 wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((tests | types))
 endef

@@ -23,10 +23,11 @@ MAY_IMPORT = {
     "callback": {"config", "record"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
     "trainer": EVERYTHING - {"retrieval"},
+    "deployment": EVERYTHING - {"loop", "callback", "retrieval", "trainer"},
     "text": EVERYTHING,
     "reformulation": EVERYTHING | {"text"},
-    "command": EVERYTHING | {"text", "reformulation", "benchmarks"},
-    "benchmarks": EVERYTHING | {"text", "reformulation", "command"},
+    "command": EVERYTHING | {"text", "reformulation", "benchmarks", "deployment"},
+    "benchmarks": EVERYTHING | {"text", "reformulation", "command", "deployment"},
 }
 ROOMS = [room for room in MAY_IMPORT if room != "trainer"]
 

@@ -1,0 +1,1 @@
+"""A trained run in use without training: load, act, export, record."""

@@ -19,7 +19,7 @@ import numpy as np
 from kytolly.reformulation.mining_features import Candidates, MiningFeatures
 from kytolly.reformulation.query import MiningRules
 from kytolly.retrieval.bm25 import BM25Index
-from kytolly.retrieval.fusion import DocumentVectors
+from kytolly.retrieval.fusion import DocumentVectors, fused_scores
 from kytolly.retrieval.ranking import best_nonzero, best_places
 from kytolly.retrieval.term_vectors import TermVectors
 
@@ -148,14 +148,8 @@ class Miner:
         self, weights: dict[str, float], excluded: int, vector: np.ndarray | None
     ) -> np.ndarray:
         """[documents] scores of the search that finds the feedback documents."""
-        scores = self.index.scores(weights)
-        if excluded >= 0:
-            scores[excluded] = 0.0
-        if self.vectors is not None and vector is not None and self.rules.fusion:
-            scores += self.vectors.scores(vector, self.rules.fusion, scores)
-            if excluded >= 0:
-                scores[excluded] = 0.0
-        return scores
+        own = excluded if excluded >= 0 else None
+        return fused_scores(self.index, weights, own, self.vectors, vector, self.rules.fusion)
 
     def _mining_scores(
         self, terms: np.ndarray, counts: np.ndarray, feedback: np.ndarray, shares: np.ndarray

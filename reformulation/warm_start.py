@@ -80,12 +80,7 @@ def parts_of(side: SearchSide, train: QueryTable, dev: QueryTable | None) -> np.
     judged = []
     for split, table in (("train", train), ("dev", dev)):
         numbers: list[int] = [] if table is None else table.number.tolist()
-        relevant = [collection.relevant(number, split) for number in numbers]
-        own = [collection.own_document(number) for number in numbers]
-        others = [
-            [doc for doc in docs if doc != left_out]
-            for docs, left_out in zip(relevant, own, strict=True)
-        ]
+        others = [collection.relevant_others(number, split) for number in numbers]
         judged.append(JudgedTexts([collection.queries[number] for number in numbers], others))
     if folds < 2 or len(set(judged[0].texts)) < folds:
         return None

@@ -44,6 +44,11 @@ class Collection:
         grades = self._grades(split).get(self.query_ids[query_index], {})
         return sorted(self.doc_index[doc] for doc, grade in grades.items() if grade > 0)
 
+    def relevant_others(self, query_index: int, split: str) -> list[int]:
+        """`relevant` without the document that is the query."""
+        own = self.own_document(query_index)
+        return [document for document in self.relevant(query_index, split) if document != own]
+
     def own_document(self, query_index: int) -> int | None:
         """Index of the document that is the query: the same id and the same text; None: none is.
 

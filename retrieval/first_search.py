@@ -10,7 +10,7 @@ import numpy as np
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.embedding import EmbeddingCache, make_encoder
-from kytolly.retrieval.fusion import DocumentVectors
+from kytolly.retrieval.fusion import DocumentVectors, fused_scores
 from kytolly.retrieval.ranking import best_nonzero
 
 NONE = -1  # in place of a document
@@ -90,13 +90,8 @@ class FusedSearch:
         vectors = [None] * len(texts) if self.cache is None else self.cache.get_batch(texts)
         for row, (query, text, vector) in enumerate(zip(queries, texts, vectors, strict=True)):
             own = collection.own_document(query)
-            found = self.index.scores(self.index.query_weights(text))
-            if own is not None:
-                found[own] = 0.0
-            if vector is not None and self.documents is not None:
-                found += self.documents.scores(vector, self.fusion, found)
-            if own is not None:
-                found[own] = 0.0
+            weights = self.index.query_weights(text)
+            found = fused_scores(self.index, weights, own, self.documents, vector, self.fusion)
             best = best_nonzero(found, top)
             documents[row, : len(best)], scores[row, : len(best)] = best, found[best]
         return documents, scores

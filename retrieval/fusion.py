@@ -11,10 +11,11 @@ arXiv:2210.11934 (a convex combination of scaled scores).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.embedding import Encoder
 
 BATCH = 4_096  # texts embedded at once
@@ -75,6 +76,34 @@ class DocumentVectors:
         np.maximum(found, 0.0, out=found)
         found.flags.writeable = False
         return found
+
+
+def fused_scores(
+    index: BM25Index,
+    weights: Mapping[str, float],
+    excluded: int | None,
+    documents: DocumentVectors | None,
+    vector: np.ndarray | None,
+    fusion: float,
+) -> np.ndarray:
+    """[documents] float32 scores of a query.
+
+    Args:
+        index: The documents.
+        weights: Term -> its weight in the query.
+        excluded: A document that may not be found; None: there is none.
+        documents: Embeddings of the documents; None: BM25 alone.
+        vector: Embedding of the query; None: BM25 alone.
+        fusion: Weight of the cosines; 0: BM25 alone.
+    """
+    scores = index.scores(weights)
+    if excluded is not None:
+        scores[excluded] = 0.0
+    if documents is not None and vector is not None and fusion:
+        scores += documents.scores(vector, fusion, scores)
+        if excluded is not None:
+            scores[excluded] = 0.0
+    return scores
 
 
 def score_unit(scores: np.ndarray) -> float:

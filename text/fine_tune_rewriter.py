@@ -22,7 +22,7 @@ from kytolly.retrieval.metric_names import metric_parts
 from kytolly.retrieval.metrics import paired_bootstrap
 from kytolly.text.rewriter import Rewriter, some_rows
 from kytolly.text.rewriting_env import RewardRules, RewritingEnv, allowed_tokens
-from kytolly.text.rewriting_pairs import judged_queries, share_of_best
+from kytolly.text.rewriting_pairs import JudgedQuery, judged_queries, share_of_best
 from kytolly.text.rewriting_pools import (
     SearchedQuery,
     make_pools,
@@ -121,7 +121,8 @@ class FineTuning:
         """What the terms of two rewriters gain, what they are, and how the gains differ."""
         without = self.values(split, [[] for _ in self.queries[split]])
         found: dict[str, Any] = {"bm25": float(without.mean())}
-        values = {}
+        values, judged = {}, judged_queries(self.collection, self.index, split, self.length)
+        judged = [judged[row] for row in some_rows(len(judged), 0)]
         for name, rewriter in (("before", before), ("after", after)):
             written = self.written_terms(rewriter, split)
             values[name] = self.values(split, written)
@@ -132,19 +133,18 @@ class FineTuning:
                 "interval": interval,
                 "reward": gain - self.cfg.term_cost * terms,
                 "terms": terms,
-                "term_share": self.term_share(rewriter, split),
+                "term_share": term_share(rewriter, judged),
             }
         difference, *interval = paired_bootstrap(
             values["after"].tolist(), values["before"].tolist()
         )
         return {**found, "difference": difference, "interval": interval}
 
-    def term_share(self, rewriter: Rewriter, split: str) -> float:
-        """The share of the best terms that a rewriter writes."""
-        queries = judged_queries(self.collection, self.index, split, self.length)
-        queries = [queries[row] for row in some_rows(len(queries), 0)]
-        found = rewriter.terms_of([query.text for query in queries])
-        return share_of_best(queries, [[one.term for one in terms] for terms in found])
+
+def term_share(rewriter: Rewriter, queries: Sequence[JudgedQuery]) -> float:
+    """The share of the best terms of queries that a rewriter writes."""
+    found = rewriter.terms_of([query.text for query in queries])
+    return share_of_best(queries, [[one.term for one in terms] for terms in found])
 
 
 class SaveRewriter(Callback):

@@ -43,8 +43,7 @@ def search_split(collection: Collection, first: FirstSearch, split: str, depth: 
     """
     relevant: dict[int, list[int]] = {}
     for query in collection.split(split):
-        own = collection.own_document(query)
-        if good := [one for one in collection.relevant(query, split) if one != own]:
+        if good := collection.relevant_others(query, split):
             relevant[query] = good
     docs, scores = first.search(collection, list(relevant), depth)
     hits = [np.isin(row, good) for row, good in zip(docs, relevant.values(), strict=True)]

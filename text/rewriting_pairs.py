@@ -46,7 +46,7 @@ def judged_queries(
     found = []
     for number in collection.split(split):
         text, own = collection.queries[number], collection.own_document(number)
-        relevant = [doc for doc in collection.relevant(number, split) if doc != own]
+        relevant = collection.relevant_others(number, split)
         best = best_terms(index, relevant, index.tokenizer(text), count)
         if best:
             found.append(JudgedQuery(text, relevant, own, best))

@@ -65,9 +65,8 @@ def searched_queries(collection: Collection, split: str) -> list[SearchedQuery]:
     """The queries of a split with a relevant document that is not the query itself."""
     found = []
     for number in collection.split(split):
-        own = collection.own_document(number)
-        relevant = [doc for doc in collection.relevant(number, split) if doc != own]
-        if relevant:
+        if relevant := collection.relevant_others(number, split):
+            own = collection.own_document(number)
             found.append(SearchedQuery(collection.queries[number], relevant, own))
     if not found:
         raise ValueError(

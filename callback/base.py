@@ -143,6 +143,9 @@ class Callback:
     stop_reason: str | None = None
     writes: str | None = None
 
+    def on_compile_begin(self, state: TrainState) -> None:
+        """Called before the run's program is compiled, which takes seconds."""
+
     def on_train_begin(self, state: TrainState) -> None:
         """Called before the first env step."""
 

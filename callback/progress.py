@@ -34,11 +34,19 @@ class ProgressBar(Callback):
         self._close: weakref.finalize | None = None
         self._first_row: tuple[int, float] | None = None
         self._shown_at = -math.inf
-        self._episode_return = math.nan
+        self._episode_return, self._compiles_since = math.nan, math.nan
+
+    def on_compile_begin(self, state: TrainState) -> None:
+        """Say what takes the first seconds."""
+        self._compiles_since = time.monotonic()
+        self._write_line(f"{state.env_name}: compiling the {state.loop} loop of the training ...")
 
     def on_train_begin(self, state: TrainState) -> None:
         """Show the bar, where there is a terminal to show it in."""
         self._stop()
+        seconds = time.monotonic() - self._compiles_since
+        if math.isfinite(seconds):
+            self._write_line(f"{state.env_name}: compiled in {seconds:.1f} s")
         self._first_row, self._shown_at, self._episode_return = None, -math.inf, math.nan
         stream = self._stream or sys.stderr
         console = Console(file=stream, stderr=True, force_jupyter=False)

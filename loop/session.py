@@ -71,6 +71,7 @@ class TrainingSession:
         self._update_state()
         with hold_signals() as deliver_signals:
             try:
+                self._notify("on_compile_begin")
                 self.loop.run(0)
                 self.compile_seconds += time.perf_counter() - self._began
                 deliver_signals()

@@ -10,10 +10,10 @@ WORKERS ?= 2
 # its own, which stay below this limit even if one of them gets every file of its group.
 MEGABYTES ?= 2500
 LOOPS := tests/loop tests/trainer
-COMMANDS := tests/command
+COMMANDS := tests/command tests/policy tests/model
 TEXT_COMMANDS := tests/text_command
 BENCHMARKS := tests/benchmarks
-QUERIES := tests/reformulation tests/policy tests/model
+QUERIES := tests/reformulation
 TEXTS := tests/text
 GROUPED := $(LOOPS) $(COMMANDS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
 REST := tests $(patsubst %,--ignore=%,$(GROUPED))

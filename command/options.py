@@ -17,12 +17,24 @@ MOST_SEED = 2**31 - 1
 MOST_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
 
 
-def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
-    """Add a flag for one field, with its help text, unit and default."""
+def add_field(
+    parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any, shown: str = "own"
+) -> None:
+    """Add a flag for one field, with its help text, unit and default.
+
+    Args:
+        parser: Receives the flag.
+        field: Of a config.
+        hint: Its type.
+        shown: "own": the help gives the default; "varies": it says that there are several; "no":
+            the flag is not in the help.
+    """
     default, (unit, choices) = field.default, unit_and_choices(hint)
     words = {"None": "none", "True": "yes", "False": "no"}.get(str(default), default)
     words = ",".join(map(str, default)) if isinstance(default, tuple) else words
+    words = "by algorithm" if shown == "varies" else words
     text = f"{field.metadata['help']} [{f'{unit}; ' if unit else ''}default {words}]"
+    text = argparse.SUPPRESS if shown == "no" else text
     flag = "--" + field.name.replace("_", "-")
     if hint is bool:
         parser.add_argument(

@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
-from kytolly.command import train_classifier, train_ranker, train_rewriter
+from kytolly.command import train_classifier, train_optimized, train_ranker, train_rewriter
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import add_field, add_profile, add_trust, environment, path
 from kytolly.command.result import print_result
@@ -22,6 +22,7 @@ from kytolly.config.words import path_text, value_text
 TEXT_MODELS = {
     "classifier": train_classifier,
     "ranker": train_ranker,
+    "reformulation": train_optimized,
     "rewriter": train_rewriter,
 }
 
@@ -34,17 +35,20 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     if words[1:2] and words[1] in TEXT_MODELS:
         return TEXT_MODELS[words[1]].add_options(parser, words)
     refuse_only_in_python(words[1:2])
+    algorithm = next((word for word in words if word in ALGORITHMS), None)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"
         "settings for the task, then from --preset, then from --config, then from the flags.\n"
-        "`kytolly train ALGO --help` lists the settings of one algorithm."
+        "Below is what all algorithms share; `kytolly train ALGO --help` lists all of one."
+        if algorithm is None
+        else f"Below are the settings of {algorithm}."
     )
     add = parser.add_argument
     add(
         "algorithm",
         metavar="ALGO",
-        help=f"one of {', '.join((*command_algorithms(), *TEXT_MODELS))}",
+        help=f"one of {', '.join(trained_names())}",
     )
     add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
@@ -53,9 +57,21 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     add_trust(parser)
     add_profile(parser)
-    algorithm = next((word for word in words if word in ALGORITHMS), None)
-    for field, hint in config_fields(algorithm).values():
-        add_field(parser, field, hint)
+    for name, (field, hint) in config_fields(algorithm).items():
+        add_field(parser, field, hint, "own" if algorithm else how_shared(name))
+
+
+def how_shared(name: str) -> str:
+    """What the help of all algorithms shows of a setting: see `add_field`."""
+    kinds = {part(one, "config") for one in command_algorithms()}
+    fields = [{f.name: f for f in dataclasses.fields(kind)}.get(name) for kind in kinds]
+    defaults = {str(field.default) for field in fields if field is not None}
+    return "no" if None in fields else "own" if len(defaults) == 1 else "varies"
+
+
+def trained_names() -> list[str]:
+    """What the command trains: algorithms and models of texts."""
+    return [*command_algorithms(), *TEXT_MODELS]
 
 
 def command_algorithms() -> list[str]:

@@ -79,6 +79,13 @@ class DQNConfig(RunConfig):
                 f"({self.warmup_env_steps}): warm-up would never end. Raise replay_capacity or "
                 "lower warmup_env_steps."
             )
+        if -(-self.total_env_steps // rows) * rows < self.first_update_env_steps:
+            raise ValueError(
+                f"total_env_steps ({self.total_env_steps:,}) ends before the first update, which "
+                f"needs {self.first_update_env_steps:,} env steps (warmup_env_steps "
+                f"{self.warmup_env_steps:,}, n_step {self.n_step}): nothing would be learned. "
+                "Raise total_env_steps or lower warmup_env_steps."
+            )
         if self.epsilon_final > self.epsilon_start:
             raise ValueError(
                 f"epsilon_final ({self.epsilon_final}) is above epsilon_start "

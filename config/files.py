@@ -72,6 +72,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return values
 
 
+def given_or_packaged(path: str | Path) -> Path:
+    """The file of that name, or where there is none, the one in the package's `configs/`."""
+    path = Path(path)
+    ours = Path(__file__).parents[1] / "configs" / path.name
+    known = path.parent in (Path(), Path("configs"))
+    return ours if known and not path.exists() and ours.is_file() else path
+
+
 def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings in a file, and what the config.yaml of a run holds beside them."""
     values = read_yaml(path)

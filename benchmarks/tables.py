@@ -71,6 +71,9 @@ SHORT = {
     ),
 }
 LONG = {
+    "acting": Table(
+        "acting", "acting", "actions of a loaded agent against Stable-Baselines3's predict"
+    ),
     "start": Table(
         "start",
         "start_table",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kytolly.config.dqn import DQNConfig as DQNConfig
     from kytolly.config.ppo import PPOConfig as PPOConfig
+    from kytolly.deployment.export import export as export
     from kytolly.machine.configure import configure_gpu_optimization as configure_gpu_optimization
     from kytolly.record.version import __version__ as __version__
     from kytolly.trainer import Trainer as Trainer
@@ -20,9 +21,10 @@ _HOMES = {
     "PPOConfig": "config.ppo",
     "Trainer": "trainer",
     "configure_gpu_optimization": "machine.configure",
+    "export": "deployment.export",
     "__version__": "record.version",
 }
-__all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization"]
+__all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization", "export"]
 
 
 def __getattr__(name: str) -> Any:

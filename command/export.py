@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     folder = RunFolder.existing(args.run_dir)
     saved = folder.read_config()
     refuse_text_model(saved.settings, path_text(args.run_dir))
-    env = args.env or (saved.environment if args.trust else None)
+    env = args.env or (folder.trusted_environment(saved, True) if args.trust else None)
     prepare_machine()
     from kytolly.deployment.export import check_export, export
     from kytolly.deployment.loaded_agent import load

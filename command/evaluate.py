@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import pkgutil
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from kytolly.agent.algorithms import make_config
-from kytolly.command.exits import BadInput
 from kytolly.command.options import add_trust, environment, episodes, path, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
-from kytolly.config.fields import from_mapping
-from kytolly.config.words import path_text
-
-# Config of each kind of run that plays no episodes, and what it trains.
-TEXT_MODELS = {
-    "classifier": ("kytolly.config.classifier:ClassifierConfig", "a text classifier"),
-    "ranker": ("kytolly.config.ranker:RankerConfig", "a re-ranker"),
-    "rewriter": ("kytolly.config.rewriter:RewriterConfig", "a query rewriter"),
-    "fine-tuning": ("kytolly.config.rewriting_ppo:RewritingPPOConfig", "a query rewriter, by PPO"),
-}
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -36,28 +22,13 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play the episodes and print the result."""
-    from kytolly.record.run_folder import RunFolder
+    from kytolly.deployment.trained_run import read_run
 
-    folder = RunFolder.existing(args.run_dir)
-    saved = folder.read_config()
-    refuse_text_model(saved.settings, path_text(args.run_dir))
+    folder, saved, cfg = read_run(args.run_dir)
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
-    prepare_machine(make_config(saved.settings))
+    prepare_machine(cfg)
     from kytolly.trainer import Trainer
 
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
     print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
     return 0
-
-
-def refuse_text_model(settings: Mapping[str, Any], run_dir: str) -> None:
-    """Refuse a run of a model of texts, with the command that measures it."""
-    name = "fine-tuning" if "fine_tune" in settings else settings["algorithm"]
-    if name not in TEXT_MODELS:
-        return
-    config, model = TEXT_MODELS[name]
-    command = from_mapping(pkgutil.resolve_name(config), settings).command
-    raise BadInput(
-        f"{run_dir} is a run that trained {model}, expected one of an agent, which plays episodes. "
-        f"Its metrics are in its result.json; `{command} --resume {run_dir}` measures it again."
-    )

@@ -7,10 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from kytolly.command.evaluate import refuse_text_model
 from kytolly.command.options import add_trust, environment, episodes, path
 from kytolly.command.start import hide_standard_error, prepare_machine
-from kytolly.config.words import path_text
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -27,25 +25,16 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, and print how the file compares with the agent."""
-    from kytolly.record.run_folder import RunFolder
-
-    folder = RunFolder.existing(args.run_dir)
-    saved = folder.read_config()
-    refuse_text_model(saved.settings, path_text(args.run_dir))
-    env = args.env or (folder.trusted_environment(saved, True) if args.trust else None)
     prepare_machine()
     from kytolly.deployment.export import check_export, export
     from kytolly.deployment.loaded_agent import load
 
     check_export(args.run_dir, args.format, args.out, args.quantize)
-    with hide_standard_error():
+    agent = load(args.run_dir)
+    env = args.env or (agent.env_name if args.trust else None)
+    with hide_standard_error():  # converters print much
         report = export(
-            load(args.run_dir),
-            args.format,
-            args.out,
-            quantize=args.quantize,
-            env=env,
-            episodes=args.episodes,
+            agent, args.format, args.out, quantize=args.quantize, env=env, episodes=args.episodes
         )
     print(json.dumps(report.summary()) if args.json else report_text(report))
     return 0

@@ -51,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
+    add("--init", metavar="RUN", type=path, help="begin with the best weights of this other run")
     add_trust(parser)
     add_profile(parser)
     algorithm = next((word for word in words if word in ALGORITHMS), None)
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         from kytolly.command.profile import Keeper
 
         callbacks = [Keeper()]
-    result = trainer.train(cfg, env, callbacks, resume=bool(args.resume))
+    result = trainer.train(cfg, env, callbacks, resume=bool(args.resume), init=args.init)
     summary = result.summary
     if args.profile:
         from kytolly.command.profile import write_profile
@@ -122,6 +123,8 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     """Config and environment that the command line asks for."""
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
+    if args.resume and args.init:
+        raise BadInput("--resume goes on with the run's own weights. Leave --init out.")
     extra = "--config" if args.config else "--preset" if args.preset else ""
     if args.resume and extra:
         raise BadInput(

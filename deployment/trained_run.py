@@ -1,0 +1,50 @@
+"""Finds the run of an agent, and refuses folders that hold none. Nothing here loads TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kytolly.agent.algorithms import make_config
+from kytolly.config.fields import from_mapping
+from kytolly.config.words import path_text
+from kytolly.record.run_folder import RunFolder, SavedConfig
+
+# Config of each kind of run that plays no episodes, and what it trains.
+TEXT_MODELS = {
+    "classifier": ("kytolly.config.classifier:ClassifierConfig", "a text classifier"),
+    "ranker": ("kytolly.config.ranker:RankerConfig", "a re-ranker"),
+    "rewriter": ("kytolly.config.rewriter:RewriterConfig", "a query rewriter"),
+    "fine-tuning": ("kytolly.config.rewriting_ppo:RewritingPPOConfig", "a query rewriter, by PPO"),
+}
+
+
+class TrainedRun(NamedTuple):
+    """The run of an agent."""
+
+    folder: RunFolder
+    saved: SavedConfig  # what its config.yaml says
+    cfg: Any  # its config
+
+
+def read_run(run: str | os.PathLike[str]) -> TrainedRun:
+    """The run in a folder; ValueError where there is none, or not that of an agent."""
+    folder = RunFolder.existing(run)
+    saved = folder.read_config()
+    refuse_text_model(saved.settings, path_text(run))
+    return TrainedRun(folder, saved, make_config(saved.settings))
+
+
+def refuse_text_model(settings: Mapping[str, Any], run_dir: str) -> None:
+    """ValueError for the run of a model of texts, with the command that measures it."""
+    name = "fine-tuning" if "fine_tune" in settings else settings["algorithm"]
+    if name not in TEXT_MODELS:
+        return
+    config, model = TEXT_MODELS[name]
+    command = from_mapping(pkgutil.resolve_name(config), settings).command
+    raise ValueError(
+        f"{run_dir} is a run that trained {model}, expected one of an agent, which plays episodes. "
+        f"Its metrics are in its result.json; `{command} --resume {run_dir}` measures it again."
+    )

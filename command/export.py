@@ -44,7 +44,10 @@ def report_text(report: Any) -> str:
     """The report as a few lines for a reader."""
     count, quantized = report.observations, report.quantize or "float32"
     ties = f", {report.near_ties} of the others nearly tied" if report.near_ties else ""
-    differs = f"values differ by at most {report.largest_difference:.1e}"
+    differs = (
+        f"outputs differ by at most {report.largest_difference:.1e} "
+        f"({report.relative_difference:.1e} of the largest)"
+    )
     if report.action_difference is not None:
         differs += f", actions by {report.action_difference:.1e}"
     lines = [

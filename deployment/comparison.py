@@ -10,15 +10,16 @@ import numpy as np
 from kytolly.deployment.act_function import ActingParts, forbidden
 from kytolly.environment.mask import MASKED_LOGIT
 
-LIMIT = 1e-5  # largest difference of float32, beside values of up to 1 in size
+LIMIT = 1e-5  # largest relative difference in float32
 
 
 class Comparison(NamedTuple):
     """How outputs of a file differ from those that were expected.
 
     Attributes:
-        largest_difference: Of values, or of params and value, divided by the largest in size where
-            that is above 1. What the mask forbids is left out.
+        largest_difference: Of values, or of params and value. What the mask forbids is left out.
+        relative_difference: The same, of each output divided by its largest number where that is
+            above 1: float32 has 7 digits. Infinite where an output is not finite.
         equal_actions: Rows with the same action; of continuous ones, up to `LIMIT`.
         near_ties: Other rows, where the values agree to `LIMIT` and so were nearly the same.
         action_difference: Of continuous actions, the largest; None for discrete ones.
@@ -26,6 +27,7 @@ class Comparison(NamedTuple):
     """
 
     largest_difference: float
+    relative_difference: float
     equal_actions: int
     near_ties: int
     action_difference: float | None
@@ -36,15 +38,16 @@ def compare(
     parts: ActingParts, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> Comparison:
     """How the outputs `found` in a file differ from those of the network."""
-    largest = largest_difference(found, expected)
+    largest, relative = largest_differences(found, expected)
     params, action = "values" if "values" in expected else "params", found["action"]
     equal = equal_rows(action, expected["action"])
     distribution = parts.distribution
     own = distribution.host_to_env(distribution.host_mode(found[params]))
-    near_ties = equal_rows(action, own) & ~equal & (largest <= LIMIT)
+    near_ties = equal_rows(action, own) & ~equal & (relative <= LIMIT)
     continuous = expected["action"].dtype.kind == "f"
     return Comparison(
         largest,
+        relative,
         int(equal.sum()),
         int(near_ties.sum()),
         float(np.abs(action - expected["action"]).max()) if continuous else None,
@@ -52,17 +55,20 @@ def compare(
     )
 
 
-def largest_difference(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
-    """As in `Comparison`; infinite where an output is not finite."""
-    largest = 0.0
+def largest_differences(
+    found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+) -> tuple[float, float]:
+    """The largest difference and the relative one, as in `Comparison`."""
+    largest = relative = 0.0
     for name in expected.keys() - {"action"}:
         allowed = expected[name] > MASKED_LOGIT / 2
         size = max(1.0, float(np.abs(expected[name][allowed]).max(initial=0.0)))
         difference = np.abs(found[name] - expected[name])[allowed]
         if not np.isfinite(difference).all():
-            return float("inf")
-        largest = max(largest, float(difference.max(initial=0.0)) / size)
-    return largest
+            return float("inf"), float("inf")
+        largest = max(largest, float(difference.max(initial=0.0)))
+        relative = max(relative, float(difference.max(initial=0.0)) / size)
+    return largest, relative
 
 
 def equal_rows(action: np.ndarray, expected: np.ndarray) -> np.ndarray:
@@ -77,8 +83,8 @@ def require_agreement(result: Comparison, count: int, path: Path, quantize: str 
     unequal = count - result.equal_actions - result.near_ties
     if result.forbidden:
         wrong = f"takes {result.forbidden} of {count:,} actions that the mask forbids"
-    elif quantize is None and result.largest_difference > LIMIT:
-        wrong = f"differs by {result.largest_difference:.1e} from the agent"
+    elif quantize is None and result.relative_difference > LIMIT:
+        wrong = f"differs by {result.relative_difference:.1e} from the agent, relatively"
     elif quantize is None and unequal:
         wrong = f"takes {unequal} of {count:,} actions that are not the agent's"
     else:

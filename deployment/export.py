@@ -65,7 +65,9 @@ class ExportReport:
         observations: On how many the file and the agent were compared.
         observed: Where these came from.
         largest_difference: Of the values, or of params and value, from those of the agent's network
-            in float32, divided by the largest of them in size where that is above 1.
+            in float32.
+        relative_difference: The same, of each output divided by its largest number where that is
+            above 1.
         equal_actions: Rows whose action is that of the agent's network in float32.
         near_ties: Rows among the others whose values are too close for their precision.
         action_difference: Of continuous actions, the largest; None for discrete ones.
@@ -82,6 +84,7 @@ class ExportReport:
     observations: int
     observed: str
     largest_difference: float
+    relative_difference: float
     equal_actions: int
     near_ties: int
     action_difference: float | None
@@ -107,8 +110,9 @@ def export(
     """Write an agent's greedy act function as a file that needs no kytolly.
 
     The file is compared with the agent on 1,000 observations, from playing where the environment
-    can be made, and kept only if it agrees: to 1e-5, and in every action but for near ties. Of a
-    quantized file the differences are reported, and the returns of episodes beside the agent's.
+    can be made, and kept only if it agrees: to 1e-5 of the largest value, and in every action but
+    for near ties. Of a quantized file the differences are reported, and the returns of episodes
+    beside the agent's.
 
     Args:
         agent: `kytolly.load(RUN)`, or the `agent` of a training's result.
@@ -137,6 +141,7 @@ def export(
         observations=OBSERVATIONS,
         observed=observed,
         largest_difference=result.largest_difference,
+        relative_difference=result.relative_difference,
         equal_actions=result.equal_actions,
         near_ties=result.near_ties,
         action_difference=result.action_difference,

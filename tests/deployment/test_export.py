@@ -48,7 +48,7 @@ def test_an_export_equals_the_agent_on_a_thousand_observations(name, format, tmp
     agent = agent_of(name)
     report = kytolly.export(agent, format, tmp_path / "file")
     assert report.equal_actions + report.near_ties == report.observations == 1_000
-    assert report.largest_difference <= 1e-5
+    assert report.relative_difference <= 1e-5
     # Once more, without what export() itself compares with: on other observations, and beside what
     # the agent says and does.
     obs = observations(agent, 1_000)
@@ -161,7 +161,8 @@ def test_near_ties_are_told_from_wrong_actions(tmp_path):
     close = values + np.array([[0, 0], [4e-6, 0], [0, 0]], np.float32)
     result = compare(parts, {"action": np.array([1, 0, 0]), "values": close}, expected)
     assert (result.equal_actions, result.near_ties) == (2, 1)
-    assert 0 < result.largest_difference < 1e-6  # 4e-6 beside values of 5
+    assert 3e-6 < result.largest_difference < 5e-6
+    assert result.relative_difference == pytest.approx(result.largest_difference / 5.0)
     require_agreement(result, 3, tmp_path, None)
     # Here its own values say action 1, and it takes 0: no tie explains that.
     result = compare(parts, {"action": np.array([0, 1, 0]), "values": values}, expected)

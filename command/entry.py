@@ -25,6 +25,7 @@ from kytolly.record.version import __version__
 COMMANDS = {
     "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
     "evaluate": "play a run's best weights greedily",
+    "export": "write a run's act function as SavedModel, LiteRT or ONNX",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
     "search": "show what BM25, the new query and a re-ranker find, one beside the other",
     "classify": "name the classes of texts with a trained classifier",

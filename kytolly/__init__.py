@@ -13,6 +13,7 @@ from kytolly.keras_classes import register_with_keras
 if TYPE_CHECKING:
     from kytolly.config.dqn import DQNConfig as DQNConfig
     from kytolly.config.ppo import PPOConfig as PPOConfig
+    from kytolly.deployment.export import export as export
     from kytolly.deployment.loaded_agent import load as load
     from kytolly.machine.configure import configure_gpu_optimization as configure_gpu_optimization
     from kytolly.record.version import __version__ as __version__
@@ -23,10 +24,11 @@ _HOMES = {
     "PPOConfig": "config.ppo",
     "Trainer": "trainer",
     "configure_gpu_optimization": "machine.configure",
+    "export": "deployment.export",
     "load": "deployment.loaded_agent",
     "__version__": "record.version",
 }
-__all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization", "load"]
+__all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization", "export", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("[!s]*.py"))  # what serves: tests/deployment
 GUIDES = [
     "getting_started.md",
     "your_environment.md",

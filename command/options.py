@@ -69,10 +69,11 @@ def run_folder(text: str) -> str:
     """The folder of a run: a path, or `zoo:ALGO/ENV` for a run that comes with this package."""
     from kytolly.deployment.zoo import run_path
 
+    text = path(text)
     try:
-        return str(run_path(path(text)))
+        return str(run_path(text))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        raise BadInput(str(error)) from None
 
 
 def environment(text: str) -> str:

@@ -45,7 +45,9 @@ def make_rendered(name: str, mode: str) -> gymnasium.Env:
             f"{spec.id} draws with pygame, which is not installed. Install it: "
             'pip install "kytolly[video]".'
         )
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it greets on standard output
+    quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
+    for variable, value in (quiet | ({"SDL_VIDEODRIVER": "dummy"} if mode == FRAMES else {})).items():
+        os.environ.setdefault(variable, value)  # pygame greets, and complains about devices
     plain = make_env(spec)
     modes = [str(one) for one in plain.metadata.get("render_modes") or ()]
     close_or_warn(plain, spec.id)

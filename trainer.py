@@ -25,6 +25,7 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
+from kytolly.environment.saved_spec import plain_spec
 from kytolly.loop.choose import choose_session, choose_side
 from kytolly.loop.result import TrainResult
 from kytolly.loop.session import TrainingSession
@@ -248,7 +249,9 @@ def run_session(
         from kytolly.record.resume import restored_state
 
         continue_session(session, *restored_state(folder, session.state))
-    folder.write_config(session.cfg, session.state.env_name, session.state.loop)
+    seen = getattr(session.agent, "env_spec", None)  # None: it learns from rows of data
+    spec = None if seen is None else plain_spec(seen)
+    folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec)
     try:
         stopped_by = session.run()
         if stopped_by == "non_finite" and session.cfg.on_nan == "restart":

@@ -25,6 +25,7 @@ class EpsilonGreedy:
     def __init__(self, cfg: Any, distribution: Any):
         self.cfg, self.distribution = cfg, distribution
         self.num_actions = distribution.num_params
+        self.final_state = np.array([cfg.epsilon_final])  # as `state` when exploration has fallen
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[1] epsilon after so many env steps; the values of `metric_names`."""

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
+from kytolly.agent.default_network import default_network
 from kytolly.agent.randomness import RandomStream
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
@@ -74,22 +75,36 @@ class KytollyAgent(tf.Module):
         if getattr(self.cfg, "normalize_observations", False):
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
-    def act(self, observation: Any) -> Any:
-        """Greedy action for one observation (an int or an array [D]), or for a batch (B rows).
+    def act(self, obs: Any, deterministic: bool = True, seed: Any = None) -> Any:
+        """The action for one observation (an int or an array [D]), or for a batch (B rows).
 
-        An observation is [*obs] or [B, *obs], or a dict of such arrays.
+        This and the following methods are those of `agent.playing.Player`, with the weights that
+        the Keras network has now.
         """
-        return self._player.act(observation)
+        return self._player.act(obs, deterministic, seed)
 
-    def q_values(self, observation: Any) -> np.ndarray:
-        """[B, A] action values of a batch of observations; of other policies the params [B, P]."""
-        return self._player.params(observation)
+    def values(self, obs: Any) -> Any:
+        """[B] expected return of the observations; a float for one."""
+        return self._player.values(obs)
+
+    def q_values(self, obs: Any) -> np.ndarray:
+        """[B, A] action values; ValueError where none were learned."""
+        return self._player.q_values(obs)
+
+    def log_prob(self, obs: Any, action: Any) -> Any:
+        """[B] log-probability of actions; ValueError where action values were learned."""
+        return self._player.log_prob(obs, action)
+
+    def action_probabilities(self, obs: Any) -> np.ndarray:
+        """[B, A] probabilities of discrete actions; ValueError where there are none."""
+        return self._player.action_probabilities(obs)
 
     @cached_property
     def _player(self) -> Any:
         from kytolly.agent.playing import Player
 
-        return Player(self.policy.network, self.policy.distribution, self.env_spec.obs)
+        policy, obs = self.policy, self.env_spec.obs
+        return Player(policy.network, policy.distribution, obs, self.exploration, learns=True)
 
 
 def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
@@ -102,9 +117,7 @@ def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
     keras.mixed_precision.set_dtype_policy(precision)
     try:
         if model is None:
-            seen = without_mask(env_spec.obs)
-            network = part(cfg.algorithm, "network")(cfg, seen, distribution)
-            network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
+            network = default_network(cfg, env_spec)
         else:
             from kytolly.agent.own_network import own_network
 

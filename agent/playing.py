@@ -1,82 +1,228 @@
-"""Greedy actions and action values for whoever has an agent: nothing here trains."""
+"""What an agent does and thinks, for whoever has one: nothing here trains."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.acting import HostActor
 from kytolly.environment.mask import ACTION_MASK, without_mask
-from kytolly.policy.base import greedy_action
+from kytolly.policy.base import read_outputs
 
 
 class Player:
-    """What `KytollyAgent.act` and `KytollyAgent.q_values` do.
+    """Acts, and says what it thinks of observations and actions.
+
+    Every method takes one observation [*obs], or a batch [B, *obs], as training takes them: an
+    array, or for Dict observations a dict of arrays by name, `action_mask` among them where there
+    are masks. For one observation the results lack the axis `B`. Whatever training does to
+    observations (normalization) and to actions (masks, bounds) is inside.
 
     Args:
-        network: Keras model whose output, or first output, is [B, P].
+        network: Built Keras model whose output, or first output, is [B, P].
         distribution: Reads the params.
         obs_spec: Shape and dtype of one observation, or a dict of them.
+        exploration: How to act where the best action is not asked for.
+        learns: The network's weights may change: they are read anew at every call.
     """
 
-    def __init__(self, network: Any, distribution: Any, obs_spec: Any):
-        self.obs_spec = obs_spec
+    def __init__(
+        self, network: Any, distribution: Any, obs_spec: Any, exploration: Any, learns: bool = False
+    ):
+        self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
+        self.exploration, self.learns = exploration, learns
+        self._actor = HostActor(network, distribution, obs_spec)
+        self._rng = np.random.default_rng()
+        specs = obs_spec if isinstance(obs_spec, dict) else {"": obs_spec}
+        self._forms = {
+            name: (tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype))
+            for name, spec in specs.items()
+        }
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), obs_spec)
-        self._greedy = tf.function(
-            lambda obs: greedy_action(network, distribution, obs),
+        self._outputs = tf.function(
+            lambda obs: read_outputs(network(without_mask(obs)), distribution, obs),
             autograph=False,
             input_signature=[batch],
         )
-        self._params = tf.function(
-            lambda obs: tf.cast(tf.nest.flatten(network(obs))[0], tf.float32),
-            autograph=False,
-            input_signature=[without_mask(batch)],
-        )
 
-    def act(self, observation: Any) -> Any:
-        """Greedy action for one observation, or for a batch of them.
+    def act(self, obs: Any, deterministic: bool = True, seed: Any = None) -> Any:
+        """The action for one observation, or [B, ...] actions, as training's environments got them.
 
         Args:
-            observation: [*obs] or [B, *obs]; for Dict observations a dict of such arrays.
+            obs: One observation, or a batch of them.
+            deterministic: Take the most likely action, or the one of the highest value. Else draw
+                from the policy's distribution; an agent that learns action values takes any action
+                with probability `epsilon_final`, which is its exploration when training ends.
+                Stable-Baselines3's `predict` does the same.
+            seed: Of the draws of this call, or a `numpy.random.Generator`; None goes on with the
+                agent's own generator, which nobody has seeded.
 
         Returns:
-            For one observation what an environment's `step` takes: an int, or an array [D]. For a
-            batch an array with `B` rows.
+            For one observation what an environment's `step` takes: an int, or an array [D].
         """
-        obs = self._arrays(observation)
-        parts, specs = tf.nest.flatten(obs), tf.nest.flatten(self.obs_spec)
-        found, expected = [part.shape for part in parts], [tuple(spec.shape) for spec in specs]
-        if found == expected:
-            one = self._greedy(tf.nest.map_structure(lambda part: part[np.newaxis], obs))[0].numpy()
-            return int(one) if one.ndim == 0 else one
-        if [shape[1:] for shape in found] == expected:
-            return self._greedy(obs).numpy()
-        raise ValueError(
-            f"act() got an observation of shape {', '.join(map(str, found))}, expected "
-            f"{', '.join(map(str, expected))} or a batch of them, with the batch axis first."
-        )
-
-    def params(self, observation: Any) -> np.ndarray:
-        """[B, P] what the network says of a batch, without a mask."""
-        return self._params(without_mask(self._arrays(observation))).numpy()
-
-    def _arrays(self, observation: Any) -> Any:
-        """The observation as arrays of the spec's dtypes, in the order of its names."""
-        spec = self.obs_spec
-        if not isinstance(spec, dict):
-            return np.asarray(observation, spec.dtype.as_numpy_dtype)
-        missing = set(spec) - set(observation) if isinstance(observation, Mapping) else set(spec)
-        if missing:
-            raise ValueError(
-                f"act() got an observation without {', '.join(sorted(missing))}, expected a dict "
-                f"with {', '.join(spec)}."
+        batch, is_one = self._batch(obs, "act")
+        if deterministic:
+            actions = self._actor.greedy(batch)
+        else:
+            rng, explore = (
+                self._rng if seed is None else np.random.default_rng(seed),
+                self.exploration,
             )
-        obs = {n: np.asarray(observation[n], s.dtype.as_numpy_dtype) for n, s in spec.items()}
-        if ACTION_MASK in obs and not obs[ACTION_MASK].any(axis=-1).all():
+            noise = explore.host_noise(rng, (1, rows_of(batch)), explore.final_state)[0]
+            raw = explore.host_action(self._actor.params, batch, noise)
+            actions = self.distribution.host_to_env(raw)
+        if not is_one:
+            return actions
+        return actions[0] if actions.ndim > 1 else int(actions[0])
+
+    def values(self, obs: Any) -> Any:
+        """[B] expected return of the observations, in reward units; a float for one.
+
+        It is what the network says of the state or, where it gives action values, the highest.
+        """
+        batch, is_one = self._batch(obs, "values")
+        if self._gives_action_values:
+            found = self._actor.params(batch).max(axis=-1)
+        else:
+            found = self._outputs(batch)[1].numpy()
+        return float(found[0]) if is_one else found
+
+    def q_values(self, obs: Any) -> np.ndarray:
+        """[B, A] action values, in reward units.
+
+        Raises:
+            ValueError: The agent has learned a distribution over actions, no action values.
+        """
+        if not self._gives_action_values:
             raise ValueError(
-                "act() got an action_mask that forbids everything, expected one that allows an "
-                "action at least."
+                "q_values() was called, and this agent has no action values, expected one of the "
+                f"DQN family. It has {self._methods()}."
             )
-        return obs
+        batch, is_one = self._batch(obs, "q_values")
+        found = self._actor.params(batch)
+        return found[0] if is_one else found
+
+    def log_prob(self, obs: Any, action: Any) -> Any:
+        """[B] log-probability, or log-density, of actions as `act` returns them; a float for one.
+
+        Continuous actions that are clipped to their bounds count as what they are, not as the
+        number beyond the bound that was drawn.
+
+        Raises:
+            ValueError: The agent has learned action values, no distribution.
+        """
+        self._require_distribution("log_prob")
+        batch, is_one = self._batch(obs, "log_prob")
+        params = self._actor.params(batch)
+        taken = np.asarray(action)[np.newaxis] if is_one else np.asarray(action)
+        expected = self.distribution.host_mode(params).shape
+        if taken.shape != expected:
+            raise ValueError(
+                f"log_prob() got actions of shape {np.shape(action)}, expected "
+                f"{expected[1:] if is_one else expected}: those that act() returns."
+            )
+        raw = self.distribution.host_from_env(taken)
+        found = self.distribution.log_prob(tf.constant(params), tf.constant(raw)).numpy()
+        return float(found[0]) if is_one else found
+
+    def action_probabilities(self, obs: Any) -> np.ndarray:
+        """[B, A] probabilities of discrete actions; of MultiDiscrete ones, one after another.
+
+        Raises:
+            ValueError: Actions are continuous, or the agent has learned action values.
+        """
+        self._require_distribution("action_probabilities")
+        if self.distribution.num_scales:
+            raise ValueError(
+                "action_probabilities() was called, and the actions of this agent are continuous: "
+                f"they have densities. It has {self._methods()}."
+            )
+        batch, is_one = self._batch(obs, "action_probabilities")
+        found = self.distribution.host_probabilities(self._actor.params(batch))
+        return found[0] if is_one else found
+
+    @property
+    def _gives_action_values(self) -> bool:
+        return not hasattr(self.distribution, "log_prob")
+
+    def _methods(self) -> str:
+        if self._gives_action_values:
+            return "act, values and q_values"
+        discrete = "" if self.distribution.num_scales else ", action_probabilities"
+        return f"act, values{discrete} and log_prob"
+
+    def _require_distribution(self, method: str) -> None:
+        if self._gives_action_values:
+            raise ValueError(
+                f"{method}() was called, and this agent has no distribution over actions, expected "
+                f"one of the PPO family. It has {self._methods()}."
+            )
+
+    def _batch(self, given: Any, method: str) -> tuple[Any, bool]:
+        """The observations with the batch axis, in the spec's dtypes; whether it was one alone."""
+        if self.learns:
+            self._actor.refresh()
+        if "" in self._forms:
+            parts = {"": self._array(given, "", method)}
+        else:
+            missing = [
+                name for name in self._forms if not isinstance(given, Mapping) or name not in given
+            ]
+            if missing:
+                raise ValueError(
+                    f"{method}() got an observation without {', '.join(sorted(missing))}, expected "
+                    f"a dict with {', '.join(self._forms)}."
+                )
+            parts = {name: self._array(given[name], name, method) for name in self._forms}
+        if all(part.shape == self._forms[name][0] for name, part in parts.items()):
+            is_one, parts = True, {name: part[np.newaxis] for name, part in parts.items()}
+        elif len({part.shape[:1] for part in parts.values()}) == 1 and all(
+            part.shape[1:] == self._forms[name][0] for name, part in parts.items()
+        ):
+            is_one = False
+        else:
+            expected = ", ".join(str(shape) for shape, _ in self._forms.values())
+            raise ValueError(
+                f"{method}() got an observation of shape "
+                f"{', '.join(str(part.shape) for part in parts.values())}, expected {expected} or "
+                "a batch of them, with the batch axis first."
+            )
+        if ACTION_MASK in parts and not parts[ACTION_MASK].any(axis=-1).all():
+            raise ValueError(
+                f"{method}() got an action_mask that forbids everything, expected one that allows "
+                "an action at least."
+            )
+        return parts.get("", parts), is_one
+
+    def _array(self, given: Any, name: str, method: str) -> np.ndarray:
+        """One entry in its dtype; ValueError where it is not made of finite numbers."""
+        dtype, entry = self._forms[name][1], f" {name!r}" if name else ""
+        try:
+            found = np.asarray(given)
+            part = found if found.dtype == dtype else found.astype(dtype)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{method}() got an observation{entry} that is not numbers ({error}), expected an "
+                f"array of {dtype}."
+            ) from None
+        if dtype.kind == "f":
+            if not math.isfinite(np.vdot(part, part)) and not np.isfinite(part).all():
+                raise ValueError(
+                    f"{method}() got an observation{entry} with NaN or infinite numbers, expected "
+                    "finite ones: look at the environment that gave it."
+                )
+        elif found is not part and not np.array_equal(found, part):
+            raise ValueError(
+                f"{method}() got an observation{entry} of {found.dtype} with numbers that {dtype} "
+                f"cannot hold, expected {dtype} as in training."
+            )
+        return part
+
+
+def rows_of(batch: Any) -> int:
+    """Rows of a batch of observations, `B`."""
+    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)

@@ -17,6 +17,7 @@ class Sampling:
 
     gives_log_prob = True
     metric_names = ()
+    final_state = np.zeros(0)
 
     def __init__(self, cfg: Any, distribution: Distribution):
         self.distribution, self.draws = distribution, distribution.num_uniforms

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import pkgutil
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from kytolly.agent.algorithms import make_config
-from kytolly.command.exits import BadInput
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
-from kytolly.config.fields import from_mapping
 from kytolly.config.words import path_text
-
-# Config of each kind of run that plays no episodes, and what it trains.
-TEXT_MODELS = {
-    "classifier": ("kytolly.config.classifier:ClassifierConfig", "a text classifier"),
-    "ranker": ("kytolly.config.ranker:RankerConfig", "a re-ranker"),
-    "rewriter": ("kytolly.config.rewriter:RewriterConfig", "a query rewriter"),
-    "fine-tuning": ("kytolly.config.rewriting_ppo:RewritingPPOConfig", "a query rewriter, by PPO"),
-}
+from kytolly.deployment.text_models import refuse_text_model
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -48,16 +37,3 @@ def run(args: argparse.Namespace) -> int:
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
     print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
     return 0
-
-
-def refuse_text_model(settings: Mapping[str, Any], run_dir: str) -> None:
-    """Refuse a run of a model of texts, with the command that measures it."""
-    name = "fine-tuning" if "fine_tune" in settings else settings["algorithm"]
-    if name not in TEXT_MODELS:
-        return
-    config, model = TEXT_MODELS[name]
-    command = from_mapping(pkgutil.resolve_name(config), settings).command
-    raise BadInput(
-        f"{run_dir} is a run that trained {model}, expected one of an agent, which plays episodes. "
-        f"Its metrics are in its result.json; `{command} --resume {run_dir}` measures it again."
-    )

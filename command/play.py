@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-from kytolly.command.evaluate import refuse_text_model
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.start import prepare_machine
 from kytolly.config.words import path_text
+from kytolly.deployment.text_models import refuse_text_model
 
 
 def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> None:

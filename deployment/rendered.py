@@ -46,7 +46,9 @@ def make_rendered(name: str, mode: str) -> gymnasium.Env:
             'pip install "kytolly[video]".'
         )
     quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
-    for variable, value in (quiet | ({"SDL_VIDEODRIVER": "dummy"} if mode == FRAMES else {})).items():
+    for variable, value in (
+        quiet | ({"SDL_VIDEODRIVER": "dummy"} if mode == FRAMES else {})
+    ).items():
         os.environ.setdefault(variable, value)  # pygame greets, and complains about devices
     plain = make_env(spec)
     modes = [str(one) for one in plain.metadata.get("render_modes") or ()]

@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from kytolly.keras_classes import register_with_keras
+
 if TYPE_CHECKING:
     from kytolly.config.dqn import DQNConfig as DQNConfig
     from kytolly.config.ppo import PPOConfig as PPOConfig
+    from kytolly.deployment.loaded_agent import load as load
     from kytolly.machine.configure import configure_gpu_optimization as configure_gpu_optimization
     from kytolly.record.version import __version__ as __version__
     from kytolly.trainer import Trainer as Trainer
@@ -20,9 +23,10 @@ _HOMES = {
     "PPOConfig": "config.ppo",
     "Trainer": "trainer",
     "configure_gpu_optimization": "machine.configure",
+    "load": "deployment.loaded_agent",
     "__version__": "record.version",
 }
-__all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization"]
+__all__ = ["DQNConfig", "PPOConfig", "Trainer", "configure_gpu_optimization", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,3 +37,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+register_with_keras()

@@ -14,6 +14,7 @@ from kytolly.policy.distributions import Distribution
 
 LOG_STD_RANGE = (-20.0, 2.0)
 HERMITE_POINTS = 20
+NEAREST = 1.0 - 0.5**24  # to a bound of -1 or 1, in float32
 
 
 class Gaussian(Distribution):
@@ -75,6 +76,10 @@ class Gaussian(Distribution):
         """Clipped to the bounds."""
         return np.minimum(np.maximum(action, self.low), self.high)
 
+    def host_from_env(self, action: np.ndarray) -> np.ndarray:
+        """The actions themselves: what was drawn beyond a bound is not known."""
+        return np.asarray(action, np.float32)
+
 
 class SquashedGaussian(Gaussian):
     """Normal numbers [B, D] that a tanh brings into the bounds.
@@ -110,6 +115,11 @@ class SquashedGaussian(Gaussian):
     def host_to_env(self, action: np.ndarray) -> np.ndarray:
         """Within the bounds."""
         return self.low + (np.tanh(action) + 1.0) * self.half_range
+
+    def host_from_env(self, action: np.ndarray) -> np.ndarray:
+        """The numbers before the tanh; one at a bound counts as the nearest within."""
+        inside = (np.asarray(action, np.float64) - self.low) / self.half_range - 1.0
+        return np.arctanh(np.clip(inside, -NEAREST, NEAREST)).astype(np.float32)
 
 
 def mean_and_log_std(params: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

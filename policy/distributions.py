@@ -74,6 +74,10 @@ class Distribution:
         """`to_env` in NumPy."""
         return action
 
+    def host_from_env(self, action: np.ndarray) -> np.ndarray:
+        """The raw actions of which `to_env` gives these; ValueError where it gives no such."""
+        raise NotImplementedError
+
 
 class Categorical(Distribution):
     """One of `num_params` actions from as many logits: raw actions [B] int32."""
@@ -93,6 +97,20 @@ class Categorical(Distribution):
     def host_mode(self, params: np.ndarray) -> np.ndarray:
         """[E] actions."""
         return params.argmax(axis=-1)
+
+    def host_from_env(self, action: np.ndarray) -> np.ndarray:
+        """The actions themselves, if there are such."""
+        if action.dtype.kind not in "iu" or not ((action >= 0) & (action < self.num_params)).all():
+            raise ValueError(
+                f"the action {action.tolist()!s:.100} was found, expected whole numbers from 0 to "
+                f"{self.num_params - 1}."
+            )
+        return action
+
+    def host_probabilities(self, params: np.ndarray) -> np.ndarray:
+        """[B, P] the softmax of the logits."""
+        weight = np.exp(params - params.max(axis=-1, keepdims=True))
+        return weight / weight.sum(axis=-1, keepdims=True)
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] log of the softmax at the action."""

@@ -30,6 +30,16 @@ class MultiCategorical(Distribution):
         """[E, D] actions."""
         return np.stack([one.host_mode(params[:, at]) for one, at in self._parts], axis=-1)
 
+    def host_from_env(self, action: np.ndarray) -> np.ndarray:
+        """The actions themselves, if there are such."""
+        parts = enumerate(self._parts)
+        return np.stack([one.host_from_env(action[..., d]) for d, (one, _) in parts], axis=-1)
+
+    def host_probabilities(self, params: np.ndarray) -> np.ndarray:
+        """[B, P] the probabilities of each choice, one choice after the other."""
+        parts = [one.host_probabilities(params[:, at]) for one, at in self._parts]
+        return np.concatenate(parts, axis=-1)
+
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] sum over the choices."""
         parts = enumerate(self._parts)

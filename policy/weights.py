@@ -9,8 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kytolly.policy.adam import Adam
-
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
 ROW = 64  # numbers of a row that a long vector is broken into
 
@@ -105,6 +103,8 @@ def make_optimizer(cfg: Any, network: keras.Model, scale_loss: bool) -> keras.op
 
         adam = configured_adam(cfg, network)
     else:
+        from kytolly.policy.adam import Adam
+
         if cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is not None:
             rate = keras.optimizers.schedules.PolynomialDecay(
                 rate, cfg.learning_rate_decay_updates, cfg.learning_rate_final

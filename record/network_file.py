@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,13 @@ from typing import Any, cast
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-from kytolly.record.checkpoint import is_finite, one_line
+from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, one_line
 
 BYTES = 2  # of a weight, at least
+# The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
+NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
 
 
 def load_network(path: Path) -> keras.Model:
@@ -34,6 +38,38 @@ def load_network(path: Path) -> keras.Model:
             "with keras.saving.register_keras_serializable and imported first; a damaged file "
             "must be trained again."
         ) from error
+
+
+def take_checkpoint_weights(network: keras.Model, path: str) -> None:
+    """Give a network its weights of a checkpoint, as `record.checkpoint` writes it.
+
+    Args:
+        network: Built, of the architecture that was trained.
+        path: The checkpoint, without the endings of its files.
+
+    Raises:
+        ValueError: The checkpoint is damaged, or holds no such network.
+    """
+    try:
+        check_files(path)
+        reader = tf.train.load_checkpoint(path)
+        shapes = reader.get_variable_to_shape_map()
+        found = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
+        weights = [reader.get_tensor(found[index]) for index in sorted(found)]
+    except DAMAGE as error:
+        raise ValueError(
+            f"the checkpoint {path} is damaged ({one_line(error, 160)}), expected the files that "
+            "training wrote. Take those of another checkpoint."
+        ) from error
+    own, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
+    if own != saved:
+        raise ValueError(
+            f"the checkpoint {path} holds a network of weights {saved}, and the network that the "
+            f"run's files describe has {own}. A model of your own that was never evaluated is "
+            "described by no file: resume the run with it, up to its first evaluation."
+        )
+    for variable, weight in zip(network.variables, weights, strict=True):
+        variable.assign(weight)
 
 
 def weights_in(network: Any, path: Path) -> list[np.ndarray]:

@@ -34,12 +34,15 @@ class SavedConfig(NamedTuple):
         environment: The name of its environment.
         loop: The loop that ran.
         version: Of the kytolly that wrote it.
+        spec: What the agent sees and does, as plain data; None in a run that no agent trained, or
+            that was written before kytolly 0.3.
     """
 
     settings: dict[str, Any]
     environment: str
     loop: Any
     version: str
+    spec: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,10 +153,15 @@ class RunFolder:
                 "it; to train further, start a new run."
             )
 
-    def write_config(self, cfg: Any, environment: str, loop: str) -> None:
-        """Write every setting and the versions of what trains with it."""
+    def write_config(self, cfg: Any, environment: str, loop: str, spec: Any = None) -> None:
+        """Write every setting, the versions of what trains with it, and what the agent sees.
+
+        `spec` is plain data, such as `environment.saved_spec.plain_spec` gives.
+        """
         extra = {"environment": environment, "loop": loop, "versions": versions()}
         path, text = self.path / "config.yaml", yaml_text(cfg, extra)
+        if spec is not None:  # its innermost lists take one line each
+            text = yaml.safe_dump({"spec": spec}, sort_keys=False, default_flow_style=None) + text
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
@@ -198,7 +206,11 @@ class RunFolder:
             versions = beside.get("versions")
             version = versions.get("kytolly") if isinstance(versions, dict) else None
             return SavedConfig(
-                settings, str(beside["environment"]), beside.get("loop"), str(version)
+                settings,
+                str(beside["environment"]),
+                beside.get("loop"),
+                str(version),
+                beside.get("spec"),
             )
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "

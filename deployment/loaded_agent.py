@@ -1,0 +1,158 @@
+"""A trained run as an agent again: `kytolly.load`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from kytolly.machine.configure import require_tensorflow_backend
+
+require_tensorflow_backend()
+
+# ruff: noqa: E402  Keras reads its backend when it is imported
+import keras
+
+from kytolly.agent.algorithms import make_config, part
+from kytolly.agent.own_network import check_network
+from kytolly.agent.playing import Player
+from kytolly.config.words import path_text
+from kytolly.deployment.text_models import refuse_text_model
+from kytolly.deployment.zoo import run_path
+from kytolly.environment.saved_spec import spec_of_plain
+from kytolly.environment.spec import EnvSpec
+from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
+from kytolly.record.network_file import load_network, take_checkpoint_weights
+from kytolly.record.run_folder import RunFolder, SavedConfig
+
+
+class LoadedAgent(Player):
+    """An agent with the weights of a run: `act`, `values`, `q_values`, `log_prob` and others.
+
+    Args:
+        network: Built Keras model with the weights.
+        cfg: The run's config.
+        env_spec: The spec of the environment that trained it.
+        path: The run's folder.
+
+    Attributes:
+        network: Keras model [B, *obs] -> params [B, P], or a pair of params and values [B]. Of a
+            Dict observation it gets the dict without its `action_mask`.
+        distribution: Reads the params.
+        obs_spec: Shape and dtype of one observation, or a dict of them.
+        cfg: The run's config.
+        env_name: Name of the environment that trained it.
+        env_spec: Its spec; limits and thresholds of episodes are not in it.
+        path: The run's folder.
+    """
+
+    def __init__(self, network: keras.Model, cfg: Any, env_spec: EnvSpec, path: Path):
+        distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
+        exploration = part(cfg.algorithm, "exploration")(cfg, distribution)
+        super().__init__(network, distribution, env_spec.obs, exploration)
+        self.cfg, self.env_name, self.env_spec, self.path = cfg, env_spec.name, env_spec, path
+
+    def __repr__(self) -> str:
+        return f"<LoadedAgent {self.cfg.algorithm} of {self.env_name} from {self.path}>"
+
+
+def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgent:
+    """The agent of a run's folder, without its environment and without anything that trains.
+
+    A network class of your own must be registered with Keras first, by importing what defines it.
+
+    Args:
+        run: The run's folder, or a name in the zoo, such as zoo:ppo/CartPole-v1.
+        weights: "best", those of the best evaluation; "last", those of the newest checkpoint; or
+            the env steps of a checkpoint, as in `checkpoints/ckpt-20000.json`.
+
+    Raises:
+        ValueError: The folder is no run of an agent, or lacks these weights; the message says what
+            was found, what was expected and what to do.
+    """
+    folder = RunFolder.existing(run_path(run))
+    saved = folder.read_config()
+    refuse_text_model(saved.settings, path_text(folder.path))
+    cfg = make_config(saved.settings)
+    if weights == "best":
+        network = read_best(folder.path, cfg)
+        env_spec = read_spec(folder, saved, cfg)
+    else:
+        place = checkpoint_path(folder.path, weights)
+        env_spec = read_spec(folder, saved, cfg)
+        network = empty_network(folder.path, cfg, env_spec)
+        take_checkpoint_weights(network, place)
+    check_network(network, cfg, env_spec)
+    if not is_finite(network):
+        raise ValueError(
+            f"the {weights} weights of {path_text(folder.path)} are not finite, expected numbers: "
+            "take those of another checkpoint, or train again."
+        )
+    return LoadedAgent(network, cfg, env_spec, folder.path)
+
+
+def read_best(path: Path, cfg: Any) -> keras.Model:
+    """The network in a run's `best.keras`."""
+    part(cfg.algorithm, "network")  # its classes must be known before a file is read
+    return load_network(path / BEST)
+
+
+def empty_network(path: Path, cfg: Any, env_spec: EnvSpec) -> keras.Model:
+    """A network of the run's architecture, whose weights will be replaced.
+
+    A run that was stopped before its first evaluation has no file that describes it; then it is
+    the one that the settings describe.
+    """
+    if (path / BEST).is_file():
+        return read_best(path, cfg)
+    from kytolly.agent.default_network import default_network
+
+    return default_network(cfg, env_spec)
+
+
+def checkpoint_path(path: Path, weights: Any) -> str:
+    """The checkpoint, without the endings of its files, that `weights` asks for."""
+    is_number = isinstance(weights, int) and not isinstance(weights, bool)
+    if weights != "last" and not is_number:
+        raise ValueError(
+            f"weights is {weights!r}, expected 'best', 'last' or the env steps of a checkpoint, as "
+            "in weights=20_000."
+        )
+    found = checkpoints(path / FOLDER)
+    if not found:
+        raise ValueError(
+            f"{path_text(path)} has no checkpoints, expected files such as checkpoints/"
+            "ckpt-1000.json: training had not begun, or they were removed. Take weights='best'."
+        )
+    for env_steps, place in found:
+        if weights in ("last", env_steps):
+            return place
+    raise ValueError(
+        f"{path_text(path)} has no checkpoint after {weights} env steps, expected one of "
+        f"{', '.join(str(env_steps) for env_steps, _ in reversed(found))}."
+    )
+
+
+def read_spec(folder: RunFolder, saved: SavedConfig, cfg: Any) -> EnvSpec:
+    """What the run's agent sees and does: from config.yaml or, in old runs, by its environment."""
+    if saved.spec is not None:
+        return spec_of_plain(saved.environment, saved.spec)
+    name = saved.environment
+    try:
+        from kytolly.environment.registry import tensor_environment
+
+        found = tensor_environment(folder.trusted_environment(saved, trust=False))
+        if found is not None and saved.loop != "host":
+            return found.spec
+        from kytolly.environment.gym.adapter import make_host_env
+
+        env = make_host_env(name, 1, masks=part(cfg.algorithm, "policy").takes_masks)
+        env.close()
+        return env.spec
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{path_text(folder.path)} was written before runs recorded what their agents see, and "
+            f"its environment {name!r} cannot be made by its name ({reason:.200}). Resume the run "
+            "once in Python with that environment, by Trainer(run).train(cfg, env, resume=True)."
+        ) from error

@@ -1,0 +1,51 @@
+"""Makes Kytolly's layers known to Keras, whichever of the two is imported first.
+
+Keras finds a class in a `.keras` file among those that are registered, and imports no module that
+a file names. So the classes are registered when both packages are imported, and not before: that
+`import kytolly` imports Keras would cost seconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+
+def register_with_keras() -> None:
+    """Register the classes of the room `model` now, or as soon as Keras is imported."""
+    if "keras" in sys.modules:
+        import_models()
+    else:
+        sys.meta_path.insert(0, KerasImport())
+
+
+def import_models() -> None:
+    """Import every module of the room: each registers its classes."""
+    import pkgutil
+
+    room = importlib.import_module("kytolly.model")
+    for module in pkgutil.iter_modules(room.__path__):
+        importlib.import_module(f"{room.__name__}.{module.name}")
+
+
+class KerasImport:
+    """Waits for the import of Keras, lets it pass, and calls `import_models` after it."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        """The spec that the other finders give; None for what is not Keras."""
+        if fullname != "keras":
+            return None
+        from importlib import util
+
+        sys.meta_path.remove(self)
+        spec = util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module: Any) -> None:
+                execute(module)
+                import_models()
+
+            spec.loader.exec_module = execute_and_register
+        return spec

@@ -16,6 +16,14 @@ from kytolly.environment.registry import tensor_environment
 
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
 USUAL_FPS = 30  # where an environment does not say
+# Pygame greets on standard output, and complains where there is no loudspeaker. A window that it
+# draws by OpenGL ends the process: Mesa's LLVM meets the one that TensorFlow exports.
+PYGAME = {
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+    "SDL_AUDIODRIVER": "dummy",
+    "SDL_FRAMEBUFFER_ACCELERATION": "0",
+}
+NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
 # Of Gymnasium's own environments, those that draw with pygame.
 DRAWN_BY_PYGAME = tuple(f"gymnasium.envs.{n}" for n in ("classic_control", "box2d", "toy_text"))
 
@@ -45,11 +53,8 @@ def make_rendered(name: str, mode: str) -> gymnasium.Env:
             f"{spec.id} draws with pygame, which is not installed. Install it: "
             'pip install "kytolly[video]".'
         )
-    quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
-    for variable, value in (
-        quiet | ({"SDL_VIDEODRIVER": "dummy"} if mode == FRAMES else {})
-    ).items():
-        os.environ.setdefault(variable, value)  # pygame greets, and complains about devices
+    for variable, value in {**PYGAME, **(NO_WINDOW if mode == FRAMES else {})}.items():
+        os.environ.setdefault(variable, value)
     plain = make_env(spec)
     modes = [str(one) for one in plain.metadata.get("render_modes") or ()]
     close_or_warn(plain, spec.id)

@@ -72,7 +72,7 @@ SHORT = {
 }
 LONG = {
     "acting": Table(
-        "acting", "acting", "actions of a loaded agent against Stable-Baselines3's predict"
+        "acting", "acting_table", "actions of a loaded agent against Stable-Baselines3's predict"
     ),
     "start": Table(
         "start",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kytolly.command.options import add_trust, environment, episodes, path, seed
+from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 
@@ -13,7 +13,7 @@ from kytolly.command.start import prepare_machine
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly evaluate`."""
     add = parser.add_argument
-    add("run_dir", type=path, metavar="RUN", help="folder of the run")
+    add_run(parser)
     add("--episodes", type=episodes, default=100, help="episodes to play")
     add("--env", type=environment, help="environment to play in; default: the run's own")
     add_trust(parser)

@@ -77,6 +77,17 @@ def path(text: str) -> str:
     return _name(text, "a path")
 
 
+def run_folder(text: str) -> str:
+    """The folder of a run: a path, or `zoo:ALGO/ENV` for a run that comes with this package."""
+    from kytolly.deployment.zoo import run_path
+
+    text = path(text)
+    try:
+        return str(run_path(text))
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
 def environment(text: str) -> str:
     """A name that an environment may have."""
     return _name(text, "a Gymnasium id, such as CartPole-v1")
@@ -135,6 +146,16 @@ def weight(text: str) -> float:
             f"{value_text(text)} was found, expected a number from 0 to {MOST_WEIGHT:,}"
         )
     return float(given)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add RUN, the run of an agent that a command uses."""
+    parser.add_argument(
+        "run_dir",
+        type=run_folder,
+        metavar="RUN",
+        help="folder of the run, or zoo:ALGO/ENV, such as zoo:ppo/CartPole-v1",
+    )
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import add_field, add_profile, add_trust, environment, path
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
+from kytolly.command.tuned import chosen_tuned_settings, tuned_line
 from kytolly.config.words import path_text, value_text
 
 # Each has `add_options(parser, words)` and `run(args)`.
@@ -53,6 +54,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
+    add(
+        "--tuned",
+        action=argparse.BooleanOptionalAction,
+        help="demand, or leave out, this project's tuned settings for the task; default: taken "
+        "where there are some",
+    )
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     add("--init", metavar="RUN", type=path, help="begin with the best weights of this other run")
@@ -117,6 +124,10 @@ def run(args: argparse.Namespace) -> int:
         from kytolly.command.profile import Keeper
 
         callbacks = [Keeper()]
+    if not args.resume and args.tuned is not False:
+        from kytolly.callback.opening_line import OpeningLine
+
+        callbacks.append(OpeningLine(tuned_line(cfg, env), print_problem))
     result = trainer.train(cfg, env, callbacks, resume=bool(args.resume), init=args.init)
     summary = result.summary
     if args.profile:
@@ -141,7 +152,8 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
     if args.resume and args.init:
         raise BadInput("--resume goes on with the run's own weights. Leave --init out.")
-    extra = "--config" if args.config else "--preset" if args.preset else ""
+    kinds = {"--config": args.config, "--preset": args.preset, "--tuned": args.tuned}
+    extra = next((flag for flag, given in kinds.items() if given), "")
     if args.resume and extra:
         raise BadInput(
             f"--resume continues with the run's own settings. Leave {extra} out, and give flags "
@@ -157,9 +169,8 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     if not args.env:
         raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
     from kytolly.config.files import read_settings
-    from kytolly.config.tuned import tuned_settings
 
-    tuned, given = tuned_settings(args.algorithm, args.env), {}
+    tuned, given = chosen_tuned_settings(args.tuned, args.algorithm, args.env), {}
     if args.config:
         from_file = read_settings(args.config)[0]
         found = from_file.get("algorithm", args.algorithm)

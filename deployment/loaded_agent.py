@@ -61,7 +61,7 @@ def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgen
     A network class of your own must be registered with Keras first, by importing what defines it.
 
     Args:
-        run: The run's folder.
+        run: The run's folder, or a name in the zoo, such as zoo:ppo/CartPole-v1.
         weights: "best", those of the best evaluation; "last", those of the newest checkpoint; or
             the env steps of a checkpoint, as in `checkpoints/ckpt-20000.json`.
 

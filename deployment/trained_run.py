@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from kytolly.agent.algorithms import make_config
 from kytolly.config.fields import from_mapping
 from kytolly.config.words import path_text
+from kytolly.deployment.zoo import run_path
 from kytolly.record.run_folder import RunFolder, SavedConfig
 
 # Config of each kind of run that plays no episodes, and what it trains.
@@ -31,7 +32,7 @@ class TrainedRun(NamedTuple):
 
 def read_run(run: str | os.PathLike[str]) -> TrainedRun:
     """The run in a folder; ValueError where there is none, or not that of an agent."""
-    folder = RunFolder.existing(run)
+    folder = RunFolder.existing(run_path(run))
     saved = folder.read_config()
     refuse_text_model(saved.settings, path_text(run))
     return TrainedRun(folder, saved, make_config(saved.settings))

@@ -50,15 +50,20 @@ def registered_spec(name: str) -> EnvSpec:
     )
 
 
-def make_env(spec: EnvSpec) -> gymnasium.Env:
+def make_env(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env:
     """The environment of a spec, without Gymnasium's checker, which costs time at every step.
+
+    Args:
+        spec: Of the environment.
+        render_mode: `human` for a window, `rgb_array` for frames; None draws nothing.
 
     Raises:
         ValueError: It needs a package that is not installed.
         EnvironmentFault: It cannot be made for another reason.
     """
     try:
-        return gymnasium.make(spec, disable_env_checker=True)
+        options = {} if render_mode is None else {"render_mode": render_mode}
+        return gymnasium.make(spec, disable_env_checker=True, **options)
     except (Exception, SystemExit) as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         raise refusal(spec, kinds, str(error), getattr(error, "name", None)) from error

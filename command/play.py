@@ -1,0 +1,45 @@
+"""What `kytolly record` and `kytolly watch` share: an agent, and an environment that shows it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from kytolly.command.options import add_run, add_trust, environment, episodes, seed
+from kytolly.command.start import prepare_machine
+
+
+def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> None:
+    """Add RUN, and which episodes are played."""
+    add_run(parser)
+    add = parser.add_argument
+    add("--episodes", type=episodes, default=default_episodes, help="episodes to play")
+    add("--env", type=environment, help="environment to play in; default: the run's own")
+    add_trust(parser)
+    add("--seed", type=seed, default=0, help="seed of the episodes; default 0")
+
+
+def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
+    """The agent of a run, and its environment in a render mode."""
+    from kytolly.deployment.trained_run import read_run
+
+    folder, saved, cfg = read_run(args.run_dir)
+    name = args.env or folder.trusted_environment(saved, trust=args.trust)
+    prepare_machine(cfg)
+    sys.path.insert(0, "")  # a module of the user's in this folder
+    from kytolly.deployment.loaded_agent import load
+    from kytolly.deployment.rendered import make_rendered
+
+    env = make_rendered(name, mode)  # first: what it lacks is known at once
+    return load(folder.path), env
+
+
+def episode_line(number: int, episode: Any) -> str:
+    """What is printed of an episode."""
+    return f"Episode {number}: return {episode.episode_return:.1f}, {episode.length:,} steps"
+
+
+def episodes_summary(played: list[Any]) -> list[dict[str, float]]:
+    """The episodes in JSON."""
+    return [{"return": one.episode_return, "length": one.length} for one in played]

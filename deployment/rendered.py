@@ -1,0 +1,111 @@
+"""Environments that show what happens: as frames of a video, or in a window."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text
+from kytolly.environment.gym.make import make_env, refusal, registered_spec
+from kytolly.environment.registry import tensor_environment
+
+FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
+USUAL_FPS = 30  # where an environment does not say
+# Pygame greets on standard output, and complains where there is no loudspeaker. A window that it
+# draws by OpenGL ends the process: Mesa's LLVM meets the one that TensorFlow exports.
+PYGAME = {
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+    "SDL_AUDIODRIVER": "dummy",
+    "SDL_FRAMEBUFFER_ACCELERATION": "0",
+}
+NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
+# Of Gymnasium's own environments, those that draw with pygame.
+DRAWN_BY_PYGAME = tuple(f"gymnasium.envs.{n}" for n in ("classic_control", "box2d", "toy_text"))
+
+
+def make_rendered(name: str, mode: str) -> gymnasium.Env:
+    """The environment of a Gymnasium id in a render mode.
+
+    One in tensor code is the environment that Gymnasium has under the same id.
+
+    Args:
+        name: Gymnasium id, or module:id to import it first.
+        mode: `FRAMES` or `WINDOW`.
+
+    Raises:
+        ValueError: It is unknown, has no such mode, or needs a package that is not installed.
+        EnvironmentFault: It cannot be made for another reason.
+    """
+    if name not in gymnasium.registry and tensor_environment(name) is not None:
+        raise ValueError(
+            f"{name} exists as tensor code only, which draws nothing, expected an environment of "
+            "Gymnasium: give one with the same observations and actions as --env."
+        )
+    spec = registered_spec(name)
+    drawn_by_pygame = str(spec.entry_point).startswith(DRAWN_BY_PYGAME)
+    if drawn_by_pygame and importlib.util.find_spec("pygame") is None:
+        raise ValueError(
+            f"{spec.id} draws with pygame, which is not installed. Install it: "
+            'pip install "kytolly[video]".'
+        )
+    for variable, value in {**PYGAME, **(NO_WINDOW if mode == FRAMES else {})}.items():
+        os.environ.setdefault(variable, value)
+    plain = make_env(spec)
+    modes = [str(one) for one in plain.metadata.get("render_modes") or ()]
+    close_or_warn(plain, spec.id)
+    if mode in modes or (mode == WINDOW and FRAMES in modes):  # Gymnasium shows frames in a window
+        return make_env(spec, mode)
+    purpose = "a video" if mode == FRAMES else "a window"
+    raise ValueError(
+        f"{spec.id} has the render modes {', '.join(modes) or '(none)'}, expected {mode} among "
+        f"them, which {purpose} needs. Add it to the environment, or give another one as --env."
+    )
+
+
+def frames_per_second(env: gymnasium.Env) -> float:
+    """How many env steps an environment wants to show in a second."""
+    found = env.metadata.get("render_fps")
+    is_number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
+    return float(found) if is_number and 0 < found < 1_000 else USUAL_FPS
+
+
+def frame_of(env: gymnasium.Env) -> np.ndarray:
+    """What an environment in mode `FRAMES` draws now, [H, W, 3] uint8.
+
+    Raises:
+        ValueError: It needs a package that is not installed.
+        EnvironmentFault: It fails, or draws something else.
+    """
+    name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+    try:
+        drawn: Any = env.render()
+    except (Exception, SystemExit) as error:
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        if env.spec is not None and {"ImportError", "DependencyNotInstalled"} & set(kinds):
+            missing = getattr(error, "name", None)
+            raise refusal(env.spec, kinds, str(error), missing) from error
+        raise EnvironmentFault(
+            f"{name} raised {kinds[0]} in render(): {error}. A machine without a display may need "
+            "another way to draw, such as MUJOCO_GL=egl for MuJoCo."
+        ) from error
+    frame = np.asarray(drawn) if drawn is not None else np.empty(0)
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] not in (3, 4) or not frame.size:
+        found = f"{frame.dtype} of shape {frame.shape}" if drawn is not None else "None"
+        raise EnvironmentFault(
+            f"{name} returned {display_text(found)} from render(), expected uint8 of shape "
+            "(height, width, 3)."
+        )
+    return np.ascontiguousarray(frame[:, :, :3])
+
+
+def is_window_closed() -> bool:
+    """Whether the user has closed the window that pygame shows."""
+    pygame = sys.modules.get("pygame")
+    if pygame is None or not pygame.display.get_init():
+        return False
+    return bool(pygame.event.peek(pygame.QUIT))

@@ -1,0 +1,71 @@
+"""The zoo: trained runs that come with the package, by name, such as zoo:PPO/CartPole-v1."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from kytolly.config.words import nearest, value_text
+
+PREFIX = "zoo:"
+FILES = ("config.yaml", "best.keras", "result.json")
+
+
+def run_path(run: str | os.PathLike[str]) -> Path:
+    """The folder of a run, given as a path or as a name in the zoo.
+
+    Args:
+        run: A path, or `zoo:ALGO/ENV`; capital and small letters are the same there.
+
+    Raises:
+        ValueError: The zoo has no run of that name; the message says which it has.
+    """
+    if not isinstance(run, str) or not run.startswith(PREFIX):
+        return Path(run)
+    known = {name.casefold(): name for name in zoo_names()}
+    name = run.removeprefix(PREFIX)
+    if name.casefold() in known:
+        return zoo_dir() / known[name.casefold()]
+    near = nearest(name.casefold(), known)
+    for lower, proper in known.items():
+        near = near.replace(repr(lower), repr(PREFIX + proper))
+    raise ValueError(
+        f"{value_text(run)} is not in the zoo, expected {PREFIX} and one of "
+        f"{', '.join(known.values()) or '(the zoo is empty)'}.{near}"
+    )
+
+
+def zoo_dir() -> Path:
+    """The folder of the zoo: a part of the package."""
+    return Path(__file__).parent.parent / "zoo"
+
+
+def zoo_names() -> list[str]:
+    """The runs of the zoo as ALGO/ENV, in order."""
+    found = zoo_dir().glob(f"*/*/{FILES[0]}")
+    return sorted(path.parent.relative_to(zoo_dir()).as_posix() for path in found)
+
+
+def zoo_result(name: str) -> dict[str, Any]:
+    """What `result.json` says of a run of the zoo."""
+    return json.loads((zoo_dir() / name / "result.json").read_text(encoding="utf-8"))
+
+
+def zoo_table() -> list[str]:
+    """Lines of a Markdown table of the zoo, made from its files."""
+    lines = [
+        "| name | env steps | seed | return, mean of 100 episodes | 95% interval | size |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in zoo_names():
+        result = zoo_result(name)
+        evaluation = result["evaluation"]
+        low, high = evaluation["return_interval"]
+        size = (zoo_dir() / name / "best.keras").stat().st_size
+        lines.append(
+            f"| `{PREFIX}{name}` | {result['env_steps']:,} | {result['seed']} | "
+            f"{evaluation['return_mean']:,.1f} | {low:,.1f} to {high:,.1f} | {size / 1e3:,.0f} kB |"
+        )
+    return lines

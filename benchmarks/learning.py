@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 from kytolly.agent.algorithms import part
 from kytolly.benchmarks import suite
-from kytolly.benchmarks.learning_curves import evaluations, save_curves
+from kytolly.benchmarks.learning_curves import save_curves
 from kytolly.benchmarks.play_last import EPISODES
 from kytolly.config.tuned import tuned_settings
 from kytolly.config.words import nearest
+from kytolly.record.comparison import evaluations
 from kytolly.record.comparison_plot import check_picture
 from kytolly.record.seed_statistics import CONFIDENCE, RESAMPLES, summary
 

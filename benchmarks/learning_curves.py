@@ -11,15 +11,6 @@ import numpy as np
 from kytolly.record.comparison import common_grid
 
 
-def evaluations(run_dir: Path) -> list[tuple[int, float]]:
-    """Env steps and mean return of every evaluation during a run."""
-    from kytolly.record.metrics_file import NAME, read_rows
-
-    column = "evaluation_return_mean"
-    rows = read_rows(run_dir / NAME)
-    return [(int(row["env_steps"]), float(row[column])) for row in rows if row.get(column)]
-
-
 def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
     """Save the plot if a path is given; returns the line that says so."""
     curves = {

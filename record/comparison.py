@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kytolly.record.learning_curve import curve, read_curve
-from kytolly.record.metrics_file import COUNTS, number_in
+from kytolly.record.metrics_file import COUNTS, NAME, number_in, read_rows
 from kytolly.record.run_folder import RunFolder
 from kytolly.record.seed_statistics import summary
 
@@ -99,6 +99,13 @@ def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list
         )
     counts_env_steps = all("env_steps" in run.rows[0] for run in runs)
     return runs, "env_steps" if counts_env_steps else "updates"
+
+
+def evaluations(run_dir: Path) -> list[tuple[int, float]]:
+    """Env steps and mean return of every evaluation during a run, none where there is no file."""
+    column = "evaluation_return_mean"
+    rows = read_rows(run_dir / NAME)
+    return [(int(row["env_steps"]), number_in(row, column)) for row in rows if row.get(column)]
 
 
 def lower_is_better(metric: str) -> bool:

@@ -43,7 +43,7 @@ def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (environment, shown) in zip(axes, panels.items(), strict=True):
         for group in shown:
-            draw_group(ax, group, metric, unit, styles[group.label])
+            draw_group(ax, group, metric, unit, styles[group.label], each=len(groups) == 1)
         ax.set_title(environment, fontsize=10)
         finish_axes(ax, unit.replace("_", " "), True)
         if columns:  # beside the axes, where it covers no line
@@ -56,8 +56,10 @@ def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
     return figure
 
 
-def draw_group(ax: Axes, group: Group, metric: str, unit: str, style: dict[str, Any]) -> None:
-    """Draw one line, with a band where it stands for several seeds."""
+def draw_group(
+    ax: Axes, group: Group, metric: str, unit: str, style: dict[str, Any], each: bool
+) -> None:
+    """Draw one line, with a band where it stands for several seeds, and thinly each of them."""
     counts, values = group_curves(group, metric, unit)
     seeds = len(values)
     middle = np.array([interquartile_mean(moment) for moment in values.T])
@@ -66,6 +68,8 @@ def draw_group(ax: Axes, group: Group, metric: str, unit: str, style: dict[str, 
     ax.plot(counts, middle, lw=1.7, label=label, **style, **marks)
     if seeds > 1:
         low, high = interval(values, BAND_RESAMPLES)
+        for one in values if each else ():
+            ax.plot(counts, one, color="0.5", lw=0.6, alpha=0.6, zorder=1)
         ax.fill_between(counts, low, high, color=style["color"], alpha=0.18, lw=0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from kytolly.config.words import unit_and_choices, value_text
 MOST = 10**9  # repetitions, env steps or seconds
 MOST_EPISODES = 10**5  # as in a config: they play at once, and take memory
 MOST_SEED = 2**31 - 1
+MOST_SEEDS = 1_000  # in one command
 MOST_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
 
 
@@ -117,6 +119,26 @@ def episodes(text: str) -> int:
 def seed(text: str) -> int:
     """A seed of random draws."""
     return _whole_number(text, 0, MOST_SEED, "of at least 0")
+
+
+def seed_list(text: str) -> list[int]:
+    """Seeds such as `0-9`, `0,3,5` or `1,4-6`."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part.strip())
+        ends = [int(end) for end in match.groups() if end] if match else [1, 0]
+        first, last = ends[0], ends[-1]
+        if not first <= last <= MOST_SEED or last - first >= MOST_SEEDS:
+            raise argparse.ArgumentTypeError(
+                f"{value_text(text)} was found, expected seeds such as 0-9 or 0,3,5, at most "
+                f"{MOST_SEEDS:,} of them"
+            )
+        found += range(first, last + 1)
+    if len(set(found)) < len(found) or len(found) > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected different seeds, at most {MOST_SEEDS:,}"
+        )
+    return found
 
 
 def _whole_number(text: str, least: int, most: int, words: str) -> int:

@@ -13,7 +13,15 @@ from typing import Any
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command import train_classifier, train_optimized, train_ranker, train_rewriter
 from kytolly.command.exits import BadInput, print_problem
-from kytolly.command.options import add_field, add_profile, add_trust, environment, path
+from kytolly.command.options import (
+    add_field,
+    add_profile,
+    add_trust,
+    environment,
+    path,
+    positive,
+    seed_list,
+)
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.command.tuned import chosen_tuned_settings, tuned_line
@@ -63,6 +71,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     add("--init", metavar="RUN", type=path, help="begin with the best weights of this other run")
+    add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
+    add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
     add_trust(parser)
     add_profile(parser)
     for name, (field, hint) in config_fields(algorithm).items():
@@ -114,6 +124,12 @@ def run(args: argparse.Namespace) -> int:
     if args.algorithm in TEXT_MODELS:
         return TEXT_MODELS[args.algorithm].run(args)
     refuse_only_in_python([args.algorithm])
+    if args.seeds:
+        from kytolly.command import train_seeds
+
+        return train_seeds.run(args, given_flags(args))
+    if args.jobs:
+        raise BadInput("--jobs is for several runs. Give --seeds as well, or leave it out.")
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer
@@ -159,9 +175,14 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
             f"--resume continues with the run's own settings. Leave {extra} out, and give flags "
             "for what shall change."
         )
-    names = config_fields(args.algorithm)
-    flags = {name: value for name, value in vars(args).items() if name in names}
+    flags = given_flags(args)
     return continuation(args, flags) if args.resume else new_run(args, flags)
+
+
+def given_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that are given as flags."""
+    names = config_fields(args.algorithm)
+    return {name: value for name, value in vars(args).items() if name in names}
 
 
 def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:

@@ -10,8 +10,8 @@ from kytolly.command.exits import OneLineParser
 
 # Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
 # tests/command/test_classifier.py has --output.
-OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output"}
-INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir", "file"}
+OUTPUTS = {"--log-dir", "--out", "--run-file", "--figure", "--output"}
+INPUTS = {"--config", "run_dirs", "--collection", "--queries", "--resume", "run_dir", "file"}
 INPUTS |= {"--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
@@ -22,6 +22,7 @@ CASES = [
     ["train_optimized", "--collection", "data", "--log-dir"],
     ["benchmark", "reformulation-scale", "--collection", "data", "--figure"],
     ["benchmark", "learning", "--figure"],
+    ["plot", "run", "--out"],
 ]
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 

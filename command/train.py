@@ -49,9 +49,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"
         "settings for the task, then from --preset, then from --config, then from the flags.\n"
-        "Below is what all algorithms share; `kytolly train ALGO --help` lists all of one."
-        if algorithm is None
-        else f"Below are the settings of {algorithm}."
+        "`kytolly train --help` shows what all algorithms share, and `kytolly train ALGO --help`\n"
+        "all settings of one."
     )
     add = parser.add_argument
     add(

@@ -8,9 +8,9 @@ import pytest
 from kytolly.command import entry, train_optimized
 from kytolly.command.exits import OneLineParser
 
-# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
-# tests/command/test_classifier.py has --output.
-OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output"}
+# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,
+# tests/command/test_classifier.py has --output, and tests/deployment/test_export_command.py --out.
+OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output", "--out"}
 INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir", "file"}
 INPUTS |= {"--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}

@@ -16,7 +16,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add = parser.add_argument
     add("run_dir", type=path, metavar="RUN", help="folder of the run")
     add("--format", choices=("saved_model", "litert", "onnx"), required=True, help="what to write")
-    add("--out", type=path, help="file or folder to write; default: in the run's folder")
+    add(
+        "--out",
+        type=path,
+        metavar="OUT",
+        help="file or folder to write; default: in the run's folder",
+    )
     add("--quantize", choices=("float16", "int8"), help="make the weights smaller (litert)")
     add("--env", type=environment, help="environment to play in; default: the run's own")
     add_trust(parser)

@@ -8,11 +8,12 @@ import pytest
 from kytolly.command import entry, train_optimized
 from kytolly.command.exits import OneLineParser
 
-# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
-# tests/command/test_classifier.py has --output.
+# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,
+# tests/text_command/test_classifier.py --output, and tests/deployment/test_export_command.py --out.
 OUTPUTS = {"--log-dir", "--out", "--run-file", "--figure", "--output"}
-INPUTS = {"--config", "run_dirs", "--collection", "--queries", "--resume", "run_dir", "file"}
-INPUTS |= {"--rewriter", "--ranker", "--classifier"}
+INPUTS = {"--config", "--init", "run_dirs", "--collection", "--queries", "--resume", "run_dir"}
+
+INPUTS |= {"file", "--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 CASES = [

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import kytolly
@@ -57,7 +58,7 @@ def test_the_agent_of_a_training_and_the_loaded_one_export_the_same(trained, run
     report = kytolly.export(kytolly.load(run_dir), "litert")
     assert report.path == run_dir / "policy.tflite"
     kytolly.export(trained.agent, "litert", tmp_path / "other.tflite")
-    obs = {"observation": [[0.1, 0.2, 0.3, 0.4]]}
+    obs = {"observation": np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)}
     values = [litert.load(p)(obs)["values"] for p in (report.path, tmp_path / "other.tflite")]
     assert values[0].tolist() == values[1].tolist()
 

@@ -10,7 +10,7 @@ from kytolly.command.exits import OneLineParser
 
 # Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
 # tests/command/test_classifier.py has --output.
-OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output"}
+OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output", "--out"}
 INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir", "file"}
 INPUTS |= {"--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
@@ -22,6 +22,7 @@ CASES = [
     ["train_optimized", "--collection", "data", "--log-dir"],
     ["benchmark", "reformulation-scale", "--collection", "data", "--figure"],
     ["benchmark", "learning", "--figure"],
+    ["record", "zoo:dqn/CartPole-v1", "--out"],
 ]
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 

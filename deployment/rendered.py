@@ -15,6 +15,7 @@ from kytolly.environment.gym.make import make_env, refusal, registered_spec
 from kytolly.environment.registry import tensor_environment
 
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
+MOST_FPS = 1_000
 USUAL_FPS = 30  # where an environment does not say
 # Pygame greets on standard output, and complains where there is no loudspeaker. A window that it
 # draws by OpenGL ends the process: Mesa's LLVM meets the one that TensorFlow exports.
@@ -69,9 +70,9 @@ def make_rendered(name: str, mode: str) -> gymnasium.Env:
 
 def frames_per_second(env: gymnasium.Env) -> float:
     """How many env steps an environment wants to show in a second."""
-    found = env.metadata.get("render_fps")
+    found: Any = env.metadata.get("render_fps")
     is_number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
-    return float(found) if is_number and 0 < found < 1_000 else USUAL_FPS
+    return float(found) if is_number and 0 < found <= MOST_FPS else USUAL_FPS
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:
@@ -93,7 +94,7 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
             f"{name} raised {kinds[0]} in render(): {error}. A machine without a display may need "
             "another way to draw, such as MUJOCO_GL=egl for MuJoCo."
         ) from error
-    frame = np.asarray(drawn) if drawn is not None else np.empty(0)
+    frame: Any = np.asarray(drawn) if drawn is not None else np.empty(0)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] not in (3, 4) or not frame.size:
         found = f"{frame.dtype} of shape {frame.shape}" if drawn is not None else "None"
         raise EnvironmentFault(

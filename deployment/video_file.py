@@ -58,13 +58,13 @@ class VideoFile:
 
     def __init__(self, path: Path, fps: float):
         self.path, self.frames = path, 0
-        self._fps = Fraction(fps).limit_denominator(1_000)
+        self._fps: Any = Fraction(fps).limit_denominator(1_000)
         self._shape: tuple[int, ...] = ()
-        self._ffmpeg: Any = None
+        self._ffmpeg: Any = None  # imageio-ffmpeg's writer, from the first frame on
 
     def add(self, frame: np.ndarray) -> None:
         """Add a frame, [H, W, 3] uint8; all have the same shape."""
-        if self._ffmpeg is None:
+        if not self._shape:
             self._begin(frame)
         if frame.shape != self._shape:
             raise EnvironmentFault(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
@@ -62,7 +63,7 @@ def make_env(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env:
         EnvironmentFault: It cannot be made for another reason.
     """
     try:
-        options = {} if render_mode is None else {"render_mode": render_mode}
+        options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         return gymnasium.make(spec, disable_env_checker=True, **options)
     except (Exception, SystemExit) as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]

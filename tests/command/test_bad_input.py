@@ -74,6 +74,12 @@ def error_line(argv, capsys):
         ([*PPO, "--rollout-step", "5"], "Did you mean '--rollout-steps'?"),
         ([*PPO, "--replay-capacity", "5"], "--replay-capacity is not an option"),
         ([*TRAIN, "--clip-range", "0.1"], "--clip-range is not an option"),
+        (["train", "dqn", "--env", "Cartpole-v1", "--tuned"], "Did you mean 'CartPole-v1'?"),
+        (
+            ["train", "ddqn", "--env", "Pendulum-v1", "--tuned"],
+            "no tuned settings of ddqn for 'Pendulum-v1', expected one of CartPole-v1, Acrobot-v1",
+        ),
+        ([*TRAIN, "--resume", "a", "--tuned"], "Leave --tuned out, and give flags"),
         (["evaluate", "nowhere"], "nowhere is no run"),
         (["evaluate", "nowhere", "--episodes", "0"], "expected a whole number above 0"),
         (["fly"], "invalid choice: 'fly'"),

@@ -12,7 +12,6 @@ from kytolly.command.exits import OneLineParser
 # tests/text_command/test_classifier.py --output, and tests/deployment/test_export_command.py --out.
 OUTPUTS = {"--log-dir", "--out", "--run-file", "--figure", "--output"}
 INPUTS = {"--config", "--init", "run_dirs", "--collection", "--queries", "--resume", "run_dir"}
-
 INPUTS |= {"file", "--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
@@ -24,6 +23,7 @@ CASES = [
     ["benchmark", "reformulation-scale", "--collection", "data", "--figure"],
     ["benchmark", "learning", "--figure"],
     ["plot", "run", "--out"],
+    ["record", "zoo:dqn/CartPole-v1", "--out"],
 ]
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 

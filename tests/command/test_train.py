@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kytolly.command import entry
+from kytolly.command import entry, train
+from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import tuned_settings
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,21 @@ def test_train_ppo_prints_one_json_object_last(trained_ppo, folder):
     text = (folder / "p" / "config.yaml").read_text()
     assert "num_envs: 3" in text  # a flag wins over the file
     assert f"gamma: {tuned_settings('ppo', 'Pendulum-v1')['gamma']}\n" in text
+    (line,) = [one for one in trained_ppo.errors.splitlines() if "tuned settings" in one]
+    assert line.startswith("kytolly: tuned settings for Pendulum-v1: learning_rate 0.001, ")
+    assert "gamma 0.95" in line and "num_envs" not in line  # of which the user has given others
+
+
+def test_tuned_settings_are_demanded_or_left_out():
+    def config(words):
+        return train.given_config(entry.parse(["train", *words.split()]))[0]
+
+    tuned = tuned_settings("ppo", "Pendulum-v1")
+    assert config("ppo --env Pendulum-v1").gamma == tuned["gamma"] != PPOConfig().gamma
+    assert config("ppo --env Pendulum-v1 --tuned") == config("ppo --env Pendulum-v1")
+    assert config("ppo --env Pendulum-v1 --no-tuned") == PPOConfig()
+    assert config("ppo --env Other-v1 --no-tuned") == config("ppo --env Other-v1") == PPOConfig()
+    assert config("dqn --env CartPole-v1 --tuned --evaluation-episodes 7").evaluation_episodes == 7
 
 
 def test_evaluate_plays_a_ppo_run_again(trained_ppo, folder):

@@ -24,6 +24,7 @@ from kytolly.config.words import nearest
 COMMANDS = {
     "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
     "evaluate": "play a run's best weights greedily",
+    "tune": "search the settings of an algorithm",
     "plot": "draw the curves of several runs in one picture, and compare them in numbers",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
     "search": "show what BM25, the new query and a re-ranker find, one beside the other",

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 COLUMNS = 5
-LOG_RATIO = 30.0  # between the largest and the smallest value, from which an axis is logarithmic
+LOG_RATIO = 8.0  # between the largest and the smallest value, from which an axis is logarithmic
 COLORS = {"complete": "tab:blue", "pruned": "0.6", "failed": "tab:red"}
 
 

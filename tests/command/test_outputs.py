@@ -10,7 +10,7 @@ from kytolly.command.exits import OneLineParser
 
 # Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
 # tests/command/test_classifier.py has --output.
-OUTPUTS = {"--log-dir", "--out", "--run-file", "--figure", "--output"}
+OUTPUTS = {"--log-dir", "--out", "--study", "--run-file", "--figure", "--output"}
 INPUTS = {"--config", "run_dirs", "--collection", "--queries", "--resume", "run_dir", "file"}
 INPUTS |= {"--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
@@ -23,6 +23,7 @@ CASES = [
     ["benchmark", "reformulation-scale", "--collection", "data", "--figure"],
     ["benchmark", "learning", "--figure"],
     ["plot", "run", "--out"],
+    ["tune", "ppo", "--env", "CartPole-v1", "--study"],
 ]
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 

@@ -28,6 +28,7 @@ SHORT = {
 }
 LONG = {
     "start": ("start", "start_table"),
+    "seeds": ("seeds", "seeds_table"),
     "learning": ("learning", "learning_table"),
     "lunar-lander": ("learning", "lunar_lander_table"),
     "ppo-learning": ("learning", "ppo_learning_table"),

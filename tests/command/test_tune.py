@@ -70,15 +70,15 @@ def test_the_best_settings_train_again_as_they_were(monkeypatch, capsys):
 
 
 def test_a_trial_that_lags_behind_is_stopped_and_the_others_are_not(monkeypatch, capsys):
-    good, bad = [100.0 + n for n in range(20)], [1.0] * 20
-    processes = Processes(monkeypatch, lambda _, seed: bad if seed in (2, 7) else good)
-    assert main([*TUNE, *FEW, "--trials", "8", "--jobs", "1", "--json"]) == 0
+    good, bad = [100.0 + n for n in range(8)], [1.0] * 8
+    processes = Processes(monkeypatch, lambda _, seed: bad if seed in (2, 6) else good)
+    assert main([*TUNE, *FEW, "--trials", "7", "--jobs", "1", "--json"]) == 0
     states = [trial["state"] for trial in json.loads(capsys.readouterr().out)["trials"]]
     # Trial 2 has nothing to be compared with: pruning begins after five trials.
-    assert states == ["complete"] * 7 + ["pruned"]
-    lagging = processes.started[7]
-    assert lagging.signals == [signal.SIGTERM] and lagging.polls < 20
-    assert not any(one.signals for one in processes.started[:7])
+    assert states == ["complete"] * 6 + ["pruned"]
+    lagging = processes.started[6]
+    assert lagging.signals == [signal.SIGTERM] and lagging.polls < 8
+    assert not any(one.signals for one in processes.started[:6])
 
 
 def test_a_study_goes_on_where_it_was_stopped(monkeypatch, capsys):

@@ -130,7 +130,7 @@ def distributions(space: dict[str, Between | Choice]) -> dict[str, Any]:
     optuna = import_optuna()
     return {
         name: optuna.distributions.CategoricalDistribution(one.values)
-        if hasattr(one, "values")
+        if isinstance(one, Choice)
         else optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)
         for name, one in space.items()
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.command import train
-from kytolly.command.child_runs import ChildRun, default_jobs, run_children
+from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_children
 from kytolly.command.exits import BadInput
 from kytolly.command.options import MOST_SEED, add_field, environment, path, positive, seconds
 from kytolly.command.plot import print_table
@@ -82,6 +82,8 @@ class Search:
 
         self.left = trials - len(counted_trials(self.study))
         self.until = math.inf if timeout is None else time.monotonic() + timeout
+        jobs = max(1, min(jobs, self.left))
+        print_line(f"{max(0, self.left)} trials to train, {jobs} at a time, in {self.folder}")
         run_children(jobs, self.next_child, self.report, self.end_child)
 
     def next_child(self) -> ChildRun | None:
@@ -155,7 +157,7 @@ class Search:
         best = best_trial(self.study)
         so_far = "" if best is None else f" (best {best.value:.1f}, trial {best.number})"
         settings = settings_words(self.asked[name].params)
-        print(f"{name}: {how}{so_far}; {settings}", file=sys.stderr, flush=True)
+        print_line(f"{name}: {how}{so_far}; {settings}")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def in_folder(tmp_path, monkeypatch):
 def ends(space):
     """Every setting at its lowest and at its highest."""
     for pick in (0, -1):
-        yield {k: one.values[pick] if hasattr(one, "values") else one[:2][pick]
+        yield {k: one.values[pick] if isinstance(one, Choice) else one[:2][pick]
                for k, one in space.items()}  # fmt: skip
 
 

@@ -80,6 +80,9 @@ LONG = {
         "seconds from the start of `kytolly train` to a solved CartPole",
         "--seeds",
     ),
+    "seeds": Table(
+        "seeds", "seeds_table", "ten seeds side by side against one after the other", "--seeds"
+    ),
     "learning": Table(
         "learning", "learning_table", "returns of DQN on classic control", "--seeds --env --figure"
     ),

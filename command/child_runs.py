@@ -177,3 +177,8 @@ def run_children(
             child.stop()
         for child in running:
             child.process.wait()
+
+
+def print_line(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)

@@ -28,6 +28,7 @@ COMMANDS = {
     "export": "write a run's act function as SavedModel, LiteRT or ONNX",
     "record": "write a video of a run's best weights",
     "watch": "show a run's best weights in a window",
+    "tune": "search the settings of an algorithm",
     "plot": "draw the curves of several runs in one picture, and compare them in numbers",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
     "search": "show what BM25, the new query and a re-ranker find, one beside the other",

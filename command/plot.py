@@ -88,9 +88,13 @@ def number_text(value: float) -> str:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str], file: Any
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    file: Any,
+    text_column: int = 0,
 ) -> None:
-    """Print a table for a reader, and notes below it."""
+    """Print a table for a reader, numbers but for one column, and notes below it."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -98,7 +102,9 @@ def print_table(
 
     table = Table(box=box.SIMPLE_HEAD)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+        table.add_column(
+            column, justify="left" if number == text_column else "right", overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(Text, row))  # no markup: a folder may be called [red]
     console = Console(file=file, highlight=False, width=None if file.isatty() else 120)

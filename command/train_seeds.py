@@ -13,6 +13,7 @@ from typing import Any
 from kytolly.command.child_runs import (
     ChildRun,
     default_jobs,
+    print_line,
     run_children,
     run_result,
 )
@@ -244,8 +245,3 @@ def print_seeds(found: dict[str, Any], file: Any) -> None:
     notes.append(f"{found['algorithm']} on {found['environment']}, {found['wall_seconds']:.1f} s")
     notes += [f"Plot: {found['plot']}"] * bool(found["plot"]) + [f"Runs: {found['run_dir']}"]
     print_table(["seed", "return", "last", "env steps", "seconds"], rows, notes, file)
-
-
-def print_line(text: str) -> None:
-    """Print a line of progress."""
-    print(text, file=sys.stderr, flush=True)

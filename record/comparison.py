@@ -143,31 +143,30 @@ def make_groups(runs: Sequence[ComparedRun], group_seeds: bool) -> list[Group]:
 def labels(groups: Sequence[Sequence[ComparedRun]]) -> list[str]:
     """A label for each group: the settings that differ, where they are few, else its folder."""
     settings = [group[0].settings for group in groups]
+    if len(groups) == 1 and len(groups[0]) > 1:
+        return [str(settings[0]["algorithm"])]
     shared = [name for name in settings[0] if all(name in one for one in settings)]
     differing = [n for n in shared if any(one[n] != settings[0][n] for one in settings)]
     named = [name for name in differing if name not in ("algorithm", "seed")]
     named += ["seed"] * ("seed" in differing and all(len(group) == 1 for group in groups))
     algorithms = [[str(one["algorithm"])] * ("algorithm" in differing) for one in settings]
-    places = [(group[0].environment, group[0].path, len(group)) for group in groups]
-    if len(groups) == 1 and len(groups[0]) > 1:
-        return [str(settings[0]["algorithm"])]
-    ways = [[", ".join(words) for words in algorithms]]
-    if len(named) <= MOST_NAMED:
-        ways = [
-            [
-                ", ".join([*words, *(f"{name} {one[name]}" for name in named)])
-                for words, one in zip(algorithms, settings, strict=True)
-            ],
-            *ways,
-        ]
-    ways.append([path.name if count == 1 else path.parent.name for _, path, count in places])
-    ways.append([path.name for _, path, _ in places])
+    words = [
+        [*algorithm, *(f"{name} {one[name]}" for name in named)]
+        for algorithm, one in zip(algorithms, settings, strict=True)
+    ]
+    firsts = [group[0] for group in groups]
+    parents = [g[0].path.parent.name if len(g) > 1 else g[0].path.name for g in groups]
+    ways = [
+        list(map(", ".join, words)) if len(named) <= MOST_NAMED else [],
+        list(map(", ".join, algorithms)),
+        parents,
+        [run.path.name for run in firsts],
+    ]
     for way in ways:
-        if all(way) and len({(p[0], label) for p, label in zip(places, way, strict=True)}) == len(
-            groups
-        ):
+        pairs = {(run.environment, label) for run, label in zip(firsts, way, strict=False)}
+        if all(way) and len(pairs) == len(groups):
             return way
-    return [str(path) for _, path, _ in places]
+    return [str(run.path) for run in firsts]
 
 
 def group_curves(group: Group, metric: str, unit: str) -> tuple[np.ndarray, np.ndarray]:

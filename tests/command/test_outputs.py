@@ -10,7 +10,7 @@ from kytolly.command.exits import OneLineParser
 
 # Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,
 # tests/text_command/test_classifier.py --output, and tests/deployment/test_export_command.py --out.
-OUTPUTS = {"--log-dir", "--out", "--run-file", "--figure", "--output"}
+OUTPUTS = {"--log-dir", "--out", "--run-file", "--study", "--figure", "--output"}
 INPUTS = {"--config", "--init", "run_dirs", "--collection", "--queries", "--resume", "run_dir"}
 INPUTS |= {"file", "--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
@@ -24,6 +24,7 @@ CASES = [
     ["benchmark", "learning", "--figure"],
     ["plot", "run", "--out"],
     ["record", "zoo:dqn/CartPole-v1", "--out"],
+    ["tune", "ppo", "--env", "CartPole-v1", "--study"],
 ]
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 

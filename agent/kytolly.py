@@ -71,7 +71,7 @@ class KytollyAgent(tf.Module):
 
     def finish_iteration(self, rollout: Rollout) -> None:
         """Count observations into the network's statistics, once nobody needs the old ones."""
-        if getattr(self.cfg, "normalize_observations", False):
+        if self.cfg.normalize_observations:
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(self, observation: Any) -> Any:
@@ -102,7 +102,7 @@ def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
     keras.mixed_precision.set_dtype_policy(precision)
     try:
         if model is None:
-            seen = without_mask(env_spec.obs)
+            seen = env_spec.network_input()
             network = part(cfg.algorithm, "network")(cfg, seen, distribution)
             network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
         else:

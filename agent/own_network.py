@@ -27,8 +27,7 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
         )
     network: Any = model if isinstance(model, keras.Model) else model(env_spec)
     check_network(network, cfg, env_spec)
-    normalizes = getattr(cfg, "normalize_observations", False)
-    if normalizes and not hasattr(network, "update_statistics"):
+    if cfg.normalize_observations and not hasattr(network, "update_statistics"):
         raise ValueError(
             f"normalize_observations is set, and the model {network.name!r} has no method "
             "update_statistics(obs): put a model.normalization.RunningNormalization into it and "

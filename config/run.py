@@ -8,10 +8,12 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import (
+    Default,
     Environments,
     EnvSteps,
     Episodes,
     NotNegative,
+    Positive,
     Seed,
     check_fields,
     setting,
@@ -41,7 +43,7 @@ class RunConfig:
     """
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
-    num_envs: Environments = setting(1, "environments stepped together")
+    num_envs: Environments = setting(Default(1), "environments stepped together")
     seed: Seed = setting(0, "seed of every random draw")
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"
@@ -61,6 +63,10 @@ class RunConfig:
     weight_decay: NotNegative = setting(
         0.0, "share of the weights in matrices, times the learning rate, that an update removes"
     )
+    normalize_observations: bool = setting(
+        False, "scale observations by their running mean and deviation, which the network keeps"
+    )
+    normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     env_timeout_seconds: Seconds = setting(

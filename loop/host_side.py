@@ -18,6 +18,7 @@ from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
+from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.kept_processes import KeptProcesses
@@ -38,14 +39,15 @@ class HostSide:
     def __init__(self, env: Any, cfg: RunConfig):
         self.cfg = cfg
         self.separate = separate_source(env)
-        num_envs = cfg.num_envs if cfg.num_envs > 1 else None  # None: as many as a vector has
+        is_given = not isinstance(cfg.num_envs, Default)
         self.masks = part(cfg.algorithm, "policy").takes_masks
         # Two groups take turns where learning does not go on beside collecting.
         groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
         self.groups = make_host_groups(
             env,
-            num_envs,
+            cfg.num_envs if is_given else None,
             groups,
+            otherwise=cfg.num_envs,
             seed=cfg.seed,
             async_envs=cfg.async_envs,
             masks=self.masks,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 from filelock import FileLock, Timeout
 
+from kytolly.config.fields import Default
 from kytolly.record.files import PARTIAL, write_text
 from kytolly.record.version import __version__
 
@@ -272,5 +273,9 @@ def versions() -> dict[str, str]:
 def yaml_text(config: Any, extra: dict[str, Any]) -> str:
     """Every field of a configuration, and what else identifies the run, as YAML."""
     values = dataclasses.asdict(config)
-    values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            values[name] = list(value)
+        elif isinstance(value, Default):
+            values[name] = int(value)
     return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)

@@ -121,6 +121,10 @@ class Trainer:
         """
         began, cfg = time.perf_counter(), make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
+        if cfg.env_kwargs or cfg.wrappers:
+            from kytolly.environment.gym.wrapped import wrapped_source
+
+            env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
         side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
         attempt = Attempt(cfg, self.log_dir, resume, began=began)
@@ -209,15 +213,19 @@ class Trainer:
             run: The run's folder.
             episodes: How many.
             seed: Seed of the episodes; None takes the final evaluation's.
-            env: The environment, where the run's own name does not make it.
+            env: The environment, where the run's own name does not make it; whole, with its
+                wrappers.
         """
+        from kytolly.environment.gym.wrapped import wrapped_source
         from kytolly.loop.playing import evaluate_network
         from kytolly.record.network_file import load_network
 
         folder = RunFolder.existing(run)
         saved = folder.read_config()
-        cfg, env = make_config(saved.settings), env or folder.trusted_environment(saved, False)
-        part(cfg.algorithm, "network")  # its classes must be known before a file is read
+        cfg = make_config(saved.settings)
+        if env is None:
+            env, wrappers = folder.trusted_environment(saved, False), folder.trusted_wrappers(saved)
+            env = wrapped_source(env, cfg.env_kwargs, wrappers)
         network = load_network(folder.path / BEST)
         return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kytolly.agent.algorithms import make_config
+from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput
 from kytolly.command.options import add_trust, environment, episodes, path, seed
 from kytolly.command.result import print_result
@@ -30,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("run_dir", type=path, metavar="RUN", help="folder of the run")
     add("--episodes", type=episodes, default=100, help="episodes to play")
     add("--env", type=environment, help="environment to play in; default: the run's own")
+    add_environment_options(parser)
     add_trust(parser)
     add("--seed", type=seed, default=None, help="seed of the episodes")
 
@@ -42,8 +44,15 @@ def run(args: argparse.Namespace) -> int:
     saved = folder.read_config()
     refuse_text_model(saved.settings, path_text(args.run_dir))
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
-    prepare_machine(make_config(saved.settings))
+    wrappers = getattr(args, "wrappers", None) or folder.trusted_wrappers(saved, args.trust)
+    cfg = make_config(saved.settings)
+    arguments = (cfg.env_kwargs or {}) | getattr(args, "env_kwargs", {})
+    prepare_machine(cfg)
+    import_from_here()
+    from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.trainer import Trainer
+
+    env = wrapped_source(env, arguments, wrappers)
 
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
     print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)

@@ -95,8 +95,7 @@ class PPOConfig(RunConfig):
                 "one of them."
             )
         if isinstance(self.num_minibatches, Default):
-            most = min(self.num_minibatches, rows // 2 or 1)
-            count = next(n for n in range(most, 0, -1) if rows % n == 0)
+            count = next(n for n in range(self.num_minibatches, 0, -1) if rows % n == 0)
             object.__setattr__(self, "num_minibatches", Default(count))
         if rows % self.num_minibatches:
             raise ValueError(

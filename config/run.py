@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -20,6 +20,7 @@ from kytolly.config.fields import (
 )
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
+Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
@@ -44,6 +45,10 @@ class RunConfig:
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
     num_envs: Environments = setting(Default(1), "environments stepped together")
+    env_kwargs: Arguments | None = setting(None, "arguments of the environment, by name")
+    wrappers: tuple[str, ...] = setting(
+        (), "wrappers of the environment, module:Class, inner first"
+    )
     seed: Seed = setting(0, "seed of every random draw")
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"

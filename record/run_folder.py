@@ -66,7 +66,7 @@ class RunFolder:
         """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:
             moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-            path = Path("runs") / f"{name.replace('/', '-')}_{moment}"
+            path = Path("runs") / f"{re.sub('[/:]', '-', name)}_{moment}"
             path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
         if "\0" in str(path):
@@ -161,7 +161,7 @@ class RunFolder:
     def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
         """What differs from `config.yaml`, in words; ValueError where the environment does."""
         saved = self.read_config()
-        if saved.environment != environment:
+        if bare_id(saved.environment) != bare_id(environment):
             raise ValueError(
                 f"the environment, or the data, is {environment}, and the run in {self.path} was "
                 f"trained on {saved.environment}: give that one, or start a new run."
@@ -217,6 +217,18 @@ class RunFolder:
             )
         return name
 
+    def trusted_wrappers(self, saved: SavedConfig, trust: bool = False) -> list[str]:
+        """The wrappers of the run's environment, which are modules of its own."""
+        names = [str(name) for name in saved.settings.get("wrappers") or ()]
+        if names and not trust:
+            raise ValueError(
+                f"{self.path / 'config.yaml'} names the wrapper {names[0]!r}, which would import "
+                f"the Python module {names[0].partition(':')[0]}, expected none: give "
+                f"{' '.join(f'--wrapper {name}' for name in names)}, or --trust, if you know who "
+                "wrote this folder."
+            )
+        return names
+
     def write_result(self, summary: dict[str, Any]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
         path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
@@ -226,6 +238,11 @@ class RunFolder:
                 if old == summary | {name: old.get(name) for name in times}:
                     return
         write_text(self.path / "result.json", json.dumps(summary, indent=2) + "\n")
+
+
+def bare_id(environment: str) -> str:
+    """The id of an environment, without the module that registers it."""
+    return environment.rpartition(":")[2]
 
 
 def check_empty(path: Path) -> None:

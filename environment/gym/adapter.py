@@ -27,6 +27,7 @@ from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
 from kytolly.environment.gym.vector import HostVector, autoreset_mode
 from kytolly.environment.gym.worker import Job, Offer, first_mask_source
+from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
@@ -152,9 +153,9 @@ def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
     spec = registered_spec(name)
     if request.async_envs:
         make = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-        offer = _offer(make, spec.id, request, lambda *raised: refusal(spec, *raised))
+        offer = _offer(make, name, request, lambda *raised: refusal(spec, *raised))
         if offer is not None:
-            return _make_process_groups(make, offer, request)
+            return _make_process_groups(make, offer._replace(name=name), request)
     limit: int | None = None
 
     def make_one() -> gymnasium.Env:
@@ -163,7 +164,7 @@ def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
         return env
 
     envs = [make_one() for _ in range(request.num_envs or request.otherwise)]
-    return [_make_separate(envs, spec.id, spec, request, make_one, time_limit=limit)]
+    return [_make_separate(envs, name, spec, request, make_one, time_limit=limit)]
 
 
 def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> HostEnv:
@@ -189,9 +190,10 @@ def _make_from_factory(make: Callable[[], Any], request: _Request) -> list[HostE
     if request.async_envs:
         offer = _offer(make, FACTORY, request, _factory_fault)
         if offer is not None:
-            return _make_process_groups(make, offer, request)
+            name = getattr(make, "env_name", None) or offer.name
+            return _make_process_groups(make, offer._replace(name=name), request)
     first = _call_factory(make)
-    name = _name(first)
+    name = getattr(make, "env_name", None) or _name(first)
     if isinstance(first, VectorEnv):
         return [_make_vector(first, name, request, owned=True)]
     envs = [
@@ -210,6 +212,8 @@ def _call_factory(make: Callable[[], Any]) -> Any:
     try:
         env = make()
     except (Exception, SystemExit) as error:
+        if isinstance(make, WrappedSource) and isinstance(error, ValueError | EnvironmentFault):
+            raise
         raise _factory_fault([type(error).__name__], str(error)) from error
     if not isinstance(env, VectorEnv | gymnasium.Env):
         raise ValueError(

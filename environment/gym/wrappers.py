@@ -1,4 +1,4 @@
-"""What Gymnasium's wrappers mean for evaluations: rewards that are changed, statistics that grow."""
+"""What wrappers mean for evaluations: rewards that they change, statistics that they keep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from gymnasium.vector import SyncVectorEnv, VectorRewardWrapper, VectorWrapper
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from gymnasium.wrappers import vector as vectors
 
+from kytolly.environment.gym.restarting import Replaceable
+
 NORMALIZERS = (NormalizeObservation, vectors.NormalizeObservation)
+WRAPPERS = gymnasium.Wrapper, VectorWrapper, Replaceable
 REWARD_WRAPPERS = (
     gymnasium.RewardWrapper,
     VectorRewardWrapper,
@@ -26,7 +29,7 @@ def layers(env: Any) -> Iterator[Any]:
     while env is not None:
         yield env
         inner = env.envs[0] if isinstance(env, SyncVectorEnv) else None
-        env = env.env if isinstance(env, gymnasium.Wrapper | VectorWrapper) else inner
+        env = env.env if isinstance(env, WRAPPERS) else inner
 
 
 def is_left_out(layer: Any) -> bool:

@@ -136,6 +136,10 @@ class Trainer:
         """
         began, cfg = time.perf_counter(), make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
+        if cfg.env_kwargs or cfg.wrappers:
+            from kytolly.environment.gym.wrapped import wrapped_source
+
+            env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
         side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
         attempt = Attempt(cfg, self.log_dir, resume, began=began)
@@ -226,14 +230,18 @@ class Trainer:
             run: The run's folder.
             episodes: How many.
             seed: Seed of the episodes; None takes the final evaluation's.
-            env: The environment, where the run's own name does not make it.
+            env: The environment, where the run's own name does not make it; whole, with its
+                wrappers.
         """
         from kytolly.deployment.loaded_agent import read_best
         from kytolly.deployment.trained_run import read_run
+        from kytolly.environment.gym.wrapped import wrapped_source
         from kytolly.loop.playing import evaluate_network
 
         folder, saved, cfg = read_run(run)
-        env = env or folder.trusted_environment(saved, False)
+        if env is None:
+            env, wrappers = folder.trusted_environment(saved, False), folder.trusted_wrappers(saved)
+            env = wrapped_source(env, cfg.env_kwargs, wrappers)
         network = read_best(folder.path, cfg)
         return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
 

@@ -72,7 +72,7 @@ class KytollyAgent(tf.Module):
 
     def finish_iteration(self, rollout: Rollout) -> None:
         """Count observations into the network's statistics, once nobody needs the old ones."""
-        if getattr(self.cfg, "normalize_observations", False):
+        if self.cfg.normalize_observations:
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(self, obs: Any, deterministic: bool = True, seed: Any = None) -> Any:

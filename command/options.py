@@ -19,6 +19,10 @@ MOST_SEEDS = 1_000  # in one command
 MOST_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
 
 
+class Repeatable(argparse.Action):
+    """What an option does that may be given several times."""
+
+
 def add_field(
     parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any, shown: str = "own"
 ) -> None:
@@ -198,7 +202,8 @@ def refuse_repeated(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     """Refuse an option that is given twice: argparse would take the last one without a word."""
     given = [word.split("=")[0] for word in words[: [*words, "--"].index("--")]]
     known = parser._option_string_actions
-    times = collections.Counter(known[flag].dest for flag in given if flag in known)
+    once = [flag for flag in given if not isinstance(known.get(flag), Repeatable)]
+    times = collections.Counter(known[flag].dest for flag in once if flag in known)
     for flag in given:
         if flag in known and times[known[flag].dest] > 1:
             raise BadInput(f"{flag} is given {times[known[flag].dest]} times. Give it once.")

@@ -12,6 +12,7 @@ from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command import train_classifier, train_optimized, train_ranker, train_rewriter
+from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import (
     add_field,
@@ -74,8 +75,10 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
     add_trust(parser)
     add_profile(parser)
+    add_environment_options(parser)
     for name, (field, hint) in config_fields(algorithm).items():
-        add_field(parser, field, hint, "own" if algorithm else how_shared(name))
+        if name not in ("env_kwargs", "wrappers"):
+            add_field(parser, field, hint, "own" if algorithm else how_shared(name))
 
 
 def how_shared(name: str) -> str:
@@ -123,6 +126,7 @@ def run(args: argparse.Namespace) -> int:
     if args.algorithm in TEXT_MODELS:
         return TEXT_MODELS[args.algorithm].run(args)
     refuse_only_in_python([args.algorithm])
+    import_from_here()
     if args.seeds:
         from kytolly.command import train_seeds
 
@@ -192,7 +196,13 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
 
     tuned, given = chosen_tuned_settings(args.tuned, args.algorithm, args.env), {}
     if args.config:
-        from_file = read_settings(args.config)[0]
+        from_file, beside = read_settings(args.config)
+        if beside and from_file.get("wrappers") and not (args.trust or "wrappers" in flags):
+            raise BadInput(
+                f"{path_text(args.config)} is of a run and names wrappers, which would import "
+                "Python modules, expected none: give them by --wrapper, or give --trust, if you "
+                "know who wrote it."
+            )
         found = from_file.get("algorithm", args.algorithm)
         if found != args.algorithm:
             raise BadInput(
@@ -212,14 +222,16 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
 
 def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     """Config and environment of a run that continues; flags may change what is no structure."""
-    from kytolly.record.run_folder import RunFolder
+    from kytolly.record.run_folder import RunFolder, bare_id
 
     folder = RunFolder.existing(args.resume)
     saved = folder.read_config()
     folder.check_version(saved)
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
     previous = make_config(saved.settings)
-    if env != saved.environment:
+    if "wrappers" not in flags:
+        folder.trusted_wrappers(saved, trust=args.trust)
+    if bare_id(env) != bare_id(saved.environment):
         raise BadInput(f"--env is {env}, and the run to resume was trained on {saved.environment}.")
     if previous.algorithm != args.algorithm:
         raise BadInput(f"ALGO is {args.algorithm}, and the run to resume is {previous.algorithm}.")

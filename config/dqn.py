@@ -21,8 +21,12 @@ class DQNConfig(RunConfig):
     """Settings of the DQN family. A field that counts something names its unit."""
 
     algorithm: Literal["dqn", "ddqn"] = setting("dqn", "dqn, or ddqn for double Q-learning")
-    network: Literal["auto", "mlp", "dueling", "cnn", "dueling_cnn"] = setting(
-        "auto", "architecture; auto: cnn for images, else mlp; dueling: state value plus advantages"
+    network: Literal[
+        "auto", "mlp", "cnn", "grid_cnn", "dueling", "dueling_cnn", "dueling_grid_cnn"
+    ] = setting(
+        "auto",
+        "architecture; auto: cnn for images, grid_cnn for grids of bools or small integers, else "
+        "mlp; dueling: state value plus advantages",
     )
     hidden_units: Widths = setting((120, 84), "widths of the hidden layers")
     learning_rate: Positive = setting(2e-3, "Adam's step size at the start")

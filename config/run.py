@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from kytolly.config.fields import (
+    Default,
     Environments,
     EnvSteps,
     Episodes,
     NotNegative,
+    Positive,
     Seed,
     check_fields,
     setting,
 )
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
+Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
@@ -41,7 +44,11 @@ class RunConfig:
     """
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
-    num_envs: Environments = setting(1, "environments stepped together")
+    num_envs: Environments = setting(Default(1), "environments stepped together")
+    env_kwargs: Arguments | None = setting(None, "arguments of the environment, by name")
+    wrappers: tuple[str, ...] = setting(
+        (), "wrappers of the environment, module:Class, inner first"
+    )
     seed: Seed = setting(0, "seed of every random draw")
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"
@@ -61,6 +68,10 @@ class RunConfig:
     weight_decay: NotNegative = setting(
         0.0, "share of the weights in matrices, times the learning rate, that an update removes"
     )
+    normalize_observations: bool = setting(
+        False, "scale observations by their running mean and deviation, which the network keeps"
+    )
+    normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
     env_timeout_seconds: Seconds = setting(

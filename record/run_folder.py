@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import yaml
 from filelock import FileLock, Timeout
 
+from kytolly.config.fields import Default
 from kytolly.record.files import PARTIAL, write_text
 from kytolly.record.version import __version__
 
@@ -70,7 +71,7 @@ class RunFolder:
         """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:
             moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-            path = Path("runs") / f"{name.replace('/', '-')}_{moment}"
+            path = Path("runs") / f"{re.sub('[/:]', '-', name)}_{moment}"
             path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
         if "\0" in str(path):
@@ -178,7 +179,7 @@ class RunFolder:
     def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
         """What differs from `config.yaml`, in words; ValueError where the environment does."""
         saved = self.read_config()
-        if saved.environment != environment:
+        if bare_id(saved.environment) != bare_id(environment):
             raise ValueError(
                 f"the environment, or the data, is {environment}, and the run in {self.path} was "
                 f"trained on {saved.environment}: give that one, or start a new run."
@@ -239,6 +240,18 @@ class RunFolder:
             )
         return name
 
+    def trusted_wrappers(self, saved: SavedConfig, trust: bool = False) -> list[str]:
+        """The wrappers of the run's environment, which are modules of its own."""
+        names = [str(name) for name in saved.settings.get("wrappers") or ()]
+        if names and not trust:
+            raise ValueError(
+                f"{self.path / 'config.yaml'} names the wrapper {names[0]!r}, which would import "
+                f"the Python module {names[0].partition(':')[0]}, expected none: give "
+                f"{' '.join(f'--wrapper {name}' for name in names)}, or --trust, if you know who "
+                "wrote this folder."
+            )
+        return names
+
     def write_result(self, summary: dict[str, Any]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
         path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
@@ -248,6 +261,11 @@ class RunFolder:
                 if old == summary | {name: old.get(name) for name in times}:
                     return
         write_text(self.path / "result.json", json.dumps(summary, indent=2) + "\n")
+
+
+def bare_id(environment: str) -> str:
+    """The id of an environment, without the module that registers it."""
+    return environment.rpartition(":")[2]
 
 
 def check_empty(path: Path) -> None:
@@ -295,5 +313,9 @@ def versions() -> dict[str, str]:
 def yaml_text(config: Any, extra: dict[str, Any]) -> str:
     """Every field of a configuration, and what else identifies the run, as YAML."""
     values = dataclasses.asdict(config)
-    values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            values[name] = list(value)
+        elif isinstance(value, Default):
+            values[name] = int(value)
     return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.kytolly import make_agent
-from kytolly.callback.base import Callback, Evaluation, TrainState, write_or_note
+from kytolly.callback.base import Callback, Evaluation, TrainState, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
@@ -163,7 +163,7 @@ class Trainer:
                 trackables={"agent": agent, **loop.trackables},
                 network=agent.policy.network,
             )
-            callbacks = [*run_callbacks(state, self.progress), *own]
+            callbacks = run_callbacks(state, self.progress, own)
             session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
             session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
             attempt.session = session
@@ -193,7 +193,7 @@ class Trainer:
             with RunFolder.open(attempt.log_dir, cfg, task.name, resume) as folder:
                 attempt.log_dir, attempt.resume = folder.path, True
                 state = dataclasses.replace(session.state, run_dir=folder.path)
-                session.callbacks = [*run_callbacks(state, self.progress), *own]
+                session.callbacks = run_callbacks(state, self.progress, own)
                 session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
                 session.state, attempt.session, attempt.network = state, session, state.network
                 return run_session(session, folder, resume, attempt.began)
@@ -261,10 +261,11 @@ def run_session(
 
         raise KeyboardInterrupt(what_is_saved(session.state)) from None
     summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
-    path, unwritten = folder.path, session.unwritten
+    path, unwritten, callbacks = folder.path, session.unwritten, session.callbacks
     write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
     metric = getattr(evaluation, "best_metric", None)
     write_or_note("learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten)
+    notify(callbacks, "on_run_end", session.state, unwritten)
     return TrainResult(
         session.agent, session.history, evaluation, path, stopped_by, summary, unwritten
     )

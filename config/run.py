@@ -86,6 +86,9 @@ class RunConfig:
     checkpoint_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two checkpoints; none: a fifth of the run"
     )
+    tensorboard_tags: Literal["kytolly", "sb3"] = setting(
+        "kytolly", "names of the metrics in TensorBoard; sb3: those of Stable-Baselines3"
+    )
     reward_threshold: Annotated[float, Meta(ge=-1e30, le=1e30), "reward"] | None = setting(
         None, "mean return of an evaluation that ends training; none: no such end"
     )

@@ -100,6 +100,8 @@ class Trainer:
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
         model: Any = None,
+        optimizer: Any = None,
+        policy: Any = None,
         evaluation_env: Any = None,
         resume: bool = False,
     ) -> TrainResult:
@@ -112,6 +114,8 @@ class Trainer:
             cb: Callbacks, ours and Keras's.
             model: Your own Keras model, or a function that makes one from an `EnvSpec`. It maps
                 [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
+            optimizer: Your own Keras optimizer, or a function of the learning rate that makes one.
+            policy: Your own learning rule, a subclass of the algorithm's policy (docs/own_parts.md).
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
 
@@ -129,7 +133,8 @@ class Trainer:
                 from kytolly.loop.playing import evaluation_side
 
                 playing = evaluation_side(cfg, evaluation_env, side)
-            train = functools.partial(self._try, attempt, side, playing, model, own, device)
+            parts = {"model": model, "own": (optimizer, policy, cfg.learning_rate)}
+            train = functools.partial(self._try, attempt, side, playing, parts, own, device)
             return attempt.run(device, train, lambda: reclaim(side, attempt))
         finally:
             for each in {side, playing, attempt.loop} - {None}:
@@ -140,7 +145,7 @@ class Trainer:
         attempt: Attempt,
         side: Any,
         playing: Any,
-        model: Any,
+        parts: dict[str, Any],
         own: Sequence[Callback],
         device: str | None,
     ) -> TrainResult:
@@ -148,8 +153,8 @@ class Trainer:
         cfg, resume = attempt.cfg, attempt.resume
         with tf.device(device):
             params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
-            require_memory(cfg, without_mask(side.spec.obs), params, model, device)
-            agent = make_agent(cfg, side.spec, model)
+            require_memory(cfg, without_mask(side.spec.obs), params, parts["model"], device)
+            agent = make_agent(cfg, side.spec, **parts)
             loop = attempt.loop = side.loop(agent, device)
         evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
         with RunFolder.open(attempt.log_dir, cfg, side.spec.name, resume) as folder:
@@ -248,7 +253,8 @@ def run_session(
         from kytolly.record.resume import restored_state
 
         continue_session(session, *restored_state(folder, session.state))
-    folder.write_config(session.cfg, session.state.env_name, session.state.loop)
+    parts = dict(getattr(session.agent, "part_names", ()))
+    folder.write_config(session.cfg, session.state.env_name, session.state.loop, parts)
     try:
         stopped_by = session.run()
         if stopped_by == "non_finite" and session.cfg.on_nan == "restart":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -22,6 +22,9 @@ DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
 
+Schedules = Annotated[
+    dict[str, Any] | str, Meta(description="schedules by setting, as in learning_rate=cosine")
+]
 ON_OOM = (
     "when memory does not suffice, stop the run or go on with smaller batches and as many more of "
     "them in an update"
@@ -60,6 +63,9 @@ class RunConfig:
     )
     weight_decay: NotNegative = setting(
         0.0, "share of the weights in matrices, times the learning rate, that an update removes"
+    )
+    schedules: Schedules | None = setting(
+        None, "settings that change during the run; none: as their own settings say"
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
@@ -105,6 +111,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.schedules is not None:
+            from kytolly.config.schedules import schedules_as_text
+
+            object.__setattr__(self, "schedules", schedules_as_text(self))
         if self.async_envs and self.num_envs > MOST_PROCESSES:
             raise ValueError(
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "

@@ -150,9 +150,13 @@ class RunFolder:
                 "it; to train further, start a new run."
             )
 
-    def write_config(self, cfg: Any, environment: str, loop: str) -> None:
-        """Write every setting and the versions of what trains with it."""
-        extra = {"environment": environment, "loop": loop, "versions": versions()}
+    def write_config(
+        self, cfg: Any, environment: str, loop: str, parts: dict[str, str] | None = None
+    ) -> None:
+        """Write every setting, the user's own parts, and the versions of what trains with it."""
+        extra: dict[str, Any] = {"environment": environment, "loop": loop}
+        extra |= {"parts": parts} if parts else {}
+        extra |= {"versions": versions()}
         path, text = self.path / "config.yaml", yaml_text(cfg, extra)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)

@@ -115,7 +115,7 @@ class Trainer:
             model: Your own Keras model, or a function that makes one from an `EnvSpec`. It maps
                 [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
             optimizer: Your own Keras optimizer, or a function of the learning rate that makes one.
-            policy: Your own learning rule, a subclass of the algorithm's policy (docs/own_parts.md).
+            policy: Your own learning rule: a subclass of the algorithm's policy.
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
 

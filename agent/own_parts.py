@@ -16,7 +16,7 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.schedules import schedule_table
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout
-from kytolly.policy.own_optimizer import follows_schedule, make_own_optimizer
+from kytolly.policy.own_optimizer import follows_schedule, learning_rate_of, make_own_optimizer
 from kytolly.policy.weights import make_optimizer
 
 # What an optimizer of the user's has in place of the config's.
@@ -142,8 +142,9 @@ def make_own_agent(
         optimizer = make_optimizer(plain, network, scale_loss)
     else:
         factor = cfg.learning_rate / (first_rate or cfg.learning_rate)
-        optimizer = make_own_optimizer(given, plain, factor, scale_loss)
-        own_rate = own_rate or follows_schedule(optimizer)
+        rate = learning_rate_of(plain)
+        optimizer = make_own_optimizer(given, rate, factor, scale_loss)
+        own_rate = own_rate or follows_schedule(optimizer, but=rate)
         if own_rate:
             schedules.pop("learning_rate", None)
         parts["optimizer"] = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
@@ -197,7 +198,8 @@ def warn_of_ignored(cfg: Any, name: str, own_rate: bool) -> None:
     if changed:
         whose = "its own learning rate counts" if own_rate else "they are Adam's"
         warnings.warn(
-            f"{', '.join(changed)} of the config have no effect beside the optimizer {name}: "
-            f"{whose}. Leave them out, or give a function of the learning rate that makes it.",
+            f"the optimizer {name} is your own, so these settings have no effect: "
+            f"{', '.join(changed)} ({whose}). Leave them out, or give a function of the learning "
+            "rate that makes the optimizer.",
             stacklevel=2,
         )

@@ -65,7 +65,7 @@ class RunConfig:
         0.0, "share of the weights in matrices, times the learning rate, that an update removes"
     )
     schedules: Schedules | None = setting(
-        None, "settings that change during the run; none: as their own settings say"
+        None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")

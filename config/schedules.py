@@ -1,7 +1,7 @@
 """Settings that change while a run goes on: a name, a table, or a function that becomes a table.
 
-A schedule is written as one of `NAMES`, or as pairs of the share of the run that remains, which falls
-from 1 to 0, and the value there, as in "1:0.2 0.5:0.1 0:0"; between them it is linear.
+A schedule is written as one of `NAMES`, or as pairs of the share of the run that remains, which
+falls from 1 to 0, and the value there, as in "1:0.2 0.5:0.1 0:0"; between them it is linear.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def schedules_as_text(cfg: Any) -> dict[str, str] | None:
     """`cfg.schedules` as a file can hold it; ValueError where one cannot be followed.
 
     Args:
-        cfg: Its `schedules` are a mapping or a text such as "learning_rate=cosine,clip_range=linear".
+        cfg: Its `schedules` are a mapping, or a text: "learning_rate=cosine,clip_range=linear".
     """
     given: Any = cfg.schedules
     if isinstance(given, str):
@@ -37,8 +37,8 @@ def schedules_as_text(cfg: Any) -> dict[str, str] | None:
         if name not in known_names(cfg):
             raise ValueError(
                 f"schedules has {value_text(name)}, expected settings of {cfg.algorithm} that can "
-                f"change: {', '.join(known_names(cfg))}.{nearest(name, known_names(cfg))} Leave the "
-                "others out."
+                f"change: {', '.join(known_names(cfg))}.{nearest(name, known_names(cfg))} Leave "
+                "the others out."
             )
         if callable(value):
             value = table_text(*function_table(cfg, name, value))

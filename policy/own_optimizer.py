@@ -32,13 +32,13 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def make_own_optimizer(
-    given: Any, cfg: Any, factor: float, scale_loss: bool
+    given: Any, rate: Any, factor: float, scale_loss: bool
 ) -> keras.optimizers.Optimizer:
     """A new optimizer like the one that is given, or what a function makes of the learning rate.
 
     Args:
         given: Keras optimizer, of which a copy without state is made, or a function.
-        cfg: Config; its learning rate is the function's argument.
+        rate: The function's argument.
         factor: What the rate of an optimizer, which is no function, is multiplied by.
         scale_loss: The network computes in float16.
 
@@ -46,8 +46,8 @@ def make_own_optimizer(
         TypeError: It is neither, or of an old kind.
         ValueError: It cannot learn here; the message says why.
     """
-    trial, optimizer = new_optimizer(given, cfg, factor), new_optimizer(given, cfg, factor)
-    check_step(trial)
+    optimizer = new_optimizer(given, rate, factor)
+    check_step(new_optimizer(given, rate, factor))
     for each in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
         each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.adam.Adam` says
     if not scale_loss or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
@@ -57,18 +57,18 @@ def make_own_optimizer(
     return LossScale(optimizer)
 
 
-def new_optimizer(given: Any, cfg: Any, factor: float) -> keras.optimizers.Optimizer:
+def new_optimizer(given: Any, rate: Any, factor: float) -> keras.optimizers.Optimizer:
     """A new optimizer without state."""
     if isinstance(given, keras.optimizers.Optimizer):
         optimizer = copy_of(given)
         if factor != 1.0:
             inner = getattr(optimizer, "inner_optimizer", optimizer)
-            rate = inner._learning_rate
+            own = inner._learning_rate
             inner.learning_rate = (
-                ScaledRate(rate, factor) if callable(rate) else factor * float(inner.learning_rate)
+                ScaledRate(own, factor) if callable(own) else factor * float(inner.learning_rate)
             )
     elif callable(given):
-        optimizer = given(learning_rate_of(cfg))
+        optimizer = given(rate)
     else:
         optimizer = given
     kinds = {kind.__name__ for kind in type(optimizer).__mro__}
@@ -121,9 +121,10 @@ def learning_rate_of(cfg: Any) -> Any:
     return keras.optimizers.schedules.PolynomialDecay(rate, updates, cfg.learning_rate_final)
 
 
-def follows_schedule(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether the optimizer's learning rate is a schedule, and no variable."""
-    return callable(getattr(optimizer, "inner_optimizer", optimizer)._learning_rate)
+def follows_schedule(optimizer: keras.optimizers.Optimizer, but: Any = None) -> bool:
+    """Whether the optimizer's learning rate is a schedule, other than `but`, and no variable."""
+    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    return callable(rate) and rate is not but
 
 
 def check_step(optimizer: keras.optimizers.Optimizer) -> None:

@@ -12,7 +12,8 @@ from kytolly.config.words import nearest, path_text, value_text
 
 MOST_BYTES = 2**16
 MOST_DEPTH = 16
-BESIDE_SETTINGS = ("environment", "loop", "versions", "spec", "init")  # in the config.yaml of a run
+# What the config.yaml of a run holds beside its settings.
+BESIDE_SETTINGS = ("environment", "loop", "parts", "versions", "spec", "init")
 
 
 class SettingsLoader(yaml.SafeLoader):

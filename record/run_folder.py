@@ -11,8 +11,9 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -38,6 +39,7 @@ class SavedConfig(NamedTuple):
         spec: What the agent sees and does, as plain data; None in a run that no agent trained, or
             that was written before kytolly 0.3.
         init: The folder of the run whose weights it began with, if any.
+        parts: Class names of the user's own optimizer and policy.
     """
 
     settings: dict[str, Any]
@@ -46,6 +48,7 @@ class SavedConfig(NamedTuple):
     version: str
     spec: Any = None
     init: str | None = None
+    parts: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +160,13 @@ class RunFolder:
             )
 
     def write_config(
-        self, cfg: Any, environment: str, loop: str, spec: Any = None, init: Path | None = None
+        self,
+        cfg: Any,
+        environment: str,
+        loop: str,
+        spec: Any = None,
+        init: Path | None = None,
+        parts: dict[str, str] | None = None,
     ) -> None:
         """Write every setting, the versions of what trains with it, and what the agent sees.
 
@@ -167,8 +176,11 @@ class RunFolder:
             loop: The loop that runs.
             spec: Plain data such as `environment.saved_spec.plain_spec` gives; None without agent.
             init: Folder of the run whose weights this one began with, if any.
+            parts: Class names of the user's own optimizer and policy.
         """
-        extra = {"environment": environment, "loop": loop, "versions": versions()}
+        extra: dict[str, Any] = {"environment": environment, "loop": loop}
+        extra |= {"parts": parts} if parts else {}
+        extra |= {"versions": versions()}
         extra |= {} if init is None else {"init": str(init)}
         path, text = self.path / "config.yaml", yaml_text(cfg, extra)
         if spec is not None:  # its innermost lists take one line each
@@ -176,9 +188,19 @@ class RunFolder:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
-    def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
-        """What differs from `config.yaml`, in words; ValueError where the environment does."""
+    def changed_settings(
+        self, cfg: Any, environment: str, loop: str, parts: dict[str, str] | None = None
+    ) -> list[str]:
+        """What differs from `config.yaml`, in words; ValueError where environment or parts do."""
         saved = self.read_config()
+        for part in ("optimizer", "policy"):
+            before, now = saved.parts.get(part), (parts or {}).get(part)
+            if before != now:
+                raise ValueError(
+                    f"the {part} is {now or 'the usual one'}, and the run in {self.path} was "
+                    f"trained with {before or 'the usual one'}: resume it in Python with that one, "
+                    "or start a new run."
+                )
         if bare_id(saved.environment) != bare_id(environment):
             raise ValueError(
                 f"the environment, or the data, is {environment}, and the run in {self.path} was "
@@ -216,6 +238,8 @@ class RunFolder:
         else:
             versions = beside.get("versions")
             version = versions.get("kytolly") if isinstance(versions, dict) else None
+            parts = beside.get("parts")
+            parts = parts if isinstance(parts, dict) else {}
             return SavedConfig(
                 settings,
                 str(beside["environment"]),
@@ -223,6 +247,7 @@ class RunFolder:
                 str(version),
                 beside.get("spec"),
                 str(beside["init"]) if beside.get("init") else None,
+                parts,
             )
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "

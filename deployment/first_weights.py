@@ -39,7 +39,7 @@ def take_run_weights(agent: Any, run: Path) -> None:
 def check_same_spec(loaded: LoadedAgent, agent: Any) -> None:
     """ValueError where observations or actions are not those of the agent's environment."""
     spec = agent.env_spec
-    pairs = {"observations": (loaded.env_spec.obs, spec.obs)}
+    pairs: dict[str, Any] = {"observations": (loaded.env_spec.obs, spec.obs)}
     pairs["actions"] = (loaded.env_spec.action, spec.action)
     for what, (found, expected) in pairs.items():
         if found != expected:

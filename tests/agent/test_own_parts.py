@@ -82,7 +82,7 @@ def test_a_run_with_own_parts_is_not_resumed_without_them(tmp_path):
     train(tmp_path / "run", cfg, **parts)
     saved = RunFolder.existing(tmp_path / "run").read_config()
     assert saved.parts == {"optimizer": "SGD", "policy": "ExpectedSarsaPolicy"}
-    for left_out, name in parts.items():
+    for left_out in parts:
         others = {k: v for k, v in parts.items() if k != left_out}
         with pytest.raises(ValueError, match=rf"{left_out} is the usual one, .* with \w+: resume"):
             train(tmp_path / "run", cfg, resume=True, **others)

@@ -114,12 +114,11 @@ def run(path: str, count: int) -> dict[str, Any]:
     start = time.perf_counter()
     import tensorflow as tf
 
-    import kytolly
+    from kytolly.deployment.loaded_agent import load
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    make_agent = kytolly.load  # imports what it needs
     imported = time.perf_counter()
-    agent = make_agent(path)
+    agent = load(path)
     loaded = time.perf_counter()
     observations = random_observations()
     agent.act(observations[0])

@@ -39,9 +39,8 @@ def take_run_weights(agent: Any, run: Path) -> None:
 def check_same_spec(loaded: LoadedAgent, agent: Any) -> None:
     """ValueError where observations or actions are not those of the agent's environment."""
     spec = agent.env_spec
-    pairs: dict[str, Any] = {"observations": (loaded.env_spec.obs, spec.obs)}
-    pairs["actions"] = (loaded.env_spec.action, spec.action)
-    for what, (found, expected) in pairs.items():
+    for what, field in {"observations": "obs", "actions": "action"}.items():
+        found, expected = getattr(loaded.env_spec, field), getattr(spec, field)
         if found != expected:
             raise ValueError(
                 f"init is {path_text(loaded.path)}, trained on {loaded.env_name} with {what} "

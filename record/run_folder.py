@@ -127,7 +127,7 @@ class RunFolder:
         self.release()
 
     @classmethod
-    def existing(cls, path: str | Path) -> RunFolder:
+    def existing(cls, path: str | os.PathLike[str]) -> RunFolder:
         """The folder of a run that was trained before."""
         path = Path(path)
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
     if args.seeds:
         from kytolly.command import train_seeds
 
-        return train_seeds.run(args, given_flags(args))
+        return train_seeds.run(args, given_flags(args), given_config)
     if args.jobs:
         raise BadInput("--jobs is for several runs. Give --seeds as well, or leave it out.")
     cfg, env = given_config(args)

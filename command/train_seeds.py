@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from kytolly.record.files import write_file, write_text
 from kytolly.record.run_folder import RunFolder, SavedConfig, versions, yaml_text
 from kytolly.record.seed_statistics import interval_text, summary
 
+GivenConfig = Callable[[argparse.Namespace], tuple[Any, str]]
 LINE_SECONDS = 5.0  # between two lines about a seed
 
 
@@ -162,11 +164,17 @@ class SeedGroup:
         return str(file)
 
 
-def run(args: argparse.Namespace, flags: dict[str, Any]) -> int:
-    """Train all seeds and print how they did."""
+def run(args: argparse.Namespace, flags: dict[str, Any], given_config: GivenConfig) -> int:
+    """Train all seeds and print how they did.
+
+    Args:
+        args: The options of `kytolly train`.
+        flags: The settings among them.
+        given_config: Makes the config and the environment of a new run from the options.
+    """
     check_options(args, flags)
     began = time.perf_counter()
-    group, held = existing_group(args) if args.resume else new_group(args)
+    group, held = existing_group(args) if args.resume else new_group(args, given_config)
     try:
         jobs = min(args.jobs or default_jobs(), max(1, len(group.waiting)))
         print_line(f"{len(group.waiting)} seeds to train, {jobs} at a time, in {group.folder}")
@@ -193,10 +201,8 @@ def run(args: argparse.Namespace, flags: dict[str, Any]) -> int:
     return 1 if group.problems else 0
 
 
-def new_group(args: argparse.Namespace) -> tuple[SeedGroup, RunFolder]:
+def new_group(args: argparse.Namespace, given_config: GivenConfig) -> tuple[SeedGroup, RunFolder]:
     """A new folder with the settings of all runs, held by this process."""
-    from kytolly.command.train import given_config
-
     cfg, env = given_config(args)
     held = RunFolder.create(args.log_dir, f"{env}_{cfg.algorithm}_seeds")
     beside = {"environment": env, "loop": cfg.loop, "versions": versions()}

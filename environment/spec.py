@@ -54,7 +54,7 @@ class EnvSpec(NamedTuple):
 
     def network_input(self) -> Any:
         """What the network sees, in which grids of bools or small integers have the dtype bool."""
-        seen = without_mask(self.obs)
+        seen: Any = without_mask(self.obs)
         for name in self.grids:
             grid = tf.TensorSpec((seen[name] if name else seen).shape, tf.bool)
             seen = {**seen, name: grid} if name else grid

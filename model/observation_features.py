@@ -25,7 +25,12 @@ class ObservationFeatures(keras.layers.Layer):
     """
 
     def __init__(
-        self, convolutional=False, normalizes=False, clip=10.0, channels_first=(), **kwargs
+        self,
+        convolutional: bool | str = False,
+        normalizes=False,
+        clip=10.0,
+        channels_first=(),
+        **kwargs,
     ):
         super().__init__(**kwargs)
         self.convolutional, self.normalizes, self.clip = convolutional, normalizes, clip
@@ -74,7 +79,8 @@ class ObservationFeatures(keras.layers.Layer):
 def make_features(cfg, network, obs_spec):
     """The layer that the configuration describes, for an architecture such as `auto` or `cnn`."""
     entries = obs_spec if isinstance(obs_spec, dict) else {"": obs_spec}
-    convolutional, channels_first = False, ()
+    convolutional: bool | str = False
+    channels_first: tuple[str, ...] = ()
     if network != "mlp" and any(len(entry.shape) > 2 for entry in entries.values()):
         from kytolly.model.image_layout import image_layout
 

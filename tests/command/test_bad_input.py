@@ -194,7 +194,7 @@ def test_infinite_bounds_are_no_obstacle_to_clipping(tmp_path):
             "the actions of Shown are a MultiDiscrete, and dqn needs Discrete ones",
         ),
         (
-            masked(3),
+            masked(4),
             "the observations of Shown have an entry 'action_mask', and dqn would take actions "
             "that it forbids. Train it with ppo",
         ),

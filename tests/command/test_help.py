@@ -34,7 +34,7 @@ def help_of(argv, capsys):
 
 def test_the_help_of_an_algorithm_lists_its_own_settings(capsys):
     ppo = help_of(["train", "ppo"], capsys)
-    own = "--rollout-steps --gae-lambda --clip-range --target-kl --normalize-observations".split()
+    own = "--rollout-steps --gae-lambda --clip-range --target-kl --normalize-rewards".split()
     assert all(flag in ppo for flag in own) and "--total-env-steps" in ppo
     foreign = "--replay-capacity --epsilon-start --target-sync-updates --n-step".split()
     assert not any(flag in ppo for flag in foreign)

@@ -1,6 +1,7 @@
 """Environments that people have, with the settings that nobody gave."""
 
 import warnings
+from typing import Any
 
 import gymnasium
 import keras
@@ -162,7 +163,7 @@ def test_dqn_normalizes_observations_and_the_network_keeps_the_statistics(loop, 
     statistics = result.agent.policy.network.torso.normalizers[""]
     assert float(statistics.count) in (8, 16, 24, 32)  # at the best evaluation
     assert np.all(np.asarray(statistics.variance) != 1.0)
-    best = keras.models.load_model(result.run_dir / "best.keras")
+    best: Any = keras.models.load_model(result.run_dir / "best.keras")
     obs = np.ones((3, 4), np.float32)
     np.testing.assert_allclose(best(obs), result.agent.q_values(obs), atol=1e-5)
 
@@ -182,7 +183,7 @@ def test_evaluations_are_in_rewards_of_the_environment(tmp_path):
 
 class Halved(gymnasium.RewardWrapper):
     def reward(self, reward):
-        return reward / 2
+        return float(reward) / 2
 
 
 def test_a_wrapper_of_the_user_s_own_stays(tmp_path):
@@ -242,7 +243,7 @@ def test_ppo_warns_of_batch_normalization(algorithm, tmp_path):
 
 
 def test_an_environment_with_arguments_and_wrappers(tmp_path):
-    wrappers = ["gymnasium.wrappers:FlattenObservation"]
+    wrappers = ("gymnasium.wrappers:FlattenObservation",)
     result = train(
         "dqn",
         "CartPole-v1",
@@ -253,7 +254,7 @@ def test_an_environment_with_arguments_and_wrappers(tmp_path):
     )
     saved = yaml.safe_load((result.run_dir / "config.yaml").read_text())
     assert (saved["environment"], saved["loop"]) == ("CartPole-v1", "host")
-    assert saved["settings"]["wrappers"] == wrappers
+    assert saved["settings"]["wrappers"] == [*wrappers]
     assert result.evaluation.return_mean == -1.0  # of that reward: -1 at the end
     with pytest.raises(ValueError, match="--trust"):
         Trainer().evaluate(result.run_dir, 2)

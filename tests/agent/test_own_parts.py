@@ -82,7 +82,7 @@ def test_a_run_with_own_parts_is_not_resumed_without_them(tmp_path):
     train(tmp_path / "run", cfg, **parts)
     saved = RunFolder.existing(tmp_path / "run").read_config()
     assert saved.parts == {"optimizer": "SGD", "policy": "ExpectedSarsaPolicy"}
-    for left_out, name in parts.items():
+    for left_out in parts:
         others = {k: v for k, v in parts.items() if k != left_out}
         with pytest.raises(ValueError, match=rf"{left_out} is the usual one, .* with \w+: resume"):
             train(tmp_path / "run", cfg, resume=True, **others)
@@ -190,7 +190,7 @@ def test_names_go_from_the_setting_to_its_end():
     assert float(schedule(250)) == pytest.approx(0.1 + 0.2 * (1 + math.sqrt(0.5)), rel=1e-5)
     assert float(Schedule(*schedule_table(cfg, "clip_range", "linear"), 10)(10)) == 0
     shares, values = schedule_table(DQNConfig(), "epsilon", "linear")
-    assert list(values) == [1.0, 0.04] and list(shares) == [1.0, 0.0]
+    assert list(values) == pytest.approx([1.0, 0.04]) and list(shares) == [1.0, 0.0]
 
 
 def test_every_scheduled_setting_has_its_value_in_training_and_is_a_metric(tmp_path):

@@ -190,7 +190,7 @@ def test_names_go_from_the_setting_to_its_end():
     assert float(schedule(250)) == pytest.approx(0.1 + 0.2 * (1 + math.sqrt(0.5)), rel=1e-5)
     assert float(Schedule(*schedule_table(cfg, "clip_range", "linear"), 10)(10)) == 0
     shares, values = schedule_table(DQNConfig(), "epsilon", "linear")
-    assert list(values) == [1.0, 0.04] and list(shares) == [1.0, 0.0]
+    assert list(values) == pytest.approx([1.0, 0.04]) and list(shares) == [1.0, 0.0]
 
 
 def test_every_scheduled_setting_has_its_value_in_training_and_is_a_metric(tmp_path):

@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.callback.base import Callback, Evaluation, TrainState, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks

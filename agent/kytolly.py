@@ -5,18 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.algorithms import part
-from kytolly.agent.default_network import default_network
 from kytolly.agent.randomness import RandomStream
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.weights import linear_schedule, make_optimizer
+from kytolly.policy.weights import linear_schedule
 
 
 class KytollyAgent(tf.Module):
@@ -108,40 +105,3 @@ class KytollyAgent(tf.Module):
 
         policy, obs = self.policy, self.env_spec.obs
         return Player(policy.network, policy.distribution, obs, self.exploration, learns=True)
-
-
-def make_agent(
-    cfg: Any, env_spec: EnvSpec, model: Any = None, own: tuple[Any, Any, Any] = (None, None, None)
-) -> KytollyAgent:
-    """An agent of the parts that `agent.algorithms` names, or of the user's.
-
-    `model` is as for `Trainer.train`, `own` as for `own_parts.make_own_agent`.
-    """
-    policy = part(cfg.algorithm, "policy")
-    distribution = policy.distribution_for(cfg, env_spec)
-    keras.utils.set_random_seed(cfg.seed)
-    previous = keras.mixed_precision.dtype_policy()
-    precision = previous.name if cfg.precision == "auto" else cfg.precision
-    keras.mixed_precision.set_dtype_policy(precision)
-    try:
-        if model is None:
-            network = default_network(cfg, env_spec)
-        else:
-            from kytolly.agent.own_network import own_network
-
-            network = own_network(model, cfg, env_spec)
-    finally:
-        keras.mixed_precision.set_dtype_policy(previous)
-    scale_loss = precision == "mixed_float16"
-    if any(own[:2]) or cfg.schedules or getattr(network, "compiled", False):
-        from kytolly.agent.own_parts import make_own_agent
-
-        return make_own_agent(cfg, env_spec, network, own, scale_loss)
-    optimizer = make_optimizer(cfg, network, scale_loss)
-    return KytollyAgent(
-        policy(network, distribution, optimizer, cfg),
-        part(cfg.algorithm, "memory").for_config(cfg, env_spec),
-        part(cfg.algorithm, "exploration")(cfg, distribution),
-        cfg,
-        env_spec,
-    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step

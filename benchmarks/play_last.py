@@ -21,7 +21,7 @@ EPISODES = 100
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
     from kytolly.agent.algorithms import make_config
-    from kytolly.agent.kytolly import make_agent
+    from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore

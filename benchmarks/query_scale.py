@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
-    from kytolly.agent.kytolly import make_agent
+    from kytolly.agent.make_agent import make_agent
     from kytolly.loop.choose import choose_side
     from kytolly.reformulation.device_env import DeviceQueries
     from kytolly.reformulation.network import copied_scorer, make_scorer

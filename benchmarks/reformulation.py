@@ -132,7 +132,7 @@ class CompiledFlow:
     counts = (0, 0, 0)  # nothing is embedded or searched in the loop
 
     def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
-        from kytolly.agent.kytolly import make_agent
+        from kytolly.agent.make_agent import make_agent
         from kytolly.loop.choose import choose_side
 
         playing = choose_side(cfg, env)

@@ -17,8 +17,8 @@ from kytolly.agent.algorithms import part
 from kytolly.agent.own_network import check_network
 from kytolly.agent.playing import Player
 from kytolly.config.words import path_text
+from kytolly.deployment.saved_spec import spec_of_plain
 from kytolly.deployment.trained_run import read_run
-from kytolly.environment.saved_spec import spec_of_plain
 from kytolly.environment.spec import EnvSpec
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
 from kytolly.record.network_file import load_network, take_checkpoint_weights

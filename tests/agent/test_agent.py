@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.probe.on_policy import (

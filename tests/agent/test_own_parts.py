@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from examples.own_loss import ExpectedSarsaPolicy
 from kytolly import DQNConfig, PPOConfig, Trainer
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.agent.own_parts import Schedule
 from kytolly.config.schedules import schedule_table
 from kytolly.environment.probe.q_learning import ObservationAction, Ring

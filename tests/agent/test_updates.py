@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics, learn

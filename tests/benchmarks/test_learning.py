@@ -115,7 +115,7 @@ def test_half_cheetah_says_which_extra_brings_it():
 
 
 def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config):
-    from kytolly.agent.kytolly import make_agent
+    from kytolly.agent.make_agent import make_agent
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import complete_checkpoint, write_checkpoint
     from kytolly.record.run_folder import RunFolder

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete

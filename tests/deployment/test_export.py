@@ -229,7 +229,7 @@ def test_an_environment_that_shows_something_else_is_refused(tmp_path):
 
 
 def test_an_environment_of_ones_own_is_played_with_its_masks(tmp_path):
-    from kytolly.agent.kytolly import make_agent
+    from kytolly.agent.make_agent import make_agent
     from kytolly.environment.gym.adapter import make_host_env
 
     env = make_host_env(lambda: Masked("entry"), 1, masks=True)

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 import kytolly
-from kytolly.environment.saved_spec import plain_spec, spec_of_plain
+from kytolly.deployment.saved_spec import spec_of_plain
+from kytolly.environment.saved_spec import plain_spec
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 
 ROOT = Path(__file__).absolute().parents[2]

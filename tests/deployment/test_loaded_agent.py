@@ -7,7 +7,7 @@ import pytest
 
 import kytolly
 from kytolly.agent.algorithms import make_config
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.probe.on_policy import ContinuousAction, MaskedKinds
 from tests.deployment.conftest import PPO
 

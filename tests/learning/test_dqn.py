@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.probe.q_learning import PROBES, Ring
 from kytolly.loop.device import DeviceLoop

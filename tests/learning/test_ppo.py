@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from gymnasium import spaces
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.on_policy import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.probe.on_policy import (
     FORBIDDEN_REWARD,
     ContinuousAction,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from kytolly import DQNConfig
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop.choose import choose_side
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kytolly import Trainer
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop.host import HostLoop

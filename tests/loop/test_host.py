@@ -14,7 +14,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop.host import HostLoop

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop import host

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from kytolly import DQNConfig, Trainer
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop import hangs

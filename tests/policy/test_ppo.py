@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete

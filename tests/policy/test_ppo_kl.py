@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.ppo_kl import PPOKLConfig
 from kytolly.environment.mask import MASKED_LOGIT

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.kytolly import make_agent
+from kytolly.agent.make_agent import make_agent
 from kytolly.callback.base import TrainState
 from kytolly.config.ppo import PPOConfig
 from kytolly.loop.device import DeviceLoop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from functools import cached_property
 from typing import Any
 
@@ -95,12 +96,10 @@ class KytollyAgent(tf.Module):
         return Player(self.policy.network, self.policy.distribution, self.env_spec.obs)
 
 
-def make_agent(
-    cfg: Any, env_spec: EnvSpec, model: Any = None, own: tuple[Any, Any, Any] = (None, None, None)
-) -> KytollyAgent:
-    """An agent of the parts that `agent.algorithms` names, or of the user's.
+def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None, own: Any = ()) -> KytollyAgent:
+    """An agent of the parts that `agent.algorithms` names; `model` is as for `Trainer.train`.
 
-    `model` is as for `Trainer.train`, `own` as for `own_parts.make_own_agent`.
+    `own` is as for `agent.own_parts.make_own_agent`, which is imported where it is needed.
     """
     policy = part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
@@ -121,9 +120,8 @@ def make_agent(
         keras.mixed_precision.set_dtype_policy(previous)
     scale_loss = precision == "mixed_float16"
     if any(own[:2]) or cfg.schedules or getattr(network, "compiled", False):
-        from kytolly.agent.own_parts import make_own_agent
-
-        return make_own_agent(cfg, env_spec, network, own, scale_loss)
+        make = pkgutil.resolve_name("kytolly.agent.own_parts:make_own_agent")
+        return make(cfg, env_spec, network, own, scale_loss)
     optimizer = make_optimizer(cfg, network, scale_loss)
     return KytollyAgent(
         policy(network, distribution, optimizer, cfg),

@@ -34,14 +34,14 @@ class SavedConfig(NamedTuple):
         environment: The name of its environment.
         loop: The loop that ran.
         version: Of the kytolly that wrote it.
-        parts: Class names of the user's own optimizer and policy.
+        parts: Class names of the user's own optimizer and policy, or None.
     """
 
     settings: dict[str, Any]
     environment: str
     loop: Any
     version: str
-    parts: dict[str, str]
+    parts: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,19 +163,9 @@ class RunFolder:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
-    def changed_settings(
-        self, cfg: Any, environment: str, loop: str, parts: dict[str, str] | None = None
-    ) -> list[str]:
-        """What differs from `config.yaml`, in words; ValueError where environment or parts do."""
+    def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
+        """What differs from `config.yaml`, in words; ValueError where the environment does."""
         saved = self.read_config()
-        for part in ("optimizer", "policy"):
-            before, now = saved.parts.get(part), (parts or {}).get(part)
-            if before != now:
-                raise ValueError(
-                    f"the {part} is {now or 'the usual one'}, and the run in {self.path} was "
-                    f"trained with {before or 'the usual one'}: resume it in Python with that one, "
-                    "or start a new run."
-                )
         if saved.environment != environment:
             raise ValueError(
                 f"the environment, or the data, is {environment}, and the run in {self.path} was "
@@ -213,11 +203,8 @@ class RunFolder:
         else:
             versions = beside.get("versions")
             version = versions.get("kytolly") if isinstance(versions, dict) else None
-            parts = beside.get("parts")
-            parts = parts if isinstance(parts, dict) else {}
-            return SavedConfig(
-                settings, str(beside["environment"]), beside.get("loop"), str(version), parts
-            )
+            own = str(beside["environment"]), beside.get("loop"), str(version)
+            return SavedConfig(settings, *own, beside.get("parts"))
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "
             "again."

@@ -13,9 +13,7 @@ from kytolly.environment.spec import EnvSpec
 from kytolly.policy.weights import make_optimizer
 
 
-def make_agent(
-    cfg: Any, env_spec: EnvSpec, model: Any = None, own: tuple[Any, Any, Any] = (None, None, None)
-) -> KytollyAgent:
+def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None, own: Any = ()) -> KytollyAgent:
     """An agent of the parts that `agent.algorithms` names, or of the user's.
 
     `model` is as for `Trainer.train`, `own` as for `own_parts.make_own_agent`.

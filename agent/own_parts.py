@@ -118,7 +118,7 @@ class OwnPartsAgent(KytollyAgent):
 
 
 def make_own_agent(
-    cfg: Any, env_spec: EnvSpec, network: keras.Model, own: tuple[Any, Any, Any], scale_loss: bool
+    cfg: Any, env_spec: EnvSpec, network: keras.Model, own: tuple[Any, ...], scale_loss: bool
 ) -> OwnPartsAgent:
     """An agent of the user's parts, and of the algorithm's for the others.
 
@@ -127,11 +127,11 @@ def make_own_agent(
         env_spec: What the environment is.
         network: Built network; one that was compiled with an optimizer learns by that.
         own: Optimizer, policy, and the learning rate of the config with which the run began: a
-            restart after a loss that was not finite has a smaller one.
+            restart after a loss that was not finite has a smaller one. () for none of them.
         scale_loss: The network computes in float16.
     """
-    given, policy, first_rate = own
-    policy = own_policy(policy, cfg) if policy else part(cfg.algorithm, "policy")
+    given, given_policy, first_rate = own or (None, None, None)
+    policy = own_policy(given_policy, cfg) if given_policy else part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
     given, parts = chosen_optimizer(given, network), {}
     tables = {name: schedule_table(cfg, name, text) for name, text in (cfg.schedules or {}).items()}
@@ -150,7 +150,7 @@ def make_own_agent(
         parts["optimizer"] = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
         if factor == 1.0:
             warn_of_ignored(cfg, parts["optimizer"], own_rate)
-    if own[1] is not None:
+    if given_policy is not None:
         parts["policy"] = policy.__name__
     epsilon, make = schedules.pop("epsilon", None), part(cfg.algorithm, "exploration")
     return OwnPartsAgent(

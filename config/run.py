@@ -25,9 +25,7 @@ DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
 
-Schedules = Annotated[
-    dict[str, Any] | str, Meta(description="schedules by setting, as in learning_rate=cosine")
-]
+SCHEDULES = Meta(description="schedules by setting, as in learning_rate=cosine")
 ON_OOM = (
     "when memory does not suffice, stop the run or go on with smaller batches and as many more of "
     "them in an update"
@@ -75,7 +73,7 @@ class RunConfig:
         False, "scale observations by their running mean and deviation, which the network keeps"
     )
     normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
-    schedules: Schedules | None = setting(
+    schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(
         None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"
     )
     xla: bool = setting(True, "compile the training program with XLA")

@@ -110,7 +110,7 @@ def function_table(cfg: Any, name: str, function: Any) -> Table:
                 "share of the run that remains (1 to 0). Change it."
             ) from error
         values[index] = check_value(name, share, value, word)
-    return fewest_points(remaining, values)
+    return short_table(remaining, values)
 
 
 def check_value(name: str, share: float, value: Any, word: str) -> float:
@@ -130,7 +130,7 @@ def check_value(name: str, share: float, value: Any, word: str) -> float:
     return found
 
 
-def fewest_points(remaining: np.ndarray, values: np.ndarray) -> Table:
+def short_table(remaining: np.ndarray, values: np.ndarray) -> Table:
     """The points of a table from which the others follow, to within `TOLERANCE`."""
     allowed, kept, last = TOLERANCE * np.abs(values).max(), [0], len(values) - 1
     while kept[-1] < last:

@@ -20,8 +20,8 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
         folder: The run's folder.
         state: `callback.base.TrainState`; its trackables get the values of the checkpoint.
     """
-    parts = dict(getattr(state.trackables.get("agent"), "part_names", ()))
-    changed = folder.changed_settings(state.config, state.env_name, state.loop, parts)
+    changed = folder.changed_settings(state.config, state.env_name, state.loop)
+    check_parts(folder, dict(getattr(state.trackables.get("agent"), "part_names", ())))
     if folder.is_before_first_checkpoint():
         return {}, None
     restored = restore(folder.path, state.trackables, changed)
@@ -31,6 +31,19 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
     from kytolly.record.network_file import weights_in
 
     return restored.host_state, weights_in(state.network, best)
+
+
+def check_parts(folder: RunFolder, parts: dict[str, str]) -> None:
+    """Refuse other classes of the user's optimizer and policy than the run was trained with."""
+    saved = folder.read_config().parts
+    before = saved if isinstance(saved, dict) else {}
+    for part in ("optimizer", "policy"):
+        if before.get(part) != parts.get(part):
+            was, now = (found.get(part) or "the usual one" for found in (before, parts))
+            raise ValueError(
+                f"the {part} is {now}, and the run in {folder.path} was trained with {was}: resume "
+                f"it in Python with that {part}, or start a new run."
+            )
 
 
 def what_is_saved(state: Any) -> str:

@@ -11,9 +11,8 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -39,7 +38,7 @@ class SavedConfig(NamedTuple):
         spec: What the agent sees and does, as plain data; None in a run that no agent trained, or
             that was written before kytolly 0.3.
         init: The folder of the run whose weights it began with, if any.
-        parts: Class names of the user's own optimizer and policy.
+        parts: Class names of the user's own optimizer and policy, or None.
     """
 
     settings: dict[str, Any]
@@ -48,7 +47,7 @@ class SavedConfig(NamedTuple):
     version: str
     spec: Any = None
     init: str | None = None
-    parts: Mapping[str, str] = MappingProxyType({})
+    parts: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,19 +187,9 @@ class RunFolder:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
-    def changed_settings(
-        self, cfg: Any, environment: str, loop: str, parts: dict[str, str] | None = None
-    ) -> list[str]:
-        """What differs from `config.yaml`, in words; ValueError where environment or parts do."""
+    def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
+        """What differs from `config.yaml`, in words; ValueError where the environment does."""
         saved = self.read_config()
-        for part in ("optimizer", "policy"):
-            before, now = saved.parts.get(part), (parts or {}).get(part)
-            if before != now:
-                raise ValueError(
-                    f"the {part} is {now or 'the usual one'}, and the run in {self.path} was "
-                    f"trained with {before or 'the usual one'}: resume it in Python with that one, "
-                    "or start a new run."
-                )
         if bare_id(saved.environment) != bare_id(environment):
             raise ValueError(
                 f"the environment, or the data, is {environment}, and the run in {self.path} was "
@@ -238,8 +227,6 @@ class RunFolder:
         else:
             versions = beside.get("versions")
             version = versions.get("kytolly") if isinstance(versions, dict) else None
-            parts = beside.get("parts")
-            parts = parts if isinstance(parts, dict) else {}
             return SavedConfig(
                 settings,
                 str(beside["environment"]),
@@ -247,7 +234,7 @@ class RunFolder:
                 str(version),
                 beside.get("spec"),
                 str(beside["init"]) if beside.get("init") else None,
-                parts,
+                beside.get("parts"),
             )
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "

@@ -31,7 +31,6 @@ from kytolly.loop.result import TrainResult
 from kytolly.loop.session import TrainingSession
 from kytolly.machine.devices import device_name
 from kytolly.machine.memory import memory_use, require_memory
-from kytolly.record.checkpoint import BEST
 from kytolly.record.learning_curve import save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
@@ -47,6 +46,7 @@ class Attempt:
         faults: What happened before, for `result.json`.
         loop, session: Those of the present try.
         network: What goes on to learn after a fault; None: a new one does.
+        init: The run whose weights it began with.
         unit: Of what a run counts, as in `TrainState`.
         began: When the present try did.
     """
@@ -58,6 +58,7 @@ class Attempt:
     loop: Any = None
     session: Any = None
     network: Any = None
+    init: Path | None = None
     unit: str = "env_steps"
     began: float = dataclasses.field(default_factory=time.perf_counter)
 
@@ -79,6 +80,16 @@ class Attempt:
             release()
             self.began = time.perf_counter()
             gc.collect()  # what the failed program held
+
+    def give_first_weights(self, agent: Any) -> None:
+        """Give a new agent the weights that it begins with, unless a checkpoint holds others."""
+        if self.init is None:
+            return
+        if self.resume and not RunFolder.existing(str(self.log_dir)).is_before_first_checkpoint():
+            return
+        from kytolly.deployment.first_weights import take_run_weights
+
+        take_run_weights(agent, self.init)
 
 
 class Trainer:
@@ -103,6 +114,7 @@ class Trainer:
         model: Any = None,
         evaluation_env: Any = None,
         resume: bool = False,
+        init: str | Path | None = None,
     ) -> TrainResult:
         """Train an agent with the algorithm that the configuration names.
 
@@ -115,6 +127,8 @@ class Trainer:
                 [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
+            init: Folder of another run, whose best weights and statistics of observations a new
+                run begins with. Counters, optimizer and memory are new.
 
         Raises:
             ValueError: A setting, the environment or the model does not fit; the message says
@@ -125,6 +139,7 @@ class Trainer:
         side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
         attempt = Attempt(cfg, self.log_dir, resume, began=began)
+        attempt.init = run_to_begin_from(init, self.log_dir, resume)
         try:
             if evaluation_env is not None:
                 from kytolly.loop.playing import evaluation_side
@@ -151,6 +166,7 @@ class Trainer:
             params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
             require_memory(cfg, without_mask(side.spec.obs), params, model, device)
             agent = make_agent(cfg, side.spec, model)
+            attempt.give_first_weights(agent)
             loop = attempt.loop = side.loop(agent, device)
         evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
         with RunFolder.open(attempt.log_dir, cfg, side.spec.name, resume) as folder:
@@ -168,7 +184,7 @@ class Trainer:
             session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
             session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
             attempt.session = session
-            return run_session(session, folder, resume, attempt.began)
+            return run_session(session, folder, resume, attempt.began, attempt.init)
 
     def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
@@ -212,14 +228,13 @@ class Trainer:
             seed: Seed of the episodes; None takes the final evaluation's.
             env: The environment, where the run's own name does not make it.
         """
+        from kytolly.deployment.loaded_agent import read_best
+        from kytolly.deployment.trained_run import read_run
         from kytolly.loop.playing import evaluate_network
-        from kytolly.record.network_file import load_network
 
-        folder = RunFolder.existing(run)
-        saved = folder.read_config()
-        cfg, env = make_config(saved.settings), env or folder.trusted_environment(saved, False)
-        part(cfg.algorithm, "network")  # its classes must be known before a file is read
-        network = load_network(folder.path / BEST)
+        folder, saved, cfg = read_run(run)
+        env = env or folder.trusted_environment(saved, False)
+        network = read_best(folder.path, cfg)
         return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
 
 
@@ -240,8 +255,25 @@ def reclaim(side: Any, attempt: Attempt) -> None:
     attempt.loop = None
 
 
+def run_to_begin_from(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
+    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
+    if not resume:
+        return None if init is None else Path(init).absolute()
+    if init is not None:
+        raise ValueError(
+            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
+            "on with its own weights. Leave one out."
+        )
+    saved = RunFolder.resumable(log_dir).read_config().init
+    return None if saved is None else Path(saved)
+
+
 def run_session(
-    session: TrainingSession, folder: RunFolder, resume: bool, began: float
+    session: TrainingSession,
+    folder: RunFolder,
+    resume: bool,
+    began: float,
+    init: Path | None = None,
 ) -> TrainResult:
     """Run the session, or what is left of it, evaluate its best weights, and write the result."""
     if resume:
@@ -251,7 +283,7 @@ def run_session(
         continue_session(session, *restored_state(folder, session.state))
     seen = getattr(session.agent, "env_spec", None)  # None: it learns from rows of data
     spec = None if seen is None else plain_spec(seen)
-    folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec)
+    folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec, init)
     try:
         stopped_by = session.run()
         if stopped_by == "non_finite" and session.cfg.on_nan == "restart":

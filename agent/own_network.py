@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+import tempfile
+import warnings
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
@@ -11,6 +13,8 @@ import tensorflow as tf
 from kytolly.agent.algorithms import part
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
+
+DECORATOR = "@keras.saving.register_keras_serializable()"
 
 
 def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
@@ -34,7 +38,46 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
             "update_statistics(obs): put a model.normalization.RunningNormalization into it and "
             "pass its update() on, or set normalize_observations to false."
         )
+    register_classes(network)
+    require_savable(network)
     return network
+
+
+def register_classes(network: keras.Model) -> None:
+    """Register the network's own classes with Keras, as a decorator without arguments does."""
+    kinds = {type(layer) for layer in network._flatten_layers()}
+    for kind in sorted(kinds, key=lambda kind: kind.__name__):
+        known = keras.saving.get_registered_name(kind) != kind.__name__
+        if known or kind.__module__.partition(".")[0] == "keras":
+            continue
+        keras.saving.register_keras_serializable()(kind)
+        warnings.warn(
+            f"{kind.__name__} is now registered with Keras, under the name Custom>{kind.__name__}. "
+            f"To load this run in another program, write {DECORATOR} above the class and import it "
+            "there.",
+            stacklevel=2,
+        )
+
+
+def require_savable(network: keras.Model) -> None:
+    """Save the network and load it again; ValueError where that gives another one, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="kytolly-") as folder:
+        path = f"{folder}/network.keras"
+        try:
+            network.save(path)
+            loaded = cast(keras.Model, keras.models.load_model(path, compile=False))
+            same = [w.shape for w in loaded.weights] == [w.shape for w in network.weights]
+            reason: Any = None if same else "the loaded one has other weights"
+        except Exception as error:
+            reason = error
+    if reason is not None:
+        name = type(network).__name__
+        raise ValueError(
+            f"The model {network.name!r} cannot be saved and loaded again "
+            f"({_first_sentence(reason)}), so its run could not be used. Give the class {name}, or "
+            "the layer that is named, a get_config() that returns every argument of __init__ "
+            f"besides super().get_config(), and write {DECORATOR} above it."
+        )
 
 
 def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
@@ -73,7 +116,7 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         )
 
 
-def _first_sentence(error: Exception) -> str:
+def _first_sentence(error: Any) -> str:
     """What Keras says first: no terminal colors, no advice, one line."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
     text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)

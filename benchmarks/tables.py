@@ -25,6 +25,7 @@ SHORT = {
     "ppo-host": ("comparisons", "ppo_host"),
     "ppo-environments": ("environments", "ppo_environments"),
     "ppo-determinism": ("determinism", "ppo_determinism"),
+    "acting": ("acting", "acting_table"),
 }
 LONG = {
     "start": ("start", "start_table"),

@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kytolly.agent.algorithms import make_config
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
-from kytolly.config.words import path_text
-from kytolly.deployment.text_models import refuse_text_model
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -25,13 +22,11 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play the episodes and print the result."""
-    from kytolly.record.run_folder import RunFolder
+    from kytolly.deployment.trained_run import read_run
 
-    folder = RunFolder.existing(args.run_dir)
-    saved = folder.read_config()
-    refuse_text_model(saved.settings, path_text(args.run_dir))
+    folder, saved, cfg = read_run(args.run_dir)
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
-    prepare_machine(make_config(saved.settings))
+    prepare_machine(cfg)
     from kytolly.trainer import Trainer
 
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)

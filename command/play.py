@@ -8,8 +8,6 @@ from typing import Any
 
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.start import prepare_machine
-from kytolly.config.words import path_text
-from kytolly.deployment.text_models import refuse_text_model
 
 
 def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> None:
@@ -24,14 +22,11 @@ def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> 
 
 def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
     """The agent of a run, and its environment in a render mode."""
-    from kytolly.agent.algorithms import make_config
-    from kytolly.record.run_folder import RunFolder
+    from kytolly.deployment.trained_run import read_run
 
-    folder = RunFolder.existing(args.run_dir)
-    saved = folder.read_config()
-    refuse_text_model(saved.settings, path_text(args.run_dir))
+    folder, saved, cfg = read_run(args.run_dir)
     name = args.env or folder.trusted_environment(saved, trust=args.trust)
-    prepare_machine(make_config(saved.settings))
+    prepare_machine(cfg)
     sys.path.insert(0, "")  # a module of the user's in this folder
     from kytolly.deployment.loaded_agent import load
     from kytolly.deployment.rendered import make_rendered

@@ -13,7 +13,7 @@ from typing import Any
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command import train_classifier, train_ranker, train_rewriter
 from kytolly.command.exits import BadInput, print_problem
-from kytolly.command.options import add_field, add_profile, add_trust, environment, path
+from kytolly.command.options import add_field, add_profile, add_trust, environment, path, run_folder
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.command.tuned import chosen_tuned_settings, tuned_line
@@ -58,6 +58,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
+    add(
+        "--init",
+        metavar="RUN",
+        type=run_folder,
+        help="begin with the best weights of this other run",
+    )
     add_trust(parser)
     add_profile(parser)
     algorithm = next((word for word in words if word in ALGORITHMS), None)
@@ -111,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         from kytolly.callback.opening_line import OpeningLine
 
         callbacks.append(OpeningLine(tuned_line(cfg, env), print_problem))
-    result = trainer.train(cfg, env, callbacks, resume=bool(args.resume))
+    result = trainer.train(cfg, env, callbacks, resume=bool(args.resume), init=args.init)
     summary = result.summary
     if args.profile:
         from kytolly.command.profile import write_profile
@@ -133,6 +139,8 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     """Config and environment that the command line asks for."""
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
+    if args.resume and args.init:
+        raise BadInput("--resume goes on with the run's own weights. Leave --init out.")
     kinds = {"--config": args.config, "--preset": args.preset, "--tuned": args.tuned}
     extra = next((flag for flag, given in kinds.items() if given), "")
     if args.resume and extra:

@@ -12,7 +12,7 @@ from kytolly.config.words import nearest, path_text, value_text
 
 MOST_BYTES = 2**16
 MOST_DEPTH = 16
-BESIDE_SETTINGS = ("environment", "loop", "versions", "spec")  # in the config.yaml of a run
+BESIDE_SETTINGS = ("environment", "loop", "versions", "spec", "init")  # in the config.yaml of a run
 
 
 class SettingsLoader(yaml.SafeLoader):

@@ -13,12 +13,11 @@ require_tensorflow_backend()
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
 
-from kytolly.agent.algorithms import make_config, part
+from kytolly.agent.algorithms import part
 from kytolly.agent.own_network import check_network
 from kytolly.agent.playing import Player
 from kytolly.config.words import path_text
-from kytolly.deployment.text_models import refuse_text_model
-from kytolly.deployment.zoo import run_path
+from kytolly.deployment.trained_run import read_run
 from kytolly.environment.saved_spec import spec_of_plain
 from kytolly.environment.spec import EnvSpec
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
@@ -70,10 +69,7 @@ def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgen
         ValueError: The folder is no run of an agent, or lacks these weights; the message says what
             was found, what was expected and what to do.
     """
-    folder = RunFolder.existing(run_path(run))
-    saved = folder.read_config()
-    refuse_text_model(saved.settings, path_text(folder.path))
-    cfg = make_config(saved.settings)
+    folder, saved, cfg = read_run(run)
     if weights == "best":
         network = read_best(folder.path, cfg)
         env_spec = read_spec(folder, saved, cfg)

@@ -32,11 +32,21 @@ def load_network(path: Path) -> keras.Model:
         require_no_bomb(path)
         return cast(keras.Model, keras.models.load_model(path, compile=False))
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
+        words = " ".join(str(error).split())
+        unknown = re.match(r"Could not locate (?:class|function) '([^']*)'", words)
+        if unknown is None:
+            raise ValueError(
+                f"{path} cannot be loaded ({words:.300}). A model class of your own must be "
+                "registered with keras.saving.register_keras_serializable and imported first; a "
+                "damaged file must be trained again."
+            ) from error
+        name = re.search(r"'registered_name': '(?:([^'>]*)>)?", words)
+        package = name[1] if name and name[1] else "Custom"
+        argument = "" if package == "Custom" else f'package="{package}"'
         raise ValueError(
-            f"{path} cannot be loaded ({reason}). A model class of your own must be registered "
-            "with keras.saving.register_keras_serializable and imported first; a damaged file "
-            "must be trained again."
+            f"{path} is of the class {unknown[1]}, which this program does not know. Import the "
+            f"module that defines it before, with "
+            f"@keras.saving.register_keras_serializable({argument}) above the class."
         ) from error
 
 

@@ -36,6 +36,7 @@ class SavedConfig(NamedTuple):
         version: Of the kytolly that wrote it.
         spec: What the agent sees and does, as plain data; None in a run that no agent trained, or
             that was written before kytolly 0.3.
+        init: The folder of the run whose weights it began with, if any.
     """
 
     settings: dict[str, Any]
@@ -43,6 +44,7 @@ class SavedConfig(NamedTuple):
     loop: Any
     version: str
     spec: Any = None
+    init: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +123,7 @@ class RunFolder:
         self.release()
 
     @classmethod
-    def existing(cls, path: str | Path) -> RunFolder:
+    def existing(cls, path: str | os.PathLike[str]) -> RunFolder:
         """The folder of a run that was trained before."""
         path = Path(path)
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
@@ -153,12 +155,20 @@ class RunFolder:
                 "it; to train further, start a new run."
             )
 
-    def write_config(self, cfg: Any, environment: str, loop: str, spec: Any = None) -> None:
+    def write_config(
+        self, cfg: Any, environment: str, loop: str, spec: Any = None, init: Path | None = None
+    ) -> None:
         """Write every setting, the versions of what trains with it, and what the agent sees.
 
-        `spec` is plain data, such as `environment.saved_spec.plain_spec` gives.
+        Args:
+            cfg: The config.
+            environment: The name of the environment.
+            loop: The loop that runs.
+            spec: Plain data such as `environment.saved_spec.plain_spec` gives; None without agent.
+            init: Folder of the run whose weights this one began with, if any.
         """
         extra = {"environment": environment, "loop": loop, "versions": versions()}
+        extra |= {} if init is None else {"init": str(init)}
         path, text = self.path / "config.yaml", yaml_text(cfg, extra)
         if spec is not None:  # its innermost lists take one line each
             text = yaml.safe_dump({"spec": spec}, sort_keys=False, default_flow_style=None) + text
@@ -211,6 +221,7 @@ class RunFolder:
                 beside.get("loop"),
                 str(version),
                 beside.get("spec"),
+                str(beside["init"]) if beside.get("init") else None,
             )
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "agent": {"policy", "model", "config"} | SPEC,
     "callback": {"config", "record"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
-    "trainer": EVERYTHING - {"retrieval"},
+    "trainer": EVERYTHING - {"retrieval"} | {"deployment"},
     "deployment": EVERYTHING - {"loop", "callback", "retrieval", "trainer"},
     "text": EVERYTHING,
     "reformulation": EVERYTHING | {"text"},

@@ -9,6 +9,7 @@ line of standard output::
     python -m kytolly.benchmarks.competitors.purejaxrl_dqn --checkout PATH --env-steps 200000
     python -m kytolly.benchmarks.competitors.jax_update --updates 20000
     python -m kytolly.benchmarks.competitors.sb3_ppo --env-steps 20000
+    python -m kytolly.benchmarks.competitors.sb3_acting dqn model.zip --make
     python -m kytolly.benchmarks.competitors.rejax_ppo --env-steps 200000
     python -m kytolly.benchmarks.competitors.purejaxrl_ppo --checkout PATH --env-steps 200000
 
@@ -24,7 +25,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
@@ -55,6 +56,22 @@ class Span:
     def __exit__(self, *exception: object) -> None:
         """Stop the span."""
         self.stop()
+
+
+def random_observations() -> list[Any]:
+    """Observations such as CartPole-v1 gives, [4] float32 each."""
+    import numpy as np
+
+    return list(np.random.default_rng(0).normal(size=(256, 4)).astype(np.float32))
+
+
+def time_each(act: Callable[[Any], Any], observations: Sequence[Any], count: int) -> Span:
+    """Time `count` calls, each with one of the observations in turn."""
+    many = [observations[index % len(observations)] for index in range(count)]
+    with Span() as span:
+        for obs in many:
+            act(obs)
+    return span
 
 
 def layer_units(text: str) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from kytolly.command.exits import OneLineParser
 # tests/command/test_classifier.py has --output.
 OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output", "--out"}
 INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir", "file"}
-INPUTS |= {"--rewriter", "--ranker", "--classifier"}
+INPUTS |= {"--rewriter", "--ranker", "--classifier", "--init"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 CASES = [

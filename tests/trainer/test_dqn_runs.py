@@ -159,11 +159,15 @@ def test_keras_callbacks_stop_a_run(cfg, tmp_path):
 class Subclassed(keras.Model):
     def __init__(self, units):
         super().__init__()
+        self.units = units
         self.hidden = keras.layers.Dense(units, activation="tanh")
         self.out = keras.layers.Dense(2)
 
     def call(self, obs):
         return self.out(self.hidden(obs))
+
+    def get_config(self):
+        return {"units": self.units}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,17 @@
-"""Runs that trained a model of texts: they hold no agent that acts."""
+"""Finds the run of an agent, and refuses folders that hold none. Nothing here loads TensorFlow."""
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from kytolly.agent.algorithms import make_config
 from kytolly.config.fields import from_mapping
+from kytolly.config.words import path_text
+from kytolly.deployment.zoo import run_path
+from kytolly.record.run_folder import RunFolder, SavedConfig
 
 # Config of each kind of run that plays no episodes, and what it trains.
 TEXT_MODELS = {
@@ -15,6 +20,22 @@ TEXT_MODELS = {
     "rewriter": ("kytolly.config.rewriter:RewriterConfig", "a query rewriter"),
     "fine-tuning": ("kytolly.config.rewriting_ppo:RewritingPPOConfig", "a query rewriter, by PPO"),
 }
+
+
+class TrainedRun(NamedTuple):
+    """The run of an agent."""
+
+    folder: RunFolder
+    saved: SavedConfig  # what its config.yaml says
+    cfg: Any  # its config
+
+
+def read_run(run: str | os.PathLike[str]) -> TrainedRun:
+    """The run in a folder, or of a name in the zoo; ValueError where there is none of an agent."""
+    folder = RunFolder.existing(run_path(run))
+    saved = folder.read_config()
+    refuse_text_model(saved.settings, path_text(run))
+    return TrainedRun(folder, saved, make_config(saved.settings))
 
 
 def refuse_text_model(settings: Mapping[str, Any], run_dir: str) -> None:

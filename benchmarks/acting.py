@@ -1,0 +1,154 @@
+"""Acting with a saved agent, one observation at a time: the table `acting`.
+
+As a program it makes a run, or loads one in a new process and times `act`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kytolly.benchmarks.competitors import print_result, random_observations, time_each, versions
+from kytolly.benchmarks.suite import (
+    CPU_ONLY,
+    Options,
+    Report,
+    Side,
+    Watch,
+    one_core,
+    run_in_turns,
+    run_module,
+)
+
+ALGORITHMS = ("dqn", "ppo")
+OWN, THEIRS = "kytolly.benchmarks.acting", "kytolly.benchmarks.competitors.sb3_acting"
+SETTINGS: dict[str, dict[str, Any]] = {  # of the run; how well it plays does not matter
+    "dqn": {"total_env_steps": 400, "warmup_env_steps": 200},
+    "ppo": {"total_env_steps": 512},
+}
+
+
+def acting_table(options: Options, watch: Watch) -> Report:
+    """Load a saved agent in a new process and act, in turns with Stable-Baselines3."""
+    count, core = options.count(20_000), one_core()
+    with tempfile.TemporaryDirectory(prefix="kytolly-acting-") as folder:
+        sides = []
+        for algorithm in ALGORITHMS:
+            pair = [
+                Side(f"Kytolly {algorithm}", OWN, (algorithm, f"{folder}/{algorithm}")),
+                Side(
+                    f"Stable-Baselines3 {algorithm}",
+                    THEIRS,
+                    (algorithm, f"{folder}/{algorithm}.zip"),
+                    ("torch", "stable_baselines3"),
+                ),
+            ]
+            for side in pair:
+                if not side.why_absent():
+                    run_module(side.module, (*side.arguments, "--make"), core, CPU_ONLY)
+                more = (*side.arguments, "--observations", count)
+                sides.append(side._replace(arguments=more))
+        results, absent = run_in_turns(sides, options.repeats, watch, core)
+    rows, data = [], []
+    for index, side in enumerate(sides):
+        if side.name in absent:
+            rows.append([f"{side.name}: {absent[side.name]}"])
+            data.append({"name": side.name, "missing": absent[side.name]})
+            continue
+        found = medians(results[side.name])
+        own = medians(results[sides[index - index % 2].name])
+        ratio = found["cpu_microseconds"] / own["cpu_microseconds"]
+        data.append({"name": side.name, **found, "kytolly_cpu_ratio": ratio})
+        data[-1]["runs"] = results[side.name]
+        rows.append([side.name, *cells(found), f"{ratio:.1f}x" if index % 2 else ""])
+    notes = [
+        f"Median of {options.repeats} turns, the sides in turn, each process on core {core}, "
+        f"on the CPU. One observation of CartPole-v1 at a time, MLP 64-64, {count} of them. Start: "
+        "from before the first import to the first action. Load: the call that reads the agent, "
+        "imports left out. The last column says how many times less CPU time Kytolly takes to act."
+    ]
+    columns = ["", "wall µs", "CPU µs", "load s", "start s", "CPU ratio"]
+    title = "Acting with a saved agent in a new process"
+    return Report(title, columns, rows, notes, {"rows": data, "core": core})
+
+
+def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Medians over the turns of one side; microseconds are for one observation."""
+
+    def median(name: str, scale: float = 1.0) -> float:
+        return statistics.median(scale * result[name] for result in results)
+
+    each = 1e6 / results[0]["observations"]
+    return {
+        "wall_microseconds": median("wall_seconds", each),
+        "cpu_microseconds": median("cpu_seconds", each),
+        "load_seconds": median("load_seconds"),
+        "start_seconds": median("start_seconds"),
+    }
+
+
+def cells(found: Mapping[str, float]) -> list[str]:
+    """A side's medians for the reader."""
+    micro = [f"{found[f'{clock}_microseconds']:.1f}" for clock in ("wall", "cpu")]
+    return [*micro, *(f"{found[f'{what}_seconds']:.2f}" for what in ("load", "start"))]
+
+
+def make_run(algorithm: str, path: str) -> None:
+    """Train for a moment, without compiling."""
+    from kytolly.trainer import Trainer
+
+    small = {"algorithm": algorithm, "hidden_units": (64, 64), "xla": False, "loop": "host"}
+    episodes = {"evaluation_episodes": 1, "final_evaluation_episodes": 1}
+    cfg = {**small, **episodes, **SETTINGS[algorithm]}
+    Trainer(Path(path), progress=False).train(cfg, "CartPole-v1")
+
+
+def run(path: str, count: int) -> dict[str, Any]:
+    """Load the run, then time `count` actions; returns the result."""
+    start = time.perf_counter()
+    import tensorflow as tf
+
+    from kytolly.deployment.loaded_agent import load
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    imported = time.perf_counter()
+    agent = load(path)
+    loaded = time.perf_counter()
+    observations = random_observations()
+    agent.act(observations[0])
+    acted = time.perf_counter()
+    span = time_each(agent.act, observations, count)
+    return {
+        "versions": versions("tensorflow", "keras", "numpy"),
+        "observations": count,
+        "wall_seconds": span.wall_seconds,
+        "cpu_seconds": span.cpu_seconds,
+        "load_seconds": loaded - imported,
+        "start_seconds": acted - start,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("algorithm", choices=ALGORITHMS)
+    parser.add_argument("path", help="folder of the run")
+    parser.add_argument("--make", action="store_true", help="train the run")
+    parser.add_argument("--observations", type=int, default=20_000, help="to act on, one by one")
+    args = parser.parse_args(argv)
+    if args.make:
+        make_run(args.algorithm, args.path)
+        print_result({"path": args.path})
+    else:
+        print_result(run(args.path, args.observations))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Training that begins with the weights of another run."""
+
+import json
+
+import numpy as np
+import pytest
+
+from kytolly.callback.base import Callback
+from kytolly.command.entry import main
+from kytolly.record.run_folder import RunFolder
+from kytolly.trainer import Trainer
+from tests.deployment.conftest import DQN, PPO, KeepWeights
+
+
+class FirstWeights(Callback):
+    """Keeps the weights and counts with which training begins, and may end it there."""
+
+    def __init__(self, dies=False):
+        self.dies = dies
+
+    def on_train_begin(self, state):
+        self.weights, self.count = state.network.get_weights(), (state.env_steps, state.updates)
+        policy = state.trackables["agent"].policy
+        self.vectors = [policy.weights.vector.numpy()]
+        if hasattr(policy, "target_vector"):
+            self.vectors.append(policy.target_vector.numpy())
+        if self.dies:
+            raise MemoryError("killed")
+
+
+def begin(path, cfg, env, run, **options):
+    first = FirstWeights(**options)
+    Trainer(path, progress=False).train(cfg, env, [first], init=run.path)
+    return first
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_run_begins_with_the_best_weights_and_statistics_of_another(pendulum, tmp_path):
+    cfg = PPO | {"learning_rate": 1e-4, "seed": 9, "gamma": 0.9, "total_env_steps": 32}
+    first = begin(tmp_path / "run", cfg, "Pendulum-v1", pendulum)
+    best = pendulum.result.agent.policy.network.get_weights()
+    assert_same(first.weights, best)
+    assert first.count == (0, 0) and sum(map(np.size, best)) > first.vectors[0].size
+    saved = RunFolder.existing(tmp_path / "run").read_config()
+    assert saved.init == str(pendulum.path) and saved.settings["gamma"] == 0.9
+
+
+def test_the_target_network_begins_with_them_too(dqn, tmp_path):
+    first = begin(tmp_path / "run", DQN | {"seed": 9}, "CartPole-v1", dqn)
+    assert_same(first.weights, dqn.result.agent.policy.network.get_weights())
+    flat = np.concatenate([np.ravel(weight) for weight in first.weights])
+    assert_same(first.vectors, [flat, flat])
+
+
+@pytest.mark.parametrize(
+    "cfg, env, words",
+    [
+        (PPO, "Pendulum-v1", r"CartPole-v1 with observations .*\(4,\).*Pendulum-v1: .*\(3,\)"),
+        (DQN, "Acrobot-v1", r"CartPole-v1 with observations"),
+        (DQN | {"hidden_units": (9,)}, "CartPole-v1", r"weight shapes \[\(4, 8\).*\[\(4, 9\)"),
+        (DQN | {"network": "dueling"}, "CartPole-v1", "weight shapes"),
+    ],
+)
+def test_other_spaces_and_networks_are_refused_before_a_folder_is_made(
+    dqn, tmp_path, cfg, env, words
+):
+    with pytest.raises(ValueError, match=words):
+        begin(tmp_path / "run", cfg, env, dqn)
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_activation_and_other_actions_are_refused(pendulum, tmp_path):
+    with pytest.raises(ValueError, match=r"activations .*'tanh'.*'relu'"):
+        begin(tmp_path / "run", PPO | {"activation": "relu"}, "Pendulum-v1", pendulum)
+    import gymnasium
+    from gymnasium.wrappers import RescaleAction
+
+    def narrow():
+        return RescaleAction(gymnasium.make("Pendulum-v1"), np.float32(-1), np.float32(1))
+
+    with pytest.raises(ValueError, match=r"with actions Box.*expected those of Pendulum-v1: Box"):
+        begin(tmp_path / "run", PPO, narrow, pendulum)
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_with_them_again(dqn, tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        begin(path, DQN, "CartPole-v1", dqn, dies=True)
+    again = FirstWeights()
+    Trainer(path, progress=False).train(DQN, "CartPole-v1", [again], resume=True)
+    assert_same(again.weights, dqn.result.agent.policy.network.get_weights())
+    assert RunFolder.existing(path).read_config().init == str(dqn.path)
+
+
+def test_a_resumed_run_goes_on_with_its_own_weights(dqn, tmp_path):
+    path, keeper = tmp_path / "run", KeepWeights()
+    Trainer(path, progress=False).train(DQN, "CartPole-v1", [keeper], init=dqn.path)
+    again = FirstWeights()
+    more = DQN | {"total_env_steps": 192}
+    Trainer(path, progress=False).train(more, "CartPole-v1", [again], resume=True)
+    assert_same(again.weights, keeper.at[128])
+    with pytest.raises(ValueError, match=r"init is .* and resume is true, expected one of them"):
+        Trainer(path).train(more, "CartPole-v1", resume=True, init=dqn.path)
+
+
+def test_the_command_begins_with_a_run(dqn, tmp_path, capsys):
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SHORT.items()]
+    line = ["train", "dqn", "--env", "CartPole-v1", "--no-xla", "--init", str(dqn.path), "--json"]
+    assert main([*line, "--log-dir", str(tmp_path / "run"), *flags]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["env_steps"] == 64
+    assert RunFolder.existing(tmp_path / "run").read_config().init == str(dqn.path)
+    assert main(["train", "dqn", "--init", str(dqn.path), "--resume", str(tmp_path / "run")]) == 2
+    assert "Leave --init out" in capsys.readouterr().err
+
+
+SHORT = {
+    "hidden_units": 8,
+    "total_env_steps": 40,
+    "warmup_env_steps": 20,
+    "batch_size": 4,
+    "replay_capacity": 200,
+    "evaluation_episodes": 1,
+    "final_evaluation_episodes": 1,
+    "loop": "host",
+}

@@ -10,21 +10,22 @@ WORKERS ?= 2
 # its own, which stay below this limit even if one of them gets every file of its group.
 MEGABYTES ?= 2500
 LOOPS := tests/loop tests/trainer
-COMMANDS := tests/command tests/benchmarks
-QUERIES := tests/reformulation tests/policy tests/model
+COMMANDS := tests/command tests/policy tests/model
+TEXT_COMMANDS := tests/text_command
+BENCHMARKS := tests/benchmarks
+QUERIES := tests/reformulation
 TEXTS := tests/text
+GROUPED := $(LOOPS) $(COMMANDS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
+REST := tests $(patsubst %,--ignore=%,$(GROUPED))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 TYPES = $(BIN)/pyright --pythonpath $(BIN)/python
 # pyright needs one core for half a minute: it works beside the tests, and has the last word.
 define run-tests
-@$(TYPES) > $(VENV)/types.txt 2>&1 & types=$$!; set -x; \
-$(PYTEST) $(1) $(LOOPS) && \
-$(PYTEST) $(1) $(COMMANDS) && \
-$(PYTEST) $(1) $(QUERIES) && \
-$(PYTEST) $(1) $(TEXTS) && \
-$(PYTEST) $(1) tests $(patsubst %,--ignore=%,$(LOOPS) $(COMMANDS) $(QUERIES) $(TEXTS)); \
-tests=$$?; { set +x; } 2> /dev/null; \
-wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((tests | types))
+@$(TYPES) > $(VENV)/types.txt 2>&1 & types=$$!; failed=0; \
+for group in "$(LOOPS)" "$(COMMANDS)" "$(TEXT_COMMANDS)" "$(BENCHMARKS)" "$(QUERIES)" "$(TEXTS)" \
+	"$(REST)"; do \
+	echo "$(PYTEST) $(subst ",',$(1)) $$group"; $(PYTEST) $(1) $$group || failed=1; done; \
+wait $$types || failed=1; cat $(VENV)/types.txt; exit $$failed
 endef
 
 .PHONY: train test test-all style lint clean

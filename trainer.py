@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
 from kytolly.agent.kytolly import make_agent
-from kytolly.callback.base import Callback, Evaluation, TrainState, write_or_note
+from kytolly.callback.base import Callback, Evaluation, TrainState, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
@@ -112,6 +112,8 @@ class Trainer:
         cb: Sequence[Callback | keras.callbacks.Callback] = (),
         *,
         model: Any = None,
+        optimizer: Any = None,
+        policy: Any = None,
         evaluation_env: Any = None,
         resume: bool = False,
         init: str | Path | None = None,
@@ -125,6 +127,8 @@ class Trainer:
             cb: Callbacks, ours and Keras's.
             model: Your own Keras model, or a function that makes one from an `EnvSpec`. It maps
                 [B, *obs] to action values [B, A] or, for PPO, to (params [B, P], value [B]).
+            optimizer: Your own Keras optimizer, or a function of the learning rate that makes one.
+            policy: Your own learning rule: a subclass of the algorithm's policy.
             evaluation_env: What evaluations play in, given as `env` is; None takes `env`.
             resume: Continue the run in `log_dir` up to `train_cfg.total_env_steps`.
             init: Folder of another run, whose best weights and statistics of observations a new
@@ -136,6 +140,10 @@ class Trainer:
         """
         began, cfg = time.perf_counter(), make_config(train_cfg)
         device, own = device_name(cfg.device), as_callbacks(cb)
+        if cfg.env_kwargs or cfg.wrappers:
+            from kytolly.environment.gym.wrapped import wrapped_source
+
+            env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
         side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
         cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
         attempt = Attempt(cfg, self.log_dir, resume, began=began)
@@ -145,7 +153,8 @@ class Trainer:
                 from kytolly.loop.playing import evaluation_side
 
                 playing = evaluation_side(cfg, evaluation_env, side)
-            train = functools.partial(self._try, attempt, side, playing, model, own, device)
+            parts = {"model": model, "own": (optimizer, policy, cfg.learning_rate)}
+            train = functools.partial(self._try, attempt, side, playing, parts, own, device)
             return attempt.run(device, train, lambda: reclaim(side, attempt))
         finally:
             for each in {side, playing, attempt.loop} - {None}:
@@ -156,7 +165,7 @@ class Trainer:
         attempt: Attempt,
         side: Any,
         playing: Any,
-        model: Any,
+        parts: dict[str, Any],
         own: Sequence[Callback],
         device: str | None,
     ) -> TrainResult:
@@ -164,8 +173,8 @@ class Trainer:
         cfg, resume = attempt.cfg, attempt.resume
         with tf.device(device):
             params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
-            require_memory(cfg, without_mask(side.spec.obs), params, model, device)
-            agent = make_agent(cfg, side.spec, model)
+            require_memory(cfg, without_mask(side.spec.obs), params, parts["model"], device)
+            agent = make_agent(cfg, side.spec, **parts)
             attempt.give_first_weights(agent)
             loop = attempt.loop = side.loop(agent, device)
         evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
@@ -180,7 +189,7 @@ class Trainer:
                 trackables={"agent": agent, **loop.trackables},
                 network=agent.policy.network,
             )
-            callbacks = [*run_callbacks(state, self.progress), *own]
+            callbacks = run_callbacks(state, self.progress, own)
             session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
             session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
             attempt.session = session
@@ -210,7 +219,7 @@ class Trainer:
             with RunFolder.open(attempt.log_dir, cfg, task.name, resume) as folder:
                 attempt.log_dir, attempt.resume = folder.path, True
                 state = dataclasses.replace(session.state, run_dir=folder.path)
-                session.callbacks = [*run_callbacks(state, self.progress), *own]
+                session.callbacks = run_callbacks(state, self.progress, own)
                 session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
                 session.state, attempt.session, attempt.network = state, session, state.network
                 return run_session(session, folder, resume, attempt.began)
@@ -226,14 +235,18 @@ class Trainer:
             run: The run's folder.
             episodes: How many.
             seed: Seed of the episodes; None takes the final evaluation's.
-            env: The environment, where the run's own name does not make it.
+            env: The environment, where the run's own name does not make it; whole, with its
+                wrappers.
         """
         from kytolly.deployment.loaded_agent import read_best
         from kytolly.deployment.trained_run import read_run
+        from kytolly.environment.gym.wrapped import wrapped_source
         from kytolly.loop.playing import evaluate_network
 
         folder, saved, cfg = read_run(run)
-        env = env or folder.trusted_environment(saved, False)
+        if env is None:
+            env, wrappers = folder.trusted_environment(saved, False), folder.trusted_wrappers(saved)
+            env = wrapped_source(env, cfg.env_kwargs, wrappers)
         network = read_best(folder.path, cfg)
         return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
 
@@ -283,7 +296,8 @@ def run_session(
         continue_session(session, *restored_state(folder, session.state))
     seen = getattr(session.agent, "env_spec", None)  # None: it learns from rows of data
     spec = None if seen is None else plain_spec(seen)
-    folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec, init)
+    parts = dict(getattr(session.agent, "part_names", ()))
+    folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec, init, parts)
     try:
         stopped_by = session.run()
         if stopped_by == "non_finite" and session.cfg.on_nan == "restart":
@@ -296,10 +310,11 @@ def run_session(
 
         raise KeyboardInterrupt(what_is_saved(session.state)) from None
     summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
-    path, unwritten = folder.path, session.unwritten
+    path, unwritten, callbacks = folder.path, session.unwritten, session.callbacks
     write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
     metric = getattr(evaluation, "best_metric", None)
     write_or_note("learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten)
+    notify(callbacks, "on_run_end", session.state, unwritten)
     return TrainResult(
         session.agent, session.history, evaluation, path, stopped_by, summary, unwritten
     )

@@ -47,16 +47,19 @@ class KytollyAgent(tf.Module):
 
         Returns what `memory.batch` takes, and [L] the `latest_names` now.
         """
-        cfg = self.cfg
-        first, last = cfg.learning_rate, cfg.learning_rate_final
-        if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
-            warmup = int(cfg.warmup_ratio * cfg.total_env_steps)
-            rest = cfg.total_env_steps - warmup
-            rate = linear_schedule(first, last, rest, self.env_steps - warmup)
-            self.policy.optimizer.learning_rate = rate
+        self.follow_learning_rate()
         opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
         return opened, tf.concat([self.exploration.state(self.env_steps), metrics], axis=0)
+
+    def follow_learning_rate(self) -> None:
+        """Set the learning rate for the env steps so far, where it falls by them."""
+        cfg, last = self.cfg, self.cfg.learning_rate_final
+        if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
+            warmup = int(cfg.warmup_ratio * cfg.total_env_steps)
+            rest = cfg.total_env_steps - warmup
+            rate = linear_schedule(cfg.learning_rate, last, rest, self.env_steps - warmup)
+            self.policy.optimizer.learning_rate = rate
 
     def updates_due(self) -> Any:
         """Updates after the rollout that `observe` counted: a number, or [] int32 where it varies.
@@ -72,7 +75,7 @@ class KytollyAgent(tf.Module):
 
     def finish_iteration(self, rollout: Rollout) -> None:
         """Count observations into the network's statistics, once nobody needs the old ones."""
-        if getattr(self.cfg, "normalize_observations", False):
+        if self.cfg.normalize_observations:
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(self, obs: Any, deterministic: bool = True, seed: Any = None) -> Any:
@@ -107,8 +110,13 @@ class KytollyAgent(tf.Module):
         return Player(policy.network, policy.distribution, obs, self.exploration, learns=True)
 
 
-def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
-    """An agent of the parts that `agent.algorithms` names; `model` is as for `Trainer.train`."""
+def make_agent(
+    cfg: Any, env_spec: EnvSpec, model: Any = None, own: tuple[Any, Any, Any] = (None, None, None)
+) -> KytollyAgent:
+    """An agent of the parts that `agent.algorithms` names, or of the user's.
+
+    `model` is as for `Trainer.train`, `own` as for `own_parts.make_own_agent`.
+    """
     policy = part(cfg.algorithm, "policy")
     distribution = policy.distribution_for(cfg, env_spec)
     keras.utils.set_random_seed(cfg.seed)
@@ -124,7 +132,12 @@ def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None) -> KytollyAgent:
             network = own_network(model, cfg, env_spec)
     finally:
         keras.mixed_precision.set_dtype_policy(previous)
-    optimizer = make_optimizer(cfg, network, scale_loss=precision == "mixed_float16")
+    scale_loss = precision == "mixed_float16"
+    if any(own[:2]) or cfg.schedules or getattr(network, "compiled", False):
+        from kytolly.agent.own_parts import make_own_agent
+
+        return make_own_agent(cfg, env_spec, network, own, scale_loss)
+    optimizer = make_optimizer(cfg, network, scale_loss)
     return KytollyAgent(
         policy(network, distribution, optimizer, cfg),
         part(cfg.algorithm, "memory").for_config(cfg, env_spec),

@@ -31,8 +31,17 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
         )
     network: Any = model if isinstance(model, keras.Model) else model(env_spec)
     check_network(network, cfg, env_spec)
-    normalizes = getattr(cfg, "normalize_observations", False)
-    if normalizes and not hasattr(network, "update_statistics"):
+    policy = part(cfg.algorithm, "policy")
+    layers = network._flatten_layers()
+    if policy.has_value and any(isinstance(x, keras.layers.BatchNormalization) for x in layers):
+        warnings.warn(
+            f"the model {network.name!r} has BatchNormalization, which {cfg.algorithm} calls as in "
+            "inference: its statistics stay those of the beginning, because others would change "
+            "the probabilities between acting and learning. Take LayerNormalization, or set "
+            "normalize_observations and use a model.normalization.RunningNormalization.",
+            stacklevel=2,
+        )
+    if cfg.normalize_observations and not hasattr(network, "update_statistics"):
         raise ValueError(
             f"normalize_observations is set, and the model {network.name!r} has no method "
             "update_statistics(obs): put a model.normalization.RunningNormalization into it and "

@@ -20,7 +20,7 @@ class ReplayBuffer(tf.Module):
 
     Args:
         capacity: Rows.
-        obs_spec: Shape and dtype of one observation; uint8 images stay uint8.
+        obs_spec: Shape and dtype of one observation, or a dict; uint8 images stay uint8.
         stride: Environments that write in turn.
         n_step: Rewards summed before bootstrapping.
         batch_size: Rows of an update.
@@ -33,7 +33,7 @@ class ReplayBuffer(tf.Module):
     def __init__(
         self,
         capacity: int,
-        obs_spec: tf.TensorSpec,
+        obs_spec: Any,
         stride: int = 1,
         n_step: int = 1,
         batch_size: int = 1,
@@ -47,13 +47,16 @@ class ReplayBuffer(tf.Module):
         def column(dtype: Any, *shape: Any) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
 
+        def observations() -> Any:
+            return tf.nest.map_structure(lambda spec: column(spec.dtype, *spec.shape), obs_spec)
+
         # A column for each number: XLA fuses the gather of a table's rows into all that reads them.
         self.columns = Transition(
-            obs=column(obs_spec.dtype, *obs_spec.shape),
+            obs=observations(),
             action=column(tf.int32),
             reward=column(tf.float32),
             discount=column(tf.float32),
-            next_obs=column(obs_spec.dtype, *obs_spec.shape),
+            next_obs=observations(),
         )
         self.last = column(tf.bool)
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -90,7 +93,8 @@ class ReplayBuffer(tf.Module):
         slots = ((self.cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         # XLA fuses the write of a single row into the next read, and copies the column for it.
         copies = 2 if count == 1 else 1
-        for column, value in zip(self.columns[:5], rows[:5], strict=True):
+        pairs = zip(tf.nest.flatten(self.columns[:5]), tf.nest.flatten(rows[:5]), strict=True)
+        for column, value in pairs:
             value = tf.repeat(tf.cast(value, column.dtype), copies, axis=0)
             column.scatter_nd_update(tf.tile(slots, [copies, 1]), value)
         if self.n_step > 1:
@@ -118,9 +122,9 @@ class ReplayBuffer(tf.Module):
             from kytolly.agent.n_step import window_return
 
             total, weight, end = window_return(self, slots)
-        return Transition(
-            tf.gather(obs, slots), tf.gather(action, slots), total, weight, tf.gather(next_obs, end)
-        )
+        first = tf.nest.map_structure(lambda column: tf.gather(column, slots), obs)
+        following = tf.nest.map_structure(lambda column: tf.gather(column, end), next_obs)
+        return Transition(first, tf.gather(action, slots), total, weight, following)
 
     def cursor(self) -> tf.Tensor:
         """[] int32 slot of the next row."""

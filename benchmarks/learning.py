@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 
 from kytolly.agent.algorithms import part
 from kytolly.benchmarks import suite
-from kytolly.benchmarks.learning_curves import check_picture, evaluations, save_curves
+from kytolly.benchmarks.learning_curves import save_curves
 from kytolly.benchmarks.play_last import EPISODES
-from kytolly.benchmarks.seed_statistics import CONFIDENCE, RESAMPLES, summary
 from kytolly.config.tuned import tuned_settings
 from kytolly.config.words import nearest
+from kytolly.record.comparison import evaluations
+from kytolly.record.comparison_plot import check_picture
+from kytolly.record.seed_statistics import CONFIDENCE, RESAMPLES, summary
 
 AT_ONCE = 2  # processes
 
@@ -122,7 +124,7 @@ def train_tasks(
     title: str, tasks: Sequence[Task], seeds: int, options: suite.Options, watch: suite.Watch
 ) -> suite.Report:
     """Train and play every seed of every task; returns the table."""
-    check_picture(options.figure)
+    check_picture(options.figure, "--figure")
     seeds = options.seeds or (seeds if not options.quick else 1)
     tasks = [t._replace(env_steps=2_000 if options.quick else t.length()) for t in tasks]
     able = [t for t in tasks if t.needs is None or importlib.util.find_spec(t.needs[0])]

@@ -8,39 +8,7 @@ from typing import Any
 
 import numpy as np
 
-
-def evaluations(run_dir: Path) -> list[tuple[int, float]]:
-    """Env steps and mean return of every evaluation during a run."""
-    from kytolly.record.metrics_file import NAME, read_rows
-
-    column = "evaluation_return_mean"
-    rows = read_rows(run_dir / NAME)
-    return [(int(row["env_steps"]), float(row[column])) for row in rows if row.get(column)]
-
-
-def check_picture(path: str | None) -> None:
-    """Refuse a place where no plot can be saved, before hours are spent on it."""
-    from matplotlib.figure import Figure
-
-    if path is None:
-        return
-    known, found = Figure().canvas.get_supported_filetypes(), Path(path).suffix[1:].lower()
-    if found not in known:
-        raise ValueError(
-            f"--figure is {path!r}, expected the name of a plot that ends with "
-            f"{', '.join(f'.{name}' for name in sorted(known))}."
-        )
-    file = Path(path).expanduser().absolute()
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not file.exists()
-        file.open("ab").close()
-        if is_new:
-            file.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"--figure {path} cannot be written ({error.strerror}). Choose another path."
-        ) from None
+from kytolly.record.comparison import common_grid
 
 
 def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
@@ -54,19 +22,6 @@ def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Non
         return []
     make_plot(curves).savefig(Path(path).expanduser(), dpi=150, bbox_inches="tight")
     return [f"Learning curves: {path}"]
-
-
-def common_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Env steps [T] and returns [N, T] of N runs, each as far as the shortest went.
-
-    Runs of one task evaluate at the same env steps; where one does not, its returns are
-    interpolated.
-    """
-    arrays = [np.asarray(curve, float) for curve in curves]
-    end = min(array[-1, 0] for array in arrays)
-    grid = arrays[0][:, 0]
-    grid = grid[grid <= end]
-    return grid, np.stack([np.interp(grid, array[:, 0], array[:, 1]) for array in arrays])
 
 
 def make_plot(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> Any:

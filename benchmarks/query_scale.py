@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.learning_curves import check_picture
 from kytolly.benchmarks.own_loop import configure_without_cache, peak_memory_mib
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
+from kytolly.record.comparison_plot import check_picture
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 from kytolly.retrieval.tokens import STOP_WORDS
 
@@ -182,7 +182,7 @@ def vocabulary(size: int) -> list[str]:
 
 def reformulation_scale(options: Options, watch: Watch) -> Report:
     """Preparation, training and memory by the size of the collection, and the time of a query."""
-    check_picture(options.figure)
+    check_picture(options.figure, "--figure")
     sizes, queries = TRIAL if options.quick else (DOCUMENTS, QUERIES)
     timed = TRIAL_LATENCIES if options.quick else LATENCIES
     core, runs = one_core(), {size: [] for size in sizes}

@@ -7,38 +7,127 @@ import json
 import os
 import platform
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
 from kytolly.config.words import nearest
 
-# Where each table's function lives: (module, function), called with options and a watch.
+
+class Table(NamedTuple):
+    """Where the function of a table lives, and what the help says of it.
+
+    Attributes:
+        module: Of this room.
+        function: In it; called with options and a watch.
+        measures: What.
+        takes: Options that it heeds, besides --repeats, --quick and --json.
+    """
+
+    module: str
+    function: str
+    measures: str
+    takes: str = ""
+
+
 SHORT = {
-    "device": ("comparisons", "device"),
-    "device-every-step": ("comparisons", "device_every_step"),
-    "update": ("comparisons", "update"),
-    "host": ("comparisons", "host"),
-    "environments": ("environments", "environments"),
-    "determinism": ("determinism", "determinism"),
-    "ppo": ("comparisons", "ppo"),
-    "ppo-wide": ("comparisons", "ppo_wide"),
-    "ppo-host": ("comparisons", "ppo_host"),
-    "ppo-environments": ("environments", "ppo_environments"),
-    "ppo-determinism": ("determinism", "ppo_determinism"),
-    "acting": ("acting", "acting_table"),
+    "device": Table(
+        "comparisons",
+        "device",
+        "DQN's device loop on CartPole-v1 against Stable-Baselines3, rejax and PureJaxRL",
+    ),
+    "device-every-step": Table(
+        "comparisons", "device_every_step", "the same at batch 64 and one update per env step"
+    ),
+    "update": Table("comparisons", "update", "one DQN update against the same in JAX"),
+    "host": Table(
+        "comparisons",
+        "host",
+        "DQN's host loop on Gymnasium's CartPole-v1 against Stable-Baselines3",
+    ),
+    "environments": Table(
+        "environments", "environments", "DQN's device loop with 1 to 4,096 environments"
+    ),
+    "determinism": Table(
+        "determinism", "determinism", "whether two runs of DQN with one seed are bit-equal"
+    ),
+    "ppo": Table(
+        "comparisons",
+        "ppo",
+        "PPO's device loop on CartPole-v1 against Stable-Baselines3, rejax and PureJaxRL",
+    ),
+    "ppo-wide": Table(
+        "comparisons", "ppo_wide", "PPO with 2,048 environments against rejax and PureJaxRL"
+    ),
+    "ppo-host": Table(
+        "comparisons",
+        "ppo_host",
+        "PPO's host loop on Gymnasium's CartPole-v1 against Stable-Baselines3",
+    ),
+    "ppo-environments": Table(
+        "environments", "ppo_environments", "PPO's device loop with 1 to 16,384 environments"
+    ),
+    "ppo-determinism": Table(
+        "determinism", "ppo_determinism", "whether two runs of PPO with one seed are bit-equal"
+    ),
 }
 LONG = {
-    "start": ("start", "start_table"),
-    "learning": ("learning", "learning_table"),
-    "lunar-lander": ("learning", "lunar_lander_table"),
-    "ppo-learning": ("learning", "ppo_learning_table"),
-    "ppo-lunar-lander": ("learning", "ppo_lunar_lander_table"),
-    "ppo-half-cheetah": ("learning", "ppo_half_cheetah_table"),
-    "text": ("text", "text"),
-    "reformulation": ("reformulation", "reformulation"),
-    "reformulation-scale": ("query_scale", "reformulation_scale"),
-    "reformulation-learning": ("query_learning", "reformulation_learning"),
-    "search": ("search_chain", "search_table"),
+    "acting": Table(
+        "acting", "acting_table", "actions of a loaded agent against Stable-Baselines3's predict"
+    ),
+    "start": Table(
+        "start",
+        "start_table",
+        "seconds from the start of `kytolly train` to a solved CartPole",
+        "--seeds",
+    ),
+    "seeds": Table(
+        "seeds", "seeds_table", "ten seeds side by side against one after the other", "--seeds"
+    ),
+    "learning": Table(
+        "learning", "learning_table", "returns of DQN on classic control", "--seeds --env --figure"
+    ),
+    "lunar-lander": Table(
+        "learning", "lunar_lander_table", "returns of DQN on LunarLander-v3", "--seeds --figure"
+    ),
+    "ppo-learning": Table(
+        "learning",
+        "ppo_learning_table",
+        "returns of PPO on classic control",
+        "--seeds --env --figure",
+    ),
+    "ppo-lunar-lander": Table(
+        "learning", "ppo_lunar_lander_table", "returns of PPO on LunarLander-v3", "--seeds --figure"
+    ),
+    "ppo-half-cheetah": Table(
+        "learning", "ppo_half_cheetah_table", "returns of PPO on HalfCheetah-v5", "--seeds --figure"
+    ),
+    "text": Table(
+        "text", "text", "training a query rewriter, each measure on and off", "--collection"
+    ),
+    "reformulation": Table(
+        "reformulation",
+        "reformulation",
+        "episodes per second of training query reformulation",
+        "--collection",
+    ),
+    "reformulation-scale": Table(
+        "query_scale",
+        "reformulation_scale",
+        "preparing, training and searching 1,000 to 200,000 documents",
+        "--figure --collection",
+    ),
+    "reformulation-learning": Table(
+        "query_learning",
+        "reformulation_learning",
+        "nDCG@10 of query reformulation on test queries",
+        "--seeds --collection",
+    ),
+    "search": Table(
+        "search_chain",
+        "search_table",
+        "BM25, the agent and the re-ranker, one after the other",
+        "--seeds --collection",
+    ),
 }
 TABLES = {**SHORT, **LONG}
 OPTIMIZATIONS = "optimizations"  # measured in this process, and printed by its own program
@@ -80,8 +169,8 @@ def run(
     )
     output, facts, found = sys.stderr if as_json else sys.stdout, machine_facts(), {}
     for key in [name] if name else SHORT:
-        module, function = TABLES[key]
-        make = getattr(importlib.import_module(f"kytolly.benchmarks.{module}"), function)
+        module = importlib.import_module(f"kytolly.benchmarks.{TABLES[key].module}")
+        make = getattr(module, TABLES[key].function)
         with progress_display() as progress:
             report: Report = make(options, Watch(progress))
         command = f"kytolly benchmark {key} {options.as_flags()}"
@@ -128,3 +217,14 @@ def print_report(report: Report, command: str, file: Any) -> None:
     for note in report.notes:
         console.print(note, markup=False)
     console.print(command, style="bold", markup=False)
+
+
+def help_lines() -> list[str]:
+    """The tables, with what they measure and which options they take."""
+    found = []
+    for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", LONG)):
+        found.append(title)
+        for name, table in tables.items():
+            takes = f" [{table.takes}]" if table.takes else ""
+            found.append(f"  {name:<23} {table.measures}{takes}")
+    return [*found, f"  {OPTIMIZATIONS:<23} each optimization against the same work without it"]

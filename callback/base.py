@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import warnings
@@ -80,7 +81,8 @@ class TrainState:
         wall_seconds: Time spent on the run, including that before it was resumed.
         wall_seconds_before: The part of it before the run was resumed.
         metrics: The newest row of metrics, by name (units in docs/metrics.md); NaN where there is
-            no value, such as the return of a period in which no episode ended.
+            no value, such as the return of a period in which no episode ended. A number that a
+            callback adds in `on_log` or `on_evaluation` is logged with the others.
         evaluation: The newest evaluation.
         best_score: Highest score of an evaluation so far; an agent's is the mean return.
         is_best: The newest evaluation is the best one.
@@ -143,6 +145,9 @@ class Callback:
     stop_reason: str | None = None
     writes: str | None = None
 
+    def on_compile_begin(self, state: TrainState) -> None:
+        """Called before the run's program is compiled, which takes seconds."""
+
     def on_train_begin(self, state: TrainState) -> None:
         """Called before the first env step."""
 
@@ -158,6 +163,9 @@ class Callback:
     def on_train_end(self, state: TrainState) -> None:
         """Called after the last env step, also when the run was interrupted."""
 
+    def on_run_end(self, state: TrainState) -> None:
+        """Called last: `result.json` and all other files are there. Not after an interruption."""
+
     def get_state(self) -> dict[str, Any]:
         """What a resumed run must know, as JSON can hold it; a checkpoint keeps it."""
         return {}
@@ -169,13 +177,17 @@ class Callback:
 def notify(
     callbacks: Iterable[Callback], hook: str, state: TrainState, unwritten: dict[str, str]
 ) -> None:
-    """Call a hook of the callbacks in turn; `unwritten` gets what they cannot write, and why."""
-    for callback in callbacks:
-        call = functools.partial(getattr(callback, hook), state)
-        if callback.writes is None or hook == "on_train_begin":
-            call()
-        else:
-            write_or_note(callback.writes, call, state.run_dir, unwritten)
+    """Call a hook of the callbacks in turn; `unwritten` gets what they cannot write, and why.
+
+    All are called, whatever one of them raises: a mistake in one loses no row of another.
+    """
+    with contextlib.ExitStack() as calls:
+        for callback in reversed(list(callbacks)):
+            call = functools.partial(getattr(callback, hook), state)
+            if callback.writes is not None and hook != "on_train_begin":
+                what = callback.writes, call, state.run_dir, unwritten
+                call = functools.partial(write_or_note, *what)
+            calls.callback(call)
 
 
 def write_or_note(

@@ -40,7 +40,7 @@ class CSVLog(Callback):
         summary = state.evaluation.summary().items()
         metrics = {f"evaluation_{name}": value for name, value in summary if name != "episodes"}
         if self._row.get(state.unit) == state.progress:
-            self._row |= metrics
+            self._row |= {**state.metrics, **metrics}
             self._file.replace_last(self._row)
         else:
             self._row = counts(state) | metrics

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.callback.csv_log import CSVLog
@@ -11,14 +13,17 @@ from kytolly.callback.tensorboard import TensorBoardLog
 from kytolly.callback.training_warnings import TrainingWarnings
 
 
-def run_callbacks(state: TrainState, progress: bool) -> list[Callback]:
-    """What watches every run: files, TensorBoard, reasons to stop, and the progress bar."""
+def run_callbacks(
+    state: TrainState, progress: bool, own: Sequence[Callback] = ()
+) -> list[Callback]:
+    """What watches a run: checkpoints, reasons to stop, the user's, and what logs the metrics.
+
+    The user's own callbacks come before those that log: metrics that they add are logged too.
+    """
     cfg = state.config
     callbacks: list[Callback] = [
         StopOnNonFinite(),
         CheckpointSaver(state.interval("checkpoint", 5)),
-        CSVLog(),
-        TensorBoardLog(),
         TrainingWarnings(),
     ]
     threshold = getattr(cfg, "reward_threshold", None)  # of agents only
@@ -27,4 +32,10 @@ def run_callbacks(state: TrainState, progress: bool) -> list[Callback]:
         from kytolly.callback.early_stop import end_callbacks
 
         callbacks += end_callbacks(cfg)
-    return [*callbacks, ProgressBar()] if progress else callbacks
+    added: Mapping[str, float] = {}
+    if own:
+        from kytolly.callback.own_metrics import between
+
+        own, added = between(own)
+    callbacks += [*own, CSVLog(), TensorBoardLog(getattr(cfg, "tensorboard_tags", "kytolly"))]
+    return [*callbacks, ProgressBar(added=added)] if progress else callbacks

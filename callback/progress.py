@@ -6,6 +6,7 @@ import math
 import sys
 import time
 import weakref
+from collections.abc import Mapping
 from typing import TextIO
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.table import Column
 
 from kytolly.callback.base import Callback, TrainState
 
+MOST_ADDED = 3
 REFRESH_SECONDS = 0.1  # the bar is drawn at most once in this time
 
 
@@ -26,19 +28,28 @@ class ProgressBar(Callback):
 
     Args:
         stream: Where to write; standard error by default.
+        added: Metrics that other callbacks add, of which the first `MOST_ADDED` are shown.
     """
 
-    def __init__(self, stream: TextIO | None = None):
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None, added: Mapping[str, float] | None = None):
+        self._stream, self._added = stream, {} if added is None else added
         self._progress: Progress | None = None
         self._close: weakref.finalize | None = None
         self._first_row: tuple[int, float] | None = None
         self._shown_at = -math.inf
-        self._episode_return = math.nan
+        self._episode_return, self._compiles_since = math.nan, math.nan
+
+    def on_compile_begin(self, state: TrainState) -> None:
+        """Say what takes the first seconds."""
+        self._compiles_since = time.monotonic()
+        self._write_line(f"{state.env_name}: compiling the {state.loop} loop of the training ...")
 
     def on_train_begin(self, state: TrainState) -> None:
         """Show the bar, where there is a terminal to show it in."""
         self._stop()
+        seconds = time.monotonic() - self._compiles_since
+        if math.isfinite(seconds):
+            self._write_line(f"{state.env_name}: compiled in {seconds:.1f} s")
         self._first_row, self._shown_at, self._episode_return = None, -math.inf, math.nan
         stream = self._stream or sys.stderr
         console = Console(file=stream, stderr=True, force_jupyter=False)
@@ -109,7 +120,8 @@ class ProgressBar(Callback):
             state.metrics.get(f"{state.unit}_per_second", math.nan),
             self.seconds_left(state),
         )
-        words = [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
+        words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MOST_ADDED]]
+        words += [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
         return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
 
     def _draw(self, state: TrainState) -> None:

@@ -37,13 +37,23 @@ class TensorBoardLog(Callback):
     Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; metrics without
     another group are in `train`. A metric that is not a number has no point. All metrics of a row
     are one record: a call for each metric would cost ten times as much. A resumed run cuts off the
-    points after the checkpoint that it continues from.
+    points after the checkpoint that it continues from. Settings and the newest metrics of several
+    runs are compared in the tab HParams.
+
+    Args:
+        tags: "kytolly", or "sb3" for the tags of Stable-Baselines3.
     """
 
     writes = "events.* of TensorBoard"
 
-    def __init__(self):
+    def __init__(self, tags: str = "kytolly"):
         self._run_dir: Path | None = None
+        self._points = log_points
+        if tags == "sb3":
+            from kytolly.callback.sb3_tags import sb3_points
+
+            self._points = sb3_points
+        self._row: dict[str, float] = {}  # the newest one that is written
         self._writer: Any = None
         self._gpu: Any = None
         self._settings: dict[str, Any] = {}
@@ -57,13 +67,15 @@ class TensorBoardLog(Callback):
 
             self._gpu = Gpu.of(state.device)
         self._settings, self._written_settings = run_settings(state), {}
+        self._row = dict(state.metrics)
         if state.progress == 0:
             keep_events(state.run_dir, {})
             self._open(0)
 
     def on_log(self, state: TrainState) -> None:
         """Write the newest row of metrics."""
-        metrics = {TAGS.get(name, f"train/{name}"): v for name, v in state.metrics.items()}
+        self._row = dict(state.metrics)
+        metrics = self._points(state, self._row)
         if self._gpu is not None:
             metrics |= {f"gpu/{name}": value for name, value in self._gpu.metrics().items()}
         self._write(scalars(metrics), state.progress)
@@ -72,8 +84,9 @@ class TensorBoardLog(Callback):
         """Write the evaluation and a histogram of every weight."""
         if state.evaluation is None:
             return
-        metrics = {f"evaluation/{k}": v for k, v in state.evaluation.summary().items()}
-        values = scalars(metrics)
+        added = {name: v for name, v in state.metrics.items() if name not in self._row}
+        self._row |= added
+        values = scalars(self._points(state, added, state.evaluation.summary()))
         if state.network is not None:
             values += [histogram(f"weights/{w.path}", np.asarray(w)) for w in state.network.weights]
         self._write(values, state.progress)
@@ -120,6 +133,14 @@ class TensorBoardLog(Callback):
             tf.summary.experimental.write_raw_pb(record, step=done)
         if sum(event_sizes(self._run_dir).values()) <= before:
             raise OSError("the files do not grow: the disk is full, or they were removed")
+
+
+def log_points(
+    state: TrainState, row: Mapping[str, float], evaluation: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Metrics by tag; a name with a slash has its group already."""
+    points = {TAGS.get(k, k if "/" in k else f"train/{k}"): v for k, v in row.items()}
+    return points | {f"evaluation/{k}": v for k, v in (evaluation or {}).items()}
 
 
 def run_settings(state: TrainState) -> dict[str, bool | int | float | str]:

@@ -10,6 +10,10 @@ from kytolly.command.options import environment, path, positive
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly benchmark`."""
+    from kytolly.benchmarks.tables import help_lines
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(help_lines())
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="one table instead of all")
     add("--repeats", type=positive, default=3, help="runs for each median")

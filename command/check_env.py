@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.options import environment, positive, seed
 from kytolly.command.start import prepare_machine
 
@@ -16,6 +17,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add = parser.add_argument
     text = "Gymnasium id, or module:id to import it first"
     add("env", type=environment, metavar="ENV", help=text)
+    add_environment_options(parser)
     add("--steps", type=positive, default=1_000, help="env steps to play")
     add("--seed", type=seed, default=0, help="seed of environment and actions")
 
@@ -23,10 +25,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit status 1 if one of them is an error."""
     prepare_machine()
-    sys.path.insert(0, "")  # a module of the user's in this folder
+    import_from_here()
     from kytolly.environment.gym.conformance import check_env
+    from kytolly.environment.gym.wrapped import wrapped_source
 
-    findings = check_env(args.env, args.steps, args.seed)
+    given = getattr(args, "env_kwargs", None), getattr(args, "wrappers", ())
+    findings = check_env(wrapped_source(args.env, *given), args.steps, args.seed)
     failed = any(finding.level == "error" for finding in findings)
     lines = [f"{f.level:8} {f.check:18} {f.text}".rstrip() for f in findings]
     lines.append(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")

@@ -13,24 +13,29 @@ if sys.version_info < (3, 10):
 
 import argparse
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import refuse_repeated
 from kytolly.config.words import nearest
+from kytolly.record.version import __version__
 
 # Each is a module of this room with `add_options(parser, words)` and `run(args)`.
 COMMANDS = {
     "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
     "evaluate": "play a run's best weights greedily",
+    "export": "write a run's act function as SavedModel, LiteRT or ONNX",
     "record": "write a video of a run's best weights",
     "watch": "show a run's best weights in a window",
+    "tune": "search the settings of an algorithm",
+    "plot": "draw the curves of several runs in one picture, and compare them in numbers",
     "reformulate": "add terms to search queries with a run of train_optimized.py",
     "search": "show what BM25, the new query and a re-ranker find, one beside the other",
     "classify": "name the classes of texts with a trained classifier",
     "check-env": "compare an environment with what it promises",
     "benchmark": "print throughput tables",
+    "completion": "print what completes these commands in a shell",
     "doctor": "show what works on this machine, what does not, and what to do",
 }
 
@@ -56,21 +61,40 @@ def command_module(name: str) -> Any:
     return importlib.import_module(f"kytolly.command.{name.replace('-', '_')}")
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options; BadInput names the flag that is nearest to a misspelled one."""
+def make_parser(
+    words: Mapping[str, Sequence[str]],
+) -> tuple[OneLineParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of the command line.
+
+    Args:
+        words: Command -> the words it is given; of other commands only the name is known, and their
+            modules are not imported.
+
+    Returns:
+        The parser, and that of each command in `words`.
+    """
     parser = OneLineParser(prog="kytolly", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"kytolly {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=OneLineParser)
-    flags: list[str] = []
+    found = {}
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
-        if name in argv[:1]:  # the others are not even imported
-            command_module(name).add_options(command, argv)
+        if name in words:
+            command_module(name).add_options(command, words[name])
             command.add_argument("--json", action="store_true", help="last line of output is JSON")
-            flags = [flag for action in command._actions for flag in action.option_strings]
-            refuse_repeated(command, argv)
+            found[name] = command
+    return parser, found
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options; BadInput names the flag that is nearest to a misspelled one."""
+    parser, commands = make_parser(dict.fromkeys(argv[:1], argv))
+    for command in commands.values():
+        refuse_repeated(command, argv)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        flag = unknown[0].split("=")[0]
+        flag, actions = unknown[0].split("=")[0], commands[args.command]._actions
+        flags = [flag for action in actions for flag in action.option_strings]
         hint = nearest(flag, flags) or f" `kytolly {args.command} --help` lists all."
         raise BadInput(f"{flag} is not an option of `kytolly {args.command}`.{hint}")
     return args

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
@@ -16,6 +17,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add_run(parser)
     add("--episodes", type=episodes, default=100, help="episodes to play")
     add("--env", type=environment, help="environment to play in; default: the run's own")
+    add_environment_options(parser)
     add_trust(parser)
     add("--seed", type=seed, default=None, help="seed of the episodes")
 
@@ -26,8 +28,14 @@ def run(args: argparse.Namespace) -> int:
 
     folder, saved, cfg = read_run(args.run_dir)
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
+    wrappers = getattr(args, "wrappers", None) or folder.trusted_wrappers(saved, args.trust)
+    arguments = (cfg.env_kwargs or {}) | getattr(args, "env_kwargs", {})
     prepare_machine(cfg)
+    import_from_here()
+    from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.trainer import Trainer
+
+    env = wrapped_source(env, arguments, wrappers)
 
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
     print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,15 +15,32 @@ from kytolly.config.words import unit_and_choices, value_text
 MOST = 10**9  # repetitions, env steps or seconds
 MOST_EPISODES = 10**5  # as in a config: they play at once, and take memory
 MOST_SEED = 2**31 - 1
+MOST_SEEDS = 1_000  # in one command
 MOST_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
 
 
-def add_field(parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any) -> None:
-    """Add a flag for one field, with its help text, unit and default."""
+class Repeatable(argparse.Action):
+    """What an option does that may be given several times."""
+
+
+def add_field(
+    parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any, shown: str = "own"
+) -> None:
+    """Add a flag for one field, with its help text, unit and default.
+
+    Args:
+        parser: Receives the flag.
+        field: Of a config.
+        hint: Its type.
+        shown: "own": the help gives the default; "varies": it says that there are several; "no":
+            the flag is not in the help.
+    """
     default, (unit, choices) = field.default, unit_and_choices(hint)
     words = {"None": "none", "True": "yes", "False": "no"}.get(str(default), default)
     words = ",".join(map(str, default)) if isinstance(default, tuple) else words
+    words = "by algorithm" if shown == "varies" else words
     text = f"{field.metadata['help']} [{f'{unit}; ' if unit else ''}default {words}]"
+    text = argparse.SUPPRESS if shown == "no" else text
     flag = "--" + field.name.replace("_", "-")
     if hint is bool:
         parser.add_argument(
@@ -107,6 +125,26 @@ def seed(text: str) -> int:
     return _whole_number(text, 0, MOST_SEED, "of at least 0")
 
 
+def seed_list(text: str) -> list[int]:
+    """Seeds such as `0-9`, `0,3,5` or `1,4-6`."""
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part.strip())
+        ends = [int(end) for end in match.groups() if end] if match else [1, 0]
+        first, last = ends[0], ends[-1]
+        if not first <= last <= MOST_SEED or last - first >= MOST_SEEDS:
+            raise argparse.ArgumentTypeError(
+                f"{value_text(text)} was found, expected seeds such as 0-9 or 0,3,5, at most "
+                f"{MOST_SEEDS:,} of them"
+            )
+        found += range(first, last + 1)
+    if len(set(found)) < len(found) or len(found) > MOST_SEEDS:
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected different seeds, at most {MOST_SEEDS:,}"
+        )
+    return found
+
+
 def _whole_number(text: str, least: int, most: int, words: str) -> int:
     given = as_number(text)
     if not isinstance(given, int) or not least <= given <= most:
@@ -164,7 +202,8 @@ def refuse_repeated(parser: argparse.ArgumentParser, words: Sequence[str]) -> No
     """Refuse an option that is given twice: argparse would take the last one without a word."""
     given = [word.split("=")[0] for word in words[: [*words, "--"].index("--")]]
     known = parser._option_string_actions
-    times = collections.Counter(known[flag].dest for flag in given if flag in known)
+    once = [flag for flag in given if not isinstance(known.get(flag), Repeatable)]
+    times = collections.Counter(known[flag].dest for flag in once if flag in known)
     for flag in given:
         if flag in known and times[known[flag].dest] > 1:
             raise BadInput(f"{flag} is given {times[known[flag].dest]} times. Give it once.")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
+from kytolly.command.environment_options import import_from_here
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.start import prepare_machine
 
@@ -26,12 +26,15 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
 
     folder, saved, cfg = read_run(args.run_dir)
     name = args.env or folder.trusted_environment(saved, trust=args.trust)
+    wrappers = folder.trusted_wrappers(saved, trust=args.trust)
     prepare_machine(cfg)
-    sys.path.insert(0, "")  # a module of the user's in this folder
+    import_from_here()
     from kytolly.deployment.loaded_agent import load
     from kytolly.deployment.rendered import make_rendered
 
-    env = make_rendered(name, mode)  # first: what it lacks is known at once
+    env = make_rendered(
+        name, mode, cfg.env_kwargs, wrappers
+    )  # first: what it lacks is known at once
     return load(folder.path), env
 
 

@@ -46,6 +46,7 @@ def with_preset(
 def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str) -> str:
     """The preset that fits the free memory; a line says which, and why."""
     prepare_machine()
+    from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.environment.mask import without_mask
     from kytolly.loop.choose import choose_side
     from kytolly.machine.devices import device_name
@@ -57,7 +58,8 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
         for name in PRESETS
     }
     smallest = configs[PRESETS[0]]
-    side = choose_side(smallest, env)
+    source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
+    side = choose_side(smallest, source)
     side.close()  # what is looked at is its spec
     seen, policy = without_mask(side.spec.obs), part(algorithm, "policy")
     params = policy.distribution_for(smallest, side.spec).num_params

@@ -11,9 +11,18 @@ from statistics import mean
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
-from kytolly.command import train_classifier, train_ranker, train_rewriter
+from kytolly.command import train_classifier, train_optimized, train_ranker, train_rewriter
+from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput, print_problem
-from kytolly.command.options import add_field, add_profile, add_trust, environment, path, run_folder
+from kytolly.command.options import (
+    add_field,
+    add_profile,
+    add_trust,
+    environment,
+    path,
+    positive,
+    seed_list,
+)
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.command.tuned import chosen_tuned_settings, tuned_line
@@ -23,6 +32,7 @@ from kytolly.config.words import path_text, value_text
 TEXT_MODELS = {
     "classifier": train_classifier,
     "ranker": train_ranker,
+    "reformulation": train_optimized,
     "rewriter": train_rewriter,
 }
 
@@ -35,17 +45,19 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     if words[1:2] and words[1] in TEXT_MODELS:
         return TEXT_MODELS[words[1]].add_options(parser, words)
     refuse_only_in_python(words[1:2])
+    algorithm = next((word for word in words if word in ALGORITHMS), None)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Train an agent. Settings come from the defaults, then from this project's tuned\n"
         "settings for the task, then from --preset, then from --config, then from the flags.\n"
-        "`kytolly train ALGO --help` lists the settings of one algorithm."
+        "`kytolly train --help` shows what all algorithms share, and `kytolly train ALGO --help`\n"
+        "all settings of one."
     )
     add = parser.add_argument
     add(
         "algorithm",
         metavar="ALGO",
-        help=f"one of {', '.join((*command_algorithms(), *TEXT_MODELS))}",
+        help=f"one of {', '.join(trained_names())}",
     )
     add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
@@ -58,17 +70,28 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
-    add(
-        "--init",
-        metavar="RUN",
-        type=run_folder,
-        help="begin with the best weights of this other run",
-    )
+    add("--init", metavar="RUN", type=path, help="begin with the best weights of this other run")
+    add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
+    add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
     add_trust(parser)
     add_profile(parser)
-    algorithm = next((word for word in words if word in ALGORITHMS), None)
-    for field, hint in config_fields(algorithm).values():
-        add_field(parser, field, hint)
+    add_environment_options(parser)
+    for name, (field, hint) in config_fields(algorithm).items():
+        if name not in ("env_kwargs", "wrappers"):
+            add_field(parser, field, hint, "own" if algorithm else how_shared(name))
+
+
+def how_shared(name: str) -> str:
+    """What the help of all algorithms shows of a setting: see `add_field`."""
+    kinds = {part(one, "config") for one in command_algorithms()}
+    fields = [{f.name: f for f in dataclasses.fields(kind)}.get(name) for kind in kinds]
+    defaults = {str(field.default) for field in fields if field is not None}
+    return "no" if None in fields else "own" if len(defaults) == 1 else "varies"
+
+
+def trained_names() -> list[str]:
+    """What the command trains: algorithms and models of texts."""
+    return [*command_algorithms(), *TEXT_MODELS]
 
 
 def command_algorithms() -> list[str]:
@@ -103,6 +126,13 @@ def run(args: argparse.Namespace) -> int:
     if args.algorithm in TEXT_MODELS:
         return TEXT_MODELS[args.algorithm].run(args)
     refuse_only_in_python([args.algorithm])
+    import_from_here()
+    if args.seeds:
+        from kytolly.command import train_seeds
+
+        return train_seeds.run(args, given_flags(args), given_config)
+    if args.jobs:
+        raise BadInput("--jobs is for several runs. Give --seeds as well, or leave it out.")
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer
@@ -148,9 +178,14 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
             f"--resume continues with the run's own settings. Leave {extra} out, and give flags "
             "for what shall change."
         )
-    names = config_fields(args.algorithm)
-    flags = {name: value for name, value in vars(args).items() if name in names}
+    flags = given_flags(args)
     return continuation(args, flags) if args.resume else new_run(args, flags)
+
+
+def given_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that are given as flags."""
+    names = config_fields(args.algorithm)
+    return {name: value for name, value in vars(args).items() if name in names}
 
 
 def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
@@ -161,7 +196,13 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
 
     tuned, given = chosen_tuned_settings(args.tuned, args.algorithm, args.env), {}
     if args.config:
-        from_file = read_settings(args.config)[0]
+        from_file, beside = read_settings(args.config)
+        if beside and from_file.get("wrappers") and not (args.trust or "wrappers" in flags):
+            raise BadInput(
+                f"{path_text(args.config)} is of a run and names wrappers, which would import "
+                "Python modules, expected none: give them by --wrapper, or give --trust, if you "
+                "know who wrote it."
+            )
         found = from_file.get("algorithm", args.algorithm)
         if found != args.algorithm:
             raise BadInput(
@@ -181,14 +222,16 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
 
 def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     """Config and environment of a run that continues; flags may change what is no structure."""
-    from kytolly.record.run_folder import RunFolder
+    from kytolly.record.run_folder import RunFolder, bare_id
 
     folder = RunFolder.existing(args.resume)
     saved = folder.read_config()
     folder.check_version(saved)
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
     previous = make_config(saved.settings)
-    if env != saved.environment:
+    if "wrappers" not in flags:
+        folder.trusted_wrappers(saved, trust=args.trust)
+    if bare_id(env) != bare_id(saved.environment):
         raise BadInput(f"--env is {env}, and the run to resume was trained on {saved.environment}.")
     if previous.algorithm != args.algorithm:
         raise BadInput(f"ALGO is {args.algorithm}, and the run to resume is {previous.algorithm}.")

@@ -1,4 +1,4 @@
-"""Train an agent that improves search queries by adding terms."""
+"""`kytolly train reformulation`: trains an agent that improves search queries by adding terms."""
 
 from __future__ import annotations
 
@@ -29,14 +29,22 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser with all options of the command."""
-    parser = OneLineParser(
-        prog="train_optimized.py",
-        description=__doc__,
-        allow_abbrev=False,
-        epilog="All other settings are in the YAML file: configs/ holds one for a GPU and one for "
-        "a CPU, with comments.",
+    parser = OneLineParser(prog="train_optimized.py", allow_abbrev=False)
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="last line of output is JSON")
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str] = ()) -> None:
+    """Add the options of `kytolly train reformulation`."""
+    parser.description = "Train an agent that improves search queries by adding terms."
+    parser.epilog = (
+        "All other settings are in the YAML file: configs/ in the package holds one for a GPU and "
+        "one for a CPU, with comments; --config msa_optimized_cpu.yaml finds it there."
     )
     add = parser.add_argument
+    if words:
+        add("algorithm", metavar="reformulation", choices=("reformulation",))
     add(
         "--config",
         type=path,
@@ -83,8 +91,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="compare this flow with one query at a time, each for this long, instead of "
         "training [seconds; default 60]",
     )
-    add("--json", action="store_true", help="last line of output is JSON")
-    return parser
 
 
 def given_options(args: argparse.Namespace) -> ReformulationOptions:

@@ -21,8 +21,12 @@ class DQNConfig(RunConfig):
     """Settings of the DQN family. A field that counts something names its unit."""
 
     algorithm: Literal["dqn", "ddqn"] = setting("dqn", "dqn, or ddqn for double Q-learning")
-    network: Literal["auto", "mlp", "dueling", "cnn", "dueling_cnn"] = setting(
-        "auto", "architecture; auto: cnn for images, else mlp; dueling: state value plus advantages"
+    network: Literal[
+        "auto", "mlp", "cnn", "grid_cnn", "dueling", "dueling_cnn", "dueling_grid_cnn"
+    ] = setting(
+        "auto",
+        "architecture; auto: cnn for images, grid_cnn for grids of bools or small integers, else "
+        "mlp; dueling: state value plus advantages",
     )
     hidden_units: Widths = setting((120, 84), "widths of the hidden layers")
     learning_rate: Positive = setting(2e-3, "Adam's step size at the start")
@@ -78,6 +82,13 @@ class DQNConfig(RunConfig):
                 f"replay_capacity ({self.replay_capacity}) is below warmup_env_steps "
                 f"({self.warmup_env_steps}): warm-up would never end. Raise replay_capacity or "
                 "lower warmup_env_steps."
+            )
+        if -(-self.total_env_steps // rows) * rows < self.first_update_env_steps:
+            raise ValueError(
+                f"total_env_steps ({self.total_env_steps:,}) ends before the first update, which "
+                f"needs {self.first_update_env_steps:,} env steps (warmup_env_steps "
+                f"{self.warmup_env_steps:,}, n_step {self.n_step}): nothing would be learned. "
+                "Raise total_env_steps or lower warmup_env_steps."
             )
         if self.epsilon_final > self.epsilon_start:
             raise ValueError(

@@ -24,6 +24,13 @@ _WIDTHS = Meta(min_length=1, max_length=16, description="1 to 16 whole numbers f
 Widths = Annotated[tuple[Annotated[int, Meta(ge=1, le=8_192)], ...], _WIDTHS, "units"]
 
 
+class Default(int):
+    """A whole number that nobody gave: what is given beside it may ask for another one.
+
+    It stays one when a config is copied with other changes.
+    """
+
+
 def setting(default: Any, help: str) -> Any:
     """A dataclass field with a help text; its annotation says what it may be."""
     return dataclasses.field(default=default, metadata={"help": help})
@@ -47,6 +54,8 @@ def check_fields(config: Any) -> None:
     """Refuse a value that its annotation does not allow; ValueError names the field."""
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = given = getattr(config, name)
+        if isinstance(given, Default):
+            continue
         try:
             if isinstance(given, numbers.Real) and not isinstance(given, int):  # NumPy's as well
                 value = float(given)

@@ -12,7 +12,8 @@ from kytolly.config.words import nearest, path_text, value_text
 
 MOST_BYTES = 2**16
 MOST_DEPTH = 16
-BESIDE_SETTINGS = ("environment", "loop", "versions", "spec", "init")  # in the config.yaml of a run
+# What the config.yaml of a run holds beside its settings.
+BESIDE_SETTINGS = ("environment", "loop", "parts", "versions", "spec", "init")
 
 
 class SettingsLoader(yaml.SafeLoader):
@@ -70,6 +71,14 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             "settings, one a line, such as `learning_rate: 0.001`."
         )
     return values
+
+
+def given_or_packaged(path: str | Path) -> Path:
+    """The file of that name, or where there is none, the one in the package's `configs/`."""
+    path = Path(path)
+    ours = Path(__file__).parents[1] / "configs" / path.name
+    known = path.parent in (Path(), Path("configs"))
+    return ours if known and not path.exists() and ours.is_file() else path
 
 
 def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import (
+    Default,
     Environments,
     EnvSteps,
     NotNegative,
@@ -30,12 +31,14 @@ class PPOConfig(RunConfig):
 
     algorithm: Literal["ppo"] = setting("ppo", "ppo")
     total_env_steps: EnvSteps = setting(100_000, "length of training, all environments together")
-    num_envs: Environments = setting(8, "environments stepped together")
+    num_envs: Environments = setting(Default(8), "environments stepped together")
     rollout_steps: Annotated[int, Meta(ge=1, le=10**6), "env steps"] = setting(
         128, "steps of each environment per iteration"
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
-    num_minibatches: Minibatches = setting(4, "equal parts of a rollout, with one gradient each")
+    num_minibatches: Minibatches = setting(
+        Default(4), "equal parts of a rollout, with one gradient each; fewer where 4 do not fit"
+    )
     learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
@@ -56,7 +59,9 @@ class PPOConfig(RunConfig):
     target_kl: Positive | None = setting(
         None, "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end"
     )
-    network: Literal["auto", "mlp", "cnn"] = setting("auto", "auto: cnn for images, else mlp")
+    network: Literal["auto", "mlp", "cnn", "grid_cnn"] = setting(
+        "auto", "auto: cnn for images, grid_cnn for grids of bools or small integers, else mlp"
+    )
     hidden_units: Widths = setting((64, 64), "widths of the hidden layers")
     activation: Literal["tanh", "relu", "elu", "silu"] = setting(
         "tanh", "activation of the hidden layers"
@@ -75,11 +80,7 @@ class PPOConfig(RunConfig):
     noise_correlation: Annotated[float, Meta(ge=0, le=0.9999)] = setting(
         0.0, "correlation of a continuous action's noise with the previous step's"
     )
-    normalize_observations: bool = setting(
-        False, "scale observations by their running mean and deviation, which the network keeps"
-    )
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
-    normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
 
     first_update_env_steps = 0  # learning begins with the first rollout
     learning_rate_decay_updates = None  # the learning rate follows the env steps
@@ -93,6 +94,9 @@ class PPOConfig(RunConfig):
                 f"a rollout has {rows:,} rows ({product}), expected at most {MOST_ROWS:,}. Lower "
                 "one of them."
             )
+        if isinstance(self.num_minibatches, Default):
+            count = next(n for n in range(self.num_minibatches, 0, -1) if rows % n == 0)
+            object.__setattr__(self, "num_minibatches", Default(count))
         if rows % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "

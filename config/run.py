@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from kytolly.config.fields import (
+    Default,
     Environments,
     EnvSteps,
     Episodes,
     NotNegative,
+    Positive,
     Seed,
     check_fields,
     setting,
 )
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
+Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
     pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
 )
 
+Schedules = Annotated[
+    dict[str, Any] | str, Meta(description="schedules by setting, as in learning_rate=cosine")
+]
 ON_OOM = (
     "when memory does not suffice, stop the run or go on with smaller batches and as many more of "
     "them in an update"
@@ -41,7 +47,11 @@ class RunConfig:
     """
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
-    num_envs: Environments = setting(1, "environments stepped together")
+    num_envs: Environments = setting(Default(1), "environments stepped together")
+    env_kwargs: Arguments | None = setting(None, "arguments of the environment, by name")
+    wrappers: tuple[str, ...] = setting(
+        (), "wrappers of the environment, module:Class, inner first"
+    )
     seed: Seed = setting(0, "seed of every random draw")
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"
@@ -60,6 +70,13 @@ class RunConfig:
     )
     weight_decay: NotNegative = setting(
         0.0, "share of the weights in matrices, times the learning rate, that an update removes"
+    )
+    normalize_observations: bool = setting(
+        False, "scale observations by their running mean and deviation, which the network keeps"
+    )
+    normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
+    schedules: Schedules | None = setting(
+        None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
@@ -86,6 +103,9 @@ class RunConfig:
     checkpoint_interval_env_steps: EnvSteps | None = setting(
         None, "interval between two checkpoints; none: a fifth of the run"
     )
+    tensorboard_tags: Literal["kytolly", "sb3"] = setting(
+        "kytolly", "names of the metrics in TensorBoard; sb3: those of Stable-Baselines3"
+    )
     reward_threshold: Annotated[float, Meta(ge=-1e30, le=1e30), "reward"] | None = setting(
         None, "mean return of an evaluation that ends training; none: no such end"
     )
@@ -102,6 +122,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.schedules is not None:
+            from kytolly.config.schedules import schedules_as_text
+
+            object.__setattr__(self, "schedules", schedules_as_text(self))
         if self.async_envs and self.num_envs > MOST_PROCESSES:
             raise ValueError(
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "

@@ -9,6 +9,8 @@ import typing
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from kytolly.config.other_names import SETTINGS
+
 
 def value_text(value: Any) -> str:
     """A value in a message."""
@@ -26,9 +28,24 @@ def path_text(path: Any) -> str:
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
-    """A question for the known name that is nearest to an unknown one, if one is near."""
-    near = difflib.get_close_matches(name, known, 1) if isinstance(name, str) else ()
+    """A question for the known name that is nearest to an unknown one, if one is near.
+
+    Near is what another library calls it, what its words begin with, or what is spelled alike.
+    """
+    if not isinstance(name, str):
+        return ""
+    plain = {plain_name(one): one for one in known}
+    asked = plain_name(name)
+    found = plain.get(SETTINGS.get(asked, "")) or next(
+        (one for key, one in plain.items() if asked == "".join(w[:1] for w in key.split("_"))), None
+    )
+    near = [found] if found else difflib.get_close_matches(name, plain.values(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def plain_name(name: str) -> str:
+    """A flag or a setting as a field is called."""
+    return name.lstrip("-").replace("-", "_").lower()
 
 
 def unit_and_choices(hint: Any) -> tuple[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ import numpy as np
 
 from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text
 from kytolly.environment.gym.make import make_env, refusal, registered_spec
+from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.registry import tensor_environment
 
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
@@ -29,7 +31,9 @@ NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
 DRAWN_BY_PYGAME = tuple(f"gymnasium.envs.{n}" for n in ("classic_control", "box2d", "toy_text"))
 
 
-def make_rendered(name: str, mode: str) -> gymnasium.Env:
+def make_rendered(
+    name: str, mode: str, arguments: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
+) -> gymnasium.Env:
     """The environment of a Gymnasium id in a render mode.
 
     One in tensor code is the environment that Gymnasium has under the same id.
@@ -37,6 +41,8 @@ def make_rendered(name: str, mode: str) -> gymnasium.Env:
     Args:
         name: Gymnasium id, or module:id to import it first.
         mode: `FRAMES` or `WINDOW`.
+        arguments: Of the environment.
+        wrappers: "module:Class" of each, the innermost first.
 
     Raises:
         ValueError: It is unknown, has no such mode, or needs a package that is not installed.
@@ -56,11 +62,12 @@ def make_rendered(name: str, mode: str) -> gymnasium.Env:
         )
     for variable, value in {**PYGAME, **(NO_WINDOW if mode == FRAMES else {})}.items():
         os.environ.setdefault(variable, value)
-    plain = make_env(spec)
+    arguments = dict(arguments or {})
+    plain = make_env(spec, **arguments)
     modes = [str(one) for one in plain.metadata.get("render_modes") or ()]
     close_or_warn(plain, spec.id)
     if mode in modes or (mode == WINDOW and FRAMES in modes):  # Gymnasium shows frames in a window
-        return make_env(spec, mode)
+        return WrappedSource(name, {**arguments, "render_mode": mode}, wrappers)()
     purpose = "a video" if mode == FRAMES else "a window"
     raise ValueError(
         f"{spec.id} has the render modes {', '.join(modes) or '(none)'}, expected {mode} among "

@@ -31,7 +31,7 @@ class TrainedRun(NamedTuple):
 
 
 def read_run(run: str | os.PathLike[str]) -> TrainedRun:
-    """The run in a folder, or of a name in the zoo; ValueError where there is none of an agent."""
+    """The run in a folder; ValueError where there is none, or not that of an agent."""
     folder = RunFolder.existing(run_path(run))
     saved = folder.read_config()
     refuse_text_model(saved.settings, path_text(run))

@@ -17,9 +17,14 @@ def plain_spec(env_spec: EnvSpec) -> dict[str, Any]:
     """Observation and action of an environment in words, numbers and lists.
 
     The observation is {shape, dtype}, or {entries: {name: {shape, dtype}}}. The action is
-    {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}.
+    {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}. Where
+    there are some, `grids` are the names of the entries that hold bools or small integers.
     """
-    return {"observation": plain_observation(env_spec.obs), "action": plain_action(env_spec.action)}
+    plain = {
+        "observation": plain_observation(env_spec.obs),
+        "action": plain_action(env_spec.action),
+    }
+    return plain | ({"grids": list(env_spec.grids)} if env_spec.grids else {})
 
 
 def plain_observation(obs: Any) -> dict[str, Any]:
@@ -45,7 +50,11 @@ def spec_of_plain(name: str, values: Any) -> EnvSpec:
         ValueError: The values are none that it gives.
     """
     try:
-        return EnvSpec(name, read_observation(values["observation"]), read_action(values["action"]))
+        obs, grids = read_observation(values["observation"]), values.get("grids", [])
+        known = obs if isinstance(obs, dict) else {"": obs}
+        if not set(grids) <= set(known):
+            raise ValueError(f"grids {grids!s:.50}")
+        return EnvSpec(name, obs, read_action(values["action"]), grids=tuple(grids))
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"the spec of the environment {name} cannot be read ({type(error).__name__}: {error}), "

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK as ACTION_MASK
+from kytolly.environment.mask import without_mask
 
 
 class Discrete(NamedTuple):
@@ -44,11 +45,20 @@ class EnvSpec(NamedTuple):
     max_episode_steps: int | None = None  # env steps after which an episode is truncated
     reward_threshold: float | None = None  # mean return that counts as solved
     truncates_at_limit_only: bool = False  # nothing else is known to truncate an episode
+    grids: tuple[str, ...] = ()  # entries that hold bools or small integers; "": the observation
 
     @property
     def num_actions(self) -> int:
         """Number of discrete actions, `A`; the sum over those of a MultiDiscrete."""
         return num_choices(self.action)
+
+    def network_input(self) -> Any:
+        """What the network sees, in which grids of bools or small integers have the dtype bool."""
+        seen: Any = without_mask(self.obs)
+        for name in self.grids:
+            grid = tf.TensorSpec((seen[name] if name else seen).shape, tf.bool)
+            seen = {**seen, name: grid} if name else grid
+        return seen
 
     @property
     def masked(self) -> bool:

@@ -115,7 +115,11 @@ def next_rung(cfg: Any, brain_float: bool) -> Any:
 def slower(cfg: Any) -> Any:
     """The config with half the learning rate, from the beginning to the end."""
     final = getattr(cfg, "learning_rate_final", None)
-    half = {} if final is None else {"learning_rate_final": final / 2}
+    half: dict[str, Any] = {} if final is None else {"learning_rate_final": final / 2}
+    if getattr(cfg, "schedules", None):
+        from kytolly.config.schedules import with_half_rate
+
+        half["schedules"] = with_half_rate(cfg.schedules)
     return dataclasses.replace(cfg, learning_rate=cfg.learning_rate / 2, **half)
 
 

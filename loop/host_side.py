@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -18,11 +19,18 @@ from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
+from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.kept_processes import KeptProcesses
 from kytolly.environment.gym.step import HostEnv
 from kytolly.environment.gym.vector import HostVector
+from kytolly.environment.gym.wrappers import (
+    changes_rewards,
+    copy_statistics,
+    warn_of_wrappers,
+    without_reward_wrappers,
+)
 from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.host import HostLoop
 from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
@@ -38,14 +46,15 @@ class HostSide:
     def __init__(self, env: Any, cfg: RunConfig):
         self.cfg = cfg
         self.separate = separate_source(env)
-        num_envs = cfg.num_envs if cfg.num_envs > 1 else None  # None: as many as a vector has
+        is_given = not isinstance(cfg.num_envs, Default)
         self.masks = part(cfg.algorithm, "policy").takes_masks
         # Two groups take turns where learning does not go on beside collecting.
         groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
         self.groups = make_host_groups(
             env,
-            num_envs,
+            cfg.num_envs if is_given else None,
             groups,
+            otherwise=cfg.num_envs,
             seed=cfg.seed,
             async_envs=cfg.async_envs,
             masks=self.masks,
@@ -57,6 +66,9 @@ class HostSide:
         self.num_envs = sum(group.num_envs for group in self.groups)
         processes = first.processes if isinstance(first, HostVector) else None
         self.kept = None if processes is None else KeptProcesses(processes)  # for evaluations
+        self.given = first.given  # whose wrappers evaluations look at
+        if self.given is not None:
+            warn_of_wrappers(self.given, self.spec.name)
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""
@@ -78,18 +90,24 @@ class HostSide:
         if isinstance(self.separate, str):
             num_envs = min(episodes, EVALUATION_ENVS)
 
+        source = self.separate
+        if self.given is not None and changes_rewards(self.given):
+            source = functools.partial(make_raw, self.separate)
+
         def environments(seed: int) -> contextlib.AbstractContextManager[HostEnv]:
             actor.refresh()
             if self.kept is not None:
                 return self.kept.environments(num_envs or 1, seed)
             env = make_host_env(
-                self.separate,
+                source,
                 num_envs,
                 seed=seed,
                 masks=self.masks,
                 timeout_seconds=self.cfg.env_timeout_seconds,
                 restart=self.cfg.on_env_fault == "restart",
             )
+            if env.given is not None:
+                copy_statistics(self.given, env.given)
             return contextlib.closing(env)
 
         return HostEvaluator(actor.greedy, environments, episodes, seed)
@@ -162,6 +180,12 @@ def makes_any_number(env: Any) -> bool:
     """Whether the user gave something that any number of environments can be made from."""
     is_env = isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv))
     return isinstance(env, str) or (callable(env) and not is_env)
+
+
+def make_raw(source: Any) -> Any:
+    """An environment of an id or a function, without Gymnasium's wrappers of rewards."""
+    made = gymnasium.make(source) if isinstance(source, str) else source()
+    return without_reward_wrappers(made)
 
 
 def separate_source(env: Any) -> Any:

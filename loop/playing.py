@@ -11,6 +11,7 @@ import tensorflow as tf
 from kytolly.agent.own_network import check_network
 from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
+from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
 from kytolly.loop.choose import choose_side
 
@@ -45,7 +46,7 @@ def evaluate_network(
 def playing_config(cfg: RunConfig, **others: Any) -> Any:
     """The same with one environment, which only plays: settings of learning may not fit it."""
     playing = copy.copy(cfg)
-    alone = {"num_envs": 1, "async_envs": False, "on_env_fault": "stop"}
+    alone = {"num_envs": Default(1), "async_envs": False, "on_env_fault": "stop"}
     for name, value in (alone | others).items():
         object.__setattr__(playing, name, value)
     return playing

@@ -60,8 +60,12 @@ def continue_session(
     session.history[:] = saved.history
     session.faults[:] = session.faults or saved.faults  # this process knows the newest
     # Without a fall it is a variable of an agent, which was restored.
-    if getattr(session.cfg, "learning_rate_final", 0.0) is None:
-        session.agent.policy.optimizer.learning_rate = session.cfg.learning_rate
+    fixed = session.cfg.learning_rate
+    if getattr(session.cfg, "learning_rate_final", 0.0) is not None:
+        fixed = None
+    fixed = getattr(session.agent, "fixed_rate", fixed)  # of an optimizer of the user's
+    if fixed is not None:
+        session.agent.policy.optimizer.learning_rate = fixed
     session.sums = sums
     session.state = dataclasses.replace(
         session.state,

@@ -71,6 +71,7 @@ class TrainingSession:
         self._update_state()
         with hold_signals() as deliver_signals:
             try:
+                self._notify("on_compile_begin")
                 self.loop.run(0)
                 self.compile_seconds += time.perf_counter() - self._began
                 deliver_signals()
@@ -145,8 +146,8 @@ class TrainingSession:
             return
         row, self.sums = self.log_row(before, seconds) | self.memory(), None
         self.state = dataclasses.replace(self.state, metrics=row)
-        self.history.append({before.unit: done, **row})
         self._notify("on_log")
+        self.history.append({before.unit: done, **row})
 
     def play(self, evaluator: Any, number: int = 0) -> Evaluation:
         """The evaluation of that number."""
@@ -178,9 +179,9 @@ class TrainingSession:
         )
         self.last_evaluation = self.state.progress
         row = {f"evaluation_{k}": v for k, v in evaluation.summary().items() if k != "episodes"}
-        if self.history:
-            self.history[-1].update(row)
         self._notify("on_evaluation")
+        if self.history:
+            self.history[-1].update({**self.state.metrics, **row})
 
     def _update_state(self) -> None:
         self.agent.policy.publish()

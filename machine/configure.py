@@ -66,7 +66,12 @@ def set_gpu_memory(tf: Any, gpus: list, growth: bool, limit_mb: int | None) -> R
 def set_threads(tf: Any, intra: int | None, inter: int | None) -> ReportItem:
     """Set the threads within and between operations; None leaves TensorFlow's choice."""
     cores, threading = facts.usable_cores(), tf.config.threading
-    if intra is None and cores < len(getattr(os, "sched_getaffinity", lambda _: [])(0)):
+    chosen = "TF_NUM_INTRAOP_THREADS" in os.environ  # which TensorFlow reads itself
+    if (
+        intra is None
+        and not chosen
+        and cores < len(getattr(os, "sched_getaffinity", lambda _: [])(0))
+    ):
         intra = cores  # TensorFlow counts the machine's cores, not the container's share of them
     if intra is None and inter is None:
         return item_off("threads", f"Threads left to TensorFlow ({cores} cores)")

@@ -8,8 +8,7 @@ import keras
 from keras import ops
 
 from kytolly.model.dqn_mlp import FewUnits
-from kytolly.model.nature_cnn import NatureCNN
-from kytolly.model.normalization import RunningNormalization
+from kytolly.model.observation_features import ObservationFeatures, make_features
 
 HIDDEN_GAIN = math.sqrt(2.0)
 POLICY_GAIN = 0.01  # the first policy is nearly uniform
@@ -24,54 +23,6 @@ def orthogonal_dense(units, gain, activation=None):
     kernel = keras.initializers.Orthogonal(gain)
     kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
     return kind(units, activation, kernel_initializer=kernel)
-
-
-@keras.saving.register_keras_serializable(package="kytolly")
-class ObservationFeatures(keras.layers.Layer):
-    """One vector from an observation: [B, *obs], or a dict of them -> [B, features].
-
-    Entries of a dict follow each other in the order of their names.
-
-    Args:
-        convolutional: Whether entries with three axes are images, which pass through a
-            `NatureCNN`; the rest is flattened.
-        normalizes: Whether what is no image is brought to mean 0 and deviation 1.
-        clip: Largest normalized number.
-    """
-
-    def __init__(self, convolutional=False, normalizes=False, clip=10.0, **kwargs):
-        super().__init__(**kwargs)
-        self.convolutional, self.normalizes, self.clip = convolutional, normalizes, clip
-        self.images, self.normalizers, self.width = {}, {}, 0
-
-    def build(self, input_shape):
-        shapes = input_shape if isinstance(input_shape, dict) else {"": input_shape}
-        for name, shape in sorted(shapes.items()):
-            width = math.prod(shape[1:])
-            if self.convolutional and len(shape) == 4:
-                self.images[name] = NatureCNN()
-                self.images[name].build(tuple(shape))
-                width = self.images[name].compute_output_shape(shape)[1]
-            elif self.normalizes:
-                self.normalizers[name] = RunningNormalization(self.clip)
-                self.normalizers[name].build(shape)
-            self.width += width
-
-    def call(self, obs):
-        parts = []
-        for name, part in sorted(obs.items()) if isinstance(obs, dict) else [("", obs)]:
-            if name in self.images:
-                part = self.images[name](part)
-            elif name in self.normalizers:
-                part = self.normalizers[name](part)
-            part = ops.cast(part, self.compute_dtype)
-            parts.append(ops.reshape(part, (-1, math.prod(part.shape[1:]))))
-        return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
-
-    def update(self, obs):
-        """Count the rows of observations [B, *obs] into the normalization's statistics."""
-        for name, normalizer in self.normalizers.items():
-            normalizer.update(obs[name] if isinstance(obs, dict) else obs)
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -173,10 +124,6 @@ class ActorCriticMLP(keras.Model):
 
 def make_actor_critic(cfg, obs_spec, distribution):
     """The network that the configuration describes."""
-    entries = obs_spec.values() if isinstance(obs_spec, dict) else [obs_spec]
-    images = any(len(entry.shape) == 3 and entry.dtype == "uint8" for entry in entries)
-    convolutional = cfg.network == "cnn" or (cfg.network == "auto" and images)
-    features = ObservationFeatures(convolutional, cfg.normalize_observations, cfg.normalized_clip)
     return ActorCriticMLP(
         distribution.num_params,
         cfg.hidden_units,
@@ -184,5 +131,5 @@ def make_actor_critic(cfg, obs_spec, distribution):
         cfg.shared_torso,
         free_scales=0 if cfg.state_dependent_std else distribution.num_scales,
         scale_init=cfg.log_std_init,
-        features=features,
+        features=make_features(cfg, cfg.network, obs_spec),
     )

@@ -27,6 +27,5 @@ class DuelingMLP(DQNMLP):
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""
-        if self.torso is not None:
-            return None
-        return {"dense": [*self.hidden.dense, self.value, self.advantage], "dueling": True}
+        dense = [*self.hidden.dense, self.value, self.advantage]
+        return self.plan_after_torso({"dense": dense, "dueling": True})

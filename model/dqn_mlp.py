@@ -68,7 +68,8 @@ class DQNMLP(keras.Model):
     Args:
         num_actions: `A`.
         hidden_units: Widths of the dense ReLU layers.
-        torso: Layer in front of them, such as `model.nature_cnn.NatureCNN` for images.
+        torso: Layer in front of them, such as `model.nature_cnn.NatureCNN` for images, or
+            `model.observation_features.ObservationFeatures` for dicts and for normalization.
     """
 
     def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
@@ -102,7 +103,19 @@ class DQNMLP(keras.Model):
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""
-        return None if self.torso is not None else {"dense": [*self.hidden.dense, self.q_values]}
+        return self.plan_after_torso({"dense": [*self.hidden.dense, self.q_values]})
+
+    def plan_after_torso(self, plan):
+        """The plan with what the torso does before; None where NumPy cannot do it."""
+        if self.torso is None:
+            return plan
+        if not hasattr(self.torso, "normalizers") or self.torso.images:
+            return None
+        return {**plan, "normalizers": self.torso.normalizers}
+
+    def update_statistics(self, obs):
+        """Count the rows of observations into the normalization's statistics, if there are any."""
+        self.torso.update(obs)
 
     def get_config(self):
         torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)

@@ -25,14 +25,11 @@
 # %%
 # %matplotlib inline
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hide the log lines of TensorFlow's start
-sys.path.insert(0, str(Path.cwd().parent))  # the repository, if the package is not installed
 
 # %%
-from kytolly.machine.configure import configure_gpu_optimization
+from kytolly import configure_gpu_optimization
 
 report = configure_gpu_optimization(
     enable_xla=True, enable_mixed_precision=False, memory_growth=True, verbose=True
@@ -42,15 +39,20 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly.record.pictures import plot_learning_curve
-from kytolly.reformulation.calibration import CalibrationBins, plot_calibration
-from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
-from kytolly.reformulation.reformulator import Reformulator
-from kytolly.reformulation.report import test_lines
-from kytolly.reformulation.train import train
-from kytolly.retrieval.collection import BUILTIN
-from kytolly.retrieval.corpus import load_collection
-from kytolly.retrieval.metrics import per_query
+from kytolly import (
+    BUILTIN,
+    CalibrationBins,
+    ReformulationOptions,
+    Reformulator,
+    RetrievalOptions,
+    TrainingOptions,
+    load_collection,
+    per_query,
+    plot_calibration,
+    plot_learning_curve,
+    test_lines,
+    train_reformulation,
+)
 
 # %% [markdown]
 # ## 1. The collection
@@ -99,7 +101,7 @@ options = ReformulationOptions(
     ),
     training=TrainingOptions(epochs=epochs, warm_start_epochs=warm_start_epochs, use_amp=False),
 )
-summary = train(options, test=True, say=print)
+summary = train_reformulation(options, test=True, say=print)
 metric, run_dir = options.retrieval.metric, summary["run_dir"]
 
 # %%

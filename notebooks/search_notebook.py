@@ -31,14 +31,11 @@
 # %%
 # %matplotlib inline
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hide the log lines of TensorFlow's start
-sys.path.insert(0, str(Path.cwd().parent))  # the repository, if the package is not installed
 
 # %%
-from kytolly.machine.configure import configure_gpu_optimization
+from kytolly import configure_gpu_optimization
 
 report = configure_gpu_optimization(
     enable_xla=True, enable_mixed_precision=False, memory_growth=True, verbose=True
@@ -48,21 +45,28 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly.command.search import table_lines
-from kytolly.config.ranker import RankerConfig
-from kytolly.config.rewriter import RewriterConfig
-from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions, TrainingOptions
-from kytolly.reformulation.reformulator import Reformulator
-from kytolly.reformulation.search_chain import SearchChain, train_ranker_of_chain
-from kytolly.reformulation.train import train
-from kytolly.retrieval.bm25 import BM25Index
-from kytolly.retrieval.collection import BUILTIN
-from kytolly.retrieval.corpus import load_collection
-from kytolly.retrieval.metrics import paired_bootstrap, per_query
-from kytolly.retrieval.tokens import make_tokenizer
-from kytolly.text.language import identify_language, main_language
-from kytolly.text.rewriter import Rewriter
-from kytolly.text.train_rewriter import train_rewriter
+from kytolly import (
+    BUILTIN,
+    BM25Index,
+    RankerConfig,
+    ReformulationOptions,
+    Reformulator,
+    RetrievalOptions,
+    Rewriter,
+    RewriterConfig,
+    SearchChain,
+    TrainingOptions,
+    identify_language,
+    load_collection,
+    main_language,
+    make_tokenizer,
+    paired_bootstrap,
+    per_query,
+    search_lines,
+    train_ranker_of_chain,
+    train_reformulation,
+    train_rewriter,
+)
 
 # %% [markdown]
 # ## The collection, and what a gain is
@@ -203,7 +207,7 @@ options = ReformulationOptions(
     retrieval=RetrievalOptions(candidates=candidates, language=language, rewriter=rewriter_run),
     training=TrainingOptions(use_amp=False, **agent_options),
 )
-agent_run = train(options, test=False, say=print)["run_dir"]
+agent_run = train_reformulation(options, test=False, say=print)["run_dir"]
 
 # %%
 made = Reformulator.load(agent_run, fusion=0.0).reformulate_all(queries, top)  # BM25 alone
@@ -287,7 +291,7 @@ figure
 # %%
 one = chain.search(["solve a linear system of equations"], 5)[0]
 documents = dict(zip(collection.doc_ids, collection.texts, strict=True))
-print("\n".join(table_lines(one, documents)))
+print("\n".join(search_lines(one, documents)))
 
 # %% [markdown]
 # The runs are small. In longer ones, with the defaults of each command, the agent and the re-ranker

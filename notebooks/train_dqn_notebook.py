@@ -23,11 +23,8 @@
 # %%
 # %matplotlib inline
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides TensorFlow's own messages
-sys.path.insert(0, str(Path.cwd().parent))  # makes kytolly importable without an install
 
 # %% [markdown]
 # ## 1. Set up TensorFlow
@@ -47,9 +44,13 @@ import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import DQNConfig, Trainer
-from kytolly.config.tuned import tuned_settings
-from kytolly.record.pictures import plot_learning_curve, plot_q_values
+from kytolly import (
+    DQNConfig,
+    Trainer,
+    plot_learning_curve,
+    plot_q_values,
+    tuned_settings,
+)
 
 # %% [markdown]
 # ## 2. Train

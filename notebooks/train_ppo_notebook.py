@@ -25,11 +25,8 @@
 # %%
 # %matplotlib inline
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # hides TensorFlow's own messages
-sys.path.insert(0, str(Path.cwd().parent))  # makes kytolly importable without an install
 
 # %% [markdown]
 # ## 1. Set up TensorFlow
@@ -49,9 +46,13 @@ import gymnasium
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import PPOConfig, Trainer
-from kytolly.config.tuned import tuned_settings
-from kytolly.record.pictures import plot_learning_curve, plot_over_states
+from kytolly import (
+    PPOConfig,
+    Trainer,
+    plot_learning_curve,
+    plot_over_states,
+    tuned_settings,
+)
 
 # %% [markdown]
 # ## 2. Train

@@ -51,8 +51,8 @@ class DQNPolicy(Policy):
 
     @classmethod
     def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> ActionValues:
-        """Action values, which only Discrete actions have."""
-        if not isinstance(env_spec.action, Discrete) or isinstance(env_spec.obs, dict):
+        """Action values, which only Discrete actions have, and none of them masked."""
+        if not isinstance(env_spec.action, Discrete) or env_spec.masked:
             from kytolly.policy.unfit import unfit_environment
 
             raise unfit_environment(cfg.algorithm, env_spec)

@@ -12,7 +12,7 @@ class MultiCategorical(Distribution):
     """Several independent choices, their logits and masks one after the other: [B, D] int32."""
 
     def __init__(self, counts: tuple[int, ...]):
-        self.num_params, self.num_uniforms = sum(counts), len(counts)
+        self.counts, self.num_params, self.num_uniforms = counts, sum(counts), len(counts)
         ends = np.cumsum(counts)
         self._parts = [(Categorical(n), slice(e - n, e)) for n, e in zip(counts, ends, strict=True)]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
 
 
 def unfit_environment(algorithm: str, env_spec: EnvSpec) -> ValueError:
-    """The error for actions that are not Discrete, or for observations that are a Dict."""
-    name, obs = env_spec.name, cast("dict[str, Any]", env_spec.obs)
+    """The error for actions that are not Discrete, or that a mask forbids."""
+    name = env_spec.name
     if not isinstance(env_spec.action, Discrete):
         return ValueError(
             f"the actions of {name} are a {type(env_spec.action).__name__}, and {algorithm} needs "
@@ -18,7 +16,7 @@ def unfit_environment(algorithm: str, env_spec: EnvSpec) -> ValueError:
             "that numbers the combinations."
         )
     return ValueError(
-        f"the observations of {name} are a Dict of {', '.join(obs)}, and {algorithm} "
-        "needs one array. Train it with ppo, or wrap the environment in "
-        "gymnasium.wrappers.FlattenObservation."
+        f"the observations of {name} have an entry {ACTION_MASK!r}, and {algorithm} would take "
+        "actions that it forbids. Train it with ppo, or leave the entry out with a "
+        "gymnasium.wrappers.FilterObservation."
     )

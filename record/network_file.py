@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import itertools
 import json
 import re
@@ -16,6 +18,7 @@ import tensorflow as tf
 
 from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, one_line
 
+OWN_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
 BYTES = 2  # of a weight, at least
 # The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
 NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
@@ -30,6 +33,7 @@ def load_network(path: Path) -> keras.Model:
         )
     try:
         require_no_bomb(path)
+        import_own_classes(path)
         return cast(keras.Model, keras.models.load_model(path, compile=False))
     except Exception as error:
         words = " ".join(str(error).split())
@@ -122,6 +126,19 @@ def require_no_bomb(path: Path) -> None:
     needed = BYTES * sum(map(fewest_weights, layers_in(config)))
     if needed > size:
         raise ValueError(f"its layers need {needed:,} bytes and it has {size:,}")
+
+
+def import_own_classes(path: Path) -> None:
+    """Import the modules of this library's networks that a `.keras` file names, and no others.
+
+    Keras reads a class from a file only where its module is imported.
+    """
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    for name in {str(layer.get("module")) for layer in layers_in(config)}:
+        if OWN_MODULE.fullmatch(name):
+            with contextlib.suppress(ModuleNotFoundError):  # Keras then says what is missing
+                importlib.import_module(name)
 
 
 def layers_in(value: Any) -> Iterator[dict[str, Any]]:

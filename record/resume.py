@@ -20,7 +20,8 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
         folder: The run's folder.
         state: `callback.base.TrainState`; its trackables get the values of the checkpoint.
     """
-    changed = folder.changed_settings(state.config, state.env_name, state.loop)
+    parts = dict(getattr(state.trackables.get("agent"), "part_names", ()))
+    changed = folder.changed_settings(state.config, state.env_name, state.loop, parts)
     if folder.is_before_first_checkpoint():
         return {}, None
     restored = restore(folder.path, state.trackables, changed)

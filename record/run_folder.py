@@ -11,13 +11,15 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
 from filelock import FileLock, Timeout
 
+from kytolly.config.fields import Default
 from kytolly.record.files import PARTIAL, write_text
 from kytolly.record.version import __version__
 
@@ -37,6 +39,7 @@ class SavedConfig(NamedTuple):
         spec: What the agent sees and does, as plain data; None in a run that no agent trained, or
             that was written before kytolly 0.3.
         init: The folder of the run whose weights it began with, if any.
+        parts: Class names of the user's own optimizer and policy.
     """
 
     settings: dict[str, Any]
@@ -45,6 +48,7 @@ class SavedConfig(NamedTuple):
     version: str
     spec: Any = None
     init: str | None = None
+    parts: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +74,7 @@ class RunFolder:
         """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:
             moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-            path = Path("runs") / f"{name.replace('/', '-')}_{moment}"
+            path = Path("runs") / f"{re.sub('[/:]', '-', name)}_{moment}"
             path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
         if "\0" in str(path):
@@ -156,7 +160,13 @@ class RunFolder:
             )
 
     def write_config(
-        self, cfg: Any, environment: str, loop: str, spec: Any = None, init: Path | None = None
+        self,
+        cfg: Any,
+        environment: str,
+        loop: str,
+        spec: Any = None,
+        init: Path | None = None,
+        parts: dict[str, str] | None = None,
     ) -> None:
         """Write every setting, the versions of what trains with it, and what the agent sees.
 
@@ -166,8 +176,11 @@ class RunFolder:
             loop: The loop that runs.
             spec: Plain data such as `environment.saved_spec.plain_spec` gives; None without agent.
             init: Folder of the run whose weights this one began with, if any.
+            parts: Class names of the user's own optimizer and policy.
         """
-        extra = {"environment": environment, "loop": loop, "versions": versions()}
+        extra: dict[str, Any] = {"environment": environment, "loop": loop}
+        extra |= {"parts": parts} if parts else {}
+        extra |= {"versions": versions()}
         extra |= {} if init is None else {"init": str(init)}
         path, text = self.path / "config.yaml", yaml_text(cfg, extra)
         if spec is not None:  # its innermost lists take one line each
@@ -175,10 +188,20 @@ class RunFolder:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
-    def changed_settings(self, cfg: Any, environment: str, loop: str) -> list[str]:
-        """What differs from `config.yaml`, in words; ValueError where the environment does."""
+    def changed_settings(
+        self, cfg: Any, environment: str, loop: str, parts: dict[str, str] | None = None
+    ) -> list[str]:
+        """What differs from `config.yaml`, in words; ValueError where environment or parts do."""
         saved = self.read_config()
-        if saved.environment != environment:
+        for part in ("optimizer", "policy"):
+            before, now = saved.parts.get(part), (parts or {}).get(part)
+            if before != now:
+                raise ValueError(
+                    f"the {part} is {now or 'the usual one'}, and the run in {self.path} was "
+                    f"trained with {before or 'the usual one'}: resume it in Python with that one, "
+                    "or start a new run."
+                )
+        if bare_id(saved.environment) != bare_id(environment):
             raise ValueError(
                 f"the environment, or the data, is {environment}, and the run in {self.path} was "
                 f"trained on {saved.environment}: give that one, or start a new run."
@@ -215,6 +238,8 @@ class RunFolder:
         else:
             versions = beside.get("versions")
             version = versions.get("kytolly") if isinstance(versions, dict) else None
+            parts = beside.get("parts")
+            parts = parts if isinstance(parts, dict) else {}
             return SavedConfig(
                 settings,
                 str(beside["environment"]),
@@ -222,6 +247,7 @@ class RunFolder:
                 str(version),
                 beside.get("spec"),
                 str(beside["init"]) if beside.get("init") else None,
+                parts,
             )
         raise ValueError(
             f"{path} lacks {lacking}, expected the file that training wrote. Restore it or train "
@@ -239,6 +265,18 @@ class RunFolder:
             )
         return name
 
+    def trusted_wrappers(self, saved: SavedConfig, trust: bool = False) -> list[str]:
+        """The wrappers of the run's environment, which are modules of its own."""
+        names = [str(name) for name in saved.settings.get("wrappers") or ()]
+        if names and not trust:
+            raise ValueError(
+                f"{self.path / 'config.yaml'} names the wrapper {names[0]!r}, which would import "
+                f"the Python module {names[0].partition(':')[0]}, expected none: give "
+                f"{' '.join(f'--wrapper {name}' for name in names)}, or --trust, if you know who "
+                "wrote this folder."
+            )
+        return names
+
     def write_result(self, summary: dict[str, Any]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
         path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
@@ -248,6 +286,11 @@ class RunFolder:
                 if old == summary | {name: old.get(name) for name in times}:
                     return
         write_text(self.path / "result.json", json.dumps(summary, indent=2) + "\n")
+
+
+def bare_id(environment: str) -> str:
+    """The id of an environment, without the module that registers it."""
+    return environment.rpartition(":")[2]
 
 
 def check_empty(path: Path) -> None:
@@ -295,5 +338,9 @@ def versions() -> dict[str, str]:
 def yaml_text(config: Any, extra: dict[str, Any]) -> str:
     """Every field of a configuration, and what else identifies the run, as YAML."""
     values = dataclasses.asdict(config)
-    values = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            values[name] = list(value)
+        elif isinstance(value, Default):
+            values[name] = int(value)
     return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)

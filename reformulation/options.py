@@ -19,7 +19,7 @@ from kytolly.config.fields import (
     from_mapping,
     setting,
 )
-from kytolly.config.files import read_yaml
+from kytolly.config.files import given_or_packaged, read_yaml
 from kytolly.config.words import nearest, value_text
 from kytolly.retrieval.metric_names import metric_parts
 
@@ -230,7 +230,7 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
 
 def read_options(path: str | Path) -> ReformulationOptions:
     """Options from a YAML file."""
-    return options_from(read_yaml(path))
+    return options_from(read_yaml(given_or_packaged(path)))
 
 
 def write_options(path: str | Path, options: ReformulationOptions) -> None:

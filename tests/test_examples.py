@@ -12,11 +12,12 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("[!s]*.py"))  # what serves: tests/deployment
 GUIDES = [
     "getting_started.md",
     "your_environment.md",
     "your_keras_model.md",
+    "own_parts.md",
     "algorithms/ppo.md",
 ]
 SHORT = {

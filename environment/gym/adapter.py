@@ -27,6 +27,7 @@ from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
 from kytolly.environment.gym.vector import HostVector, autoreset_mode
 from kytolly.environment.gym.worker import Job, Offer, first_mask_source
+from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
 
 __all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
@@ -42,6 +43,7 @@ class _Request(NamedTuple):
     """What the caller asked for, besides the environment."""
 
     num_envs: int | None
+    otherwise: int
     groups: int
     seed: int
     async_envs: bool
@@ -101,6 +103,7 @@ def make_host_groups(
     num_envs: int | None = None,
     groups: int = 2,
     *,
+    otherwise: int = 1,
     seed: int = 0,
     async_envs: bool = False,
     masks: bool = False,
@@ -114,8 +117,10 @@ def make_host_groups(
 
     Args:
         env: As for `make_host_env`.
-        num_envs: Environments in all groups together.
+        num_envs: Environments in all groups together; None takes those of a vector environment, one
+            of an environment that exists, and otherwise `otherwise`.
         groups: Most groups to make; there are fewer where so many could not be equally large.
+        otherwise: See `num_envs`.
         seed: Each environment's own seed follows from this one.
         async_envs: Whether every environment has its own process.
         masks: Whether to look for action masks.
@@ -128,7 +133,8 @@ def make_host_groups(
     for setting, value in (("num_envs", num_envs), ("groups", groups)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
-    request = _Request(num_envs, groups, seed, async_envs, masks, timeout_seconds, restart)
+    limits = (seed, async_envs, masks, timeout_seconds, restart)
+    request = _Request(num_envs, otherwise, groups, *limits)
     if isinstance(env, str):
         return _make_from_id(env, request)
     if isinstance(env, VectorEnv | gymnasium.Env):
@@ -147,9 +153,9 @@ def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
     spec = registered_spec(name)
     if request.async_envs:
         make = functools.partial(gymnasium.make, spec, disable_env_checker=True)
-        offer = _offer(make, spec.id, request, lambda *raised: refusal(spec, *raised))
+        offer = _offer(make, name, request, lambda *raised: refusal(spec, *raised))
         if offer is not None:
-            return _make_process_groups(make, offer, request)
+            return _make_process_groups(make, offer._replace(name=name), request)
     limit: int | None = None
 
     def make_one() -> gymnasium.Env:
@@ -157,8 +163,8 @@ def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
         env, limit = _without_time_limit(make_env(spec))
         return env
 
-    envs = [make_one() for _ in range(request.num_envs or 1)]
-    return [_make_separate(envs, spec.id, spec, request, make_one, time_limit=limit)]
+    envs = [make_one() for _ in range(request.num_envs or request.otherwise)]
+    return [_make_separate(envs, name, spec, request, make_one, time_limit=limit)]
 
 
 def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> HostEnv:
@@ -184,16 +190,20 @@ def _make_from_factory(make: Callable[[], Any], request: _Request) -> list[HostE
     if request.async_envs:
         offer = _offer(make, FACTORY, request, _factory_fault)
         if offer is not None:
-            return _make_process_groups(make, offer, request)
+            name = getattr(make, "env_name", None) or offer.name
+            return _make_process_groups(make, offer._replace(name=name), request)
     first = _call_factory(make)
-    name = _name(first)
+    name = getattr(make, "env_name", None) or _name(first)
     if isinstance(first, VectorEnv):
         return [_make_vector(first, name, request, owned=True)]
-    envs = [first, *(_call_factory(make) for _ in range((request.num_envs or 1) - 1))]
+    envs = [
+        first,
+        *(_call_factory(make) for _ in range((request.num_envs or request.otherwise) - 1)),
+    ]
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError(
             f"the function given as env returned the same {name} twice; for "
-            f"num_envs={request.num_envs} it must make a new one at every call."
+            f"num_envs={len(envs)} it must make a new one at every call."
         )
     return [_make_separate(envs, name, first.spec, request, lambda: _call_factory(make))]
 
@@ -202,6 +212,8 @@ def _call_factory(make: Callable[[], Any]) -> Any:
     try:
         env = make()
     except (Exception, SystemExit) as error:
+        if isinstance(make, WrappedSource) and isinstance(error, ValueError | EnvironmentFault):
+            raise
         raise _factory_fault([type(error).__name__], str(error)) from error
     if not isinstance(env, VectorEnv | gymnasium.Env):
         raise ValueError(
@@ -292,7 +304,7 @@ def _make_process_groups(
     make: Callable[[], gymnasium.Env], offer: Offer, request: _Request
 ) -> list[HostEnv]:
     """Groups of environments with a process each."""
-    name, seeds = offer.name, environment_seeds(request.seed, request.num_envs or 1)
+    name, seeds = offer.name, environment_seeds(request.seed, request.num_envs or request.otherwise)
     mask = _mask(offer.mask, offer.action_space, name)
     if mask is not None:
         offer = offer._replace(observation_space=masked_space(offer.observation_space, mask[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,10 +36,10 @@ def registered_spec(name: str) -> EnvSpec:
     """
     module, _, name = name.rpartition(":")
     if module:
-        _import_module(module, name)
+        import_module(module, name)
     namespace = name.partition("/")[0] if "/" in name else None
     if namespace in _PLUGINS and name not in gymnasium.registry:
-        _import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
+        import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
     if name in gymnasium.registry:
         return gymnasium.registry[name]
     known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS]
@@ -51,20 +52,19 @@ def registered_spec(name: str) -> EnvSpec:
     )
 
 
-def make_env(spec: EnvSpec, render_mode: str | None = None) -> gymnasium.Env:
+def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:
     """The environment of a spec, without Gymnasium's checker, which costs time at every step.
 
     Args:
         spec: Of the environment.
-        render_mode: `human` for a window, `rgb_array` for frames; None draws nothing.
+        **arguments: Of the environment, such as `render_mode`.
 
     Raises:
         ValueError: It needs a package that is not installed.
         EnvironmentFault: It cannot be made for another reason.
     """
     try:
-        options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-        return gymnasium.make(spec, disable_env_checker=True, **options)
+        return gymnasium.make(spec, disable_env_checker=True, **arguments)
     except (Exception, SystemExit) as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         raise refusal(spec, kinds, str(error), getattr(error, "name", None)) from error
@@ -81,14 +81,25 @@ def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None)
     """
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:
         return EnvironmentFault(f"{spec.id} cannot be made, {kinds[0]}: {text}")
-    advice = f"Install it: pip install {missing}. (Found: {text})" if missing else text
+    advice = f"Install the one that has the module {missing}. (Found: {text})" if missing else text
     for module, extra in _EXTRAS.items():
         if str(spec.entry_point).startswith(module):
             advice = f'Install it: pip install "gymnasium[{extra}]". (Found: {text})'
     return ValueError(f"{spec.id} needs a package that is not installed. {advice}")
 
 
-def _import_module(module: str, name: str, package: str | None = None) -> None:
+def import_module(module: str, name: str, package: str | None = None) -> Any:
+    """Import the module from which an environment or a wrapper comes.
+
+    Args:
+        module: Its full name.
+        name: What comes from it, for messages.
+        package: What to install where it is missing; None for a module that only its user knows.
+
+    Raises:
+        ValueError: There is no such module, or it lacks another one.
+        EnvironmentFault: It raised something else.
+    """
     name, module = display_text(name)[1:-1], module.strip()
     if not module or module.startswith("."):
         raise ValueError(
@@ -96,12 +107,21 @@ def _import_module(module: str, name: str, package: str | None = None) -> None:
         )
     found = display_text(module)[1:-1]
     try:
-        importlib.import_module(module)
+        return importlib.import_module(module)
     except ImportError as error:
+        text = f"{name} comes from the module {found}, which cannot be imported"
+        missing, reason = getattr(error, "name", None), one_line(str(error), 200)
+        if package:
+            raise ValueError(f"{text} ({reason}). Install it: pip install {package}.") from error
+        if missing and (module == missing or module.startswith(f"{missing}.")):
+            file = found.replace(".", "/")
+            raise ValueError(
+                f"{text}: there is neither {file}.py in {os.getcwd()} or another folder of "
+                "sys.path, nor an installed package of that name. Go to the folder that holds the "
+                "file, or mend the name."
+            ) from error
         raise ValueError(
-            f"{name} comes from the module {found}, which cannot be imported "
-            f"({one_line(str(error), 200)}). Install it: pip install "
-            f"{package or found.partition('.')[0]}."
+            f"{text} ({reason}), expected that it can. Mend it, or install what it needs."
         ) from error
     except (Exception, SystemExit) as error:
         raise EnvironmentFault(

@@ -63,7 +63,7 @@ class SeparateEnvs:
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = len(envs)
         self._obs_shape = (self.num_envs, *self._form.shape)
-        self._envs, self._owned = list(envs), owned
+        self._envs, self._owned, self.given = list(envs), owned, envs[0]
         self._seeds: Sequence[int | None] = list(seeds)
         self._steppers: list[Any] = []
         self._pending_step: HostStep | None = None

@@ -26,6 +26,7 @@ _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
 _ONE_HOT = spaces.Discrete | spaces.MultiDiscrete
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
 MOST_NUMBERS = 2**24  # of an observation
+_SMALL = 127  # largest integer of a grid
 _FEW = 16  # numbers that Python sums faster than NumPy multiplies them
 _SOME = 4096  # numbers that one BLAS thread multiplies faster than NumPy checks them
 
@@ -48,6 +49,7 @@ class ObservationForm:
         ready_shape: Shape of an array that can be copied into rows without `encode`; None where
             every observation has to be looked at.
         short: Whether it is a row of few floats.
+        grids: Names of the entries that hold bools or small integers in three axes.
     """
 
     plain = True  # the rows are what the agent sees, and nothing but NaN can be wrong with them
@@ -77,6 +79,7 @@ class ObservationForm:
                 f"makes {math.prod(self.shape):,} numbers (one-hot, where it is discrete), "
                 f"expected at most {MOST_NUMBERS:,}. What works: show less, or a Box of floats."
             )
+        self.grids = ("" if entry is None else entry,) if is_grid(space) else ()
         encodes = self._counts.size > 0 or self.dtype != np.float32
         self.ready_shape = None if encodes else self._raw_shape
         self.short = not encodes and len(self._raw_shape) == 1 and self.shape[0] <= _FEW
@@ -250,6 +253,11 @@ class DictForm:
         fields = [(entry, form.dtype, form.shape) for entry, form in self._forms.items()]
         self.dtype = np.dtype(fields, align=True)
         self.spec = {entry: form.spec for entry, form in self._forms.items()}
+        self.grids = tuple(
+            entry
+            for entry, leaf in zip(self._forms, leaves.values(), strict=True)
+            if entry != ACTION_MASK and is_grid(leaf)
+        )
 
     def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New structured array [] of one raw observation, or [rows] of a batch of them."""
@@ -306,7 +314,7 @@ def host_spec(
 ) -> EnvSpec:
     """The spec of an environment, with the limit and threshold that Gymnasium knows, if any."""
     if known_spec is None:
-        return EnvSpec(name, form.spec, action)
+        return EnvSpec(name, form.spec, action, grids=form.grids)
     threshold = known_spec.reward_threshold
     return EnvSpec(
         name,
@@ -314,7 +322,19 @@ def host_spec(
         action,
         known_spec.max_episode_steps,
         None if threshold is None else float(threshold),
+        grids=form.grids,
     )
+
+
+def is_grid(space: spaces.Space) -> bool:
+    """Whether a space has three axes of bools or of small integers, which no uint8 image holds."""
+    if not isinstance(space, spaces.Box | spaces.MultiBinary) or len(space.shape or ()) != 3:
+        return False
+    if isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_:
+        return True
+    integers = space.dtype is not None and space.dtype.kind in "iu" and space.dtype != np.uint8
+    small = np.abs([space.low.min(), space.high.max()], dtype=np.float64) <= _SMALL
+    return bool(integers and small.all())
 
 
 def all_finite(values: np.ndarray) -> bool:

@@ -54,12 +54,14 @@ class HostEnv(Protocol):
         spec: What one environment shows and accepts.
         num_envs: Number of environments, `E`.
         has_dummy_steps: Whether some steps may be no transitions; else `valid` is always True.
+        given: One of the environments, or their vector, to look at; None where it is in processes.
         restarts: Counts the environments that were made anew; None where a fault is raised.
     """
 
     spec: EnvSpec
     num_envs: int
     has_dummy_steps: bool
+    given: Any
     restarts: Restarts | None
 
     def reset(self, seed: int | None = None) -> Any:

@@ -67,6 +67,7 @@ class HostVector:
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env: Any = env
+        self.given = None if self.processes is not None else env
         self._owned, self._timeout, self._broken = owned, timeout_seconds, False
         self._takes_many = self.processes is not None or isinstance(
             env.unwrapped, SyncVectorEnv | AsyncVectorEnv

@@ -5,8 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from kytolly.benchmarks import learning, learning_curves, play_last, seed_statistics, suite
+from kytolly.benchmarks import learning, play_last, suite
 from kytolly.benchmarks.suite import Options
+from kytolly.record import comparison, seed_statistics
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_every_seed_is_a_run_of_its_own_and_a_failed_one_is_named(monkeypatch, t
 
 
 def test_curves_are_brought_to_one_grid_as_far_as_the_shortest_goes():
-    steps, returns = learning_curves.common_grid(
+    steps, returns = comparison.common_grid(
         [[(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 0.0), (25, 6.0)]]
     )
     np.testing.assert_array_equal(steps, [10, 20])

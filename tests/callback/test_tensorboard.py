@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import shutil
@@ -8,7 +9,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from kytolly.callback.gpu import Gpu, physical_name
@@ -30,9 +36,11 @@ def points(run_dir, tag):
     return [(event.step, event.value) for event in read(run_dir).Scalars(tag)]
 
 
-def log_rows(run_dir, network, steps, *, start=0, saved=None, **row):
-    log = TensorBoardLog()
-    log.on_train_begin(make_state(run_dir, start, network=network))
+def log_rows(run_dir, network, steps, *, start=0, saved=None, tags="kytolly", settings=None, **row):
+    log = TensorBoardLog(tags)
+    state = make_state(run_dir, start, network=network)
+    cfg = dataclasses.replace(state.config, **(settings or {}))
+    log.on_train_begin(dataclasses.replace(state, config=cfg))
     if saved is not None:
         log.set_state(make_state(run_dir, start), saved)
     for env_steps in steps:
@@ -110,6 +118,73 @@ def test_settings_are_text_and_hyperparameters(tmp_path, network):
     assert start["hidden_units"].string_value == str(cfg.hidden_units)
 
 
+def test_the_tab_hparams_compares_settings_and_newest_metrics_of_runs(tmp_path, network):
+    for name, rate in (("a", 1e-3), ("b", 2e-3)):
+        (tmp_path / name).mkdir()
+        settings = {"learning_rate": rate}
+        log_rows(tmp_path / name, network, [100, 200], settings=settings, loss=1000 * rate)
+    events = EventMultiplexer().AddRunsFromDirectory(str(tmp_path)).Reload()
+    provider = MultiplexerDataProvider(events, str(tmp_path))
+    backend, request = backend_context.Context(TBContext(data_provider=provider)), RequestContext()
+    query = api_pb2.ListSessionGroupsRequest(slice_size=10, allowed_statuses=[0, 1, 2, 3])
+    for tag in ("evaluation/return_mean", "train/loss"):
+        query.col_params.add().metric.tag = tag
+    groups = list_session_groups.Handler(request, backend, "", query).run().session_groups
+    found = [
+        (
+            group.hparams["learning_rate"].number_value,
+            {m.name.tag: m.value for m in group.metric_values},
+        )
+        for group in groups
+    ]
+    assert sorted((rate, m["evaluation/return_mean"], m["train/loss"]) for rate, m in found) == [
+        (1e-3, 57.25, 1.0),
+        (2e-3, 57.25, 2.0),
+    ]
+
+
+def test_the_tags_of_stable_baselines3(tmp_path, network):
+    more = {"entropy": 0.75, "approximate_kl": 0.5, "policy_loss": 0.25, "value_loss": 2.0}
+    log_rows(tmp_path, network, [100], tags="sb3", clip_fraction=0.125, **more)
+    found = {tag: points(tmp_path, tag)[0][1] for tag in read(tmp_path).Tags()["scalars"]}
+    # https://stable-baselines3.readthedocs.io/en/master/common/logger.html
+    expected = {
+        "eval/mean_reward": 57.25,
+        "eval/mean_ep_length": 20.0,
+        "rollout/ep_rew_mean": 20.0,
+        "rollout/ep_len_mean": 20.0,
+        "rollout/exploration_rate": 0.1,
+        "time/fps": 100.0,
+        "time/total_timesteps": 100,
+        "time/episodes": 0,
+        "time/time_elapsed": 0,
+        "train/n_updates": 100,
+        "train/loss": 0.5,
+        "train/learning_rate": 1e-3,
+        "train/approx_kl": 0.5,
+        "train/clip_fraction": 0.125,
+        "train/entropy_loss": -0.75,
+        "train/policy_gradient_loss": 0.25,
+        "train/value_loss": 2.0,
+    }
+    assert {tag: found[tag] for tag in expected} == pytest.approx(expected)
+    assert not any(tag.startswith(("speed/", "episode/", "evaluation/")) for tag in found)
+
+
+def test_a_metric_of_an_evaluation_is_written_with_it_and_a_group_in_a_name_counts(
+    tmp_path, network
+):
+    log, row = TensorBoardLog(), metrics_row(**{"my/own": 1.0})
+    log.on_train_begin(make_state(tmp_path, network=network))
+    log.on_log(make_state(tmp_path, 100, metrics=row))
+    later = make_state(tmp_path, 100, evaluation_return=1.0, metrics={**row, "distance": 7.0})
+    log.on_evaluation(later)
+    log.on_train_end(later)
+    assert points(tmp_path, "my/own") == [(100, 1.0)]
+    assert points(tmp_path, "train/distance") == [(100, 7.0)]
+    assert points(tmp_path, "train/loss") == [(100, 0.5)]
+
+
 def test_a_resumed_run_has_each_point_once(tmp_path, network):
     log = TensorBoardLog()
     log.on_train_begin(make_state(tmp_path, network=network))
@@ -127,7 +202,7 @@ def test_a_resumed_run_has_each_point_once(tmp_path, network):
         for value in event.summary.value
         if value.tag == "train/loss"
     ]
-    assert written == [(100, 0.5), (200, 0.5), (250, 0.25), (350, 0.25)]
+    assert sorted(written) == [(100, 0.5), (200, 0.5), (250, 0.25), (350, 0.25)]
     settings = [event.step for event in read(tmp_path).Tensors("settings")]
     assert settings == [0]  # they did not change
 

@@ -194,12 +194,12 @@ def test_infinite_bounds_are_no_obstacle_to_clipping(tmp_path):
             "the actions of Shown are a MultiDiscrete, and dqn needs Discrete ones",
         ),
         (
-            lambda: Shown(spaces.Dict(a=PLACE, b=PLACE)),
-            "the observations of Shown are a Dict of a, b, and dqn needs one array. Train it with "
-            "ppo",
+            masked(4),
+            "the observations of Shown have an entry 'action_mask', and dqn would take actions "
+            "that it forbids. Train it with ppo",
         ),
     ],
-    ids=["kinds", "dict"],
+    ids=["kinds", "mask"],
 )
 def test_dqn_names_ppo_for_what_it_cannot_use(make, words, tmp_path):
     with pytest.raises(ValueError) as error:

@@ -8,11 +8,11 @@ import pytest
 from kytolly.command import entry, train_optimized
 from kytolly.command.exits import OneLineParser
 
-# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file, and
-# tests/command/test_classifier.py has --output.
-OUTPUTS = {"--log-dir", "--run-file", "--figure", "--output", "--out"}
-INPUTS = {"--config", "--collection", "--queries", "--resume", "run_dir", "file"}
-INPUTS |= {"--rewriter", "--ranker", "--classifier", "--init"}
+# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,
+# tests/text_command/test_classifier.py --output, and tests/deployment/test_export_command.py --out.
+OUTPUTS = {"--log-dir", "--out", "--run-file", "--study", "--figure", "--output"}
+INPUTS = {"--config", "--init", "run_dirs", "--collection", "--queries", "--resume", "run_dir"}
+INPUTS |= {"file", "--rewriter", "--ranker", "--classifier"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 CASES = [
@@ -22,7 +22,9 @@ CASES = [
     ["train_optimized", "--collection", "data", "--log-dir"],
     ["benchmark", "reformulation-scale", "--collection", "data", "--figure"],
     ["benchmark", "learning", "--figure"],
+    ["plot", "run", "--out"],
     ["record", "zoo:dqn/CartPole-v1", "--out"],
+    ["tune", "ppo", "--env", "CartPole-v1", "--study"],
 ]
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 

@@ -216,3 +216,9 @@ def test_a_file_for_another_algorithm_is_refused(found, capsys, tmp_path):
     (tmp_path / "c.yaml").write_text(f"algorithm: {found}\nseed: 1")
     assert entry.main([*TRAIN, "--config", str(tmp_path / "c.yaml")]) == 2
     assert "ALGO is dqn, and" in capsys.readouterr().err
+
+
+def test_a_run_without_an_update_is_refused_with_the_numbers():
+    words = message_of(make_config, {"algorithm": "dqn", "total_env_steps": 900})
+    assert "(900) ends before the first update, which needs 1,000 env steps" in words
+    make_config({"algorithm": "dqn", "total_env_steps": 961})  # 16 iterations of 64: 1,024

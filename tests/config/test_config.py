@@ -6,7 +6,7 @@ import yaml
 
 from kytolly.agent.algorithms import make_config
 from kytolly.config.dqn import DQNConfig
-from kytolly.config.fields import from_mapping
+from kytolly.config.fields import Default, from_mapping
 from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import TUNED, tuned_settings
@@ -66,7 +66,7 @@ def test_fields_that_contradict_each_other_are_refused(settings, words):
     "settings, words",
     [
         (
-            {"num_envs": 3, "rollout_steps": 7},
+            {"num_envs": 3, "rollout_steps": 7, "num_minibatches": 4},
             "num_minibatches (4) does not divide the rollout of 21",
         ),
         ({"gradient_accumulation": 3}, "gradient_accumulation (3) does not divide num_minibatches"),
@@ -94,6 +94,22 @@ def test_rows_and_updates_of_ppo():
     one = PPOConfig(num_envs=1, rollout_steps=4, normalize_advantage=False)
     assert one.rows_per_update == 1
     assert (cfg.rollout_steps, cfg.updates_per_iteration) == (8, 4 * 4)
+
+
+def test_what_nobody_gave_fits_what_is_given():
+    default = PPOConfig(rollout_steps=7)
+    assert (default.num_envs, default.num_minibatches) == (8, 4)
+    fitted = dataclasses.replace(dataclasses.replace(default, seed=3), num_envs=3)
+    assert (fitted.num_minibatches, fitted.rows_per_update) == (3, 7)  # 4 do not divide 21 rows
+    with pytest.raises(ValueError, match="num_minibatches"):
+        dataclasses.replace(PPOConfig(rollout_steps=7, num_minibatches=4), num_envs=3)
+
+
+def test_a_config_knows_which_number_was_given():
+    is_default = [isinstance(cfg.num_envs, Default) for cfg in (PPOConfig(), PPOConfig(num_envs=8))]
+    assert is_default == [True, False]
+    assert isinstance(dataclasses.replace(PPOConfig(), seed=3).num_envs, Default)
+    assert yaml.safe_load(yaml_text(PPOConfig(), {}))["settings"]["num_envs"] == 8
 
 
 @pytest.mark.parametrize("algorithm", TUNED)

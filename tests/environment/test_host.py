@@ -368,7 +368,7 @@ BAD_ARGUMENTS = [
     (lambda: "LunarLander-v2", {}, "Nearest names: .*LunarLander-v3"),
     (lambda: "probe/constant-rewrd", {}, "Nearest names: probe/constant-reward"),
     (lambda: "Xyzzy", {}, "unknown environment 'Xyzzy'. No name is similar"),
-    (lambda: "no_such_package:Env-v0", {}, "pip install no_such_package"),
+    (lambda: "no_such_package:Env-v0", {}, r"neither no_such_package\.py in /.*, nor an inst"),
 ]
 
 
@@ -391,7 +391,7 @@ def test_a_missing_package_is_named_with_how_to_install_it():
     try:
         with pytest.raises(ValueError, match=r"test/Box2D-v0 needs a package .* Box2D is not inst"):
             make_host_env("test/Box2D-v0")
-        with pytest.raises(ValueError, match="pip install a_package_that_nobody_wrote"):
+        with pytest.raises(ValueError, match="Install the one that has the module a_pack"):
             make_host_env("test/Module-v0")
         gymnasium.registry["test/Box2D-v0"].entry_point = spec.entry_point + "Missing"
         with pytest.raises(EnvironmentFault, match="test/Box2D-v0 cannot be made, AttributeError"):

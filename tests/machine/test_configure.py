@@ -212,6 +212,10 @@ def test_threads_follow_the_arguments_or_the_containers_quota(monkeypatch):
     monkeypatch.setattr(facts, "usable_cores", lambda: 2)
     configured()
     assert calls == {"intra": 2}
+    calls.clear()
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as a process of `train --seeds` has
+    configured()
+    assert calls == {}
 
 
 def test_the_cache_can_be_turned_off(monkeypatch):

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from kytolly.model.ddqn_mlp import DuelingMLP
 from kytolly.model.dqn_mlp import DQNMLP
-from kytolly.model.nature_cnn import NatureCNN
+from kytolly.model.image_layout import layout
+from kytolly.model.nature_cnn import GridCNN, NatureCNN
 from kytolly.model.numpy_forward import numpy_forward
+from kytolly.model.observation_features import ObservationFeatures
 
 MODELS = {
     "mlp": (lambda: DQNMLP(3, (8, 6)), (4,)),
@@ -17,6 +19,10 @@ MODELS = {
     "dueling": (lambda: DuelingMLP(3, (8, 6)), (4,)),
     "cnn": (lambda: DQNMLP(3, (8,), NatureCNN()), (84, 84, 4)),
     "small cnn": (lambda: DuelingMLP(3, (8,), NatureCNN()), (10, 10, 4)),
+    "channels first": (lambda: DQNMLP(3, (8,), NatureCNN(channels_first=True)), (4, 84, 84)),
+    "grid": (lambda: DuelingMLP(3, (8,), GridCNN()), (10, 10, 4)),
+    "grid first": (lambda: DQNMLP(3, (8,), GridCNN(channels_first=True)), (4, 10, 10)),
+    "normalized": (lambda: DQNMLP(3, (8,), ObservationFeatures(normalizes=True)), (4,)),
 }
 
 
@@ -65,6 +71,55 @@ def test_cnn_divides_integers_by_255_and_leaves_floats():
     np.testing.assert_allclose(torso(image), torso(image.astype(np.float32) / 255), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [NatureCNN, GridCNN])
+def test_channels_first_gives_what_the_same_image_gives_with_its_channels_last(kind):
+    first, last = kind(channels_first=True), kind()
+    image = observations((4, 10, 12))
+    moved = np.moveaxis(image, 1, -1)
+    last(moved)
+    first(image)
+    first.set_weights(last.get_weights())
+    np.testing.assert_allclose(first(image), last(moved), atol=1e-6)
+    assert not np.allclose(first(image), first(image[..., ::-1]))
+
+
+def test_a_stack_of_color_images_has_the_channels_of_all():
+    torso = NatureCNN(channels_first=True)
+    images = np.random.default_rng(0).integers(0, 255, (2, 3, 40, 44, 3)).astype(np.uint8)
+    assert torso(images).shape == (2, torso.compute_output_shape(images.shape)[1])
+    assert torso.convolutions[0].kernel.shape == (8, 8, 9, 32)
+
+
+def test_a_grid_keeps_its_numbers():
+    torso, grid = GridCNN(), np.ones((1, 5, 5, 2), np.int8)
+    np.testing.assert_allclose(torso(grid), torso(grid.astype(np.float32)), atol=1e-6)
+    assert torso(grid).shape == (1, 5 * 5 * 16)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((84, 84, 4), "last"),
+        ((210, 160, 3), "last"),
+        ((7, 7, 3), "last"),
+        ((10, 10, 10), "last"),
+        ((4, 84, 84), "first"),
+        ((1, 84, 84), "first"),
+        ((3, 210, 160), "first"),
+        ((4, 10, 10), "first"),
+        ((4, 84, 84, 3), "stack"),
+        ((3, 3, 84), None),
+        ((84, 4, 84), None),
+        ((6, 7, 12), None),
+        ((20, 30, 40), None),
+        ((4, 5, 6, 3), None),
+        ((84, 84), None),
+    ],
+)
+def test_where_the_channels_of_an_image_are(shape, expected):
+    assert layout(shape) == expected
+
+
 def test_cnn_refuses_vectors():
     with pytest.raises(ValueError, match="network='mlp'"):
         NatureCNN().build((None, 4))
@@ -86,22 +141,26 @@ def test_numpy_twin_of_a_users_sequential_model():
 
 
 READ = """
-import sys, keras
-from kytolly.agent.algorithms import part
-part("dqn", "network")
-print(type(keras.models.load_model(sys.argv[1])).__name__)
+import pathlib, sys
+from kytolly.record.network_file import load_network
+for path in sys.argv[1:]:
+    network = load_network(pathlib.Path(path))
+    print(type(network).__name__, type(network.torso).__name__)
 """
 
 
 def test_another_process_reads_every_network_of_the_table(tmp_path):
     """Keras finds a class in a file only where the class has been imported."""
-    make, shape = MODELS["small cnn"]
-    model = make()
-    model(observations(shape))
-    model.save(tmp_path / "best.keras")
-    command = [sys.executable, "-c", READ, str(tmp_path / "best.keras")]
+    paths, found = [], []
+    for name, (make, shape) in MODELS.items():
+        model = make()
+        model(observations(shape))
+        paths.append(str(tmp_path / f"{name}.keras"))
+        found.append(f"{type(model).__name__} {type(model.torso).__name__}")
+        model.save(paths[-1])
+    command = [sys.executable, "-c", READ, *paths]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.stdout.strip() == "DuelingMLP", done.stderr
+    assert done.stdout.splitlines() == found, done.stderr
 
 
 def test_no_numpy_twin_of_what_we_do_not_know():

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kytolly
+
 ROOT = Path(__file__).parents[2]
 TINY = {
     "total_env_steps": 200,
@@ -72,3 +74,10 @@ def test_the_programs_have_help():
     for program in ("gpu_optimize.py", "train_optimized.py"):
         assert "--json" in run_in_checkout(program, "--help")
     assert "train" in run_in_checkout("-m", "kytolly.command.entry", "--help")
+
+
+def test_every_public_name_loads():
+    for name in kytolly.__all__:
+        found = getattr(kytolly, name)
+        assert getattr(found, "__name__", name) in (name, "train", "table_lines"), name
+    assert kytolly.__version__ and set(kytolly.__all__) <= set(dir(kytolly))

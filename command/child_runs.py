@@ -1,0 +1,184 @@
+"""Runs of `kytolly train` in processes of their own, several at a time.
+
+TensorFlow keeps what it compiles until a process ends, and a run that fails takes its process with
+it: so each run has one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kytolly.machine.facts import available_memory_bytes, usable_cores
+from kytolly.record.comparison import evaluations
+
+ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
+# On Linux a child gets SIGTERM when its parent dies: it saves its run and ends.
+START = (
+    "import ctypes, sys\n"
+    "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 15)\n"
+    "from kytolly.command.entry import entry; entry()"
+)
+POLL_SECONDS = 0.2
+BYTES_PER_RUN = 2**30  # a process with TensorFlow and a small program takes about 0.9 GB
+PREFIX = "kytolly: "  # begins a line for the user
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+@dataclasses.dataclass
+class ChildRun:
+    """One run in a process of its own.
+
+    Attributes:
+        name: What it is called for a reader, such as `seed 3`.
+        run_dir: The run's folder. What the process prints is in a file `.log` beside it.
+        words: The command line after `kytolly`.
+        stopped: Its process was told to stop.
+        told: What it has told the user so far.
+    """
+
+    name: str
+    run_dir: Path
+    words: Sequence[str]
+    stopped: bool = False
+    told: list[str] = dataclasses.field(default_factory=list)
+    process: Any = None
+    began: float = 0.0
+    seconds: float = 0.0
+    _rows: int = 0
+    _log_place: int = 0
+
+    @property
+    def log(self) -> Path:
+        """The file with what the process prints."""
+        return self.run_dir.with_name(f"{self.run_dir.name}.log")
+
+    def start(self, threads: int) -> None:
+        """Start the process, with so many threads of TensorFlow."""
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+        limits = dict.fromkeys(THREADS, str(threads))
+        self.began = time.perf_counter()
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", START, *self.words],
+                env={**limits, **os.environ, "PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches it once, by `stop`
+            )
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended by now."""
+        if self.process.poll() is None:
+            return False
+        self.seconds = time.perf_counter() - self.began
+        return True
+
+    def stop(self) -> None:
+        """Ask the process to save its run and to end; the second call ends it at once."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.stopped = True
+
+    def new_evaluations(self) -> list[tuple[int, float]]:
+        """Env steps and mean return of the evaluations since the last call."""
+        found = []
+        with contextlib.suppress(ValueError, OSError):  # the file is being written
+            found = evaluations(self.run_dir)
+        new, self._rows = found[self._rows :], max(self._rows, len(found))
+        return new
+
+    def new_warnings(self) -> list[str]:
+        """What the run has told the user since the last call, besides its progress.
+
+        Nothing before it has begun: then it says why it cannot, which `problem` gives.
+        """
+        if not (self.run_dir / "config.yaml").is_file():
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self._log_place)
+            text = log.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._log_place += len(whole)
+        lines = whole.decode("utf-8", "replace").splitlines()
+        new = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+        self.told += new
+        return new
+
+    def result(self) -> dict[str, Any] | None:
+        """The run's result; None where it has none."""
+        return run_result(self.run_dir)
+
+    def problem(self) -> str:
+        """Why the process did not end well, in one line."""
+        lines = self.log.read_text("utf-8", "replace").strip().splitlines()
+        ours = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
+        if self.process.returncode < 0:
+            number = -self.process.returncode
+            return f"its process was ended by signal {number}; {self.log} has what it printed"
+        return (ours or lines or [f"it ended with status {self.process.returncode}"])[-1]
+
+
+def run_result(run_dir: Path) -> dict[str, Any] | None:
+    """What a run's result.json holds; None where there is none."""
+    path = run_dir / "result.json"
+    return json.loads(path.read_text("utf-8")) if path.is_file() else None
+
+
+def default_jobs() -> int:
+    """Processes at a time: one for each core, as far as memory suffices."""
+    free = available_memory_bytes()
+    fit = usable_cores() if free is None else free // BYTES_PER_RUN
+    return max(1, min(usable_cores(), fit))
+
+
+def run_children(
+    jobs: int,
+    next_child: Callable[[], ChildRun | None],
+    on_poll: Callable[[ChildRun], None],
+    on_end: Callable[[ChildRun], None],
+) -> None:
+    """Keep `jobs` processes busy until there is no next child; whatever happens, none is left.
+
+    Args:
+        jobs: Processes at a time.
+        next_child: The next run, which has not started; None where there is none now.
+        on_poll: Called with every running child, again and again, and once more when it has ended.
+        on_end: Called with each child that has ended.
+    """
+    running: list[ChildRun] = []
+    threads = max(1, usable_cores() // jobs)
+    try:
+        while True:
+            while len(running) < jobs and (child := next_child()) is not None:
+                child.start(threads)
+                running.append(child)
+            if not running:
+                return
+            time.sleep(POLL_SECONDS)
+            for child in list(running):
+                ended = child.has_ended()
+                on_poll(child)
+                if ended:
+                    running.remove(child)
+                    on_end(child)
+    finally:
+        for child in running:
+            child.stop()
+        for child in running:
+            child.process.wait()
+
+
+def print_line(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,70 @@
+"""Options that say which environment: its arguments and its wrappers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+import yaml
+
+from kytolly.command.options import Repeatable
+from kytolly.config.files import SettingsLoader
+from kytolly.config.words import value_text
+
+
+class AddArgument(Repeatable):
+    """Adds KEY=VALUE to a dict; the value is YAML."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        """Add one."""
+        given = getattr(namespace, self.dest, None) or {}
+        name, equals, text = values.partition("=")
+        if not equals or not name.isidentifier():
+            raise argparse.ArgumentError(
+                self, f"{value_text(values)} was found, expected a name and a value, as in size=8"
+            )
+        if name in given:
+            raise argparse.ArgumentError(self, f"{name} is given twice, expected once")
+        try:
+            value = yaml.load(text, SettingsLoader)
+        except (ValueError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise argparse.ArgumentError(
+                self, f"the value of {name} is not YAML ({reason})"
+            ) from None
+        setattr(namespace, self.dest, {**given, name: value})
+
+
+class AddWrapper(Repeatable):
+    """Adds a name to a list."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        """Add one."""
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest, None) or ()), values])
+
+
+def add_environment_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--env-kwargs` and `--wrapper`, which can be given several times."""
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="KEY=VALUE",
+        action=AddArgument,
+        default=argparse.SUPPRESS,
+        help="an argument of the environment, its value in YAML; repeatable",
+    )
+    parser.add_argument(
+        "--wrapper",
+        metavar="MODULE:CLASS",
+        dest="wrappers",
+        action=AddWrapper,
+        default=argparse.SUPPRESS,
+        help="a wrapper of the environment, the innermost first; repeatable",
+    )
+
+
+def import_from_here() -> None:
+    """Let Python find modules in the current folder, as `python -m` does."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())

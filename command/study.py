@@ -1,0 +1,171 @@
+"""A study of Optuna in an SQLite file: what it searches, whose it is, and what it has found."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from kytolly.command.exits import BadInput
+from kytolly.config.search_space import Between, Choice
+from kytolly.config.tuned import tuned_settings
+
+INSTALL = 'pip install "kytolly[tune]"'
+NAME = "kytolly"  # of the study in its file
+STARTUP_TRIALS = 5  # that no trial is compared with before
+WARMUP_EVALUATIONS = 5  # of a trial, before it may be pruned
+SQLITE_HEAD = b"SQLite format 3\0"
+FAILED = "failed"  # attribute of a trial: why it has no return
+
+
+def import_optuna() -> Any:
+    """Optuna, quiet; BadInput names the command that installs it."""
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"tuning needs Optuna, which is not installed. Install it: {INSTALL}."
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+@contextlib.contextmanager
+def hold_study(file: Path) -> Iterator[None]:
+    """Hold the study's file until the end of the block.
+
+    Raises:
+        BadInput: Another process tunes with it, or it is no SQLite file.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and file.read_bytes()[:16] not in (b"", SQLITE_HEAD):
+            raise BadInput(
+                f"{file} is no SQLite file, expected a study that `kytolly tune` made, or a new "
+                "name. Choose another --study."
+            )
+        lock = FileLock(file.with_name(f"{file.name}.lock"))
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise BadInput(
+            f"{file} is in use by another process that tunes with it, expected a study of its own "
+            "for each. Wait until that one has ended, or choose another --study."
+        ) from None
+    except OSError as error:
+        raise BadInput(
+            f"{file} cannot be used as a study ({error.strerror}). Choose another --study."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
+    """The study in a file, a new one where there is none; the caller holds the file.
+
+    Args:
+        file: SQLite file.
+        task: What the study is for: algorithm, environment, settings and search space.
+        seed: Of the sampler's draws.
+
+    Raises:
+        BadInput: The file holds a study for something else, or no study of ours.
+    """
+    optuna = import_optuna()
+    try:
+        study = optuna.create_study(
+            storage=f"sqlite:///{file}",
+            study_name=NAME,
+            direction="maximize",
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(seed=seed),
+            pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, WARMUP_EVALUATIONS),
+        )
+        saved = study.user_attrs.get("task")
+        if saved is None:
+            study.set_user_attr("task", task)
+    except Exception as error:
+        if "sqlalchemy" not in type(error).__module__ and "optuna" not in type(error).__module__:
+            raise
+        raise BadInput(
+            f"{file} is no study that Optuna can read ({str(error).splitlines()[0]:.200}). Choose "
+            "another --study."
+        ) from None
+    refuse_other_task(file, saved or task, task)
+    for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # its process is gone
+    return study
+
+
+def refuse_other_task(file: Path, saved: dict[str, Any], task: dict[str, Any]) -> None:
+    """Refuse a study whose returns cannot be compared with those to come."""
+    saved, task = (json.loads(json.dumps(one)) for one in (saved, task))
+    for name in ("algorithm", "environment", "space", "settings"):
+        if saved[name] == task[name]:
+            continue
+        old, new = saved[name], task[name]
+        if isinstance(new, dict):
+            keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+            what = {"space": "searched", "settings": "set"}[name]
+            old, new = (
+                ", ".join(f"{key} {one.get(key, f'not {what}')}" for key in keys)
+                for one in (old, new)
+            )
+        raise BadInput(
+            f"the study {file} was made with another {name} ({old}), and this command has {new}: "
+            "their returns cannot be compared. Repeat the study's own command, or choose another "
+            "--study."
+        )
+
+
+def distributions(space: dict[str, Between | Choice]) -> dict[str, Any]:
+    """The search space in Optuna's classes."""
+    optuna = import_optuna()
+    return {
+        name: optuna.distributions.CategoricalDistribution(one.values)
+        if isinstance(one, Choice)
+        else optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)
+        for name, one in space.items()
+    }
+
+
+def counted_trials(study: Any) -> list[Any]:
+    """The trials that have ended by themselves: those that were interrupted do not count."""
+    ended = ("COMPLETE", "PRUNED")
+    return [t for t in study.get_trials() if t.state.name in ended or FAILED in t.user_attrs]
+
+
+def best_trial(study: Any) -> Any:
+    """The complete trial of the highest return; None where there is none."""
+    complete = [trial for trial in study.get_trials() if trial.state.name == "COMPLETE"]
+    return max(complete, key=lambda trial: trial.value, default=None)
+
+
+def settings_text(cfg: Any, environment: str, trial: Any) -> str:
+    """The settings of a trial as YAML that `kytolly train --config` reads.
+
+    They are those that were searched, those that are not the defaults, and those that this project
+    has tuned for the environment, which would win over what the file does not name.
+
+    Args:
+        cfg: What every trial began with.
+        environment: Where it was trained.
+        trial: The trial.
+    """
+    values, default = dataclasses.asdict(cfg), dataclasses.asdict(type(cfg)())
+    tuned = tuned_settings(cfg.algorithm, environment)
+    kept = {k: v for k, v in values.items() if v != default[k] or k in tuned}
+    kept = {"algorithm": cfg.algorithm, **kept, **trial.params}
+    kept.pop("seed", None)
+    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in kept.items()}
+    return (
+        f"# kytolly train {cfg.algorithm} --env {environment} --config THIS_FILE\n"
+        f"# Trial {trial.number}: return {trial.value:.1f} on one seed.\n"
+    ) + yaml.safe_dump(plain, sort_keys=False)

@@ -1,0 +1,184 @@
+"""The whole act function of an agent: named tensors in, actions and values out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
+from kytolly.policy.base import greedy_action, read_outputs
+
+OBSERVATION = "observation"  # the input's name where observations are no Dict
+CHUNK = 250  # rows that the agent looks at together
+
+
+class ActingParts(NamedTuple):
+    """What decides an agent's greedy action: that of a loaded run, or of a training's result.
+
+    Attributes:
+        network: Built Keras model.
+        distribution: Reads its params.
+        obs_spec: Shape and dtype of one observation, or a dict of them.
+        env_name: The environment's name.
+    """
+
+    network: keras.Model
+    distribution: Any
+    obs_spec: Any
+    env_name: str
+
+
+def acting_parts(agent: Any) -> ActingParts:
+    """The parts of a `LoadedAgent` or a `KytollyAgent`; TypeError for anything else."""
+    if hasattr(agent, "policy") and hasattr(agent, "env_spec"):
+        policy, spec = agent.policy, agent.env_spec
+        return ActingParts(policy.network, policy.distribution, spec.obs, spec.name)
+    if all(hasattr(agent, name) for name in ActingParts._fields):
+        return ActingParts(*(getattr(agent, name) for name in ActingParts._fields))
+    raise TypeError(
+        f"export() got {type(agent).__name__}, expected the agent of a training's result or of "
+        "kytolly.load(RUN)."
+    )
+
+
+class ActFunction(tf.Module):
+    """Greedy actions of a batch of observations, with what the network says of them.
+
+    Inputs are `observation`, or the entries of a Dict under names that every format accepts
+    (letters, digits and underscores), `action_mask` among them. Outputs are `action` as the
+    environment takes it, and `values` [B, A] of action values or, with a critic, `params` [B, P]
+    and `value` [B]. Values and params are masked.
+
+    Everything is computed in float32: half precision is for training, and not every runtime has it.
+
+    Args:
+        parts: The agent's.
+        narrow_mask: A forbidden action's param is little below the others instead of -1e9, which
+            integers of 8 bits could not hold together with them.
+
+    Attributes:
+        inputs: [B, ...] specs by the names of the inputs.
+        concrete: The traced function.
+    """
+
+    def __init__(self, parts: ActingParts, narrow_mask: bool = False):
+        super().__init__(name="act")
+        self.parts, self.narrow_mask = parts, narrow_mask
+        spec = parts.obs_spec
+        entries = spec if isinstance(spec, dict) else {OBSERVATION: spec}
+        self.entry_names = dict(zip(input_names(entries), entries, strict=True))
+        self.inputs = {
+            name: tf.TensorSpec([None, *entries[entry].shape], entries[entry].dtype, name=name)
+            for name, entry in self.entry_names.items()
+        }
+        # TensorFlow does not follow the lists of layers that a Keras model holds.
+        self.weights = [variable.value for variable in parts.network.variables]
+        with float32_layers(parts.network):
+            self.concrete = tf.function(self._act, autograph=False).get_concrete_function(
+                **self.inputs
+            )
+
+    def _act(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        network, distribution, spec, _ = self.parts
+        obs: Any = {entry: inputs[name] for name, entry in self.entry_names.items()}
+        obs = obs if isinstance(spec, dict) else obs[OBSERVATION]
+        seen = without_mask(obs)
+        params, value = read_outputs(network(seen), distribution, seen if self.narrow_mask else obs)
+        if self.narrow_mask and isinstance(obs, dict) and ACTION_MASK in obs:
+            low = tf.reduce_min(params, axis=-1, keepdims=True)
+            high = tf.reduce_max(params, axis=-1, keepdims=True)
+            params = tf.where(obs[ACTION_MASK], params, 2.0 * low - high - 1.0)
+        return named_outputs(distribution.to_env(distribution.mode(params)), params, value)
+
+    def named_inputs(self, obs: Any) -> dict[str, np.ndarray]:
+        """Observations [B, *obs], or a dict of them, by the names of the inputs."""
+        if not isinstance(obs, Mapping):
+            return {OBSERVATION: obs}
+        return {name: obs[entry] for name, entry in self.entry_names.items()}
+
+
+def named_outputs(action: Any, params: Any, value: Any) -> dict[str, Any]:
+    """The outputs by name."""
+    if value is None:
+        return {"action": action, "values": params}
+    return {"action": action, "params": params, "value": value}
+
+
+def input_names(entries: Mapping[str, Any]) -> list[str]:
+    """A name for each entry that is no other's: letters, digits and underscores only."""
+    names: list[str] = []
+    for entry in entries:
+        word = "".join(c if c.isascii() and c.isalnum() else "_" for c in entry)
+        word = word if word[:1].isalpha() else f"part_{word}"
+        name, count = word, 1
+        while name in names or (name != entry and name in entries):
+            count += 1
+            name = f"{word}_{count}"
+        names.append(name)
+    return names
+
+
+@contextlib.contextmanager
+def float32_layers(network: keras.Model) -> Iterator[None]:
+    """Let every layer compute in float32 for as long as the block lasts."""
+    half = [
+        (layer, layer.dtype_policy)
+        for layer in network._flatten_layers()
+        if layer.compute_dtype in ("float16", "bfloat16")
+    ]
+    try:
+        for layer, _ in half:
+            layer.dtype_policy = "float32"
+        yield
+    finally:
+        for layer, policy in half:
+            layer.dtype_policy = policy
+
+
+def float32_outputs(parts: ActingParts, obs: Any) -> dict[str, np.ndarray]:
+    """What an export of the agent must say of observations [B, *obs], from the network itself."""
+    distribution, chunks = parts.distribution, []
+    for start in range(0, rows_of(obs), CHUNK):
+        chunk = as_tensors(rows(obs, slice(start, start + CHUNK)))
+        with float32_layers(parts.network):
+            outputs = parts.network(without_mask(chunk))
+        params, value = read_outputs(outputs, distribution, chunk)
+        action = distribution.to_env(distribution.mode(params))
+        chunks.append(named_outputs(action, params, value))
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def own_actions(parts: ActingParts, obs: Any) -> np.ndarray:
+    """The agent's greedy actions in its own precision."""
+    chunks = (rows(obs, slice(i, i + CHUNK)) for i in range(0, rows_of(obs), CHUNK))
+    actions = [greedy_action(parts.network, parts.distribution, as_tensors(c)) for c in chunks]
+    return np.concatenate(actions)
+
+
+def as_tensors(obs: Any) -> Any:
+    """The same observations as tensors."""
+    return tf.nest.map_structure(tf.constant, obs)
+
+
+def forbidden(parts: ActingParts, params: np.ndarray, action: np.ndarray) -> int:
+    """How many of [B] actions the mask forbids that made the params [B, P] what they are."""
+    if not isinstance(parts.obs_spec, dict) or ACTION_MASK not in parts.obs_spec:
+        return 0
+    return int(np.sum(parts.distribution.log_prob(params, action) < MASKED_LOGIT / 2))
+
+
+def rows(obs: Any, index: Any) -> Any:
+    """Some rows of observations [B, *obs], or of a dict of them."""
+    if isinstance(obs, Mapping):
+        return {name: part[index] for name, part in obs.items()}
+    return obs[index]
+
+
+def rows_of(obs: Any) -> int:
+    """`B` of observations [B, *obs], or of a dict of them."""
+    return len(next(iter(obs.values())) if isinstance(obs, Mapping) else obs)

@@ -1,0 +1,137 @@
+"""Observations to compare an export on: from playing, or drawn where nothing can be played."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kytolly.agent.acting import HostActor
+from kytolly.deployment.act_function import ActingParts, rows
+from kytolly.environment.gym.adapter import EnvironmentFault, HostEnv, make_host_env
+from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
+
+NUM_ENVS = 8
+LONGEST = 10_000  # env steps of an episode whose return is measured
+
+
+def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
+    """Environments for an agent, or why there are none.
+
+    Args:
+        parts: The agent's.
+        env: What makes an environment; None takes the name of the agent's, unless that imports a
+            module.
+        seed: Of the episodes.
+
+    Raises:
+        ValueError: `env` was given, and does not fit.
+    """
+    name = parts.env_name
+    if env is None and ":" in name:
+        return f"{name} imports a module, and env was not given"
+    masks = isinstance(parts.obs_spec, dict) and ACTION_MASK in parts.obs_spec
+    num_envs = None if hasattr(env, "step") else NUM_ENVS  # what exists cannot be made again
+    try:
+        made = make_host_env(name if env is None else env, num_envs, seed=seed, masks=masks)
+    except (ValueError, EnvironmentFault) as error:
+        if env is not None:
+            raise
+        return f"{name} cannot be made ({str(error).split('. ')[0]})"
+    if made.spec.obs == parts.obs_spec:
+        return made
+    found = made.spec.obs
+    made.close()
+    raise ValueError(
+        f"the environment shows {found}, expected what the agent was trained on: {parts.obs_spec}. "
+        "Give the environment of the run by env."
+    )
+
+
+def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -> Any:
+    """[count, *obs] that an agent meets: half of the environments act greedily, half nearly so.
+
+    What is added to the params of the other half is as large as they differ among themselves, so
+    that observations lie beside an agent's usual path too. No forbidden action is taken.
+    """
+    actor = HostActor(parts.network, parts.distribution, parts.obs_spec)
+    rng, seen, obs = np.random.default_rng(seed), [], env.reset()
+    for _ in range(-(-count // env.num_envs)):
+        seen.append(obs)
+        params = actor.params(obs)
+        allowed = params[params > MASKED_LOGIT / 2]
+        noise = rng.normal(0.0, allowed.std() + 1e-3, params.shape)
+        noise[: env.num_envs // 2] = 0.0
+        raw = parts.distribution.host_mode((params + noise).astype(np.float32))
+        obs = env.step(parts.distribution.host_to_env(raw)).obs
+    if isinstance(obs, dict):
+        return rows({n: np.concatenate([each[n] for each in seen]) for n in obs}, slice(count))
+    return np.concatenate(seen)[:count]
+
+
+def random_observations(parts: ActingParts, count: int, seed: int) -> Any:
+    """[count, *obs] at random: bytes and masks evenly, numbers as the network's statistics say."""
+    rng, spec = np.random.default_rng(seed), parts.obs_spec
+    normalizers = getattr(getattr(parts.network, "features", None), "normalizers", {})
+
+    def draw(name: str, one: Any) -> np.ndarray:
+        shape, dtype = (count, *one.shape), one.dtype.as_numpy_dtype
+        if name == ACTION_MASK:
+            return random_masks(rng, count, getattr(parts.distribution, "counts", shape[1:]))
+        if one.dtype.is_bool or one.dtype.is_integer:
+            return rng.integers(0, 2 if one.dtype.is_bool else 256, shape).astype(dtype)
+        values = rng.normal(size=shape)
+        if name in normalizers:
+            layer = normalizers[name]
+            values = values * np.sqrt(np.asarray(layer.variance)) + np.asarray(layer.mean)
+        return values.astype(dtype)
+
+    return (
+        {n: draw(n, one) for n, one in spec.items()} if isinstance(spec, dict) else draw("", spec)
+    )
+
+
+def random_masks(rng: np.random.Generator, count: int, parts: tuple[int, ...]) -> np.ndarray:
+    """[count, A] masks that allow every action half of the time, and one of each part always."""
+    masks = [rng.random((count, size)) < 0.5 for size in parts]
+    for mask in masks:
+        mask[np.arange(count), rng.integers(0, mask.shape[1], count)] = True
+    return np.concatenate(masks, axis=-1)
+
+
+def play_episodes(env: HostEnv, act: Callable[[Any], np.ndarray], episodes: int) -> dict[str, Any]:
+    """Returns and lengths of episodes, each environment its share of them.
+
+    An episode that goes on for `LONGEST` env steps ends the measurement.
+    """
+    quota = np.full(env.num_envs, episodes // env.num_envs)
+    quota[: episodes % env.num_envs] += 1
+    obs, ends, length = env.reset(), [], np.zeros(env.num_envs, int)
+    while quota.any() and length.max() < LONGEST:
+        step = env.step(act(obs))
+        obs, length = step.obs, np.where(step.ended, 0, length + 1)
+        for index in np.flatnonzero(step.ended & step.valid & (quota > 0)):
+            quota[index] -= 1
+            ends.append((float(step.episode_return[index]), float(step.episode_length[index])))
+    if not ends:
+        return {"episodes": 0, "return_mean": None, "return_std": None, "length_mean": None}
+    returns, lengths = np.array(ends).T
+    return {
+        "episodes": len(ends),
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "length_mean": float(lengths.mean()),
+    }
+
+
+@contextlib.contextmanager
+def closing_playground(parts: ActingParts, env: Any, seed: int) -> Any:
+    """`make_playground` for a block; environments that were made here are closed after it."""
+    playground = make_playground(parts, env, seed)
+    try:
+        yield playground
+    finally:
+        if not isinstance(playground, str):
+            playground.close()

@@ -1,0 +1,39 @@
+"""ONNX: one file, run by `onnxruntime` and by many others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kytolly.deployment.act_function import ActFunction
+
+OPSET = 17
+
+
+def write(act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize: None) -> None:
+    """Write the file."""
+    import tf2onnx
+
+    logging.getLogger("tf2onnx").setLevel(logging.ERROR)
+    names = list(act.inputs)  # inputs by place: tf2onnx knows no keywords
+    function = tf.function(
+        lambda *parts: act.concrete(**dict(zip(names, parts, strict=True))), autograph=False
+    )
+    # `from_keras` does not work with Keras 3.
+    tf2onnx.convert.from_function(
+        function, input_signature=list(act.inputs.values()), opset=OPSET, output_path=str(path)
+    )
+
+
+def load(path: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """The function in the file: from named arrays to named arrays."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+    return lambda inputs: dict(zip(outputs, session.run(outputs, inputs), strict=True))

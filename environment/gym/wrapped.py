@@ -1,0 +1,81 @@
+"""An environment with arguments and wrappers that are given by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+
+from kytolly.environment.faults import EnvironmentFault, display_text, one_line
+from kytolly.environment.gym.make import import_module, make_env, registered_spec
+
+
+class WrappedSource:
+    """Makes an environment with arguments and wrappers; other processes can make it as well.
+
+    Args:
+        env: A Gymnasium id, or a function that makes an environment.
+        arguments: Of the environment.
+        wrappers: "module:Class" of each, the innermost first.
+
+    Attributes:
+        env_name: The id; None for a function.
+    """
+
+    def __init__(self, env: Any, arguments: Mapping[str, Any], wrappers: Sequence[str]):
+        self.env_name = env if isinstance(env, str) else None
+        self._env, self._arguments, self._wrappers = env, dict(arguments), list(wrappers)
+
+    def __call__(self) -> Any:
+        """A new environment."""
+        if isinstance(self._env, str):
+            env: Any = make_env(registered_spec(self._env), **self._arguments)
+        else:
+            env = self._env(**self._arguments)
+        for name in self._wrappers:
+            wrapper = wrapper_class(name)
+            try:
+                env = wrapper(env)
+            except Exception as error:
+                reason = one_line(f"{type(error).__name__}: {error}")
+                raise EnvironmentFault(
+                    f"the wrapper {name} cannot wrap an environment, {reason}. It is called with "
+                    "the environment alone: give its other arguments defaults."
+                ) from error
+        return env
+
+
+def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequence[str]) -> Any:
+    """What makes an environment with arguments and wrappers: `env` itself where there are none.
+
+    Raises:
+        ValueError: `env` exists already, or a name means nothing.
+    """
+    if not arguments and not wrappers:
+        return env
+    if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv) or not (
+        isinstance(env, str) or callable(env)
+    ):
+        raise ValueError(
+            f"env_kwargs or wrappers are set, and env is a {type(env).__name__} that exists "
+            "already, expected a Gymnasium id or a function that makes an environment. Wrap it "
+            "yourself, or give what makes it."
+        )
+    if isinstance(env, str):
+        registered_spec(env)
+    for name in wrappers:
+        wrapper_class(name)
+    return WrappedSource(env, arguments or {}, wrappers)
+
+
+def wrapper_class(name: str) -> Callable[[Any], Any]:
+    """The class of a wrapper, from "module:Class"."""
+    module, _, attribute = name.rpartition(":")
+    found = getattr(import_module(module, name), attribute, None) if module else None
+    if not callable(found):
+        raise ValueError(
+            f"the wrapper {display_text(name)} is no class of a module that can be imported, "
+            "expected module:Class, such as gymnasium.wrappers:FlattenObservation."
+        )
+    return found

@@ -1,0 +1,191 @@
+"""Several runs side by side: which belong together, what they are called, and how they compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kytolly.record.learning_curve import curve, read_curve
+from kytolly.record.metrics_file import COUNTS, NAME, number_in, read_rows
+from kytolly.record.run_folder import RunFolder
+from kytolly.record.seed_statistics import summary
+
+GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
+DEFAULT_METRIC = "evaluation_return_mean"
+MOST_NAMED = 3  # settings in a label
+
+
+class ComparedRun(NamedTuple):
+    """One run.
+
+    Attributes:
+        path: Its folder.
+        environment, settings: As its config.yaml has them.
+        rows: Of its metrics file.
+    """
+
+    path: Path
+    environment: str
+    settings: dict[str, Any]
+    rows: list[dict[str, str]]
+
+    def metrics(self) -> list[str]:
+        """Names of the metrics that have a value."""
+        names = [name for name in (self.rows or [{}])[0] if name not in COUNTS["env_steps"]]
+        return [name for name in names if any(np.isfinite(number_in(r, name)) for r in self.rows)]
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone, or a single run.
+
+    Attributes:
+        label: What tells it from the others.
+        environment: Where all of its runs were trained.
+        runs: At least one.
+    """
+
+    label: str
+    environment: str
+    runs: list[ComparedRun]
+
+
+def run_folders(paths: Sequence[str | Path]) -> list[Path]:
+    """The runs that are meant: a group's folder stands for the runs of its seeds.
+
+    Raises:
+        ValueError: A folder is no run, holds none, or is given twice.
+    """
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not (path / GROUP_FILE).is_file():
+            found.append(RunFolder.existing(path).path)
+            continue
+        seeds = sorted(path.glob("seed-*/metrics.csv"), key=lambda p: int(p.parent.name[5:]))
+        if not seeds:
+            raise ValueError(
+                f"{path} holds no run with a metrics.csv, expected at least one. Train its seeds."
+            )
+        found += [file.parent for file in seeds]
+    places = [path.resolve() for path in found]
+    for number, path in enumerate(found):
+        if places[number] in places[:number]:
+            raise ValueError(f"{path} is given twice, expected different runs. Give it once.")
+    return found
+
+
+def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list[ComparedRun], str]:
+    """The runs with their metrics, and the unit that all of them count in.
+
+    Raises:
+        ValueError: A run has no metrics, or not this one; the message names those in common.
+    """
+    runs = []
+    for path in paths:
+        saved = RunFolder.existing(path).read_config()
+        rows = read_curve(path, "updates")  # which both kinds of runs count
+        runs.append(ComparedRun(path, saved.environment, saved.settings, rows))
+    lacking = [run.path for run in runs if metric not in run.metrics()]
+    if lacking:
+        shared = [n for n in runs[0].metrics() if all(n in run.metrics() for run in runs)]
+        advice = f"Give one that all have by --metric: {', '.join(shared)}."
+        if not shared:
+            advice = "The runs have no metric in common: leave out those that differ."
+        raise ValueError(
+            f"{lacking[0]} has no value of {metric}, expected one in every run. {advice}"
+        )
+    counts_env_steps = all("env_steps" in run.rows[0] for run in runs)
+    return runs, "env_steps" if counts_env_steps else "updates"
+
+
+def evaluations(run_dir: Path) -> list[tuple[int, float]]:
+    """Env steps and mean return of every evaluation during a run, none where there is no file."""
+    column = "evaluation_return_mean"
+    rows = read_rows(run_dir / NAME)
+    return [(int(row["env_steps"]), number_in(row, column)) for row in rows if row.get(column)]
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether the lowest value of a metric is its best one."""
+    return metric.endswith("loss")
+
+
+def common_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Env steps [T] and returns [N, T] of N runs, each as far as the shortest went.
+
+    Runs of one task evaluate at the same env steps; where one does not, its returns are
+    interpolated.
+    """
+    arrays = [np.asarray(curve, float) for curve in curves]
+    end = min(array[-1, 0] for array in arrays)
+    grid = arrays[0][:, 0]
+    grid = grid[grid <= end]
+    return grid, np.stack([np.interp(grid, array[:, 0], array[:, 1]) for array in arrays])
+
+
+def make_groups(runs: Sequence[ComparedRun], group_seeds: bool) -> list[Group]:
+    """The runs in groups of seeds, or each for itself, with labels that tell them apart."""
+    members: dict[Any, list[ComparedRun]] = {}
+    for run in runs:
+        others = {name: value for name, value in run.settings.items() if name != "seed"}
+        alike = json.dumps([run.environment, others], sort_keys=True, default=str)
+        members.setdefault(alike if group_seeds else run.path, []).append(run)
+    groups = list(members.values())
+    return [
+        Group(label, group[0].environment, group)
+        for label, group in zip(labels(groups), groups, strict=True)
+    ]
+
+
+def labels(groups: Sequence[Sequence[ComparedRun]]) -> list[str]:
+    """A label for each group: the settings that differ, where they are few, else its folder."""
+    settings = [group[0].settings for group in groups]
+    if len(groups) == 1 and len(groups[0]) > 1:
+        return [str(settings[0]["algorithm"])]
+    shared = [name for name in settings[0] if all(name in one for one in settings)]
+    differing = [n for n in shared if any(one[n] != settings[0][n] for one in settings)]
+    named = [name for name in differing if name not in ("algorithm", "seed")]
+    named += ["seed"] * ("seed" in differing and all(len(group) == 1 for group in groups))
+    algorithms = [[str(one["algorithm"])] * ("algorithm" in differing) for one in settings]
+    words = [
+        [*algorithm, *(f"{name} {one[name]}" for name in named)]
+        for algorithm, one in zip(algorithms, settings, strict=True)
+    ]
+    firsts = [group[0] for group in groups]
+    parents = [g[0].path.parent.name if len(g) > 1 else g[0].path.name for g in groups]
+    ways = [
+        list(map(", ".join, words)) if len(named) <= MOST_NAMED else [],
+        list(map(", ".join, algorithms)),
+        parents,
+        [run.path.name for run in firsts],
+    ]
+    for way in ways:
+        pairs = {(run.environment, label) for run, label in zip(firsts, way, strict=False)}
+        if all(way) and len(pairs) == len(groups):
+            return way
+    return [str(run.path) for run in firsts]
+
+
+def group_curves(group: Group, metric: str, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """Counts [T] and values [N, T] of a group's N runs, as far as the shortest went."""
+    columns = [curve(run.rows, metric, count=unit) for run in group.runs]
+    return common_grid([list(zip(*pair, strict=True)) for pair in columns])
+
+
+def group_summary(group: Group, metric: str, unit: str) -> dict[str, Any]:
+    """Statistics over a group's runs of the last and of the best value of a metric."""
+    best_of = np.min if lower_is_better(metric) else np.max
+    values = [curve(run.rows, metric, count=unit)[1] for run in group.runs]
+    kept = ("interquartile_mean", "interval", "mean")
+    found: dict[str, Any] = {"label": group.label, "environment": group.environment}
+    found["runs"] = [str(run.path) for run in group.runs]
+    for name, numbers in {
+        "last": [float(one[-1]) for one in values],
+        "best": [float(best_of(one)) for one in values],
+    }.items():
+        whole = summary(numbers)
+        found[name] = {key: whole[key] for key in kept} | {"values": numbers}
+    return found

@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from kytolly.command.options import add_trust, environment, episodes, path
+from kytolly.command.exits import BadInput
+from kytolly.command.options import add_run, add_trust, environment, episodes, path
 from kytolly.command.start import hide_standard_error, prepare_machine
+from kytolly.deployment.zoo import zoo_dir
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly export`."""
     add = parser.add_argument
-    add("run_dir", type=path, metavar="RUN", help="folder of the run")
+    add_run(parser)
     add("--format", choices=("saved_model", "litert", "onnx"), required=True, help="what to write")
     add(
         "--out",
@@ -30,6 +33,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Export, and print how the file compares with the agent."""
+    if args.out is None and Path(args.run_dir).is_relative_to(zoo_dir()):
+        raise BadInput("--out is missing: nothing is written into the zoo. Give a file or folder.")
     prepare_machine()
     from kytolly.deployment.export import check_export, export
     from kytolly.deployment.loaded_agent import load

@@ -49,9 +49,9 @@ def fps(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Play, write the video and print the return of each episode."""
-    from kytolly.record.run_folder import RunFolder
+    from kytolly.deployment.trained_run import read_run
 
-    saved = RunFolder.existing(args.run_dir).read_config()
+    _, saved, _ = read_run(args.run_dir)
     name = f"{saved.environment}_{saved.settings['algorithm']}".replace("/", "-").replace(":", "-")
     out = Path(args.out or f"{name}.mp4")
     from kytolly.deployment.video_file import check_video_path

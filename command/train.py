@@ -21,6 +21,7 @@ from kytolly.command.options import (
     environment,
     path,
     positive,
+    run_folder,
     seed_list,
 )
 from kytolly.command.result import print_result
@@ -70,7 +71,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
-    add("--init", metavar="RUN", type=path, help="begin with the best weights of this other run")
+    add(
+        "--init",
+        metavar="RUN",
+        type=run_folder,
+        help="begin with the best weights of this other run",
+    )
     add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
     add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
     add_trust(parser)

@@ -152,3 +152,7 @@ def test_what_is_missing_is_named_with_what_to_do(capsys, monkeypatch, tmp_path)
 def test_words_that_do_not_fit_are_refused(words, found, capsys, tmp_path):
     assert found in error_line(["record", RUN, *words.split()], capsys)
     assert not list(tmp_path.iterdir())
+
+
+def test_export_writes_nothing_into_the_zoo(capsys):
+    assert "--out is missing" in error_line(["export", RUN, "--format", "saved_model"], capsys)

@@ -44,7 +44,8 @@ def page(words: tuple[str, ...], opening: str) -> str:
 
 def flags(action: argparse.Action) -> str:
     """How an option is written, in a cell of a table."""
-    value = action.metavar or (", ".join(map(str, action.choices)) if action.choices else "")
+    choices = ", ".join(map(str, action.choices)) if action.choices else ""
+    value = action.metavar or choices or action.dest.upper()
     shown = f" {value}".replace("|", "/") if action.nargs != 0 and value else ""
     names = action.option_strings or [str(value)]
     return "<br>".join(f"`{name}{shown if action.option_strings else ''}`" for name in names)

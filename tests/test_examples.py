@@ -17,6 +17,7 @@ GUIDES = [
     "getting_started.md",
     "your_environment.md",
     "your_keras_model.md",
+    "recipes.md",
     "own_parts.md",
     "algorithms/ppo.md",
 ]

@@ -1,0 +1,29 @@
+"""The site of docs/: its pages are reached, its links lead somewhere, its commands are true."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=quiet)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert (tmp_path / "site" / "commands" / "train_dqn" / "index.html").is_file()
+
+
+def test_the_pages_of_the_commands_are_made_from_their_help():
+    made = runpy.run_path(str(ROOT / "docs" / "make_command_pages.py"))["pages"]()
+    folder = ROOT / "docs" / "commands"
+    assert {path.name for path in folder.iterdir()} == set(made)
+    for name, text in made.items():
+        page = (folder / name).read_text(encoding="utf-8")
+        assert page == text, f"{name} is old, run: python docs/make_command_pages.py"
+    listed = re.findall(r"commands/([\w-]+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert sorted(listed) == sorted(made)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kytolly.command.environment_options import import_from_here
 from kytolly.command.exits import BadInput
 from kytolly.command.options import add_run, add_trust, environment, episodes, path
 from kytolly.command.start import hide_standard_error, prepare_machine
@@ -38,10 +39,14 @@ def run(args: argparse.Namespace) -> int:
     prepare_machine()
     from kytolly.deployment.export import check_export, export
     from kytolly.deployment.loaded_agent import load
+    from kytolly.environment.gym.wrapped import wrapped_source
 
     check_export(args.run_dir, args.format, args.out, args.quantize)
     agent = load(args.run_dir)
-    env = args.env or (agent.env_name if args.trust else None)
+    env: Any = args.env
+    if args.trust and not env:
+        import_from_here()
+        env = wrapped_source(agent.env_name, agent.cfg.env_kwargs, agent.cfg.wrappers or ())
     with hide_standard_error():  # converters print much
         report = export(
             agent, args.format, args.out, quantize=args.quantize, env=env, episodes=args.episodes

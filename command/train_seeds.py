@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sys
 import time
@@ -50,10 +51,14 @@ class SeedGroup:
     Attributes:
         folder: The group's folder, which holds `seed-N/` for each seed.
         config, environment: Of all runs; each has its own seed.
+        init: The run whose weights all begin with, if any.
     """
 
-    def __init__(self, folder: Path, config: Any, environment: str, seeds: list[int]):
+    def __init__(
+        self, folder: Path, config: Any, environment: str, seeds: list[int], init: str | None
+    ):
         self.folder, self.config, self.environment = folder, config, environment
+        self.init = init
         self.seeds, self.problems = seeds, dict[int, str]()
         self.waiting = [seed for seed in seeds if run_result(self.run_dir(seed)) is None]
         self.done = len(seeds) - len(self.waiting)
@@ -71,11 +76,13 @@ class SeedGroup:
         seed = self.waiting.pop(0)
         run_dir, words = self.run_dir(seed), ["train", self.config.algorithm]
         words += ["--env", self.environment, "--json"]
+        words += ["--trust"] if self.config.wrappers else []  # this process was trusted with them
         if (run_dir / "config.yaml").is_file():
             words += ["--resume", str(run_dir)]
         else:
             given = ["--config", str(self.folder / GROUP_FILE), "--seed", str(seed)]
             words += [*given, "--log-dir", str(run_dir)]
+            words += ["--init", self.init] if self.init else []
         return ChildRun(f"seed {seed}", run_dir, words)
 
     def show_progress(self, child: ChildRun) -> None:
@@ -206,8 +213,10 @@ def new_group(args: argparse.Namespace, given_config: GivenConfig) -> tuple[Seed
     cfg, env = given_config(args)
     held = RunFolder.create(args.log_dir, f"{env}_{cfg.algorithm}_seeds")
     beside = {"environment": env, "loop": cfg.loop, "versions": versions()}
+    init = None if args.init is None else os.path.abspath(args.init)
+    beside |= {"init": init} if init else {}
     write_text(held.path / GROUP_FILE, yaml_text(cfg, beside))
-    return SeedGroup(held.path, cfg, env, args.seeds), held
+    return SeedGroup(held.path, cfg, env, args.seeds, init), held
 
 
 def existing_group(args: argparse.Namespace) -> tuple[SeedGroup, RunFolder]:
@@ -225,12 +234,14 @@ def existing_group(args: argparse.Namespace) -> tuple[SeedGroup, RunFolder]:
     cfg = make_config(settings)
     saved = SavedConfig(settings, str(beside.get("environment")), beside.get("loop"), "")
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
+    folder.trusted_wrappers(saved, trust=args.trust)
     if (cfg.algorithm, saved.environment) != (args.algorithm, env):
         raise BadInput(
             f"{args.algorithm} on {env} is asked for, and the group in {path_text(args.resume)} is "
             f"{cfg.algorithm} on {saved.environment}. Change one of them."
         )
-    return SeedGroup(folder.path, cfg, env, args.seeds), folder.lock_folder()
+    init = None if beside.get("init") is None else str(beside["init"])
+    return SeedGroup(folder.path, cfg, env, args.seeds, init), folder.lock_folder()
 
 
 def print_seeds(found: dict[str, Any], file: Any) -> None:

@@ -25,19 +25,21 @@ class ActingParts(NamedTuple):
         distribution: Reads its params.
         obs_spec: Shape and dtype of one observation, or a dict of them.
         env_name: The environment's name.
+        cfg: The run's config.
     """
 
     network: keras.Model
     distribution: Any
     obs_spec: Any
     env_name: str
+    cfg: Any
 
 
 def acting_parts(agent: Any) -> ActingParts:
     """The parts of a `LoadedAgent` or a `KytollyAgent`; TypeError for anything else."""
     if hasattr(agent, "policy") and hasattr(agent, "env_spec"):
         policy, spec = agent.policy, agent.env_spec
-        return ActingParts(policy.network, policy.distribution, spec.obs, spec.name)
+        return ActingParts(policy.network, policy.distribution, spec.obs, spec.name, agent.cfg)
     if all(hasattr(agent, name) for name in ActingParts._fields):
         return ActingParts(*(getattr(agent, name) for name in ActingParts._fields))
     raise TypeError(
@@ -84,7 +86,7 @@ class ActFunction(tf.Module):
             )
 
     def _act(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        network, distribution, spec, _ = self.parts
+        network, distribution, spec = self.parts[:3]
         obs: Any = {entry: inputs[name] for name, entry in self.entry_names.items()}
         obs = obs if isinstance(spec, dict) else obs[OBSERVATION]
         seen = without_mask(obs)

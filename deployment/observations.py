@@ -11,6 +11,7 @@ import numpy as np
 from kytolly.agent.acting import HostActor
 from kytolly.deployment.act_function import ActingParts, rows
 from kytolly.environment.gym.adapter import EnvironmentFault, HostEnv, make_host_env
+from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 
 NUM_ENVS = 8
@@ -30,12 +31,14 @@ def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
         ValueError: `env` was given, and does not fit.
     """
     name = parts.env_name
-    if env is None and ":" in name:
-        return f"{name} imports a module, and env was not given"
+    if env is None and (":" in name or parts.cfg.wrappers):
+        modules = ", ".join([name] * (":" in name) + list(parts.cfg.wrappers or ()))
+        return f"{modules} imports a module, and env was not given"
     masks = isinstance(parts.obs_spec, dict) and ACTION_MASK in parts.obs_spec
     num_envs = None if hasattr(env, "step") else NUM_ENVS  # what exists cannot be made again
     try:
-        made = make_host_env(name if env is None else env, num_envs, seed=seed, masks=masks)
+        source = wrapped_source(name, parts.cfg.env_kwargs, ()) if env is None else env
+        made = make_host_env(source, num_envs, seed=seed, masks=masks)
     except (ValueError, EnvironmentFault) as error:
         if env is not None:
             raise

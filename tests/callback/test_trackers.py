@@ -2,6 +2,7 @@
 
 import struct
 import sys
+import time
 
 import pytest
 
@@ -85,7 +86,10 @@ def wandb_records(folder):
 def test_wandb_offline_has_settings_metrics_evaluations_result_and_files(tmp_path):
     pytest.importorskip("wandb")
     run = train(tmp_path / "run", WandbLogger(project="test", mode="offline", tags=["one"]))
-    records = wandb_records(run.run_dir)
+    deadline, records = time.monotonic() + 60, []
+    while not any(r.HasField("exit") for r in records) and time.monotonic() < deadline:
+        time.sleep(0.2)  # a process of wandb writes the file, and finish() does not wait for it
+        records = wandb_records(run.run_dir)
     (begun,) = [r.run for r in records if r.HasField("run")]
     config = {item.key: item.value_json for item in begun.config.update}
     assert begun.project == "test" and config["batch_size"] == "32" and list(begun.tags) == ["one"]

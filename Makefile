@@ -8,7 +8,7 @@ WORKERS ?= 2
 
 # TensorFlow keeps what it compiled until its process ends: each group of folders has processes of
 # its own, which stay below this limit even if one of them gets every file of its group.
-MEGABYTES ?= 2500
+MEGABYTES ?= 3000
 LOOPS := tests/loop tests/trainer
 COMMANDS := tests/command tests/policy tests/model
 TEXT_COMMANDS := tests/text_command

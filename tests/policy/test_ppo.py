@@ -19,11 +19,17 @@ class Linear(keras.Model):
 
     def __init__(self, params, value):
         super().__init__()
-        self.params = self.add_weight(shape=np.shape(params), initializer=lambda *_, **__: params)
-        self.value = self.add_weight(shape=np.shape(value), initializer=lambda *_, **__: value)
+        self.given = np.asarray(params, np.float32), np.asarray(value, np.float32)
+        self.params, self.value = (
+            self.add_weight(shape=one.shape, initializer=lambda *_, one=one, **__: one)
+            for one in self.given
+        )
 
     def call(self, obs):
         return obs @ self.params, tf.squeeze(obs @ self.value[:, tf.newaxis], -1)
+
+    def get_config(self):
+        return {"params": self.given[0].tolist(), "value": self.given[1].tolist()}
 
 
 PARAMS = np.array([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.2]], np.float32)
@@ -302,11 +308,15 @@ class Subclassed(keras.Model):
     def __init__(self, params):
         super().__init__()
         layers = keras.layers
+        self.num_params = params
         self.actor = keras.Sequential([layers.Dense(8, "relu"), layers.Dense(params)])
         self.critic = keras.Sequential([layers.Dense(8, "relu"), layers.Dense(1)])
 
     def call(self, obs):
         return self.actor(obs), self.critic(obs)
+
+    def get_config(self):
+        return {"params": self.num_params}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
+from kytolly.record.metrics_file import COUNTS, EVALUATION
 
-COUNTS = ("env_steps", "updates", "episodes", "wall_seconds")
+TAKEN = (*COUNTS["env_steps"], *EVALUATION)  # columns that are no metrics of a row
 
 
 class RowBefore(Callback):
@@ -56,8 +57,6 @@ class RowAfter(Callback):
     def _look(self, state: TrainState) -> None:
         row: Any = state.metrics
         before = self._before.row
-        taken = (*COUNTS, "evaluation_return_mean", "evaluation_return_std")
-        taken += ("evaluation_length_mean",)
         for name, value in dict(row).items():
             if name in before and name not in self._before.own:
                 if not is_same(value, before[name]):
@@ -65,7 +64,7 @@ class RowAfter(Callback):
                     self._say(name, "is a metric of the run", "keeps the run's value")
                 continue
             number = number_of(value)
-            if not isinstance(name, str) or not name.strip() or name in taken:
+            if not isinstance(name, str) or not name.strip() or name in TAKEN:
                 self._say(name, "is a column of the run, or no name", "is not logged")
             elif number is None:
                 found = f"is {type(value).__name__} {value!r:.60}, expected a number"

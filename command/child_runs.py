@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kytolly.command.exits import PREFIX
 from kytolly.machine.facts import available_memory_bytes, usable_cores
 from kytolly.record.comparison import evaluations
 
@@ -30,7 +31,6 @@ START = (
 )
 POLL_SECONDS = 0.2
 BYTES_PER_RUN = 2**30  # a process with TensorFlow and a small program takes about 0.9 GB
-PREFIX = "kytolly: "  # begins a line for the user
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 

@@ -16,6 +16,7 @@ from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
 
 LONGEST = 1_000  # characters of a message
+PREFIX = "kytolly: "  # begins a line for the user
 PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
 
 # A forked worker must not report the signals that it gets as those of its parent.
@@ -126,7 +127,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 def print_problem(message: str) -> None:
     """Print one line on standard error; of a very long one the middle is left out."""
-    print(f"kytolly: {one_line(message, LONGEST)}", file=sys.stderr)
+    print(f"{PREFIX}{one_line(message, LONGEST)}", file=sys.stderr)
 
 
 def in_words(error: Exception) -> str:

@@ -156,10 +156,15 @@ def _whole_number(text: str, least: int, most: int, words: str) -> int:
 
 def seconds(text: str) -> float:
     """A time above 0."""
+    return positive_number(text, MOST, "seconds")
+
+
+def positive_number(text: str, most: float, words: str) -> float:
+    """A number above 0; `words` say what it counts."""
     given = as_number(text)
-    if isinstance(given, str) or not 0 < given <= MOST:
+    if isinstance(given, str) or not 0 < given <= most:
         raise argparse.ArgumentTypeError(
-            f"{value_text(text)} was found, expected seconds above 0 and at most {MOST:,}"
+            f"{value_text(text)} was found, expected {words} above 0 and at most {most:,}"
         )
     return float(given)
 

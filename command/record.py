@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.command.options import as_number, path
+from kytolly.command.exits import print_problem
+from kytolly.command.options import path, positive_number
 from kytolly.command.play import (
     add_play_options,
     episode_line,
     episodes_summary,
     load_and_make,
 )
-from kytolly.config.words import value_text
 
 PROGRESS_SECONDS = 2.0
 MOST_FPS = 1_000
@@ -39,12 +39,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def fps(text: str) -> float:
     """Frames in a second."""
-    given = as_number(text)
-    if isinstance(given, str) or not 0 < given <= MOST_FPS:
-        raise argparse.ArgumentTypeError(
-            f"{value_text(text)} was found, expected a number above 0 and at most {MOST_FPS:,}"
-        )
-    return float(given)
+    return positive_number(text, MOST_FPS, "a number")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,8 +89,9 @@ class Report:
             self._ended += 1
             print(episode_line(self._ended, episode), file=self._stream, flush=True)
         elif now - self._said >= PROGRESS_SECONDS:
-            progress = f"episode {self._ended + 1} of {self._episodes}, {frames:,} frames so far"
-            print(f"kytolly: {progress}", file=sys.stderr, flush=True)
+            print_problem(
+                f"episode {self._ended + 1} of {self._episodes}, {frames:,} frames so far"
+            )
         else:
             return
         self._said = now

@@ -45,7 +45,7 @@ def hold_study(file: Path) -> Iterator[None]:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        if file.exists() and file.read_bytes()[:16] not in (b"", SQLITE_HEAD):
+        if file.exists() and head_of(file) not in (b"", SQLITE_HEAD):
             raise BadInput(
                 f"{file} is no SQLite file, expected a study that `kytolly tune` made, or a new "
                 "name. Choose another --study."
@@ -65,6 +65,12 @@ def hold_study(file: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def head_of(file: Path) -> bytes:
+    """The first bytes of a file, as many as `SQLITE_HEAD` has."""
+    with file.open("rb") as opened:
+        return opened.read(len(SQLITE_HEAD))
 
 
 def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:

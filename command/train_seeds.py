@@ -241,7 +241,8 @@ def existing_group(args: argparse.Namespace) -> tuple[SeedGroup, RunFolder]:
             f"{cfg.algorithm} on {saved.environment}. Change one of them."
         )
     init = None if beside.get("init") is None else str(beside["init"])
-    return SeedGroup(folder.path, cfg, env, args.seeds, init), folder.lock_folder()
+    held = folder.lock_folder()  # before the group looks at which seeds are done
+    return SeedGroup(held.path, cfg, env, args.seeds, init), held
 
 
 def print_seeds(found: dict[str, Any], file: Any) -> None:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.playing import rows_of
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.policy.base import greedy_action, read_outputs
 
@@ -179,8 +180,3 @@ def rows(obs: Any, index: Any) -> Any:
     if isinstance(obs, Mapping):
         return {name: part[index] for name, part in obs.items()}
     return obs[index]
-
-
-def rows_of(obs: Any) -> int:
-    """`B` of observations [B, *obs], or of a dict of them."""
-    return len(next(iter(obs.values())) if isinstance(obs, Mapping) else obs)

@@ -23,6 +23,7 @@ from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.kept_processes import KeptProcesses
+from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.step import HostEnv
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.gym.wrappers import (
@@ -184,7 +185,7 @@ def makes_any_number(env: Any) -> bool:
 
 def make_raw(source: Any) -> Any:
     """An environment of an id or a function, without Gymnasium's wrappers of rewards."""
-    made = gymnasium.make(source) if isinstance(source, str) else source()
+    made = make_env(registered_spec(source)) if isinstance(source, str) else source()
     return without_reward_wrappers(made)
 
 

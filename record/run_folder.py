@@ -36,7 +36,7 @@ class SavedConfig(NamedTuple):
         loop: The loop that ran.
         version: Of the kytolly that wrote it.
         spec: What the agent sees and does, as plain data; None in a run that no agent trained, or
-            that was written before kytolly 0.3.
+            that was written before runs recorded it.
         init: The folder of the run whose weights it began with, if any.
         parts: Class names of the user's own optimizer and policy, or None.
     """

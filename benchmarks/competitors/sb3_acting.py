@@ -1,6 +1,6 @@
 """Stable-Baselines3's `predict`, one observation at a time, of a model that was loaded.
 
-`--make` writes a model of untrained weights, `--load` times one: the weights do not matter.
+`--make` writes a model of untrained weights; without it one is timed. The weights do not matter.
 """
 
 from __future__ import annotations

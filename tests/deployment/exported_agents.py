@@ -49,7 +49,7 @@ def agent_of(name):
     """The agent, with weights as far from one another as those of a trained one."""
     agent = make_agent(*AGENTS[name])
     network, rng = agent.policy.network, np.random.default_rng(0)
-    if getattr(agent.cfg, "normalize_observations", False):
+    if agent.cfg.normalize_observations:
         shifted = {key: 3.0 + 2.0 * part for key, part in draws(agent, 300, 5).items()}
         network.update_statistics(shifted.get("", shifted))
     for weight in network.trainable_variables:

@@ -26,6 +26,7 @@ from kytolly.deployment.observations import (
     play_observations,
     random_observations,
 )
+from kytolly.deployment.zoo import zoo_dir
 from kytolly.record.files import PARTIAL
 
 OBSERVATIONS = 1_000  # on which a file is compared with the agent
@@ -246,10 +247,10 @@ def export_path(
     """Where to write."""
     if path is not None:
         return Path(path)
-    if run_dir is None:
+    if run_dir is None or Path(run_dir).is_relative_to(zoo_dir()):
         raise ValueError(
-            "export() got no path, and the agent was not loaded from a run: name the file or "
-            "folder to write."
+            "export() got no path, and the agent was not loaded from a run of yours: name the file "
+            "or folder to write."
         )
     name = Path(FORMATS[format].name)
     return Path(run_dir) / (f"{name.stem}.{quantize}{name.suffix}" if quantize else name)

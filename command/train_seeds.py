@@ -16,7 +16,13 @@ from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_c
 from kytolly.command.exits import BadInput
 from kytolly.command.plot import print_table
 from kytolly.config.words import path_text
-from kytolly.record.comparison import GROUP_FILE, evaluations, make_groups, read_runs
+from kytolly.record.comparison import (
+    DEFAULT_METRIC,
+    GROUP_FILE,
+    evaluations,
+    make_groups,
+    read_runs,
+)
 from kytolly.record.comparison_plot import plot_comparison
 from kytolly.record.files import write_file, write_text
 from kytolly.record.run_folder import RunFolder, SavedConfig, read_result, versions, yaml_text
@@ -159,7 +165,7 @@ class SeedGroup:
         if not paths:
             return None
         runs, unit = read_runs(paths)
-        figure = plot_comparison(make_groups(runs, True), "evaluation_return_mean", unit)
+        figure = plot_comparison(make_groups(runs, True), DEFAULT_METRIC, unit)
         file = self.folder / "seeds.png"
         write_file(file, lambda to: figure.savefig(to, dpi=150, format="png"))
         return str(file)

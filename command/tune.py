@@ -32,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Search the settings of an algorithm. A setting that is given by a flag or in --config is\n"
-        "not searched. --seed is the seed of the search; each trial trains with another one."
+        "not searched. --seed is the seed of the search; each trial trains with another one.\n"
+        "`kytolly tune ALGO --help` shows all settings of one algorithm."
     )
     add = parser.add_argument
     add("algorithm", metavar="ALGO", help="algorithm to tune")

@@ -189,11 +189,14 @@ def write_and_compare(
 
 
 def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[str, Any]:
-    """How to run the other formats' files that lie in the same folder, of the same agent."""
+    """How to run the other formats' files that lie in the same folder, of the same agent.
+
+    Not a SavedModel: it is a program, and the folder may be a stranger's.
+    """
     inputs, found = act.named_inputs(rows(obs, slice(0, 1))), {}
     for name, row in FORMATS.items():
         known = all(importlib.util.find_spec(package) for package in row.packages)
-        if name == format or not known or not path.with_name(row.name).exists():
+        if name in (format, "saved_model") or not known or not path.with_name(row.name).exists():
             continue
         with contextlib.suppress(Exception):  # another agent's; every runtime has its own error
             run = format_module(name).load(path.with_name(row.name))

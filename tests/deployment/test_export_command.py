@@ -63,6 +63,11 @@ def test_what_does_not_fit_is_one_line_and_status_2(words, message, run_dir, cap
     assert sorted(run_dir.rglob("*")) == before
 
 
+def test_an_agent_of_the_zoo_is_exported_to_a_path_that_is_named():
+    with pytest.raises(ValueError, match="got no path"):
+        kytolly.export(kytolly.load("zoo:DQN/CartPole-v1"), "litert")
+
+
 def test_a_run_without_best_weights_is_refused(run_dir, capsys):
     (run_dir / "best.keras").unlink()
     assert entry.main(["export", str(run_dir), "--format", "onnx"]) == 2

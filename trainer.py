@@ -270,8 +270,12 @@ def reclaim(side: Any, attempt: Attempt) -> None:
 
 def run_to_begin_from(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
     """The folder of the run that `init` names or, where a run is resumed, that it began with."""
+    if not resume and init is not None:
+        from kytolly.deployment.zoo import run_path
+
+        return run_path(init).absolute()
     if not resume:
-        return None if init is None else Path(init).absolute()
+        return None
     if init is not None:
         raise ValueError(
             f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "

@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.benchmarks import learning, suite
+from kytolly.command.child_runs import print_line
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import path, seed
 from kytolly.config.words import nearest, value_text
 from kytolly.deployment.zoo import zoo_dir, zoo_names, zoo_table
 from kytolly.record.files import write_text
+from kytolly.record.run_folder import read_result
 
 TASKS = {
     f"{task.algorithm.upper()}/{task.env}": task
@@ -68,9 +70,9 @@ def make_zoo(args: argparse.Namespace) -> int:
     for name in [task_name(args.only)] if args.only else TASKS:
         task = TASKS[name]
         if name in zoo_names():
-            say(f"{name} is in the zoo")
+            print_line(f"{name} is in the zoo")
         elif task.needs and importlib.util.find_spec(task.needs[0]) is None:
-            say(f"{name} is left out: {task.needs[1]}")
+            print_line(f"{name} is left out: {task.needs[1]}")
         else:
             failed |= not add_to_zoo(name, args.seed, Path(args.runs) / name.replace("/", "_"))
     if PAGE.is_file():
@@ -90,13 +92,13 @@ def task_name(given: str) -> str:
 
 def add_to_zoo(name: str, seed: int, run_dir: Path) -> bool:
     """Train a task, or what is left of it, and keep its three files; whether that went well."""
-    if not (run_dir / "result.json").is_file():
-        say(f"{name}: training in {run_dir}")
+    if read_result(run_dir) is None:
+        print_line(f"{name}: training in {run_dir}")
         command = [sys.executable, "-m", suite.COMMAND, *training_words(name, seed, run_dir)]
         if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
-            say(f"{name} failed; its run is {run_dir}")
+            print_line(f"{name} failed; its run is {run_dir}")
             return False
-    result = zoo_result_of(json.loads((run_dir / "result.json").read_text(encoding="utf-8")))
+    result = zoo_result_of(read_result(run_dir) or {})
     folder = zoo_dir() / name
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
@@ -104,7 +106,9 @@ def add_to_zoo(name: str, seed: int, run_dir: Path) -> bool:
         shutil.copyfile(run_dir / file, folder / file)
     evaluation = result["evaluation"]
     low, high = evaluation["return_interval"]
-    say(f"{name}: return {evaluation['return_mean']:.1f}, 95% interval {low:.1f} to {high:.1f}")
+    print_line(
+        f"{name}: return {evaluation['return_mean']:.1f}, 95% interval {low:.1f} to {high:.1f}"
+    )
     return True
 
 
@@ -133,11 +137,6 @@ def update_page(page: Path) -> None:
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     write_text(page, "\n".join([before + BEGIN, "", *zoo_table(), "", END]) + after)
-
-
-def say(line: str) -> None:
-    """Print a line of progress."""
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any
 from kytolly.command.exits import PREFIX
 from kytolly.machine.facts import available_memory_bytes, usable_cores
 from kytolly.record.comparison import evaluations
+from kytolly.record.run_folder import read_result
 
 ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
 # On Linux a child gets SIGTERM when its parent dies: it saves its run and ends.
@@ -117,7 +117,7 @@ class ChildRun:
 
     def result(self) -> dict[str, Any] | None:
         """The run's result; None where it has none."""
-        return run_result(self.run_dir)
+        return read_result(self.run_dir)
 
     def problem(self) -> str:
         """Why the process did not end well, in one line."""
@@ -127,12 +127,6 @@ class ChildRun:
             number = -self.process.returncode
             return f"its process was ended by signal {number}; {self.log} has what it printed"
         return (ours or lines or [f"it ended with status {self.process.returncode}"])[-1]
-
-
-def run_result(run_dir: Path) -> dict[str, Any] | None:
-    """What a run's result.json holds; None where there is none."""
-    path = run_dir / "result.json"
-    return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
 def default_jobs() -> int:

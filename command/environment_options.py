@@ -64,6 +64,22 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def played_environment(args: argparse.Namespace, run: Any) -> tuple[str, dict[str, Any], list[str]]:
+    """Name, arguments and wrappers of what to play in: those that are given, else the run's own.
+
+    Args:
+        args: With `env` and `trust`, and the options that `add_environment_options` adds.
+        run: `deployment.trained_run.TrainedRun`.
+
+    Raises:
+        ValueError: The run names a module, which is neither given nor trusted.
+    """
+    folder, saved, cfg = run
+    name = args.env or folder.trusted_environment(saved, trust=args.trust)
+    wrappers = getattr(args, "wrappers", None) or folder.trusted_wrappers(saved, args.trust)
+    return name, (cfg.env_kwargs or {}) | getattr(args, "env_kwargs", {}), wrappers
+
+
 def import_from_here() -> None:
     """Let Python find modules in the current folder, as `python -m` does."""
     if os.getcwd() not in sys.path:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kytolly.command.environment_options import add_environment_options, import_from_here
+from kytolly.command.environment_options import (
+    add_environment_options,
+    import_from_here,
+    played_environment,
+)
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
@@ -26,17 +30,14 @@ def run(args: argparse.Namespace) -> int:
     """Play the episodes and print the result."""
     from kytolly.deployment.trained_run import read_run
 
-    folder, saved, cfg = read_run(args.run_dir)
-    env = args.env or folder.trusted_environment(saved, trust=args.trust)
-    wrappers = getattr(args, "wrappers", None) or folder.trusted_wrappers(saved, args.trust)
-    arguments = (cfg.env_kwargs or {}) | getattr(args, "env_kwargs", {})
-    prepare_machine(cfg)
+    found = read_run(args.run_dir)
+    given = played_environment(args, found)
+    prepare_machine(found.cfg)
     import_from_here()
     from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.trainer import Trainer
 
-    env = wrapped_source(env, arguments, wrappers)
-
+    env = wrapped_source(*given)
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
     print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
     return 0

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kytolly.command.environment_options import import_from_here
+from kytolly.command.environment_options import (
+    add_environment_options,
+    import_from_here,
+    played_environment,
+)
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.start import prepare_machine
 
@@ -16,6 +20,7 @@ def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> 
     add = parser.add_argument
     add("--episodes", type=episodes, default=default_episodes, help="episodes to play")
     add("--env", type=environment, help="environment to play in; default: the run's own")
+    add_environment_options(parser)
     add_trust(parser)
     add("--seed", type=seed, default=0, help="seed of the episodes; default 0")
 
@@ -24,18 +29,15 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
     """The agent of a run, and its environment in a render mode."""
     from kytolly.deployment.trained_run import read_run
 
-    folder, saved, cfg = read_run(args.run_dir)
-    name = args.env or folder.trusted_environment(saved, trust=args.trust)
-    wrappers = folder.trusted_wrappers(saved, trust=args.trust)
-    prepare_machine(cfg)
+    found = read_run(args.run_dir)
+    name, arguments, wrappers = played_environment(args, found)
+    prepare_machine(found.cfg)
     import_from_here()
     from kytolly.deployment.loaded_agent import load
     from kytolly.deployment.rendered import make_rendered
 
-    env = make_rendered(
-        name, mode, cfg.env_kwargs, wrappers
-    )  # first: what it lacks is known at once
-    return load(folder.path), env
+    env = make_rendered(name, mode, arguments, wrappers)  # first: what it lacks is known at once
+    return load(found.folder.path), env
 
 
 def episode_line(number: int, episode: Any) -> str:

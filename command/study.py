@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from kytolly.command.exits import BadInput
 from kytolly.config.search_space import Between, Choice
 from kytolly.config.tuned import tuned_settings
+from kytolly.record.run_folder import plain_settings
 
 INSTALL = 'pip install "kytolly[tune]"'
 NAME = "kytolly"  # of the study in its file
@@ -170,8 +171,7 @@ def settings_text(cfg: Any, environment: str, trial: Any) -> str:
     kept = {k: v for k, v in values.items() if v != default[k] or k in tuned}
     kept = {"algorithm": cfg.algorithm, **kept, **trial.params}
     kept.pop("seed", None)
-    plain = {key: list(v) if isinstance(v, tuple) else v for key, v in kept.items()}
     return (
         f"# kytolly train {cfg.algorithm} --env {environment} --config THIS_FILE\n"
         f"# Trial {trial.number}: return {trial.value:.1f} on one seed.\n"
-    ) + yaml.safe_dump(plain, sort_keys=False)
+    ) + yaml.safe_dump(plain_settings(kept), sort_keys=False)

@@ -81,6 +81,11 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
     add_trust(parser)
     add_profile(parser)
+    add_settings(parser, algorithm)
+
+
+def add_settings(parser: argparse.ArgumentParser, algorithm: str | None) -> None:
+    """Add a flag for every setting of an algorithm, or of all of them."""
     add_environment_options(parser)
     for name, (field, hint) in config_fields(algorithm).items():
         if name not in ("env_kwargs", "wrappers"):
@@ -136,6 +141,7 @@ def run(args: argparse.Namespace) -> int:
     if args.seeds:
         from kytolly.command import train_seeds
 
+        check_resume(args)
         return train_seeds.run(args, given_flags(args), given_config)
     if args.jobs:
         raise BadInput("--jobs is for several runs. Give --seeds as well, or leave it out.")
@@ -171,8 +177,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if result.unwritten else 0
 
 
-def given_config(args: argparse.Namespace) -> tuple[Any, str]:
-    """Config and environment that the command line asks for."""
+def check_resume(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together with `--resume`."""
     if args.resume and args.log_dir:
         raise BadInput("--resume continues in the run's own folder. Leave --log-dir out.")
     if args.resume and args.init:
@@ -184,6 +190,11 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
             f"--resume continues with the run's own settings. Leave {extra} out, and give flags "
             "for what shall change."
         )
+
+
+def given_config(args: argparse.Namespace) -> tuple[Any, str]:
+    """Config and environment that the command line asks for."""
+    check_resume(args)
     flags = given_flags(args)
     return continuation(args, flags) if args.resume else new_run(args, flags)
 

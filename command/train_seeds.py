@@ -12,20 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kytolly.command.child_runs import (
-    ChildRun,
-    default_jobs,
-    print_line,
-    run_children,
-    run_result,
-)
+from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_children
 from kytolly.command.exits import BadInput
 from kytolly.command.plot import print_table
 from kytolly.config.words import path_text
-from kytolly.record.comparison import GROUP_FILE, evaluations, make_groups, read_runs
+from kytolly.record.comparison import (
+    DEFAULT_METRIC,
+    GROUP_FILE,
+    evaluations,
+    make_groups,
+    read_runs,
+)
 from kytolly.record.comparison_plot import plot_comparison
 from kytolly.record.files import write_file, write_text
-from kytolly.record.run_folder import RunFolder, SavedConfig, versions, yaml_text
+from kytolly.record.run_folder import RunFolder, SavedConfig, read_result, versions, yaml_text
 from kytolly.record.seed_statistics import interval_text, summary
 
 GivenConfig = Callable[[argparse.Namespace], tuple[Any, str]]
@@ -60,7 +60,7 @@ class SeedGroup:
         self.folder, self.config, self.environment = folder, config, environment
         self.init = init
         self.seeds, self.problems = seeds, dict[int, str]()
-        self.waiting = [seed for seed in seeds if run_result(self.run_dir(seed)) is None]
+        self.waiting = [seed for seed in seeds if read_result(self.run_dir(seed)) is None]
         self.done = len(seeds) - len(self.waiting)
         self._line_at: dict[str, float] = {}
         self._best: dict[str, float] = {}
@@ -144,7 +144,7 @@ class SeedGroup:
 
     def run_summary(self, seed: int) -> dict[str, Any]:
         """One seed's results: of its best weights, and of its last evaluation during training."""
-        run_dir, result = self.run_dir(seed), run_result(self.run_dir(seed))
+        run_dir, result = self.run_dir(seed), read_result(self.run_dir(seed))
         found: dict[str, Any] = {"seed": seed, "run_dir": str(run_dir)}
         if seed in self.problems:
             found["failed"] = self.problems[seed]
@@ -160,12 +160,12 @@ class SeedGroup:
 
     def save_plot(self) -> str | None:
         """Save `seeds.png`; None where no run was evaluated."""
-        paths = [run for run in map(self.run_dir, self.seeds) if run_result(run)]
+        paths = [run for run in map(self.run_dir, self.seeds) if read_result(run)]
         paths = [path for path in paths if evaluations(path)]
         if not paths:
             return None
         runs, unit = read_runs(paths)
-        figure = plot_comparison(make_groups(runs, True), "evaluation_return_mean", unit)
+        figure = plot_comparison(make_groups(runs, True), DEFAULT_METRIC, unit)
         file = self.folder / "seeds.png"
         write_file(file, lambda to: figure.savefig(to, dpi=150, format="png"))
         return str(file)
@@ -190,7 +190,7 @@ def run(args: argparse.Namespace, flags: dict[str, Any], given_config: GivenConf
         found["plot"] = group.save_plot()
         held.write_result(found)
     except KeyboardInterrupt:
-        done = sum(run_result(group.run_dir(seed)) is not None for seed in group.seeds)
+        done = sum(read_result(group.run_dir(seed)) is not None for seed in group.seeds)
         folder = shlex.quote(str(group.folder))
         raise KeyboardInterrupt(
             f"{done} of {len(group.seeds)} seeds are done, and the others are saved as far as they "

@@ -17,7 +17,7 @@ from typing import Any
 from kytolly.command import train
 from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_children
 from kytolly.command.exits import BadInput
-from kytolly.command.options import MOST_SEED, add_field, environment, path, positive, seconds
+from kytolly.command.options import MOST_SEED, environment, path, positive, seconds
 from kytolly.command.plot import print_table
 
 DEFAULT_TRIALS = 30
@@ -32,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
         "Search the settings of an algorithm. A setting that is given by a flag or in --config is\n"
-        "not searched. --seed is the seed of the search; each trial trains with another one."
+        "not searched. --seed is the seed of the search; each trial trains with another one.\n"
+        "`kytolly tune ALGO --help` shows all settings of one algorithm."
     )
     add = parser.add_argument
     add("algorithm", metavar="ALGO", help="algorithm to tune")
@@ -55,8 +56,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--jobs", metavar="N", type=positive, help="trials at a time; default: one a core")
     parser.set_defaults(preset=None, tuned=None, resume=None, log_dir=None, trust=False)
     algorithm = next((word for word in words if word in train.ALGORITHMS), None)
-    for field, hint in train.config_fields(algorithm).values():
-        add_field(parser, field, hint)
+    train.add_settings(parser, algorithm)
 
 
 class Search:
@@ -109,6 +109,7 @@ class Search:
             write_text(file, yaml_text(cfg, {"environment": self.environment}))
             words = ["train", cfg.algorithm, "--env", self.environment, "--json"]
             words += ["--config", str(file), "--log-dir", str(run_dir)]
+            words += ["--trust"] if cfg.wrappers else []  # this process was trusted with them
             return ChildRun(name, run_dir, words)
         return None
 

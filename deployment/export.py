@@ -26,6 +26,7 @@ from kytolly.deployment.observations import (
     play_observations,
     random_observations,
 )
+from kytolly.deployment.zoo import zoo_dir
 from kytolly.record.files import PARTIAL
 
 OBSERVATIONS = 1_000  # on which a file is compared with the agent
@@ -188,11 +189,14 @@ def write_and_compare(
 
 
 def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[str, Any]:
-    """How to run the other formats' files that lie in the same folder, of the same agent."""
+    """How to run the other formats' files that lie in the same folder, of the same agent.
+
+    Not a SavedModel: it is a program, and the folder may be a stranger's.
+    """
     inputs, found = act.named_inputs(rows(obs, slice(0, 1))), {}
     for name, row in FORMATS.items():
         known = all(importlib.util.find_spec(package) for package in row.packages)
-        if name == format or not known or not path.with_name(row.name).exists():
+        if name in (format, "saved_model") or not known or not path.with_name(row.name).exists():
             continue
         with contextlib.suppress(Exception):  # another agent's; every runtime has its own error
             run = format_module(name).load(path.with_name(row.name))
@@ -246,10 +250,10 @@ def export_path(
     """Where to write."""
     if path is not None:
         return Path(path)
-    if run_dir is None:
+    if run_dir is None or Path(run_dir).is_relative_to(zoo_dir()):
         raise ValueError(
-            "export() got no path, and the agent was not loaded from a run: name the file or "
-            "folder to write."
+            "export() got no path, and the agent was not loaded from a run of yours: name the file "
+            "or folder to write."
         )
     name = Path(FORMATS[format].name)
     return Path(run_dir) / (f"{name.stem}.{quantize}{name.suffix}" if quantize else name)

@@ -6,10 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from kytolly.agent.acting import HostActor
 from kytolly.deployment.act_function import ActFunction, ActingParts, rows
-from kytolly.deployment.observations import closing_playground, play_episodes
+from kytolly.deployment.observations import closing_playground
+from kytolly.environment.gym.adapter import HostEnv
 
+LONGEST = 10_000  # env steps of an episode whose return is measured
 BLOCKS, BLOCK_SECONDS = 5, 0.02  # a time is that of the fastest block
 
 
@@ -52,5 +56,32 @@ def compare_returns(
         with closing_playground(parts, env, seed) as playground:
             if isinstance(playground, str):
                 return None
-            returns[name] = play_episodes(playground, player, episodes)
+            returns[name] = measure_returns(playground, player, episodes)
     return returns
+
+
+def measure_returns(
+    env: HostEnv, act: Callable[[Any], np.ndarray], episodes: int
+) -> dict[str, Any]:
+    """Returns and lengths of episodes, each environment its share of them.
+
+    An episode that goes on for `LONGEST` env steps ends the measurement.
+    """
+    quota = np.full(env.num_envs, episodes // env.num_envs)
+    quota[: episodes % env.num_envs] += 1
+    obs, ends, length = env.reset(), [], np.zeros(env.num_envs, int)
+    while quota.any() and length.max() < LONGEST:
+        step = env.step(act(obs))
+        obs, length = step.obs, np.where(step.ended, 0, length + 1)
+        for index in np.flatnonzero(step.ended & step.valid & (quota > 0)):
+            quota[index] -= 1
+            ends.append((float(step.episode_return[index]), float(step.episode_length[index])))
+    if not ends:
+        return {"episodes": 0, "return_mean": None, "return_std": None, "length_mean": None}
+    returns, lengths = np.array(ends).T
+    return {
+        "episodes": len(ends),
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "length_mean": float(lengths.mean()),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 
 NUM_ENVS = 8
-LONGEST = 10_000  # env steps of an episode whose return is measured
 
 
 def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
@@ -104,33 +103,8 @@ def random_masks(rng: np.random.Generator, count: int, parts: tuple[int, ...]) -
     return np.concatenate(masks, axis=-1)
 
 
-def play_episodes(env: HostEnv, act: Callable[[Any], np.ndarray], episodes: int) -> dict[str, Any]:
-    """Returns and lengths of episodes, each environment its share of them.
-
-    An episode that goes on for `LONGEST` env steps ends the measurement.
-    """
-    quota = np.full(env.num_envs, episodes // env.num_envs)
-    quota[: episodes % env.num_envs] += 1
-    obs, ends, length = env.reset(), [], np.zeros(env.num_envs, int)
-    while quota.any() and length.max() < LONGEST:
-        step = env.step(act(obs))
-        obs, length = step.obs, np.where(step.ended, 0, length + 1)
-        for index in np.flatnonzero(step.ended & step.valid & (quota > 0)):
-            quota[index] -= 1
-            ends.append((float(step.episode_return[index]), float(step.episode_length[index])))
-    if not ends:
-        return {"episodes": 0, "return_mean": None, "return_std": None, "length_mean": None}
-    returns, lengths = np.array(ends).T
-    return {
-        "episodes": len(ends),
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "length_mean": float(lengths.mean()),
-    }
-
-
 @contextlib.contextmanager
-def closing_playground(parts: ActingParts, env: Any, seed: int) -> Any:
+def closing_playground(parts: ActingParts, env: Any, seed: int) -> Iterator[HostEnv | str]:
     """`make_playground` for a block; environments that were made here are closed after it."""
     playground = make_playground(parts, env, seed)
     try:

@@ -103,9 +103,8 @@ def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list
 
 def evaluations(run_dir: Path) -> list[tuple[int, float]]:
     """Env steps and mean return of every evaluation during a run, none where there is no file."""
-    column = "evaluation_return_mean"
-    rows = read_rows(run_dir / NAME)
-    return [(int(row["env_steps"]), number_in(row, column)) for row in rows if row.get(column)]
+    rows = [row for row in read_rows(run_dir / NAME) if row.get(DEFAULT_METRIC)]
+    return [(int(row["env_steps"]), number_in(row, DEFAULT_METRIC)) for row in rows]
 
 
 def lower_is_better(metric: str) -> bool:

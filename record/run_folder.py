@@ -324,10 +324,22 @@ def versions() -> dict[str, str]:
 
 def yaml_text(config: Any, extra: dict[str, Any]) -> str:
     """Every field of a configuration, and what else identifies the run, as YAML."""
-    values = dataclasses.asdict(config)
+    values = plain_settings(dataclasses.asdict(config))
+    return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)
+
+
+def plain_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """The same settings in types that YAML knows."""
+    plain = dict(values)
     for name, value in values.items():
         if isinstance(value, tuple):
-            values[name] = list(value)
+            plain[name] = list(value)
         elif isinstance(value, Default):
-            values[name] = int(value)
-    return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)
+            plain[name] = int(value)
+    return plain
+
+
+def read_result(run_dir: Path) -> dict[str, Any] | None:
+    """What a run's result.json holds; None where there is none."""
+    path = run_dir / "result.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -37,6 +37,7 @@ def test_no_other_text_is_seeds(text):
 
 
 def test_each_seed_has_a_process_and_the_group_a_result(monkeypatch, capsys):
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)  # what is set is left as it is
     processes = Processes(monkeypatch, lambda _, seed: [10.0, 100.0 + seed, 50.0 + seed])
     words = [*TRAIN, "--seeds", "0-3", "--jobs", "2", "--gamma", "0.9", "--json"]
     assert main(words) == 0
@@ -105,6 +106,8 @@ def test_ctrl_c_stops_all_and_the_group_is_continued(monkeypatch, capsys):
         (["train", "ppo", "--resume", "x", "--seeds", "0"], "x has no group.yaml"),
         (["train", "dqn", "--resume", "h", "--seeds", "0"], "the group in h is ppo"),
         (["train", "ppo", "--resume", "h", "--seeds", "0", "--gamma", "1"], "Leave --gamma out"),
+        (["train", "ppo", "--resume", "h", "--seeds", "0", "--init", "h"], "Leave --init out"),
+        (["train", "ppo", "--resume", "h", "--seeds", "0", "--tuned"], "Leave --tuned out"),
         ([*TRAIN[:-1], "h", "--seeds", "0"], "h exists and is not empty"),
     ],
 )

@@ -116,6 +116,15 @@ def test_settings_that_do_not_fit_start_no_process(monkeypatch, capsys):
     assert all("does not divide" in trial["failed"] for trial in odd)
 
 
+def test_every_trial_gets_the_arguments_and_wrappers_of_the_environment(monkeypatch, capsys):
+    processes = Processes(monkeypatch, lambda *_: [1.0])
+    own = "--env-kwargs size=8 --wrapper gymnasium.wrappers:FlattenObservation".split()
+    assert main([*TUNE, *FEW, *own, "--trials", "1", "--json"]) == 0
+    (process,) = processes.started
+    assert "--trust" in process.words and process.settings["env_kwargs"] == {"size": 8}
+    assert process.settings["wrappers"] == ["gymnasium.wrappers:FlattenObservation"]
+
+
 def test_what_is_wrong_for_every_trial_is_said_once_and_leaves_nothing(monkeypatch, capsys):
     processes = Processes(monkeypatch, lambda *_: ["no such environment"])
     assert main([*TUNE, *FEW, "--jobs", "1"]) == 2

@@ -7,32 +7,13 @@ import numpy as np
 import pytest
 
 import kytolly
-from kytolly import Trainer
 from kytolly.command import entry
-from kytolly.config.dqn import DQNConfig
 from kytolly.deployment import litert
-
-SHORT = {
-    "total_env_steps": 200,
-    "batch_size": 8,
-    "hidden_units": (8,),
-    "warmup_env_steps": 64,
-    "evaluation_interval_env_steps": 200,
-    "evaluation_episodes": 1,
-    "final_evaluation_episodes": 1,
-}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "cartpole"
-    cfg = DQNConfig(**SHORT, xla=False)
-    return Trainer(path, progress=False).train_dqn(cfg, env="CartPole-v1")
 
 
 @pytest.fixture
-def run_dir(trained, tmp_path):
-    return shutil.copytree(trained.run_dir, tmp_path / "run")
+def run_dir(dqn, tmp_path):
+    return shutil.copytree(dqn.path, tmp_path / "run")
 
 
 def test_a_run_is_exported_and_the_report_printed(run_dir, capsys):
@@ -54,10 +35,10 @@ def test_json_holds_the_returns_of_agent_and_quantized_file(run_dir, capsys):
     assert [summary["returns"][name]["episodes"] for name in ("agent", "file")] == [3, 3]
 
 
-def test_the_agent_of_a_training_and_the_loaded_one_export_the_same(trained, run_dir, tmp_path):
+def test_the_agent_of_a_training_and_the_loaded_one_export_the_same(dqn, run_dir, tmp_path):
     report = kytolly.export(kytolly.load(run_dir), "litert")
     assert report.path == run_dir / "policy.tflite"
-    kytolly.export(trained.agent, "litert", tmp_path / "other.tflite")
+    kytolly.export(dqn.result.agent, "litert", tmp_path / "other.tflite")
     obs = {"observation": np.array([[0.1, 0.2, 0.3, 0.4]], np.float32)}
     values = [litert.load(p)(obs)["values"] for p in (report.path, tmp_path / "other.tflite")]
     assert values[0].tolist() == values[1].tolist()
@@ -80,6 +61,11 @@ def test_what_does_not_fit_is_one_line_and_status_2(words, message, run_dir, cap
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert sorted(run_dir.rglob("*")) == before
+
+
+def test_an_agent_of_the_zoo_is_exported_to_a_path_that_is_named():
+    with pytest.raises(ValueError, match="got no path"):
+        kytolly.export(kytolly.load("zoo:DQN/CartPole-v1"), "litert")
 
 
 def test_a_run_without_best_weights_is_refused(run_dir, capsys):

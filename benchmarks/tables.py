@@ -10,6 +10,7 @@ import sys
 from typing import Any, NamedTuple
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
+from kytolly.command.result import print_table
 from kytolly.config.words import nearest
 
 
@@ -200,23 +201,8 @@ def machine_facts() -> dict[str, Any]:
 
 def print_report(report: Report, command: str, file: Any) -> None:
     """Print the table, what it means, and the command that made it."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, title=report.title, title_justify="left")
-    for number, column in enumerate(report.columns):
-        table.add_column(
-            column, justify="right" if number else "left", no_wrap=number > 0, overflow="fold"
-        )
-    for row in report.rows:
-        table.add_row(*map(Text, row))  # no markup: a cell may say kytolly[benchmark]
-    console = Console(file=file, highlight=False, width=None if file.isatty() else 120)
-    console.print(table)
-    for note in report.notes:
-        console.print(note, markup=False)
-    console.print(command, style="bold", markup=False)
+    notes = [*report.notes, command]
+    print_table(report.columns, report.rows, notes, file, title=report.title)
 
 
 def help_lines() -> list[str]:

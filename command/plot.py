@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.command.options import path
+from kytolly.command.result import print_table
 
 DEFAULT_OUT = "comparison.png"
 
@@ -85,29 +86,3 @@ def value_and_interval(summary: dict[str, Any]) -> str:
 def number_text(value: float) -> str:
     """A number of a table: one digit after the point, more where it is small."""
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.4g}"
-
-
-def print_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    notes: Sequence[str],
-    file: Any,
-    text_column: int = 0,
-) -> None:
-    """Print a table for a reader, numbers but for one column, and notes below it."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for number, column in enumerate(columns):
-        table.add_column(
-            column, justify="left" if number == text_column else "right", overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*map(Text, row))  # no markup: a folder may be called [red]
-    console = Console(file=file, highlight=False, width=None if file.isatty() else 120)
-    console.print(table)
-    for note in notes:
-        console.print(note, markup=False)

@@ -1,8 +1,9 @@
-"""The result of a command on standard output."""
+"""The result of a command, for a reader or as JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,3 +25,30 @@ def print_result(summary: dict[str, Any], as_json: bool) -> None:
             f"env steps/s, stopped by {summary['stopped_by']}"
         )
     print(f"Run: {summary['run_dir']}")
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Sequence[str],
+    file: Any,
+    text_column: int = 0,
+    title: str | None = None,
+) -> None:
+    """Print a table for a reader, numbers but for one column, and notes below it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        is_text = number == text_column
+        justify = "left" if is_text else "right"
+        table.add_column(column, justify=justify, no_wrap=not is_text, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # no markup: a folder may be called [red]
+    console = Console(file=file, highlight=False, width=None if file.isatty() else 120)
+    console.print(table)
+    for note in notes:
+        console.print(note, markup=False)

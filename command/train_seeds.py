@@ -14,7 +14,7 @@ from typing import Any
 
 from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_children
 from kytolly.command.exits import BadInput
-from kytolly.command.plot import print_table
+from kytolly.command.result import print_table
 from kytolly.config.words import path_text
 from kytolly.record.comparison import (
     DEFAULT_METRIC,

@@ -18,7 +18,7 @@ from kytolly.command import train
 from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_children
 from kytolly.command.exits import BadInput
 from kytolly.command.options import MOST_SEED, environment, path, positive, seconds
-from kytolly.command.plot import print_table
+from kytolly.command.result import print_table
 
 DEFAULT_TRIALS = 30
 SUFFIXES = (".db", ".sqlite", ".sqlite3")

@@ -153,4 +153,5 @@ def use_compile_cache(setting: bool | str | os.PathLike[str]) -> ReportItem:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     notes = [f"{damaged} damaged entries removed"] * bool(damaged)
     notes += ["read only: the disk is full"] * read_only
-    return item_on(name, f"Compile cache in {folder}" + f" ({'; '.join(notes)})" * bool(notes))
+    place = str(folder).replace(os.path.expanduser("~"), "~", 1)  # no user's name in notebooks
+    return item_on(name, f"Compile cache in {place}" + f" ({'; '.join(notes)})" * bool(notes))

@@ -81,7 +81,7 @@ def test_a_name_is_found_whatever_its_letters_and_a_path_stays_a_path(tmp_path):
     "name, words",
     [
         ("zoo:ppo/CartPol-v1", "Did you mean 'zoo:PPO/CartPole-v1'?"),
-        ("zoo:", "expected zoo: and one of DQN/CartPole-v1, "),
+        ("zoo:", "expected zoo: and one of DDQN/Acrobot-v1, "),
         ("zoo:../docs", "'zoo:../docs' is not in the zoo"),
     ],
 )

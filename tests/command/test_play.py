@@ -62,6 +62,17 @@ def test_record_writes_a_gif_and_one_json_object_last(capsys):
         assert (gif.n_frames, gif.size, gif.info["duration"]) == (6, (600, 400), 50)
 
 
+class Doubled(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 2 * float(reward)
+
+
+def test_record_plays_in_the_wrappers_that_are_given(capsys):
+    wrapper = ["--wrapper", f"{__name__}:Doubled"]
+    assert entry.main(["record", RUN, *SHORT, *wrapper, "--episodes", "1"]) == 0
+    assert "Episode 1: return 10.0, 5 steps" in capsys.readouterr().out
+
+
 def test_record_says_how_far_it_is_while_an_episode_lasts(capsys, monkeypatch):
     monkeypatch.setattr("kytolly.command.record.PROGRESS_SECONDS", 0.0)
     assert entry.main(["record", RUN, *SHORT, "--episodes", "1"]) == 0

@@ -119,7 +119,7 @@ class Search:
         interval = own or max(1, self.config.total_env_steps // EVALUATIONS)
         for env_steps, value in child.new_evaluations():
             if math.isfinite(value):
-                trial.report(value, round(env_steps / interval))
+                trial.report(value, env_steps // interval)
         if not child.stopped and trial.should_prune():
             child.stop()
 

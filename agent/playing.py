@@ -185,11 +185,17 @@ class Player:
         ):
             is_one = False
         else:
-            expected = ", ".join(str(shape) for shape, _ in self._forms.values())
+            found = shapes_text({name: part.shape for name, part in parts.items()})
+            expected = shapes_text({name: shape for name, (shape, _) in self._forms.items()})
+            hint = "".join(
+                f" A number x of a Discrete space is one-hot: np.eye({self._forms[name][0][0]})[x]."
+                for name, part in parts.items()
+                if part.ndim < 2 and len(self._forms[name][0]) == 1 and name != ACTION_MASK
+                if np.asarray(given[name] if name else given).dtype.kind in "iu"
+            )
             raise ValueError(
-                f"{method}() got an observation of shape "
-                f"{', '.join(str(part.shape) for part in parts.values())}, expected {expected} or "
-                "a batch of them, with the batch axis first."
+                f"{method}() got an observation of shape {found}, expected {expected} or "
+                f"a batch of them, with the batch axis first.{hint}"
             )
         if ACTION_MASK in parts and not parts[ACTION_MASK].any(axis=-1).all():
             raise ValueError(
@@ -221,6 +227,11 @@ class Player:
                 f"cannot hold, expected {dtype} as in training."
             )
         return part
+
+
+def shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """The shapes of an observation's parts, with their names where they have some."""
+    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items())
 
 
 def rows_of(batch: Any) -> int:

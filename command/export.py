@@ -63,12 +63,13 @@ def report_text(report: Any) -> str:
         f"outputs differ by at most {report.largest_difference:.1e} "
         f"({report.relative_difference:.1e} of the largest)"
     )
+    equal = f"; {report.equal_actions:,} of {count:,} actions equal{ties}"
     if report.action_difference is not None:
         differs += f", actions by {report.action_difference:.1e}"
+        equal = "" if report.quantize else equal  # no rounded number equals another
     lines = [
         f"Export: {report.path} ({report.format}, {quantized}, {report.size_bytes:,} bytes)",
-        f"Compared on {count:,} observations {report.observed}: {differs}; "
-        f"{report.equal_actions:,} of {count:,} actions equal{ties}",
+        f"Compared on {count:,} observations {report.observed}: {differs}{equal}",
     ]
     if report.agent_precision != "float32":
         lines.append(

@@ -125,8 +125,9 @@ def refuse_other_task(file: Path, saved: dict[str, Any], task: dict[str, Any]) -
                 ", ".join(f"{key} {one.get(key, f'not {what}')}" for key in keys)
                 for one in (old, new)
             )
+        other = "other" if name == "settings" else "another"
         raise BadInput(
-            f"the study {file} was made with another {name} ({old}), and this command has {new}: "
+            f"the study {file} was made with {other} {name} ({old}), and this command has {new}: "
             "their returns cannot be compared. Repeat the study's own command, or choose another "
             "--study."
         )

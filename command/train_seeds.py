@@ -15,6 +15,7 @@ from typing import Any
 from kytolly.command.child_runs import ChildRun, default_jobs, print_line, run_children
 from kytolly.command.exits import BadInput
 from kytolly.command.result import print_table
+from kytolly.command.tuned import tuned_line
 from kytolly.config.words import path_text
 from kytolly.record.comparison import (
     DEFAULT_METRIC,
@@ -80,8 +81,8 @@ class SeedGroup:
         if (run_dir / "config.yaml").is_file():
             words += ["--resume", str(run_dir)]
         else:
-            given = ["--config", str(self.folder / GROUP_FILE), "--seed", str(seed)]
-            words += [*given, "--log-dir", str(run_dir)]
+            given = ["--config", str(self.folder / GROUP_FILE), "--no-tuned", "--seed", str(seed)]
+            words += [*given, "--log-dir", str(run_dir)]  # the file has all settings
             words += ["--init", self.init] if self.init else []
         return ChildRun(f"seed {seed}", run_dir, words)
 
@@ -212,6 +213,9 @@ def new_group(args: argparse.Namespace, given_config: GivenConfig) -> tuple[Seed
     """A new folder with the settings of all runs, held by this process."""
     cfg, env = given_config(args)
     held = RunFolder.create(args.log_dir, f"{env}_{cfg.algorithm}_seeds")
+    tuned = "" if args.tuned is False else tuned_line(cfg, env)
+    if tuned:
+        print_line(f"kytolly: {tuned}")
     beside = {"environment": env, "loop": cfg.loop, "versions": versions()}
     init = None if args.init is None else os.path.abspath(args.init)
     beside |= {"init": init} if init else {}

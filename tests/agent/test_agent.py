@@ -154,7 +154,12 @@ def test_act_gives_the_most_likely_action_within_the_bounds():
         ({"place": np.zeros(3)}, "without action_mask, expected a dict with place, action_mask"),
         (np.zeros(3), "without action_mask, place"),
         ({"place": np.zeros(3), "action_mask": np.zeros(4)}, "forbids everything"),
-        ({"place": np.zeros(4), "action_mask": np.ones(4)}, "batch axis first"),
+        ({"place": np.zeros(4), "action_mask": np.ones(4)}, "batch axis first."),
+        (
+            {"place": 1, "action_mask": np.ones(4)},
+            "place (), action_mask (4,), expected place (3,)",
+        ),
+        ({"place": 1, "action_mask": np.ones(4)}, "one-hot: np.eye(3)[x]"),
     ],
 )
 def test_act_refuses_what_it_cannot_use(obs, words):

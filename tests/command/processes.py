@@ -37,7 +37,7 @@ class Process:
         self.owner, self.words, self.env, self.log = owner, words, env, log
         self.returncode, self.polls, self.signals, self.waits = None, 0, [], 0
         self.resumed = "--resume" in words
-        flags = [word for word in words if word not in ("--json", "--trust")]
+        flags = [word for word in words if word not in ("--json", "--no-tuned", "--trust")]
         options = dict(zip(flags[2::2], flags[3::2], strict=True))
         self.run_dir = Path(options.get("--log-dir") or options["--resume"])
         settings = {}

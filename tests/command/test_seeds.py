@@ -59,6 +59,15 @@ def test_each_seed_has_a_process_and_the_group_a_result(monkeypatch, capsys):
     assert group["last"]["values"] == [50, 51, 52, 53]
 
 
+@pytest.mark.parametrize("words, told", [((), 1), (("--no-tuned",), 0)])
+def test_tuned_settings_are_told_once_for_all_seeds(words, told, monkeypatch, capsys):
+    processes = Processes(monkeypatch, lambda _, seed: [5.0])
+    assert main([*TRAIN, "--seeds", "0-1", *words]) == 0
+    assert capsys.readouterr().err.count("tuned settings for CartPole-v1") == told
+    # The group's file has all settings already.
+    assert all("--no-tuned" in process.words for process in processes.started)
+
+
 def test_the_others_go_on_when_one_fails_and_the_status_says_so(monkeypatch, capsys):
     Processes(monkeypatch, lambda _, seed: [5.0, "it broke"] if seed == 1 else [5.0, 7.0])
     assert main([*TRAIN, "--seeds", "0-2", "--json"]) == 1

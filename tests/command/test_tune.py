@@ -140,7 +140,7 @@ def test_what_is_wrong_for_every_trial_is_said_once_and_leaves_nothing(monkeypat
         (["ppo", "--env", "Acrobot-v1"], "another environment (CartPole-v1), and this command"),
         (
             ["ppo", "--env", "CartPole-v1", "--total-env-steps", "99"],
-            "another settings (total_env_steps 2000), and this command has total_env_steps 99",
+            "with other settings (total_env_steps 2000), and this command has total_env_steps 99",
         ),
         (["ppo", "--env", "CartPole-v1", *FEW, "--gamma", "0.5"], "another space (gamma ["),
         (["ppo"], "--env is missing"),

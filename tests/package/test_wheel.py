@@ -45,11 +45,13 @@ def check_call(*command, **options):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder into which the wheel was installed, as into site-packages."""
+    """A folder into which the wheel was installed, built as a release is: from the archive."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")
     options = "--no-deps --no-build-isolation --no-index --no-cache-dir --wheel-dir".split()
-    check_call(*pip, "wheel", *options, wheels, ROOT)
+    build = (sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", wheels)
+    check_call(*build, cwd=ROOT)
+    check_call(*pip, "wheel", *options, wheels, *wheels.glob("kytolly-*.tar.gz"))
     (wheel,) = wheels.glob("kytolly-*.whl")
     check_call(*pip, "install", "--no-deps", "--no-index", "--no-compile", "--target", site, wheel)
     return site

@@ -166,6 +166,12 @@ class Player:
         """The observations with the batch axis, in the spec's dtypes; whether it was one alone."""
         if self.learns:
             self._actor.refresh()
+        if (
+            type(given) is np.ndarray
+            and (given.shape, given.dtype) == self._forms.get("")
+            and math.isfinite(np.vdot(given, given))
+        ):
+            return given[np.newaxis], True  # the usual call, in half of the time
         if "" in self._forms:
             parts = {"": self._array(given, "", method)}
         else:

@@ -148,6 +148,8 @@ def test_what_an_agent_does_not_have_is_refused_with_what_it_has(kind, dqn, pend
         (np.zeros((2, 2, 4)), r"of shape \(2, 2, 4\)"),
         ([0.0, np.nan, 0.0, 0.0], "with NaN or infinite numbers"),
         ([0.0, np.inf, 0.0, 0.0], "with NaN or infinite numbers"),
+        (np.full(4, np.nan, np.float32), "with NaN or infinite numbers"),
+        (np.array([0, 0, -np.inf, 0], np.float32), "with NaN or infinite numbers"),
         (["a", "b", "c", "d"], "that is not numbers"),
         ([[0.0], [0.0, 1.0]], "that is not numbers"),
         (None, "NaN|not numbers"),

@@ -5,7 +5,6 @@ As a program it makes a run, or loads one in a new process and times `act`.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.benchmarks.competitors import print_result, random_observations, time_each, versions
+from kytolly.benchmarks.competitors import acting_program, acting_result
 from kytolly.benchmarks.suite import (
     CPU_ONLY,
     Options,
@@ -109,7 +108,7 @@ def make_run(algorithm: str, path: str) -> None:
     Trainer(Path(path), progress=False).train(cfg, "CartPole-v1")
 
 
-def run(path: str, count: int) -> dict[str, Any]:
+def run(algorithm: str, path: str, count: int) -> dict[str, Any]:
     """Load the run, then time `count` actions; returns the result."""
     start = time.perf_counter()
     import tensorflow as tf
@@ -119,35 +118,13 @@ def run(path: str, count: int) -> dict[str, Any]:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     imported = time.perf_counter()
     agent = load(path)
-    loaded = time.perf_counter()
-    observations = random_observations()
-    agent.act(observations[0])
-    acted = time.perf_counter()
-    span = time_each(agent.act, observations, count)
-    return {
-        "versions": versions("tensorflow", "keras", "numpy"),
-        "observations": count,
-        "wall_seconds": span.wall_seconds,
-        "cpu_seconds": span.cpu_seconds,
-        "load_seconds": loaded - imported,
-        "start_seconds": acted - start,
-    }
+    moments = (start, imported, time.perf_counter())
+    return acting_result(agent.act, count, moments, ["tensorflow", "keras", "numpy"])
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("algorithm", choices=ALGORITHMS)
-    parser.add_argument("path", help="folder of the run")
-    parser.add_argument("--make", action="store_true", help="train the run")
-    parser.add_argument("--observations", type=int, default=20_000, help="to act on, one by one")
-    args = parser.parse_args(argv)
-    if args.make:
-        make_run(args.algorithm, args.path)
-        print_result({"path": args.path})
-    else:
-        print_result(run(args.path, args.observations))
-    return 0
+    return acting_program(__doc__, make_run, run, argv)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,53 @@ def time_each(act: Callable[[Any], Any], observations: Sequence[Any], count: int
     return span
 
 
+def acting_result(
+    act: Callable[[Any], Any], count: int, moments: tuple[float, float, float], packages: list[str]
+) -> dict[str, Any]:
+    """Act for the first time, then time `count` actions; the result of a program that acts.
+
+    Args:
+        act: One observation -> its action.
+        count: How many actions.
+        moments: Seconds before the first import, after the last one, and when the agent was loaded.
+        packages: Whose versions are in the result.
+    """
+    start, imported, loaded = moments
+    observations = random_observations()
+    act(observations[0])
+    acted = time.perf_counter()
+    span = time_each(act, observations, count)
+    return {
+        "versions": versions(*packages),
+        "observations": count,
+        "wall_seconds": span.wall_seconds,
+        "cpu_seconds": span.cpu_seconds,
+        "load_seconds": loaded - imported,
+        "start_seconds": acted - start,
+    }
+
+
+def acting_program(
+    description: str | None,
+    make: Callable[[str, str], None],
+    run: Callable[[str, str, int], dict[str, Any]],
+    argv: list[str] | None,
+) -> int:
+    """The command line of a program that acts: `make` saves an agent, `run` loads and times it."""
+    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser.add_argument("algorithm", choices=("dqn", "ppo"))
+    parser.add_argument("path", help="file or folder of the agent")
+    parser.add_argument("--make", action="store_true", help="save an agent there")
+    parser.add_argument("--observations", type=int, default=20_000, help="to act on, one by one")
+    args = parser.parse_args(argv)
+    if args.make:
+        make(args.algorithm, args.path)
+        print_result({"path": args.path})
+    else:
+        print_result(run(args.algorithm, args.path, args.observations))
+    return 0
+
+
 def layer_units(text: str) -> tuple[int, ...]:
     """Read `120,84` as the units of the hidden layers."""
     return tuple(int(part) for part in text.split(","))

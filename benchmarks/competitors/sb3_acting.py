@@ -5,16 +5,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 
-from kytolly.benchmarks.competitors import (
-    print_result,
-    random_observations,
-    time_each,
-    versions,
-)
+from kytolly.benchmarks.competitors import acting_program, acting_result
 from kytolly.benchmarks.competitors.packages import require
 
 UNITS = [64, 64]
@@ -35,35 +29,16 @@ def run(algorithm: str, path: str, count: int) -> dict[str, object]:
     kind = {"dqn": library.DQN, "ppo": library.PPO}[algorithm]
     imported = time.perf_counter()
     model = kind.load(path, device="cpu")
-    loaded = time.perf_counter()
-    observations = random_observations()
-    model.predict(observations[0], deterministic=True)
-    acted = time.perf_counter()
-    span = time_each(lambda obs: model.predict(obs, deterministic=True), observations, count)
-    return {
-        "versions": versions("stable-baselines3", "torch", "numpy"),
-        "observations": count,
-        "wall_seconds": span.wall_seconds,
-        "cpu_seconds": span.cpu_seconds,
-        "load_seconds": loaded - imported,
-        "start_seconds": acted - start,
-    }
+    moments = (start, imported, time.perf_counter())
+    packages = ["stable-baselines3", "torch", "numpy"]
+    return acting_result(
+        lambda obs: model.predict(obs, deterministic=True), count, moments, packages
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the program."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("algorithm", choices=("dqn", "ppo"))
-    parser.add_argument("path", help="file of the model")
-    parser.add_argument("--make", action="store_true", help="write the model")
-    parser.add_argument("--observations", type=int, default=20_000, help="to act on, one by one")
-    args = parser.parse_args(argv)
-    if args.make:
-        make_model(args.algorithm, args.path)
-        print_result({"path": args.path})
-    else:
-        print_result(run(args.algorithm, args.path, args.observations))
-    return 0
+    return acting_program(__doc__, make_model, run, argv)
 
 
 if __name__ == "__main__":

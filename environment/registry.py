@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
+from typing import TYPE_CHECKING, Any
 
-from kytolly.environment.spec import TensorEnvironment
+if TYPE_CHECKING:  # it loads TensorFlow, which the processes of environments do without
+    from kytolly.environment.spec import TensorEnvironment
 
-TENSOR_ENVIRONMENTS = {  # name: module of this room, class
+TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "CartPole-v1": "tensor.cartpole:CartPole",
     "Acrobot-v1": "tensor.acrobot:Acrobot",
     "MountainCar-v0": "tensor.mountain_car:MountainCar",
     "MountainCarContinuous-v0": "tensor.mountain_car_continuous:MountainCarContinuous",
     "Pendulum-v1": "tensor.pendulum:Pendulum",
+    "MinAtar/Asterix-v0": "tensor.minatar.asterix:Asterix",
+    "MinAtar/Asterix-v1": "tensor.minatar.asterix:Asterix.minimal",
+    "MinAtar/Breakout-v0": "tensor.minatar.breakout:Breakout",
+    "MinAtar/Breakout-v1": "tensor.minatar.breakout:Breakout.minimal",
+    "MinAtar/Freeway-v0": "tensor.minatar.freeway:Freeway",
+    "MinAtar/Freeway-v1": "tensor.minatar.freeway:Freeway.minimal",
+    "MinAtar/Seaquest-v0": "tensor.minatar.seaquest:Seaquest",
+    "MinAtar/Seaquest-v1": "tensor.minatar.seaquest:Seaquest.minimal",
+    "MinAtar/SpaceInvaders-v0": "tensor.minatar.space_invaders:SpaceInvaders",
+    "MinAtar/SpaceInvaders-v1": "tensor.minatar.space_invaders:SpaceInvaders.minimal",
 }
 
 
-def tensor_environment(name: str) -> TensorEnvironment | None:
-    """The environment of that id in tensor code; None where it does not exist as such."""
+def tensor_environment(name: str, **arguments: Any) -> TensorEnvironment | None:
+    """The environment of that id in tensor code; None where it does not exist as such.
+
+    Args:
+        name: Of `TENSOR_ENVIRONMENTS`, or of a probe.
+        **arguments: Of the environment, such as `sticky_actions` of MinAtar's games.
+
+    Raises:
+        ValueError: The environment has no such argument.
+    """
     known = TENSOR_ENVIRONMENTS
     if name.startswith("probe/"):
         known = pkgutil.resolve_name("kytolly.environment.probe:PROBE_ENVIRONMENTS")
-    return pkgutil.resolve_name(f"kytolly.environment.{known[name]}")() if name in known else None
+    if name not in known:
+        return None
+    make = pkgutil.resolve_name(f"kytolly.environment.{known[name]}")
+    if arguments:
+        accepted = inspect.signature(make).parameters
+        unknown = [argument for argument in arguments if argument not in accepted]
+        if unknown:
+            raise ValueError(
+                f"{name} has no argument {', '.join(unknown)}, expected some of "
+                f"{', '.join(accepted) or 'none'}."
+            )
+    return make(**arguments)

@@ -78,7 +78,9 @@ def step_and_reset(
         # A shape that an op of the environment lost would end a while loop.
         return tf.ensure_shape(tf.where(rows, new, old), before.shape)
 
-    fresh = env.reset(uniforms[:, split:])
+    # An environment whose episodes hand something on says what in `reset_after`.
+    reset_after = getattr(env, "reset_after", lambda _, draws: env.reset(draws))
+    fresh = reset_after(after, uniforms[:, split:])
     env_state = tf.nest.map_structure(restart, fresh, after, state.env)
     steps, total = tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
     next_state = DeviceState(env_state, steps, total)

@@ -1,0 +1,315 @@
+"""MinAtar's Seaquest in tensor code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from kytolly.environment.spec import StepOutcome
+from kytolly.environment.tensor.minatar import enemies
+from kytolly.environment.tensor.minatar.game import (
+    DOWN,
+    FIRE,
+    LEFT,
+    RIGHT,
+    SIZE,
+    UP,
+    MinAtarGame,
+    barrier,
+    bit,
+    both,
+    column_shift,
+    count_bits,
+    either,
+    number,
+)
+
+ROWS = 8  # in which enemies and divers swim, 1 to 8
+OXYGEN = 200
+CREW = 6  # divers that pay off
+COOL_DOWN_STEPS = 5  # env steps from one shot to the next
+ENEMY_STEPS = 20  # env steps from one enemy to the next, at first
+DIVER_STEPS = 30  # env steps from one diver to the next
+DIVER_MOVE_STEPS = 6  # of which all divers move in the same; 30 is a multiple
+MOVE_TIMER = 5  # of enemies, at first: they move every six env steps
+FASTEST_MOVE_TIMER = 2
+SUBMARINE_SHARE = 1.0 / 3.0
+
+
+class SeaquestState(NamedTuple):
+    """State of `E` games. Boards hold the bits of their rows; sides are left and right."""
+
+    x: tf.Tensor  # [E] int32 column of the player's submarine
+    y: tf.Tensor  # [E] int32 row
+    faces_right: tf.Tensor  # [E] bool
+    surfaced: tf.Tensor  # [E] bool, it has taken oxygen and has not dived since
+    oxygen: tf.Tensor  # [E] int32 env steps under water
+    crew: tf.Tensor  # [E] int32 divers on board
+    shot_timer: tf.Tensor  # [E] int32 env steps until it may shoot
+    bullets: tf.Tensor  # [E, 2, 10] int32 boards of the player's bullets by side
+    enemy_bullets: tf.Tensor  # [E, 2, 10] int32 boards by side
+    divers: tf.Tensor  # [E, 2, 10] int32 boards by side
+    fish: tf.Tensor  # [E, 10] uint64, see `enemies`
+    submarines: tf.Tensor  # [E, 10] uint64
+    shots: enemies.Shots  # of the submarines
+    rightward: tf.Tensor  # [E, 10] bool, the enemies of the row swim to the right
+    enemy_timer: tf.Tensor  # [E] int32 env steps until an enemy comes
+    enemy_steps: tf.Tensor  # [E] int32 as `ENEMY_STEPS`, at the present difficulty
+    diver_timer: tf.Tensor  # [E] int32 env steps until a diver comes
+    move_timer: tf.Tensor  # [E] int32 as `MOVE_TIMER`, at the present difficulty
+    ramp_index: tf.Tensor  # [E] int32 increases of the difficulty
+
+
+class Seaquest(MinAtarGame):
+    """Shoot fish and submarines, which pay 1 each, and bring up divers before the oxygen ends.
+
+    Coming up without a diver ends the episode, with six it pays up to 10, by the oxygen that is
+    left; each time one diver leaves, with six all and, as in `minatar`, one more. Enemies and
+    their bullets end the episode. Each time the submarine comes up, enemies come more often.
+    """
+
+    title = "Seaquest"
+    channels = (
+        "sub_front",
+        "sub_back",
+        "friendly_bullet",
+        "trail",
+        "enemy_bullet",
+        "enemy_fish",
+        "enemy_sub",
+        "oxygen_gauge",
+        "diver_gauge",
+        "diver",
+    )
+    used_actions = tuple(range(6))
+    game_step_uniforms = 5  # an enemy's side, kind and row; a diver's side and row
+
+    def start(self, uniforms: tf.Tensor) -> SeaquestState:
+        """The submarine at the surface of an empty sea."""
+        none = tf.zeros([uniforms.shape[0]], tf.int32)
+        board = tf.zeros([uniforms.shape[0], SIZE], tf.int32)
+        sides = tf.zeros([uniforms.shape[0], 2, SIZE], tf.int32)
+        return SeaquestState(
+            x=none + SIZE // 2,
+            y=none,
+            faces_right=none > 0,
+            surfaced=none == 0,
+            oxygen=none + OXYGEN,
+            crew=none,
+            shot_timer=none,
+            bullets=sides,
+            enemy_bullets=sides,
+            divers=sides,
+            fish=tf.cast(board, tf.uint64),
+            submarines=tf.cast(board, tf.uint64),
+            shots=enemies.Shots(tf.cast(board, tf.uint64), tf.cast(board, tf.uint64)),
+            rightward=board > 0,
+            enemy_timer=none + ENEMY_STEPS,
+            enemy_steps=none + ENEMY_STEPS,
+            diver_timer=none + DIVER_STEPS,
+            move_timer=none + MOVE_TIMER,
+            ramp_index=none,
+        )
+
+    def play(self, game: SeaquestState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+        """Arrivals, the player, bullets, divers, submarines, their bullets, fish, oxygen."""
+        always = game.oxygen[0] <= OXYGEN
+        divers_move = game.diver_timer % DIVER_MOVE_STEPS == 1
+        game = _with_new_diver(_with_new_enemy(game, uniforms[:, :3]), uniforms[:, 3:])
+        game = barrier(_after_action(game, action), always)
+        game, hits = barrier(_after_bullets(game, always), always)
+        place = tf.where(tf.range(SIZE) == game.y[:, tf.newaxis], bit(game.x)[:, tf.newaxis], 0)
+        game = barrier(_after_divers(game, place, divers_move), always)
+        game, more_hits, caught = barrier(_after_enemies(game, place, always), always)
+        game, pay, ended = _after_breathing(game, self.ramping)
+        after = game._replace(
+            enemy_timer=game.enemy_timer - 1,
+            diver_timer=game.diver_timer - 1,
+            shot_timer=tf.maximum(game.shot_timer - 1, 0),
+        )
+        return after, tf.cast(hits + more_hits + pay, tf.float32), caught | ended
+
+    def planes(self, game: SeaquestState) -> list[tf.Tensor]:
+        """The boards in the order of `channels`."""
+        row = tf.range(SIZE)
+        front = bit(game.x)
+        back = tf.where(game.faces_right, column_shift(front, -1), column_shift(front, 1))
+        level, gauges = row == game.y[:, tf.newaxis], row == SIZE - 1
+        fish, submarines = enemies.in_columns(game.fish), enemies.in_columns(game.submarines)
+        trail = enemies.to_side(either(fish, submarines), ~game.rightward)
+        trail = either(
+            trail, either(column_shift(game.divers[:, 0], 1), column_shift(game.divers[:, 1], -1))
+        )
+        oxygen = bit(tf.maximum(game.oxygen, 0) * SIZE // OXYGEN) - 1
+        full = bit(SIZE - 1)  # the gauge of divers fills from column 8 to the left
+        crew = full - tf.bitwise.right_shift(full, tf.maximum(game.crew, 0))
+        return [
+            tf.where(level, front[:, tf.newaxis], 0),
+            tf.where(level, back[:, tf.newaxis], 0),
+            either(game.bullets[:, 0], game.bullets[:, 1]),
+            trail,
+            either(game.enemy_bullets[:, 0], game.enemy_bullets[:, 1]),
+            fish,
+            submarines,
+            tf.where(gauges, oxygen[:, tf.newaxis], 0),
+            tf.where(gauges, crew[:, tf.newaxis], 0),
+            either(game.divers[:, 0], game.divers[:, 1]),
+        ]
+
+
+def _random_row(uniform: tf.Tensor) -> tf.Tensor:
+    """Whether a row [E, 10] is the one that a draw [E] chooses from 1 to 8."""
+    return tf.range(SIZE) == 1 + tf.cast(uniform * ROWS, tf.int32)[:, tf.newaxis]
+
+
+def _side(right: tf.Tensor) -> tf.Tensor:
+    """Whether a side [E, 2, 1] is the one of `right` [E]."""
+    return tf.stack([~right, right], axis=1)[:, :, tf.newaxis]
+
+
+def _flight(boards: tf.Tensor) -> tf.Tensor:
+    """Boards [E, 2, 10] of what moves to the left and to the right, a column on."""
+    return enemies.to_side(boards, tf.constant([[False], [True]]))
+
+
+def _with_new_enemy(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
+    """The game after a fish or submarine came, unless others swim against it in its row."""
+    from_left, is_submarine = uniforms[:, 0] < 0.5, uniforms[:, 1] < SUBMARINE_SHARE
+    due = game.enemy_timer == 0
+    row = _random_row(uniforms[:, 2])
+    against = (either(game.fish, game.submarines) != 0) & (
+        game.rightward != from_left[:, tf.newaxis]
+    )
+    comes = row & due[:, tf.newaxis] & ~against
+    new = tf.where(comes, enemies.first_column(from_left)[:, tf.newaxis], 0)
+    fish = tf.where(is_submarine[:, tf.newaxis], 0, new)
+    submarine = new - fish
+    return game._replace(
+        fish=either(game.fish, enemies.with_timer(fish, game.move_timer)),
+        submarines=either(game.submarines, enemies.with_timer(submarine, game.move_timer)),
+        shots=enemies.with_shooters(game.shots, submarine),
+        rightward=tf.where(comes, from_left[:, tf.newaxis], game.rightward),
+        enemy_timer=tf.where(due, game.enemy_steps, game.enemy_timer),
+    )
+
+
+def _with_new_diver(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
+    """The game after a diver came."""
+    from_left, due = uniforms[:, 0] < 0.5, game.diver_timer == 0
+    row = _random_row(uniforms[:, 1]) & due[:, tf.newaxis]
+    new = tf.where(row, enemies.first_column(from_left)[:, tf.newaxis], 0)
+    divers = either(game.divers, tf.where(_side(from_left), new[:, tf.newaxis], 0))
+    return game._replace(divers=divers, diver_timer=tf.where(due, DIVER_STEPS, game.diver_timer))
+
+
+def _after_action(game: SeaquestState, action: tf.Tensor) -> SeaquestState:
+    """The game after the player shot or moved."""
+    fire = (action == FIRE) & (game.shot_timer == 0)
+    left, right = action == LEFT, action == RIGHT
+    row = (tf.range(SIZE) == game.y[:, tf.newaxis]) & fire[:, tf.newaxis]
+    shot = tf.where(row, bit(game.x)[:, tf.newaxis], 0)[:, tf.newaxis]
+    y = game.y + number(action == DOWN) - number(action == UP)
+    return game._replace(
+        x=tf.clip_by_value(game.x + number(right) - number(left), 0, SIZE - 1),
+        y=tf.clip_by_value(y, 0, ROWS),
+        faces_right=right | (game.faces_right & ~left),
+        shot_timer=tf.where(fire, COOL_DOWN_STEPS, game.shot_timer),
+        bullets=either(game.bullets, tf.where(_side(game.faces_right), shot, 0)),
+    )
+
+
+def _after_bullets(game: SeaquestState, always: tf.Tensor) -> tuple[SeaquestState, tf.Tensor]:
+    """The game after the player's bullets moved, and the enemies [E] that they hit."""
+    bullets = _flight(game.bullets)
+    flying = either(bullets[:, 0], bullets[:, 1])
+    fish_hit = both(flying, enemies.in_columns(game.fish))
+    submarines_hit = both(flying - fish_hit, enemies.in_columns(game.submarines))
+    fish_hit, submarines_hit = barrier((fish_hit, submarines_hit), always)
+    hit = fish_hit + submarines_hit
+    after = game._replace(
+        bullets=both(bullets, tf.bitwise.invert(hit)[:, tf.newaxis]),
+        fish=enemies.without_oldest(game.fish, fish_hit),
+        submarines=enemies.without_oldest(game.submarines, submarines_hit),
+        shots=enemies.shots_without_oldest(game.shots, submarines_hit),
+    )
+    return after, count_bits(hit)
+
+
+def _after_divers(game: SeaquestState, place: tf.Tensor, move: tf.Tensor) -> SeaquestState:
+    """The game after divers moved and came on board; where one has room, the newer of two.
+
+    A diver from each side can meet at the submarine. They came 30 env steps apart, so the newer
+    is nearer to the column in which it came.
+    """
+    here, move = place[:, tf.newaxis], move[:, tf.newaxis, tf.newaxis]
+    comes = both(tf.where(move, either(game.divers, _flight(game.divers)), game.divers), here)
+    comes = tf.reduce_any(comes > 0, axis=2)  # [E, 2]
+    newer = tf.stack([game.x >= SIZE // 2, game.x < SIZE // 2], axis=1)
+    one = (game.crew == CREW - 1) & tf.reduce_all(comes, axis=1)
+    taken = comes & (newer | ~one[:, tf.newaxis]) & (game.crew < CREW)[:, tf.newaxis]
+    gone = tf.bitwise.invert(tf.where(taken[:, :, tf.newaxis], here, 0))
+    divers = both(game.divers, gone)
+    divers = both(tf.where(move, _flight(divers), divers), gone)
+    return game._replace(divers=divers, crew=game.crew + tf.reduce_sum(number(taken), axis=1))
+
+
+def _after_enemies(
+    game: SeaquestState, place: tf.Tensor, always: tf.Tensor
+) -> tuple[SeaquestState, tf.Tensor, tf.Tensor]:
+    """The game after enemies moved and shot, how many [E] swam into bullets, and the end [E]."""
+    flying = either(game.bullets[:, 0], game.bullets[:, 1])
+    touching = either(enemies.in_columns(game.submarines), enemies.in_columns(game.fish))
+    moving = enemies.movers(game.submarines)
+    submarines = enemies.to_side(moving, game.rightward)
+    fish = enemies.to_side(enemies.movers(game.fish), game.rightward)
+    touching = either(touching, either(submarines, fish))
+    submarines_hit = both(submarines, flying)
+    fish_hit = both(fish, flying - submarines_hit)
+    hit = submarines_hit + fish_hit
+
+    moving = barrier(enemies.shots_of_oldest(game.shots, moving), always)
+    shots, shooting = enemies.shots_after_move(game.shots, moving, submarines_hit, game.rightward)
+    to_right = tf.stack([~game.rightward, game.rightward], axis=1)
+    shooting = shooting[:, tf.newaxis]
+    bullets = either(game.enemy_bullets, tf.where(to_right, shooting, 0))
+    flown = _flight(bullets)
+    dangers = either(bullets, flown)
+    touching = either(touching, either(dangers[:, 0], dangers[:, 1]))
+    after = game._replace(
+        bullets=both(game.bullets, tf.bitwise.invert(hit)[:, tf.newaxis]),
+        enemy_bullets=flown,
+        submarines=enemies.after_move(
+            game.submarines, submarines - submarines_hit, game.move_timer
+        ),
+        fish=enemies.after_move(game.fish, fish - fish_hit, game.move_timer),
+        shots=shots,
+    )
+    return after, count_bits(hit), tf.reduce_any(both(touching, place) > 0, axis=1)
+
+
+def _after_breathing(
+    game: SeaquestState, ramping: bool
+) -> tuple[SeaquestState, tf.Tensor, tf.Tensor]:
+    """The game after oxygen was used or taken, the pay [E] for divers, and the end [E]."""
+    below = game.y > 0
+    comes_up = ~below & ~game.surfaced
+    lost = comes_up & (game.crew == 0)
+    saved = comes_up & (game.crew != 0)
+    paid = saved & (game.crew == CREW)
+    oxygen = tf.where(below, game.oxygen - 1, game.oxygen)
+    after = game._replace(
+        oxygen=tf.where(saved, OXYGEN, oxygen),
+        surfaced=~below & (game.surfaced | saved),
+        crew=tf.where(paid, 0, game.crew) - number(saved),
+    )
+    if ramping:
+        more = saved & (game.enemy_steps > 1)
+        faster = saved & (game.move_timer > FASTEST_MOVE_TIMER) & (game.ramp_index % 2 == 1)
+        after = after._replace(
+            enemy_steps=game.enemy_steps - number(more),
+            move_timer=game.move_timer - number(faster),
+            ramp_index=game.ramp_index + number(more | faster),
+        )
+    pay = tf.where(paid, oxygen * SIZE // OXYGEN, 0)
+    return after, pay, lost | (below & (oxygen < 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.actions import ActionForm
-from kytolly.environment.gym.make import make_env, refusal, registered_spec
+from kytolly.environment.gym.make import make_env, maker, refusal, registered_spec
 from kytolly.environment.gym.masks import (
     MaskedObservation,
     MaskedVector,
@@ -152,7 +151,7 @@ def make_host_groups(
 def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
     spec = registered_spec(name)
     if request.async_envs:
-        make = functools.partial(gymnasium.make, spec, disable_env_checker=True)
+        make = maker(spec)
         offer = _offer(make, name, request, lambda *raised: refusal(spec, *raised))
         if offer is not None:
             return _make_process_groups(make, offer._replace(name=name), request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from kytolly.environment.gym.processes import ProcessVector
 from kytolly.environment.gym.restarts import Restarts
@@ -19,10 +20,11 @@ class KeptProcesses:
 
     Args:
         like: Makes the same environments, and treats their faults in the same way.
+        make: Makes others that look the same; None: those of `like`.
     """
 
-    def __init__(self, like: ProcessVector):
-        self.like = like
+    def __init__(self, like: ProcessVector, make: Any = None):
+        self.like, self.job = like, like.job._replace(make=make or like.job.make)
         self._kept: ProcessVector | None = None
 
     @contextlib.contextmanager
@@ -41,7 +43,7 @@ class KeptProcesses:
                 self._kept.renew(restarts)
             else:
                 self.close()
-                job, places = like.job._replace(count=num_envs), range(num_envs)
+                job, places = self.job._replace(count=num_envs), range(num_envs)
                 self._kept = ProcessVector(job, like.offer, places, limit, restarts)
             env = self._kept
             yield HostVector(env, name, like.offer.known_spec, seeds, timeout_seconds=limit)

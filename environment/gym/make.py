@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -16,7 +18,7 @@ from kytolly.environment.probe import PROBE_ENVIRONMENTS
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 # Packages that register their ids when imported: namespace, module, name to install.
-_PLUGINS = {"ALE": ("ale_py", "ale-py")}
+_PLUGINS = {"ALE": ("ale_py", '"kytolly[atari]"')}
 # Gymnasium's own optional parts: start of the entry point's module, extra.
 _EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
@@ -42,6 +44,8 @@ def registered_spec(name: str) -> EnvSpec:
         import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
     if name in gymnasium.registry:
         return gymnasium.registry[name]
+    if namespace is None and importlib.util.find_spec("ale_py"):  # its games have similar names
+        importlib.import_module("ale_py")
     known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS]
     nearest = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.6)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
@@ -64,10 +68,19 @@ def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:
         EnvironmentFault: It cannot be made for another reason.
     """
     try:
-        return gymnasium.make(spec, disable_env_checker=True, **arguments)
+        return maker(spec)(**arguments)
     except (Exception, SystemExit) as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         raise refusal(spec, kinds, str(error), getattr(error, "name", None)) from error
+
+
+def maker(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
+    """Makes the environment of a spec, also in another process; Atari's games are preprocessed."""
+    if not spec.id.startswith("ALE/"):
+        return functools.partial(gymnasium.make, spec, disable_env_checker=True)
+    from kytolly.environment.gym.atari import make_atari
+
+    return functools.partial(make_atari, spec)
 
 
 def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None) -> Exception:
@@ -79,6 +92,8 @@ def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None)
         text: What it says.
         missing: The module that an ImportError did not find.
     """
+    if spec.id.startswith("ALE/") and kinds[0] == "ValueError":  # an argument of the preprocessing
+        return ValueError(text)
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:
         return EnvironmentFault(f"{spec.id} cannot be made, {kinds[0]}: {text}")
     advice = f"Install the one that has the module {missing}. (Found: {text})" if missing else text

@@ -50,6 +50,7 @@ class ObservationForm:
             every observation has to be looked at.
         short: Whether it is a row of few floats.
         grids: Names of the entries that hold bools or small integers in three axes.
+        frame_stack, clips_rewards: As the space says, see `environment.gym.atari.FrameStack`.
     """
 
     plain = True  # the rows are what the agent sees, and nothing but NaN can be wrong with them
@@ -80,6 +81,8 @@ class ObservationForm:
                 f"expected at most {MOST_NUMBERS:,}. What works: show less, or a Box of floats."
             )
         self.grids = ("" if entry is None else entry,) if is_grid(space) else ()
+        self.frame_stack = getattr(space, "frame_stack", 0)
+        self.clips_rewards = getattr(space, "clips_rewards", False)
         encodes = self._counts.size > 0 or self.dtype != np.float32
         self.ready_shape = None if encodes else self._raw_shape
         self.short = not encodes and len(self._raw_shape) == 1 and self.shape[0] <= _FEW
@@ -231,6 +234,7 @@ class DictForm:
 
     plain = False
     short = False
+    frame_stack, clips_rewards = 0, False
     shape = ()
     ready_shape = None
 
@@ -313,16 +317,18 @@ def host_spec(
     known_spec: RegisteredSpec | None,
 ) -> EnvSpec:
     """The spec of an environment, with the limit and threshold that Gymnasium knows, if any."""
-    if known_spec is None:
-        return EnvSpec(name, form.spec, action, grids=form.grids)
-    threshold = known_spec.reward_threshold
+    limit = threshold = None
+    if known_spec is not None:
+        limit, threshold = known_spec.max_episode_steps, known_spec.reward_threshold
     return EnvSpec(
         name,
         form.spec,
         action,
-        known_spec.max_episode_steps,
+        limit,
         None if threshold is None else float(threshold),
         grids=form.grids,
+        frame_stack=form.frame_stack,
+        clips_rewards=form.clips_rewards,
     )
 
 

@@ -9,6 +9,7 @@ import gymnasium
 
 from kytolly.environment.faults import EnvironmentFault, display_text, one_line
 from kytolly.environment.gym.make import import_module, make_env, registered_spec
+from kytolly.environment.registry import tensor_environment
 
 
 class WrappedSource:
@@ -26,6 +27,12 @@ class WrappedSource:
     def __init__(self, env: Any, arguments: Mapping[str, Any], wrappers: Sequence[str]):
         self.env_name = env if isinstance(env, str) else None
         self._env, self._arguments, self._wrappers = env, dict(arguments), list(wrappers)
+
+    def whole_games(self) -> WrappedSource:
+        """The same for playing: an episode of an Atari game is not a single life."""
+        from kytolly.environment.gym.atari import whole_games
+
+        return WrappedSource(self._env, whole_games(self._env, self._arguments), self._wrappers)
 
     def __call__(self) -> Any:
         """A new environment."""
@@ -49,6 +56,8 @@ class WrappedSource:
 def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequence[str]) -> Any:
     """What makes an environment with arguments and wrappers: `env` itself where there are none.
 
+    Arguments of MinAtar's games are those of ours in tensor code.
+
     Raises:
         ValueError: `env` exists already, or a name means nothing.
     """
@@ -62,6 +71,8 @@ def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequ
             "already, expected a Gymnasium id or a function that makes an environment. Wrap it "
             "yourself, or give what makes it."
         )
+    if isinstance(env, str) and env.startswith("MinAtar/") and not wrappers:
+        return tensor_environment(env, **(arguments or {}))
     if isinstance(env, str):
         registered_spec(env)
     for name in wrappers:

@@ -78,9 +78,13 @@ def test_every_observation_and_action_occurs_and_episodes_end_as_documented(make
     assert truncated.any() == limited and terminated.any() == (not limited)
 
 
+MINATAR = "Asterix Breakout Freeway Seaquest SpaceInvaders".split()
+
+
 def test_registry_makes_every_environment_under_its_name():
     games = "CartPole-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1".split()
-    assert set(TENSOR_ENVIRONMENTS) == set(games)
+    minatar = [f"MinAtar/{title}-v{version}" for title in MINATAR for version in (0, 1)]
+    assert set(TENSOR_ENVIRONMENTS) == {*games, *minatar}
     assert {"probe/constant-reward", "probe/masked-action"} <= set(PROBE_ENVIRONMENTS)
     for name in (*TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS):
         env = tensor_environment(name)

@@ -15,6 +15,7 @@ from kytolly.machine import facts
 
 SMALL_BYTES = 2**24  # whoever runs Python has so much; to look takes longer than a search
 ROW_BYTES = 13  # of a transition beside its observations: action, reward, discount, end
+PRIORITY_BYTES = 5  # of a row and its share of the sums, where rows have priorities
 
 
 class NotEnoughMemory(ValueError):
@@ -62,7 +63,9 @@ def check_memory(needed: int, what: str, advice: str, device: str | None = None)
         )
 
 
-def training_bytes(cfg: Any, seen: Any, num_params: int, model: Any = None) -> dict[str, int]:
+def training_bytes(
+    cfg: Any, seen: Any, num_params: int, model: Any = None, frame_stack: int = 0
+) -> dict[str, int]:
     """Bytes that a configuration takes at least, by what takes them.
 
     Args:
@@ -70,28 +73,38 @@ def training_bytes(cfg: Any, seen: Any, num_params: int, model: Any = None) -> d
         seen: The spec, or a dict of them, that the network sees.
         num_params: How many numbers the network returns.
         model: The user's network, of whose size nothing is known; None for ours.
+        frame_stack: Frames of an observation, which a replay memory keeps once each; 0: no stack.
     """
     specs = list(seen.values()) if isinstance(seen, dict) else [seen]
     flat = sum(math.prod(spec.shape) for spec in specs if len(spec.shape) < 3)  # others: to a CNN
-    widths = [flat, *getattr(cfg, "hidden_units", ()), num_params] if model is None else [0]
+    outputs = num_params * getattr(cfg, "outputs_per_action", 1)
+    widths = [flat, *getattr(cfg, "hidden_units", ()), outputs] if model is None else [0]
     row = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
     learned, acted = cfg.rows_per_update, cfg.num_envs
+    kept = 2 * row
+    if frame_stack:  # one frame in the stack's place, those that begin episodes, and their numbers
+        kept = row // frame_stack * 17 // 16 + 4 * (frame_stack + 1)
     at_once = learned // cfg.gradient_accumulation
+    weights = sum(a * b for a, b in itertools.pairwise(widths))
+    weights *= 2 if getattr(cfg, "noisy", False) else 1  # a deviation beside each
+    kept += ROW_BYTES + (PRIORITY_BYTES if getattr(cfg, "prioritized", False) else 0)
     return {  # weights, gradient and two moments; activations; observations and the next ones
-        "hidden_units": 16 * sum(a * b for a, b in itertools.pairwise(widths)),
+        "hidden_units": 16 * weights,
         "the rows of an update": learned * 2 * row + at_once * 4 * sum(widths),
         "num_envs": acted * (2 * row + 4 * max(widths)),
         "the rows of an iteration": 2 * cfg.env_steps_per_iteration * row,
-        "replay_capacity": getattr(cfg, "replay_capacity", 0) * (2 * row + ROW_BYTES),
+        "replay_capacity": getattr(cfg, "replay_capacity", 0) * kept,
     }
 
 
-def require_memory(cfg: Any, seen: Any, num_params: int, model: Any, device: str | None) -> None:
+def require_memory(
+    cfg: Any, seen: Any, num_params: int, model: Any, device: str | None, frame_stack: int = 0
+) -> None:
     """Refuse a configuration whose network or rows do not fit on the device that trains.
 
     The other arguments are those of `training_bytes`.
     """
-    parts = training_bytes(cfg, seen, num_params, model)
+    parts = training_bytes(cfg, seen, num_params, model, frame_stack)
     needed, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
     advice = f"most of it, {parts[largest] / 2**30:,.1f} GiB, is for {largest}. Lower that"
     if largest == "replay_capacity":

@@ -7,7 +7,7 @@ import math
 import keras
 from keras import ops
 
-from kytolly.model.dqn_mlp import FewUnits
+from kytolly.model.few_units import FewUnits
 from kytolly.model.observation_features import ObservationFeatures, make_features
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -97,9 +97,11 @@ class ActorCriticMLP(keras.Model):
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""
-        if self.features.images:
+        images = self.features.images.get("")  # None: a dict of observations, or no image
+        if self.features.images and not (images and images.has_twin):
             return None
         return {
+            "images": images,
             "dense": [*self.policy_torso, self.policy_head],
             "normalizers": self.features.normalizers,
             "scales": self.scales if self.free_scales else None,

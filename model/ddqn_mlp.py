@@ -16,8 +16,8 @@ class DuelingMLP(DQNMLP):
 
     def make_heads(self, width):
         """Make a stream for the state's value, and one for the advantages."""
-        self.value = fan_in_dense(1, width)
-        self.advantage = fan_in_dense(self.num_actions, width)
+        self.value = fan_in_dense(1, width, noise_scale=self.noise_scale)
+        self.advantage = fan_in_dense(self.num_actions, width, noise_scale=self.noise_scale)
 
     def call(self, obs, training=False):
         features = self.features(obs)

@@ -6,50 +6,40 @@ import math
 
 import keras
 
+from kytolly.model.few_units import FewUnits
 
-def fan_in_dense(units, fan_in, activation=None):
+
+def fan_in_dense(units, fan_in, activation=None, noise_scale=0.0):
     """Dense layer whose kernel and bias begin uniform in +-1/sqrt(fan_in).
+
+    Above a scale of 0 it is noisy.
 
     Keras's zero biases make a ReLU network homogeneous: its values first grow with the size of
     the observation, which is the wrong way round for every task that ends far from the origin.
     """
     bound = 1.0 / math.sqrt(fan_in)
     kernel, bias = (keras.initializers.RandomUniform(-bound, bound) for _ in range(2))
+    how = {"kernel_initializer": kernel, "bias_initializer": bias}
+    if noise_scale:
+        from kytolly.model.noisy import NoisyDense
+
+        return NoisyDense(units, activation, noise_scale, **how)
     kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
-    return kind(units, activation, kernel_initializer=kernel, bias_initializer=bias)
-
-
-@keras.saving.register_keras_serializable(package="kytolly")
-class FewUnits(keras.layers.Dense):
-    """A dense layer computed unit by unit, the same function as `keras.layers.Dense`.
-
-    For a handful of units XLA's matrix product on a CPU is slow in the backward pass: 20
-    microseconds for [128, 84] x [84, 2], and 5 as products with one column each.
-    """
-
-    MOST = 4  # units; with more, one product is as fast
-
-    def call(self, features, training=None):
-        if features.shape[0] == 1:  # acting: one product, and no backward pass
-            return super().call(features)
-        columns = [features @ self.kernel[:, unit : unit + 1] for unit in range(self.units)]
-        values = keras.ops.concatenate(columns, axis=-1)
-        values = values + keras.ops.cast(self.bias, values.dtype)
-        return values if self.activation is None else self.activation(values)
+    return kind(units, activation, **how)
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
 class HiddenLayers(keras.layers.Layer):
     """Flattens an observation and passes it through dense ReLU layers: [B, *obs] -> [B, units]."""
 
-    def __init__(self, hidden_units=(120, 84), **kwargs):
+    def __init__(self, hidden_units=(120, 84), noise_scale=0.0, **kwargs):
         super().__init__(**kwargs)
-        self.hidden_units, self.dense = tuple(hidden_units), []
+        self.hidden_units, self.noise_scale, self.dense = tuple(hidden_units), noise_scale, []
 
     def build(self, input_shape):
         width = math.prod(input_shape[1:])
         for units in self.hidden_units:
-            self.dense.append(fan_in_dense(units, width, "relu"))
+            self.dense.append(fan_in_dense(units, width, "relu", self.noise_scale))
             self.dense[-1].build((None, width))
             width = units
 
@@ -70,19 +60,21 @@ class DQNMLP(keras.Model):
         hidden_units: Widths of the dense ReLU layers.
         torso: Layer in front of them, such as `model.nature_cnn.NatureCNN` for images, or
             `model.observation_features.ObservationFeatures` for dicts and for normalization.
+        noise_scale: Of the layers after the torso, as in `model.noisy.NoisyDense`; 0: no noise.
     """
 
-    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, **kwargs):
+    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, noise_scale=0.0, **kwargs):
         super().__init__(**kwargs)
         self.num_actions, self.hidden_units = num_actions, tuple(hidden_units)
+        self.noise_scale = noise_scale
         is_config = isinstance(torso, dict)
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
-        self.hidden = HiddenLayers(self.hidden_units)
+        self.hidden = HiddenLayers(self.hidden_units, noise_scale)
         self.make_heads(self.hidden_units[-1])
 
     def make_heads(self, width):
         """Make the layers that follow the hidden ones."""
-        self.q_values = fan_in_dense(self.num_actions, width)
+        self.q_values = fan_in_dense(self.num_actions, width, noise_scale=self.noise_scale)
 
     def build(self, input_shape):
         if self.torso is not None:
@@ -109,6 +101,8 @@ class DQNMLP(keras.Model):
         """The plan with what the torso does before; None where NumPy cannot do it."""
         if self.torso is None:
             return plan
+        if getattr(self.torso, "has_twin", False):
+            return {**plan, "images": self.torso}
         if not hasattr(self.torso, "normalizers") or self.torso.images:
             return None
         return {**plan, "normalizers": self.torso.normalizers}
@@ -120,4 +114,5 @@ class DQNMLP(keras.Model):
     def get_config(self):
         torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)
         own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
+        own |= {"noise_scale": self.noise_scale} if self.noise_scale else {}
         return {**super().get_config(), **own}

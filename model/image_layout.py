@@ -7,18 +7,20 @@ import warnings
 MOST_CHANNELS = 16  # of an image, or images of a stack, that comes with them first
 PIXELS = 32  # a side of what can only be an image
 GRID_DTYPES = ("bool", "int8")  # uint8 is what images have
+KINDS = {"grid_cnn": "grid", "small_cnn": "small"}  # of what passes images, other than NatureCNN
 
 
-def image_layout(network, entries):
+def image_layout(cfg, network, entries):
     """How entries with three axes and more pass through convolutions.
 
     Args:
-        network: auto, cnn or grid_cnn.
+        cfg: Configuration, which has the settings of `impala`.
+        network: auto, cnn, small_cnn, grid_cnn or impala.
         entries: Shape and dtype of each entry of an observation, by name.
 
     Returns:
-        True for a `NatureCNN`, "grid" for a `GridCNN`, False for none; and the names of the entries
-        whose channels, or stacked images, come first.
+        What `image_torso.image_torso` takes, or False for none; and the names of the entries whose
+        channels, or stacked images, come first.
 
     Raises:
         ValueError: `auto` has a uint8 image of which nobody can tell where its channels are.
@@ -46,7 +48,10 @@ def image_layout(network, entries):
             )
         elif guesses and spec.dtype == "uint8" and len(shape) == 3 and kinds[name] is None:
             raise ValueError(unclear(what, shape))
-    return "grid" if network == "grid_cnn" else True, first
+    if network == "impala":
+        pool, spectral = cfg.impala_pool_size, cfg.spectral_norm
+        return {"width": cfg.impala_width, "pool_size": pool, "spectral_norm": spectral}, first
+    return KINDS.get(network, True), first
 
 
 def layout(shape):

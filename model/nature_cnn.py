@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import keras
+
+from kytolly.model.patch_gradient import patch_convolution
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -17,17 +20,20 @@ class NatureCNN(keras.layers.Layer):
     Args:
         channels_first: Images are [B, C, H, W], or stacks [B, T, H, W, C] of images, whose last
             axis is then made of all channels of all images.
+        layer_norm: Normalize the channels of every place before each ReLU.
 
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.
     """
 
     LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, kernel, stride
     LARGEST_INTEGER = 255.0  # integers are divided by it
+    has_twin = True  # `numpy_convolutions` computes the same
 
-    def __init__(self, channels_first=False, **kwargs):
+    def __init__(self, channels_first=False, layer_norm=False, **kwargs):
         super().__init__(**kwargs)
-        self.channels_first = channels_first
+        self.channels_first, self.layer_norm = channels_first, layer_norm
         self.convolutions: list[keras.layers.Layer] = []
+        self.norms: list[keras.layers.Layer] = []
 
     def channels_last(self, input_shape):
         """The shape [B, H, W, C] in which images are convolved."""
@@ -36,34 +42,55 @@ class NatureCNN(keras.layers.Layer):
             return (batch, height, width, math.prod([first, *rest]))
         return tuple(input_shape)
 
-    def build(self, input_shape):
+    def require_image(self, input_shape):
+        """Refuse observations that are no images."""
         if len(input_shape) != 4 and not (self.channels_first and len(input_shape) == 5):
             raise ValueError(
-                f"NatureCNN got observations of shape {tuple(input_shape[1:])}, expected "
-                "(height, width, channels). Use network='mlp' for vectors, or add a channel axis."
+                f"{type(self).__name__} got observations of shape {tuple(input_shape[1:])}, "
+                "expected (height, width, channels). Use network='mlp' for vectors, or add a "
+                "channel axis."
             )
+
+    def build(self, input_shape):
+        self.require_image(input_shape)
         shape = self.channels_last(input_shape)
-        small = min(shape[1:3]) < 36
-        self.convolutions = [
-            keras.layers.Conv2D(
-                filters,
-                min(kernel, 3) if small else kernel,
-                1 if small else stride,
-                padding="same" if small else "valid",
-                activation="relu",
-            )
-            for filters, kernel, stride in self.LAYERS
-        ]
-        for layer in self.convolutions:
+        for filters, kernel, stride, padding in self.plan(shape):
+            layer = self.convolution(filters, kernel, stride, padding)
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
+            self.convolutions.append(layer)
+            if self.layer_norm:
+                self.norms.append(keras.layers.LayerNormalization(epsilon=1e-6))
+                self.norms[-1].build(shape)
         self.built = True
 
+    def plan(self, shape):
+        """Filters, kernel, stride and padding of each convolution of [B, H, W, C]."""
+        if min(shape[1:3]) >= 36:
+            return [(*layer, "valid") for layer in self.LAYERS]
+        return [(filters, min(kernel, 3), 1, "same") for filters, kernel, _ in self.LAYERS]
+
+    def convolution(self, filters, kernel, stride, padding):
+        """One layer; where a norm follows, the ReLU comes after that."""
+        return self.kind()(
+            filters,
+            kernel,
+            stride,
+            padding=padding,
+            activation=None if self.layer_norm else "relu",
+            kernel_initializer="he_normal" if self.layer_norm else "glorot_uniform",
+        )
+
+    def kind(self):
+        """The class of a convolution."""
+        return keras.layers.Conv2D
+
     def compute_output_shape(self, input_shape):
-        size = list(self.channels_last(input_shape)[1:3])
-        if min(size) >= 36:
-            for _, kernel, stride in self.LAYERS:
-                size = [(side - kernel) // stride + 1 for side in size]
+        shape = self.channels_last(input_shape)
+        size = shape[1:3]
+        for _, kernel, stride, padding in self.plan(shape):
+            lost = kernel - 1 if padding == "valid" else 0
+            size = [(side - lost - 1) // stride + 1 for side in size]
         return (input_shape[0], size[0] * size[1] * self.LAYERS[-1][0])
 
     def call(self, obs):
@@ -74,12 +101,22 @@ class NatureCNN(keras.layers.Layer):
         features = keras.ops.cast(obs, self.compute_dtype)
         if integer:
             features = features / self.LARGEST_INTEGER
-        for layer in self.convolutions:
-            features = layer(features)
+        features = self.features(features)
         return keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
 
+    def features(self, images):
+        """[B, h, w, F] of images."""
+        for layer, norm in itertools.zip_longest(self.convolutions, self.norms):
+            images = self.convolve(layer, images)
+            if norm is not None:
+                images = keras.ops.relu(norm(images))
+        return images
+
+    convolve = staticmethod(patch_convolution)
+
     def get_config(self):
-        return {**super().get_config(), "channels_first": self.channels_first}
+        own = {"channels_first": self.channels_first, "layer_norm": self.layer_norm}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -87,10 +124,37 @@ class GridCNN(NatureCNN):
     """Features of a small grid of bools or numbers, such as MinAtar's: [B, H, W, C] -> [B, F].
 
     Numbers stay as they are. The paper's convolution has no padding, and one dense layer of 128
-    follows it; this one pads, so that a grid may have any size, and `hidden_units` follow.
+    follows it; this one pads, so that a grid may have any size, and `hidden_units` follow. With
+    `layer_norm` only a grid of less than 3 fields a side is padded, as in PQN.
 
     Source: Young & Tian 2019, "MinAtar", arXiv:1903.03176, section 3.
     """
 
     LAYERS = ((16, 3, 1),)
     LARGEST_INTEGER = 1.0
+
+    def plan(self, shape):
+        """As in the parent."""
+        valid = self.layer_norm and min(shape[1:3]) >= 3
+        return [(*layer, "valid" if valid else "same") for layer in self.LAYERS]
+
+    def kind(self):
+        """As in the parent."""
+        from kytolly.model.grid_convolution import Conv2D
+
+        return Conv2D
+
+    @staticmethod
+    def convolve(layer, features):
+        """The layer is a product already, see `kind`."""
+        return layer(features)
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class SmallCNN(NatureCNN):
+    """Features of an image for a tenth of `NatureCNN`'s work: for learning on a CPU.
+
+    The first kernels do not overlap, so they are one product of 6 x 6 blocks of pixels.
+    """
+
+    LAYERS = ((32, 6, 6), (32, 4, 2))

@@ -35,6 +35,7 @@ class NumpyForward:
         normalizers: `RunningNormalization` layers by the name of the entry of a Dict observation,
             "" for an array.
         scales: Weight that follows the other params, whatever is observed.
+        images: The `NatureCNN` in front, where observations are images.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class NumpyForward:
         dueling: bool = False,
         normalizers: dict[str, Any] | None = None,
         scales: Any = None,
+        images: Any = None,
     ):
         ordered = ordered_weights(network)
         self._shapes = [tuple(weight.shape) for weight in ordered]
@@ -62,46 +64,61 @@ class NumpyForward:
             for name, layer in (normalizers or {}).items()
         }
         self._dueling, self._scales = dueling, None if scales is None else place[id(scales)]
+        self._images: Any = None
+        if images is not None:
+            from kytolly.model.numpy_convolutions import ConvolutionsForward
+
+            self._images = ConvolutionsForward(images, place)
         self._rows = 1
         self.take(np.concatenate([np.ravel(np.asarray(weight)) for weight in ordered]))
 
     def take(self, packed: np.ndarray) -> None:
         """Use the weights [W] that lie end to end in the order of `ordered_weights`."""
         parts = zip(np.split(np.asarray(packed, np.float32), self._ends), self._shapes, strict=True)
-        self.weights = [part.reshape(shape) for part, shape in parts]
-        self._set_rows(self._rows)
+        self.use([part.reshape(shape) for part, shape in parts], self._rows)
+
+    def use(self, weights: list[np.ndarray], rows: int) -> None:
+        """Use weights for so many rows; kernels and biases may be stacks [E, ...], one for each."""
+        self.weights = weights
+        self._set_rows(rows)
 
     def __call__(self, obs: Any) -> np.ndarray:
         """[E, P] float32."""
-        features = self._features(obs)
-        if len(features) != self._rows:
-            self._set_rows(len(features))
-        for layer in self._torso:
-            features = _dense(features, layer)
+        features = self.hidden_features(obs)
         if self._scales is not None:
             scales = self.weights[self._scales]
             scales = np.broadcast_to(scales, (len(features), len(scales)))
             return np.concatenate([features, scales], axis=-1)
         if not self._dueling:
             return features
-        value, advantage = (_dense(features, layer) for layer in self._streams)
+        value, advantage = (dense(features, layer) for layer in self._streams)
         return value + advantage - advantage.mean(axis=-1, keepdims=True)
+
+    def hidden_features(self, obs: Any) -> np.ndarray:
+        """[E, F] what comes before the two streams, or the last layer's outputs where none do."""
+        features = self._features(obs)
+        if len(features) != self._rows:
+            self._set_rows(len(features))
+        for layer in self._torso:
+            features = dense(features, layer)
+        return features
 
     def _set_rows(self, rows: int) -> None:
         """Repeat each bias for so many rows: a sum that broadcasts takes three times as long."""
         self._rows = rows
-        layers = [
-            (
-                activation,
-                self.weights[kernel],
-                None if bias is None else np.repeat(self.weights[bias][np.newaxis], rows, axis=0),
-            )
-            for activation, kernel, bias in self._plan
-        ]
+        layers = [self._layer(place, rows) for place in self._plan]
         streams = len(layers) - 2 if self._dueling else len(layers)
         self._torso, self._streams = layers[:streams], layers[streams:]
 
+    def _layer(self, place: Any, rows: int) -> tuple[Any, np.ndarray, np.ndarray | None]:
+        activation, kernel, bias = place
+        repeated = None if bias is None else np.atleast_2d(self.weights[bias])
+        repeated = None if repeated is None else np.repeat(repeated, rows // len(repeated), axis=0)
+        return activation, self.weights[kernel], repeated
+
     def _features(self, obs: Any) -> np.ndarray:
+        if self._images is not None:
+            return self._images(obs, self.weights)
         if not isinstance(obs, dict):
             return self._entry("", obs)
         parts = [self._entry(name, part) for name, part in sorted(obs.items())]
@@ -117,9 +134,14 @@ class NumpyForward:
         return part if part.ndim == 2 else part.reshape(len(part), -1)
 
 
-def _dense(features: np.ndarray, layer: tuple[Any, np.ndarray, np.ndarray | None]) -> np.ndarray:
+def dense(features: np.ndarray, layer: tuple[Any, np.ndarray, np.ndarray | None]) -> np.ndarray:
+    """[E, units] of features [E, F], by an activation, a kernel and a bias repeated `E` times."""
     activation, kernel, bias = layer
-    features = features.dot(kernel)
+    if kernel.ndim == 2:
+        features = features.dot(kernel)
+    else:  # a kernel [F, units] for each of some rows in turn
+        stacked = features.reshape(len(kernel), -1, features.shape[-1])
+        features = (stacked @ kernel).reshape(len(features), -1)
     if bias is not None:
         features += bias
     return features if activation is None else activation(features, features)
@@ -128,7 +150,8 @@ def _dense(features: np.ndarray, layer: tuple[Any, np.ndarray, np.ndarray | None
 def numpy_forward(network: keras.Model, obs_spec: Any) -> NumpyForward | None:
     """The network's NumPy twin, or None where it has layers that we do not know.
 
-    A network says by `numpy_plan()` how it is computed; a `keras.Sequential` of dense layers needs
+    A network says by `numpy_plan()` how it is computed: the arguments of `NumpyForward`, or of the
+    subclass `twin` among them; a `keras.Sequential` of dense layers needs
     none. The twin is compared with the network on random observations before it is trusted.
 
     Args:
@@ -142,7 +165,8 @@ def numpy_forward(network: keras.Model, obs_spec: Any) -> NumpyForward | None:
         return None
     if any(weight.dtype != "float32" for weight in ordered_weights(network)):
         return None
-    twin = NumpyForward(network, **plan)
+    plan = dict(plan)
+    twin = plan.pop("twin", NumpyForward)(network, **plan)
     return twin if _agrees(twin, network, obs_spec) else None
 
 

@@ -17,24 +17,26 @@ class ObservationFeatures(keras.layers.Layer):
     Entries of a dict follow each other in the order of their names.
 
     Args:
-        convolutional: Whether entries with three axes are images, which pass through a
-            `NatureCNN`, or "grid" for a `GridCNN`; the rest is flattened.
+        convolutional: Whether entries with three axes are images, which pass through what
+            `image_torso.image_torso` makes of this; the rest is flattened.
         normalizes: Whether what is no image is brought to mean 0 and deviation 1.
         clip: Largest normalized number.
         channels_first: Names of the images whose channels come first, or that are stacks.
+        layer_norm: As for `NatureCNN`.
     """
 
     def __init__(
         self,
-        convolutional: bool | str = False,
+        convolutional: bool | str | dict = False,
         normalizes=False,
         clip=10.0,
         channels_first=(),
+        layer_norm=False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.convolutional, self.normalizes, self.clip = convolutional, normalizes, clip
-        self.channels_first = tuple(channels_first)
+        self.channels_first, self.layer_norm = tuple(channels_first), layer_norm
         self.images, self.normalizers, self.width = {}, {}, 0
 
     def build(self, input_shape):
@@ -70,21 +72,24 @@ class ObservationFeatures(keras.layers.Layer):
             normalizer.update(obs[name] if isinstance(obs, dict) else obs)
 
     def _image_torso(self, name):
-        from kytolly.model.nature_cnn import GridCNN, NatureCNN
+        from kytolly.model.image_torso import image_torso
 
-        kind = GridCNN if self.convolutional == "grid" else NatureCNN
-        return kind(name in self.channels_first)
+        return image_torso(self.convolutional, name in self.channels_first, self.layer_norm)
 
 
 def make_features(cfg, network, obs_spec):
     """The layer that the configuration describes, for an architecture such as `auto` or `cnn`."""
     entries = obs_spec if isinstance(obs_spec, dict) else {"": obs_spec}
-    convolutional: bool | str = False
+    convolutional: bool | str | dict = False
     channels_first: tuple[str, ...] = ()
     if network != "mlp" and any(len(entry.shape) > 2 for entry in entries.values()):
         from kytolly.model.image_layout import image_layout
 
-        convolutional, channels_first = image_layout(network, entries)
+        convolutional, channels_first = image_layout(cfg, network, entries)
     return ObservationFeatures(
-        convolutional, cfg.normalize_observations, cfg.normalized_clip, channels_first
+        convolutional,
+        cfg.normalize_observations,
+        cfg.normalized_clip,
+        channels_first,
+        cfg.layer_norm,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kytolly.model.image_layout import image_layout
-from kytolly.model.nature_cnn import GridCNN, NatureCNN
+from kytolly.model.image_torso import image_torso
 from kytolly.model.observation_features import make_features
 
 
@@ -18,6 +18,5 @@ def network_features(cfg, obs_spec):
         return make_features(cfg, network, obs_spec)
     if network == "mlp":
         return None
-    convolutional, first = image_layout(network, {"": obs_spec})
-    kind = GridCNN if convolutional == "grid" else NatureCNN
-    return kind(bool(first)) if convolutional else None
+    convolutional, first = image_layout(cfg, network, {"": obs_spec})
+    return image_torso(convolutional, bool(first), cfg.layer_norm) if convolutional else None

@@ -44,8 +44,8 @@ def test_a_row_takes_what_the_replay_buffer_holds_of_it(spec):
 def test_a_replay_buffer_that_does_not_fit_says_how_many_rows_would(free, model):
     cfg = DQNConfig(hidden_units=(1,), replay_capacity=10**6, warmup_env_steps=1, batch_size=1)
     # Own network: 16 * (2 + 1); activations: 4 * (2 + 1 + 1) and 4 * 2. Two float32 observations
-    # of 2 numbers, 16 bytes, for the row of an update, for an environment, and for 64 env steps.
-    others = (48 + 16 + 8 if model is None else 0) + 16 + 16 + 64 * 16
+    # of 2 numbers, 16 bytes, for the row of an update, for an environment, and for 32 env steps.
+    others = (48 + 16 + 8 if model is None else 0) + 16 + 16 + 32 * 16
     free(others + 29 * 1_000)  # a row: 16 bytes, and 13
     with pytest.raises(ValueError, match=r"is for replay_capacity. Lower that; 1,000 rows would"):
         require_memory(cfg, VECTOR, 1, model, None)

@@ -9,7 +9,8 @@ import tensorflow as tf
 from kytolly.model.ddqn_mlp import DuelingMLP
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.model.image_layout import layout
-from kytolly.model.nature_cnn import GridCNN, NatureCNN
+from kytolly.model.impala import ImpalaCNN, SpectralConv2D, adaptive_max_pool
+from kytolly.model.nature_cnn import GridCNN, NatureCNN, SmallCNN
 from kytolly.model.numpy_forward import numpy_forward
 from kytolly.model.observation_features import ObservationFeatures
 
@@ -18,6 +19,9 @@ MODELS = {
     "mlp on a matrix": (lambda: DQNMLP(3, (8,)), (2, 5)),
     "dueling": (lambda: DuelingMLP(3, (8, 6)), (4,)),
     "cnn": (lambda: DQNMLP(3, (8,), NatureCNN()), (84, 84, 4)),
+    "cnn for a cpu": (lambda: DuelingMLP(3, (8,), SmallCNN()), (84, 84, 4)),
+    "impala": (lambda: DQNMLP(3, (8,), ImpalaCNN(width=2)), (21, 30, 4)),
+    "impala pooled": (lambda: DuelingMLP(3, (8,), ImpalaCNN(False, 1, 2, True)), (36, 36, 4)),
     "small cnn": (lambda: DuelingMLP(3, (8,), NatureCNN()), (10, 10, 4)),
     "channels first": (lambda: DQNMLP(3, (8,), NatureCNN(channels_first=True)), (4, 84, 84)),
     "grid": (lambda: DuelingMLP(3, (8,), GridCNN()), (10, 10, 4)),
@@ -164,9 +168,49 @@ def test_another_process_reads_every_network_of_the_table(tmp_path):
 
 
 def test_no_numpy_twin_of_what_we_do_not_know():
-    make, shape = MODELS["small cnn"]
-    model = make()
+    shape = (36, 36, 4)
+    model = DQNMLP(3, (8,), ImpalaCNN())
     model(observations(shape))
     assert numpy_forward(model, spec(shape)) is None
     custom = keras.Sequential([keras.layers.Input((3,)), keras.layers.LayerNormalization()])
     assert numpy_forward(custom, spec((3,))) is None
+
+
+IMAGE_MODELS = [name for name in MODELS if "cnn" in name or name in ("grid", "grid first")]
+
+
+@pytest.mark.parametrize("name", [*IMAGE_MODELS, "channels first"])
+def test_the_numpy_twin_of_convolutions_computes_the_same(name):
+    make, shape = MODELS[name]
+    model, rng = make(), np.random.default_rng(0)
+    image = rng.integers(0, 256, (3, *shape), np.uint8)
+    model(image)
+    for weight in model.trainable_variables:  # biases that are not 0
+        weight.assign(np.asarray(weight) + 0.01 * rng.normal(size=weight.shape))
+    twin = numpy_forward(model, tf.TensorSpec(shape, tf.uint8))
+    assert twin is not None
+    for rows in (3, 1):
+        np.testing.assert_allclose(twin(image[:rows]), model(image[:rows]), rtol=1e-3, atol=1e-4)
+
+
+def test_adaptive_pooling_takes_the_maximum_of_cells_that_cover_the_image():
+    image = np.arange(5 * 4, dtype=np.float32).reshape(1, 5, 4, 1)
+    # rows 0-2 and 2-4, columns 0-1 and 2-3: the largest number is that of the last row and column
+    np.testing.assert_array_equal(adaptive_max_pool(image, 2)[0, :, :, 0], [[9, 11], [17, 19]])
+
+
+def test_a_spectral_kernel_has_the_norm_1_once_its_vector_has_learned():
+    wide = keras.initializers.RandomNormal(stddev=1.0, seed=0)  # a norm far from 1
+    layer = SpectralConv2D(8, 3, padding="same", kernel_initializer=wide)
+    layer.build((None, 5, 5, 4))
+    images, start = np.ones((1, 5, 5, 4), np.float32), np.asarray(layer.vector)
+    layer(images)
+    np.testing.assert_array_equal(layer.vector, start)  # playing does not learn
+    for _ in range(40):
+        layer(images, training=True)
+    matrix = np.reshape(layer.unit_kernel(False), (-1, 8))
+    np.testing.assert_allclose(np.linalg.norm(matrix, 2), 1.0, rtol=1e-3)
+    norm = np.linalg.norm(np.reshape(layer.kernel, (-1, 8)), 2)
+    assert norm > 2.0, "the kernel itself had the norm 1: the test shows nothing"
+    layer.kernel.assign(3.0 * layer.kernel)
+    np.testing.assert_allclose(np.reshape(layer.unit_kernel(False), (-1, 8)), matrix, rtol=1e-4)

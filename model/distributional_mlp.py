@@ -1,0 +1,183 @@
+"""Distributions of the return of each action: by atoms, or by quantiles."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+from keras import ops
+
+from kytolly.model.dqn_mlp import DQNMLP, fan_in_dense
+from kytolly.model.numpy_forward import NumpyForward, dense
+from kytolly.model.q_networks import make_torso, noise_options
+
+
+class DistributionalMLP(DQNMLP):
+    """Action values that are means of distributions: [B, *obs] -> [B, A] float32.
+
+    A subclass says by `mean` what of. With two streams each of the `Z` numbers of an action is its
+    advantage, centered over the actions, plus that of the state.
+
+    Args:
+        num_actions, hidden_units, torso: As for `DQNMLP`.
+        num_outputs: `Z`, numbers for each action.
+        dueling: Whether there are two streams.
+
+    Source: for two streams with a distribution, Hessel et al. 2018, arXiv:1710.02298, section "The
+    Integrated Agent".
+    """
+
+    def __init__(
+        self, num_actions, hidden_units, torso=None, num_outputs=51, dueling=False, **kwargs
+    ):
+        super().__init__(num_actions, hidden_units, torso, **kwargs)
+        self.num_outputs, self.dueling = num_outputs, dueling
+        width = self.hidden_units[-1]
+        noise = {"noise_scale": self.noise_scale}
+        self.action_outputs = fan_in_dense(num_actions * num_outputs, width, **noise)
+        self.state_outputs = fan_in_dense(num_outputs, width, **noise) if dueling else None
+
+    def make_heads(self, width):
+        """Nothing: the heads need more arguments than the parent has."""
+
+    def action_distributions(self, obs, training=False):
+        """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
+        features = self.features(obs)
+        if self.noise_scale and self.dueling and self.action_outputs.rows.noise is None:
+            from kytolly.model.noisy import merged_streams
+
+            outputs = merged_streams(features, self.state_outputs, self.action_outputs)
+            return ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
+        outputs = ops.cast(self.action_outputs(features), "float32")
+        outputs = ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
+        if self.state_outputs is None:
+            return outputs
+        state = ops.cast(self.state_outputs(features), "float32")
+        return ops.expand_dims(state, 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
+
+    def call(self, obs, training=False):
+        return self.mean(self.action_distributions(obs))
+
+    def mean(self, outputs):
+        """[B, A] means of distributions [B, A, Z]."""
+        raise NotImplementedError
+
+    def numpy_plan(self):
+        """How `model.numpy_forward` computes the same; None where it cannot."""
+        heads = [self.state_outputs, self.action_outputs] if self.dueling else [self.action_outputs]
+        plan = {"dense": [*self.hidden.dense, *heads], "dueling": self.dueling}
+        own = {"twin": DistributionalForward, "num_actions": self.num_actions}
+        return self.plan_after_torso({**plan, **own, "mean": self.host_mean()})
+
+    def host_mean(self):
+        """`mean` as a function in NumPy."""
+        raise NotImplementedError
+
+    def get_config(self):
+        own = {"num_outputs": self.num_outputs, "dueling": self.dueling}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class AtomMLP(DistributionalMLP):
+    """Action values as means of probabilities of `Z` evenly spaced returns.
+
+    Args:
+        num_actions, hidden_units, torso, num_outputs, dueling: As for `DistributionalMLP`, whose
+            numbers are logits here.
+        value_min, value_max: The lowest and the highest of the returns.
+
+    Source: Bellemare, Dabney & Munos 2017, arXiv:1707.06887.
+    """
+
+    def __init__(self, *args, value_min=-100.0, value_max=100.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.value_min, self.value_max = value_min, value_max
+
+    def mean(self, outputs):
+        """[B, A] means of the atoms under the softmax of logits [B, A, Z]."""
+        return ops.sum(ops.softmax(outputs, axis=-1) * self.atoms(), axis=-1)
+
+    def host_mean(self):
+        """`mean` as a function in NumPy."""
+        atoms = self.atoms()
+
+        def mean(outputs):
+            weight = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
+            return weight.dot(atoms) / weight.sum(axis=-1)
+
+        return mean
+
+    def atoms(self):
+        """[Z] float32 returns, in reward units."""
+        return np.linspace(self.value_min, self.value_max, self.num_outputs, dtype=np.float32)
+
+    def get_config(self):
+        own = {"value_min": self.value_min, "value_max": self.value_max}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class QuantileMLP(DistributionalMLP):
+    """Action values as means of `Z` quantiles.
+
+    Source: Dabney et al. 2018, arXiv:1710.10044.
+    """
+
+    def mean(self, outputs):
+        """[B, A] means of quantiles [B, A, Z]."""
+        return ops.mean(outputs, axis=-1)
+
+    def host_mean(self):
+        """`mean` as a function in NumPy."""
+        return lambda outputs: outputs.mean(axis=-1)
+
+
+class DistributionalForward(NumpyForward):
+    """The NumPy twin: action values [E, A] of observations [E, *obs].
+
+    Args:
+        network, arguments: As for `NumpyForward`.
+        num_actions: `A`.
+        mean: [E, A] of the network's outputs [E, A, Z].
+    """
+
+    def __init__(self, network, num_actions, mean, **arguments):
+        super().__init__(network, **arguments)
+        self._num_actions, self._mean = num_actions, mean
+
+    def __call__(self, obs):
+        features = self.hidden_features(obs)
+        shape = (len(features), self._num_actions, -1)
+        if not self._dueling:
+            return self._mean(features.reshape(shape))
+        state, outputs = (dense(features, layer) for layer in self._streams)
+        outputs = outputs.reshape(shape)
+        outputs = state[:, np.newaxis] + outputs - outputs.mean(axis=1, keepdims=True)
+        return self._mean(outputs)
+
+
+def make_atom_network(cfg, obs_spec, distribution):
+    """The network that the config of C51 describes."""
+    bounds = {"value_min": cfg.value_min, "value_max": cfg.value_max}
+    shared = _arguments(cfg, obs_spec, distribution)
+    return AtomMLP(*shared, cfg.num_atoms, is_dueling(cfg), **bounds, **noise_options(cfg))
+
+
+def make_quantile_network(cfg, obs_spec, distribution):
+    """The network that the config of QR-DQN describes."""
+    shared = _arguments(cfg, obs_spec, distribution)
+    return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **noise_options(cfg))
+
+
+def middles(count):
+    """[count] float32 levels in the middles of equal parts of [0, 1]."""
+    return (np.arange(count, dtype=np.float32) + 0.5) / np.float32(count)
+
+
+def is_dueling(cfg):
+    """Whether a config asks for two streams."""
+    return cfg.network.startswith("dueling")
+
+
+def _arguments(cfg, obs_spec, distribution):
+    return distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)

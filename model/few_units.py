@@ -1,0 +1,24 @@
+"""A dense layer of a handful of units."""
+
+from __future__ import annotations
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class FewUnits(keras.layers.Dense):
+    """A dense layer computed unit by unit, the same function as `keras.layers.Dense`.
+
+    For a handful of units XLA's matrix product on a CPU is slow in the backward pass: 20
+    microseconds for [128, 84] x [84, 2], and 5 as products with one column each.
+    """
+
+    MOST = 4  # units; with more, one product is as fast
+
+    def call(self, features, training=None):
+        if features.shape[0] == 1:  # acting: one product, and no backward pass
+            return super().call(features)
+        columns = [features @ self.kernel[:, unit : unit + 1] for unit in range(self.units)]
+        values = keras.ops.concatenate(columns, axis=-1)
+        values = values + keras.ops.cast(self.bias, values.dtype)
+        return values if self.activation is None else self.activation(values)

@@ -1,0 +1,146 @@
+"""Quantiles of the return of each action, at any level that is asked for."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from kytolly.model.distributional_mlp import is_dueling, middles
+from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, fan_in_dense
+from kytolly.model.numpy_forward import NumpyForward, dense
+from kytolly.model.q_networks import make_torso, noise_options
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class IQNMLP(DQNMLP):
+    """Action values as means of quantiles at evenly spaced levels: [B, *obs] -> [B, A] float32.
+
+    The paper draws the levels of acting at random. Here they are the middles of equal parts of
+    [0, 1], so acting and evaluation need no random numbers, and the mean is closer. The level
+    enters before the last hidden layer or, where there is one only, after it.
+
+    Args:
+        num_actions, hidden_units, torso: As for `DQNMLP`.
+        num_levels: Quantiles in the mean.
+        num_cosines: Cosines of a level that the network sees.
+        dueling: Whether a quantile is that of the state plus centered advantages.
+
+    Source: Dabney et al. 2018, arXiv:1806.06923, equations 3 and 4.
+    """
+
+    def __init__(
+        self,
+        num_actions,
+        hidden_units=(120, 84),
+        torso=None,
+        num_levels=8,
+        num_cosines=64,
+        dueling=False,
+        **kwargs,
+    ):
+        before = max(1, len(hidden_units) - 1)
+        super().__init__(num_actions, hidden_units[:before], torso, **kwargs)
+        self.num_levels, self.num_cosines, self.dueling = num_levels, num_cosines, dueling
+        self.hidden_units = tuple(hidden_units)
+        self.after = HiddenLayers(self.hidden_units[before:], self.noise_scale)
+        self.level_features = fan_in_dense(self.hidden_units[before - 1], num_cosines, "relu")
+        width, noise = self.hidden_units[-1], {"noise_scale": self.noise_scale}
+        self.q_values = fan_in_dense(num_actions, width, **noise)
+        self.state_value = fan_in_dense(1, width, **noise) if dueling else None
+
+    def make_heads(self, width):
+        """Nothing: the heads need more arguments than the parent has."""
+
+    def build(self, input_shape):
+        if self.torso is not None:
+            if not self.torso.built:  # a torso from a file comes built
+                self.torso.build(input_shape)
+            input_shape = self.torso.compute_output_shape(input_shape)
+        self.hidden.build(input_shape)
+        self.level_features.build((None, self.num_cosines))
+        self.after.build((None, self.hidden.hidden_units[-1]))
+        for head in (self.q_values, self.state_value):
+            if head is not None:
+                head.build((None, self.hidden_units[-1]))
+
+    def action_quantiles(self, obs, levels, training=False):
+        """[B, N, A] float32 quantiles of each action's return at levels [B, N], or [N] for all."""
+        steps = math.pi * ops.arange(self.num_cosines, dtype="float32")
+        cosines = ops.cast(ops.cos(ops.expand_dims(levels, -1) * steps), self.compute_dtype)
+        flat = self.level_features(ops.reshape(cosines, (-1, self.num_cosines)))
+        by_level = ops.reshape(flat, (*levels.shape, -1))
+        features = ops.expand_dims(self.features(obs), 1) * by_level
+        features = self.after(ops.reshape(features, (-1, features.shape[-1])))
+        quantiles = ops.cast(self.q_values(features), "float32")
+        if self.state_value is not None:
+            quantiles = quantiles - ops.mean(quantiles, axis=-1, keepdims=True)
+            quantiles = quantiles + ops.cast(self.state_value(features), "float32")
+        return ops.reshape(quantiles, (-1, levels.shape[-1], self.num_actions))
+
+    def call(self, obs, training=False):
+        levels = ops.convert_to_tensor(middles(self.num_levels))
+        return ops.mean(self.action_quantiles(obs, levels), axis=1)
+
+    def numpy_plan(self):
+        """How `model.numpy_forward` computes the same; None where it cannot."""
+        heads = [self.state_value, self.q_values] if self.dueling else [self.q_values]
+        layers = [*self.hidden.dense, self.level_features, *self.after.dense, *heads]
+        own = {"twin": IQNForward, "before": len(self.hidden.dense), "cosines": self.num_cosines}
+        own |= {"dense": layers, "dueling": self.dueling, "levels": self.num_levels}
+        return self.plan_after_torso(own)
+
+    def get_config(self):
+        own = {
+            "num_levels": self.num_levels,
+            "num_cosines": self.num_cosines,
+            "dueling": self.dueling,
+        }
+        return {**super().get_config(), **own}
+
+
+class IQNForward(NumpyForward):
+    """The NumPy twin: action values [E, A] of observations [E, *obs].
+
+    Args:
+        network, arguments: As for `NumpyForward`; the layers are those before the level enters,
+            that of the level, those after it and the heads.
+        before: How many come before the level.
+        levels: Quantiles in the mean.
+        cosines: Cosines of a level.
+    """
+
+    def __init__(self, network, before, levels, cosines, **arguments):
+        self._before, self._levels = before, levels
+        steps = math.pi * np.arange(cosines, dtype=np.float32)
+        self._cosines = np.cos(middles(levels)[:, np.newaxis] * steps)
+        super().__init__(network, **arguments)
+
+    def __call__(self, obs):
+        features = self.hidden_features(obs)
+        rows, width = features.shape
+        features = (features[:, np.newaxis] * self._by_level).reshape(-1, width)
+        for layer in self._after:
+            features = dense(features, layer)
+        streams = [dense(features, layer) for layer in self._streams]
+        quantiles = streams[-1]
+        if self._dueling:
+            quantiles = streams[0] + quantiles - quantiles.mean(axis=-1, keepdims=True)
+        return quantiles.reshape(rows, self._levels, -1).mean(axis=1)
+
+    def _set_rows(self, rows):
+        self._rows, before = rows, self._before
+        self._torso = [self._layer(place, rows) for place in self._plan[:before]]
+        self._by_level = dense(self._cosines, self._layer(self._plan[before], self._levels))
+        later = [self._layer(place, rows * self._levels) for place in self._plan[before + 1 :]]
+        streams = len(later) - (2 if self._dueling else 1)
+        self._after, self._streams = later[:streams], later[streams:]
+
+
+def make_implicit_quantile_network(cfg, obs_spec, distribution):
+    """The network that the config of IQN describes."""
+    shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
+    own = cfg.num_acting_quantiles, cfg.num_cosines, is_dueling(cfg)
+    return IQNMLP(*shared, *own, **noise_options(cfg))

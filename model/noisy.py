@@ -1,0 +1,124 @@
+"""Dense layers whose weights have noise of a learned size."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import types
+
+import keras
+from keras import ops
+
+from kytolly.model.few_units import FewUnits
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class NoisyDense(FewUnits):
+    """A dense layer with a deviation beside each weight: the noise's size, which is learned.
+
+    Called, it has no noise: so it is evaluated, exported and loaded. Whoever learns or explores
+    adds deviation times noise, e_in[i] e_out[j] for the kernel and e_out[j] for the bias: to the
+    weights, where one draw is for all rows, or by `row_noise`.
+
+    Args:
+        noise_scale: Deviations are this over the root of the inputs at first.
+
+    Source: Fortunato et al. 2018, arXiv:1706.10295, section 3, factorised Gaussian noise.
+    """
+
+    def __init__(self, units, activation=None, noise_scale=0.5, **kwargs):
+        super().__init__(units, activation, **kwargs)
+        self.noise_scale = noise_scale
+        self.rows = types.SimpleNamespace(noise=None)  # what `row_noise` gives
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        first = keras.initializers.Constant(self.noise_scale / math.sqrt(input_shape[-1]))
+        shapes = {
+            "kernel_deviation": (input_shape[-1], self.units),
+            "bias_deviation": (self.units,),
+        }
+        for name, shape in shapes.items():
+            setattr(self, name, self.add_weight(shape=shape, initializer=first, name=name))
+
+    def call(self, features, training=None):
+        if self.rows.noise is not None:
+            return self.noisy_outputs(features, *self.rows.noise)
+        few = self.units <= self.MOST
+        return super().call(features) if few else keras.layers.Dense.call(self, features)
+
+    def noisy_outputs(self, features, noise_in, noise_out):
+        """[R, units] of features [R, F], each row with its own noise [E, F] and [E, units].
+
+        Where `R` is a multiple of `E`, so many rows in turn have the same noise.
+        """
+        noise_in, noise_out = (
+            ops.cast(repeat_rows(noise, features), features.dtype)
+            for noise in (noise_in, noise_out)
+        )
+        mean = features @ self.kernel + self.bias
+        noise = (features * noise_in) @ self.kernel_deviation + self.bias_deviation
+        return self.activation(mean + noise * noise_out)
+
+    def save_own_variables(self, store):
+        keras.layers.Layer.save_own_variables(self, store)  # a dense layer knows two weights only
+
+    def load_own_variables(self, store):
+        keras.layers.Layer.load_own_variables(self, store)
+
+    def get_config(self):
+        return {**super().get_config(), "noise_scale": self.noise_scale}
+
+
+def noisy_layers(network):
+    """The noisy layers of a network, in the order of its weights."""
+    return [layer for layer in network._flatten_layers() if isinstance(layer, NoisyDense)]
+
+
+def noise_widths(layers):
+    """How many numbers of noise each layer takes, for its inputs and its outputs in turn."""
+    return [int(width) for layer in layers for width in layer.kernel.shape]
+
+
+def merged_streams(features, state, advantage):
+    """[B, A Z] float32 sums of a state's numbers and centered advantages, by one product.
+
+    The streams' kernels are added in place of their outputs, which are several times as many.
+
+    Args:
+        features: [B, F].
+        state: Layer of the Z numbers of the state.
+        advantage: Layer of the A Z numbers of the actions.
+    """
+
+    def merged_weights(one, all_actions):
+        by_action = ops.reshape(
+            all_actions, (-1, all_actions.shape[-1] // state.units, state.units)
+        )
+        centered = by_action - ops.mean(by_action, axis=1, keepdims=True)
+        both = ops.reshape(one, (-1, 1, state.units)) + centered
+        return ops.reshape(both, (-1, advantage.units))
+
+    outputs = features @ ops.cast(merged_weights(state.kernel, advantage.kernel), features.dtype)
+    return ops.cast(outputs, "float32") + merged_weights(state.bias, advantage.bias)
+
+
+@contextlib.contextmanager
+def row_noise(layers, noises):
+    """Within, a call of the layers has the noise of its rows: e_in, e_out of each layer in turn."""
+    pairs = list(zip(noises[::2], noises[1::2], strict=True))
+    for layer, pair in zip(layers, pairs, strict=True):
+        layer.rows.noise = pair
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.rows.noise = None
+
+
+def repeat_rows(noise, features):
+    """Noise [E, N], each row as often as makes as many rows as the features have."""
+    rows, count = features.shape[0], noise.shape[0]
+    if rows is not None and rows == count:
+        return noise
+    return ops.repeat(noise, ops.shape(features)[0] // ops.shape(noise)[0], axis=0)

@@ -1,0 +1,102 @@
+"""Convolutions whose gradient is made of matrix products.
+
+XLA on a CPU has no fast gradient of a convolution.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+
+def patch_convolution(layer, images):
+    """What a `keras.layers.Conv2D` makes of [B, H, W, C]: the same values, a faster gradient.
+
+    A GPU has its own fast gradient, and a kernel that strides do not divide keeps XLA's.
+    """
+    stride, (size, _) = layer.strides[0], layer.kernel_size
+    padded = layer.padding == "same"
+    fits = layer.kernel_size == (size, size) and layer.strides == (stride, stride)
+    if not fits or size % stride or (padded and (stride > 1 or size % 2 == 0)) or has_gpu():
+        return layer(images)
+    if padded:
+        images = pad(images, size // 2)
+    kernel = ops.cast(ops.convert_to_tensor(layer.kernel), images.dtype)
+    features = _product(images, kernel, stride)
+    return layer.activation(features + ops.cast(layer.bias, features.dtype))
+
+
+def has_gpu():
+    """Whether Keras computes on a GPU."""
+    return keras.distribution.list_devices()[0].startswith("gpu")
+
+
+def _product(images, kernel, stride):
+    """[B, h, w, F] of [B, H, W, C] and a kernel [size, size, C, F], without padding."""
+
+    @ops.custom_gradient
+    def convolution(images, kernel):
+        def gradient(*args, upstream=None):
+            return patch_gradients(images, kernel, stride, args[0] if args else upstream)
+
+        return ops.conv(images, kernel, stride, "valid"), gradient
+
+    return convolution(images, kernel)
+
+
+def patch_gradients(images, kernel, stride, upstream):
+    """The gradients of the images and of the kernel, from that of the features [B, h, w, F].
+
+    Images are cut into blocks of stride x stride pixels. A patch is then `k` x `k` blocks, and
+    patches lie one block apart.
+    """
+    size, _, channels, filters = kernel.shape
+    k, (height, width) = size // stride, upstream.shape[1:3]
+    used = [(side - 1) * stride + size for side in (height, width)]
+    blocks = to_blocks(images[:, : used[0], : used[1]], stride)
+    shifts = [(i, j) for i in range(k) for j in range(k)]
+    patches = [blocks[:, i : i + height, j : j + width] for i, j in shifts]
+    patches = ops.concatenate(patches, axis=-1) if k > 1 else blocks
+    flat = ops.reshape(upstream, (-1, filters))
+    # This way round, because XLA is slow where the longer matrix is transposed.
+    product = ops.matmul(ops.transpose(flat), ops.reshape(patches, (-1, patches.shape[-1])))
+    parts = ops.reshape(product, (filters, k, k, stride, stride, channels))
+    kernel_gradient = ops.reshape(ops.transpose(parts, (1, 3, 2, 4, 5, 0)), kernel.shape)
+
+    parts = ops.reshape(kernel, (k, stride, k, stride, channels, filters))
+    matrix = ops.reshape(ops.transpose(parts, (5, 0, 2, 1, 3, 4)), (filters, -1))
+    spread = ops.matmul(flat, matrix)
+    spread = ops.reshape(spread, (-1, height, width, k, k, blocks.shape[-1]))
+    total = 0.0
+    for i, j in shifts:
+        total = total + ops.pad(
+            spread[:, :, :, i, j], [[0, 0], [i, k - 1 - i], [j, k - 1 - j], [0, 0]]
+        )
+    pixels = from_blocks(total, stride, channels)
+    rest = [whole - part for whole, part in zip(images.shape[1:3], used, strict=True)]
+    return ops.pad(pixels, [[0, 0], [0, rest[0]], [0, rest[1]], [0, 0]]), kernel_gradient
+
+
+def pad(images, count):
+    """[B, H, W, C] with `count` zeros on each side."""
+    return ops.pad(images, [[0, 0], [count, count], [count, count], [0, 0]])
+
+
+def to_blocks(images, side):
+    """[B, H / side, W / side, side * side * C] of [B, H, W, C]."""
+    if side == 1:
+        return images
+    _, height, width, channels = images.shape
+    shape = (-1, height // side, width // side, side * channels)
+    rows = [ops.reshape(images[:, row::side], shape) for row in range(side)]
+    return ops.concatenate(rows, axis=-1)  # two thirds of a transposition's time
+
+
+def from_blocks(blocks, side, channels):
+    """The images of which `to_blocks` made the blocks."""
+    if side == 1:
+        return blocks
+    _, height, width, _ = blocks.shape
+    parts = ops.reshape(blocks, (-1, height, width, side, side, channels))
+    parts = ops.transpose(parts, (0, 1, 3, 2, 4, 5))
+    return ops.reshape(parts, (-1, height * side, width * side, channels))

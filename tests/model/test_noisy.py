@@ -1,0 +1,117 @@
+"""Noisy layers: noise of weights and of rows is the same function, and none when evaluated."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kytolly.agent.algorithms import make_config
+from kytolly.agent.default_network import default_network
+from kytolly.agent.noisy_greedy import HostNoise
+from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.model.noisy import NoisyDense, noise_widths, noisy_layers, row_noise
+from kytolly.model.numpy_forward import numpy_forward
+from kytolly.policy.noisy_weights import NoisyWeights, factor_noise
+
+SPEC = EnvSpec("test/vector", tf.TensorSpec([4]), Discrete(3))
+FAMILY = [
+    {"algorithm": "dqn"},
+    {"algorithm": "dqn", "network": "dueling"},
+    {"algorithm": "c51", "network": "dueling", "num_atoms": 5},
+    {"algorithm": "qr-dqn", "num_quantiles": 3},
+    {"algorithm": "iqn", "network": "dueling", "num_acting_quantiles": 4, "num_cosines": 6},
+]
+each = pytest.mark.parametrize("settings", FAMILY, ids=lambda one: "-".join(map(str, one.values())))
+
+
+def make_network(settings, **more):
+    hidden = {"hidden_units": (9, 7), "noisy": True, **settings, **more}
+    network = default_network(make_config(hidden), SPEC)
+    rng = np.random.default_rng(0)
+    network.set_weights([rng.normal(0, 0.4, w.shape) for w in network.get_weights()])
+    return network
+
+
+def observations(rows):
+    return np.random.default_rng(1).normal(size=(rows, 4)).astype(np.float32)
+
+
+def test_a_noisy_layer_by_hand():
+    layer = NoisyDense(2, noise_scale=0.6)
+    layer.build((None, 4))
+    np.testing.assert_allclose(layer.kernel_deviation, np.full((4, 2), 0.3))  # 0.6 / sqrt(4)
+    np.testing.assert_allclose(layer.bias_deviation, [0.3, 0.3])
+    layer = NoisyDense(1)
+    layer.build((None, 2))
+    weights = [[[1.0], [2.0]], [3.0], [[0.5], [0.25]], [0.125]]
+    layer.set_weights([np.array(weight) for weight in weights])
+    obs = tf.constant([[1.0, 10.0], [1.0, 10.0]])
+    np.testing.assert_allclose(layer(obs), [[24.0], [24.0]])
+    with row_noise([layer], [tf.constant([[2.0, 4.0], [0.0, 0.0]]), tf.constant([[8.0], [-1.0]])]):
+        # (1 + 0.5*2*8) + 10 (2 + 0.25*4*8) + 3 + 0.125*8 = 9 + 100 + 4; the other only in the bias.
+        np.testing.assert_allclose(layer(obs), [[113.0], [23.875]])
+    np.testing.assert_allclose(layer(obs), [[24.0], [24.0]])
+
+
+def test_factors_keep_the_sign_and_take_the_root():
+    np.testing.assert_allclose(factor_noise(tf.constant([-4.0, 0.0, 2.25])), [-2.0, 0.0, 1.5])
+
+
+@each
+def test_noise_of_rows_is_noise_of_weights_row_by_row_and_in_numpy(settings):
+    network, obs = make_network(settings), observations(5)
+    weights, layers = NoisyWeights(network), noisy_layers(network)
+    current, widths = weights.split(weights.vector), noise_widths(layers)
+    draw = HostNoise(3).draw(5, widths)
+    with row_noise(layers, [tf.constant(one) for one in draw]):
+        found = network(obs)
+    mean = network(obs)
+    twin = numpy_forward(network, SPEC.obs)
+    actor = type("Actor", (), {"twin": twin, "network": network})()
+    np.testing.assert_allclose(HostNoise(3).params(actor, obs), found, rtol=1e-3, atol=1e-3)
+    for row in range(5):
+        noise = [one[row] for one in draw]
+        weights._noises = lambda _, noise=noise: [tf.constant(one) for one in noise]
+        alone = weights.call(weights.noisy_weights(current, None), obs[row : row + 1])
+        np.testing.assert_allclose(alone[0], found[row], rtol=1e-3, atol=1e-3)
+        assert abs(alone[0] - mean[row]).numpy().max() > 0.01
+    np.testing.assert_allclose(twin(obs), mean, rtol=1e-3, atol=1e-3)  # it keeps no noise
+
+
+def test_one_environment_has_a_twin_of_plain_matrices():
+    network = make_network({"algorithm": "dqn"})
+    twin = numpy_forward(network, SPEC.obs)
+    actor = type("Actor", (), {"twin": twin, "network": network})()
+    noise = HostNoise(1)
+    first = noise.params(actor, observations(1))
+    np.testing.assert_array_equal(noise.params(actor, observations(1)), first)
+    assert not np.allclose(HostNoise(2).params(actor, observations(1)), first)
+    assert all(weight.ndim <= 2 for weight in noise._twin.weights)
+
+
+def test_noise_has_mean_zero_and_the_deviations_size():
+    network = make_network({"algorithm": "dqn"}, hidden_units=(6,))
+    weights = NoisyWeights(network)
+    current = weights.split(weights.vector)
+    numbers = tf.random.Generator.from_seed(1).uniform([3_000, weights.noise_count])
+    draw = tf.function(lambda x: weights.noisy_weights(current, x)[0] - current[0])
+    found = np.stack([draw(one) for one in numbers])
+    deviation = current[weights._places[0][2]].numpy()
+    # The variance of sign(x) sqrt|x| is E|x| = sqrt(2 / pi); of a product of two, 2 / pi.
+    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=0.06)
+    np.testing.assert_allclose(found.var(axis=0), deviation**2 * 2 / np.pi, rtol=0.2, atol=1e-3)
+
+
+@each
+def test_a_noisy_network_is_saved_and_loaded(settings, tmp_path):
+    network = make_network(settings)
+    network.save(tmp_path / "a.keras")
+    loaded = keras.models.load_model(tmp_path / "a.keras")
+    assert len(noisy_layers(loaded)) == len(noisy_layers(network)) >= 2
+    np.testing.assert_array_equal(loaded(observations(3)), network(observations(3)))
+
+
+def test_a_network_without_noisy_layers_is_refused():
+    plain = default_network(make_config({"algorithm": "dqn"}), SPEC)
+    with pytest.raises(ValueError, match=r"noisy is set, and the model 'dqnmlp.*' has no noisy la"):
+        NoisyWeights(plain)

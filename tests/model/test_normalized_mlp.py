@@ -1,0 +1,108 @@
+"""Networks with layer norms, their NumPy twins, and the convolution of grids."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kytolly.model.dqn_mlp import DQNMLP
+from kytolly.model.grid_convolution import Conv2D
+from kytolly.model.nature_cnn import GridCNN, NatureCNN
+from kytolly.model.normalized_mlp import NormalizedForward, NormalizedMLP
+from kytolly.model.numpy_forward import numpy_forward
+
+
+def norm(x, gamma=1.0, beta=0.0):
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return gamma * centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-6) + beta
+
+
+def built(model, shape, dtype=np.float32):
+    model(np.zeros((2, *shape), dtype))
+    rng = np.random.default_rng(3)
+    model.set_weights([w + rng.normal(scale=0.1, size=w.shape) for w in model.get_weights()])
+    return model
+
+
+def test_each_hidden_layer_is_normalized_before_its_relu():
+    model = built(NormalizedMLP(3, (5, 4)), (2,))
+    obs = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    features = obs
+    for layer, scale in zip(model.hidden.dense, model.hidden.norms, strict=True):
+        features = features @ layer.kernel.numpy() + layer.bias.numpy()
+        features = np.maximum(norm(features, scale.gamma.numpy(), scale.beta.numpy()), 0.0)
+    expected = features @ model.q_values.kernel.numpy() + model.q_values.bias.numpy()
+    np.testing.assert_allclose(model(obs), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_faint_inputs_are_normalized_as_well():
+    # A deviation of 0.01: with Keras's epsilon of 1e-3 the features had a third of their size.
+    model = NormalizedMLP(2, (64,))
+    model(np.zeros((1, 4), np.float32))
+    faint = 0.01 * np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    features = np.asarray(model.hidden(faint))
+    np.testing.assert_allclose((features**2).mean(), 0.5, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    "make, shape, dtype",
+    [
+        (lambda: NormalizedMLP(3, (8, 7)), (4,), np.float32),
+        (lambda: NormalizedMLP(6, (9,), GridCNN(layer_norm=True)), (10, 10, 4), bool),
+        (lambda: NormalizedMLP(6, (9,), GridCNN(layer_norm=True)), (5, 7, 2), np.int8),
+    ],
+    ids=["vector", "bools", "integers"],
+)
+def test_the_numpy_twin_agrees(make, shape, dtype):
+    model = built(make(), shape, dtype)
+    twin = numpy_forward(model, tf.TensorSpec(shape, dtype))
+    assert isinstance(twin, NormalizedForward)
+    obs = (np.random.default_rng(1).normal(size=(5, *shape)) * 2).astype(dtype)
+    np.testing.assert_allclose(twin(obs), model(obs), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(twin(obs[:1]), model(obs[:1]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("torso", [NatureCNN, GridCNN])
+def test_a_torso_with_norms_normalizes_channels_and_is_saved(torso, tmp_path):
+    shape, dtype = ((40, 44, 3), np.uint8) if torso is NatureCNN else ((6, 5, 2), bool)
+    model = built(NormalizedMLP(3, (8,), torso(layer_norm=True)), shape, dtype)
+    assert len(model.torso.norms) == len(model.torso.convolutions)
+    obs = np.random.default_rng(2).integers(0, 2, (3, *shape)).astype(dtype)
+    features = model.torso(obs)
+    assert features.shape == model.torso.compute_output_shape((3, *shape))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(obs), model(obs))
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_the_convolution_of_grids_and_its_gradient_are_those_of_keras(padding):
+    ours, theirs = (
+        kind(5, 3, padding=padding, activation="relu") for kind in (Conv2D, keras.layers.Conv2D)
+    )
+    x = tf.constant(np.random.default_rng(0).normal(size=(3, 6, 7, 2)), tf.float32)
+    ours.build(x.shape)
+    theirs.build(x.shape)
+    ours.bias.assign(np.arange(5.0))
+    theirs.set_weights(ours.get_weights())
+    results = []
+    for layer in (ours, theirs):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = layer(x)
+            loss = tf.reduce_sum(y * y)
+        results.append([y, *tape.gradient(loss, [x, *layer.trainable_variables])])
+    assert results[0][0].shape == ours.compute_output_shape(x.shape)
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_file_with_the_convolution_of_keras_still_loads(tmp_path):
+    model = built(DQNMLP(3, (8,), GridCNN()), (5, 5, 2), bool)
+    model.save_weights(tmp_path / "grid.weights.h5")
+    import h5py
+
+    with h5py.File(tmp_path / "grid.weights.h5") as file:
+        names: list[str] = []
+        file.visit(names.append)
+    assert any("convolutions/conv2d/" in name for name in names)

@@ -37,17 +37,24 @@ class Policy(tf.Module):
 
     metric_names: tuple[str, ...] = ()  # of one update, the gradient's norm last
     has_value = False  # the network returns values beside params
+    keeps_log_prob = False  # a row says how probable its action was
+    keeps_value = False  # a row says what value was expected, as acting gives it at no cost
     gives_td_error = False  # a loss says by how much each row's estimate is wrong
     takes_masks = False  # actions may be masked, and observations a Dict
 
     def __init__(self, network: keras.Model, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(name="policy")  # an algorithm may be called qr-dqn
         self.network, self.distribution, self.optimizer = network, distribution, optimizer
-        self.cfg, self.weights = cfg, FlatWeights(network)
+        self.cfg, self.weights = cfg, make_weights(network, cfg)
         optimizer.build([self.weights.variable])  # else the first update traces twice
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
+
+    @property
+    def noise_draws(self) -> int:
+        """Draws of a noisy network's noise for an update."""
+        return 0
 
     def loss(self, batch: Any, weights: list[tf.Tensor]) -> Loss:
         """The loss of a batch with the given weights, of which the gradient is taken."""
@@ -57,7 +64,12 @@ class Policy(tf.Module):
         """The weights that learn, as tensors: read once where many steps act with the same."""
         return self.weights.split(self.weights.vector)
 
-    def outputs(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tuple[tf.Tensor, Any]:
+    def acting_weights(self, noise: tf.Tensor | None) -> Any:
+        """The weights to act with; of a noisy network by [E, N] numbers in [0, 1)."""
+        weights = self.current_weights()
+        return self.weights.row_weights(weights, noise) if self.weights.noise_count else weights
+
+    def outputs(self, obs: Any, weights: Any, **options: Any) -> tuple[tf.Tensor, Any]:
         """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs]."""
         outputs = self.weights.call(weights, without_mask(obs), **options)
         return read_outputs(outputs, self.distribution, obs)
@@ -125,6 +137,15 @@ class Policy(tf.Module):
         loss = self.update(batch)
         self.publish()
         return loss
+
+
+def make_weights(network: keras.Model, cfg: Any) -> Any:
+    """The weights of a network as a config's policy learns them."""
+    if not getattr(cfg, "noisy", False):
+        return FlatWeights(network)
+    from kytolly.policy.noisy_weights import NoisyWeights
+
+    return NoisyWeights(network)
 
 
 def read_outputs(outputs: Any, distribution: Any, obs: Any) -> tuple[tf.Tensor, Any]:

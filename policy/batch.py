@@ -19,6 +19,7 @@ class Rollout(NamedTuple):
     next_obs: Any  # [T, E, *obs] what the step led to, before any reset
     last: Any  # [T, E] bool, the episode ended with the step: terminated or truncated
     log_prob: Any = ()  # [T, E] log-probability of the action; () where it was not kept
+    value: Any = ()  # [T, E] the policy's value of `obs`; () where it was not kept
 
 
 class Transition(NamedTuple):
@@ -30,16 +31,24 @@ class Transition(NamedTuple):
     discount: Any  # [B] weight of what follows: gamma**n, or 0 where the episode terminated
     next_obs: Any  # [B, *obs] observation after the n-th reward, before any reset
     weight: Any = ()  # [B] importance weight of a row in the loss; () means 1 for every row
+    noise: Any = ()  # [B, N] numbers in [0, 1) that the loss takes; () where it takes none
+    slot: Any = ()  # [B] int32 place in a memory that wants to know the errors; else ()
+    # [K, N] numbers in [0, 1) for the noise of a noisy network, the same in each of the K parts
+    # that gradients are accumulated over; () where its weights have no noise
+    network_noise: Any = ()
 
 
-def rollout_spec(env_spec: EnvSpec, num_envs: int, keeps_log_prob: bool) -> Rollout:
+def rollout_spec(
+    env_spec: EnvSpec, num_envs: int, keeps_log_prob: bool, keeps_value: bool = False
+) -> Rollout:
     """TensorSpecs of one env step of `num_envs` environments: a rollout without its time axis."""
     obs = tf.nest.map_structure(
         lambda spec: tf.TensorSpec([num_envs, *spec.shape], spec.dtype), env_spec.obs
     )
     number, flag = tf.TensorSpec([num_envs], tf.float32), tf.TensorSpec([num_envs], tf.bool)
     action = action_spec(env_spec.action, num_envs)
-    return Rollout(obs, action, number, number, obs, flag, number if keeps_log_prob else ())
+    kept = (number if keeps else () for keeps in (keeps_log_prob, keeps_value))
+    return Rollout(obs, action, number, number, obs, flag, *kept)
 
 
 def merge_time(column: Any) -> Any:

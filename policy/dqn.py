@@ -11,6 +11,8 @@ from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Transition
 
+ESTIMATE, TARGET, PICKS = range(3)  # draws of a noisy network's noise in an update
+
 
 class ActionValues(NamedTuple):
     """Reads `num_params` action values [B, A]; the most likely action is the best one."""
@@ -58,18 +60,51 @@ class DQNPolicy(Policy):
             raise unfit_environment(cfg.algorithm, env_spec)
         return ActionValues(env_spec.action.count)
 
-    def target_q(self, obs: Any) -> tf.Tensor:
-        """[B, A] action values of the target network."""
-        return self.outputs(obs, self.weights.split(self.target_vector))[0]
+    @property
+    def noise_draws(self) -> int:
+        """Draws of a noisy network's noise: for estimates, targets and `double`'s picks."""
+        return 3 if self.cfg.double else 2
+
+    def noisy(self, weights: list[tf.Tensor], batch: Transition | None, draw: int) -> Any:
+        """The weights with one of the draws of a batch's noise, where the network has noise."""
+        if not self.weights.noise_count or batch is None:
+            return weights
+        if isinstance(batch.network_noise, tuple):
+            size = self.noise_draws * self.weights.noise_count
+            raise ValueError(
+                f"{self.cfg.algorithm} got a batch without noise for its noisy network, expected "
+                f"[1, {size}] random numbers in [0, 1): give them as Transition(..., "
+                "network_noise=numbers)."
+            )
+        numbers = tf.split(batch.network_noise[0], self.noise_draws)[draw]
+        return self.weights.noisy_weights(weights, numbers)
+
+    def target_weights(self, batch: Transition | None = None) -> list[tf.Tensor]:
+        """The weights of the target network, with the batch's noise for them."""
+        return self.noisy(self.weights.split(self.target_vector), batch, TARGET)
+
+    def target_q(self, obs: Any, batch: Transition | None = None) -> tf.Tensor:
+        """[B, A] action values of the target network, with the noise of the batch, if any."""
+        return self.outputs(obs, self.target_weights(batch))[0]
+
+    def picks(self, batch: Transition, weights: list[tf.Tensor]) -> tf.Tensor:
+        """[B, A] values by which `double` picks the next action: those of the online network."""
+        return self.outputs(batch.next_obs, self.noisy(weights, batch, PICKS))[0]
 
     def bootstrap(self, batch: Transition, weights: list[tf.Tensor]) -> tf.Tensor:
-        """[B] targets; Double DQN overrides this method and nothing else."""
-        return q_target(batch.reward, batch.discount, self.target_q(batch.next_obs))
+        """[B] targets: what another rule of learning overrides, and mostly nothing else."""
+        next_q = self.target_q(batch.next_obs, batch)
+        if not self.cfg.double:
+            return q_target(batch.reward, batch.discount, next_q)
+        from kytolly.policy.targets import double_q_target
+
+        picks = self.picks(batch, weights)
+        return double_q_target(batch.reward, batch.discount, picks, next_q)
 
     def loss(self, batch: Transition, weights: list[tf.Tensor]) -> Loss:
         """Huber loss of the temporal differences; metrics: loss, mean size, mean estimate."""
         target = self.bootstrap(batch, weights)
-        q, _ = self.outputs(batch.obs, weights, training=True)
+        q, _ = self.outputs(batch.obs, self.noisy(weights, batch, ESTIMATE), training=True)
         taken = tf.one_hot(batch.action, q.shape[-1])
         estimate = tf.reduce_sum(q * taken, axis=-1)  # a gather's gradient is a scatter: slower
         td_error = target - estimate

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from kytolly.policy.adam import Adam
+from kytolly.policy.decaying_adam import DecayingAdam, warmup_share
 
 
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
@@ -32,51 +33,6 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """The arguments."""
         return {"rate": self.rate, "updates": self.updates}
-
-
-class DecayingAdam(Adam):
-    """Adam for a vector of all weights, with a warm-up and decoupled decay of some of them.
-
-    An update first removes `rate * weight_decay` of each number that the mask names, then makes
-    Adam's step, which knows nothing of the decay.
-
-    Args:
-        rate: A number, which can be set later, or a schedule.
-        mask: Function without arguments that gives [W], 1 where a number decays and 0 elsewhere.
-        weight_decay: Share of a number that an update removes, times the rate.
-        warmup_updates: Updates over which a rate that is a number rises; a schedule has its own.
-        epsilon: Constant in the denominator.
-
-    Source: Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization", arXiv:1711.05101,
-    algorithm 2.
-    """
-
-    def __init__(
-        self, rate: Any, mask: Any, weight_decay: float, warmup_updates: int, epsilon: float
-    ):
-        super().__init__(rate, epsilon=epsilon, weight_decay=weight_decay or None)
-        self._mask, self._warmup_updates = mask, warmup_updates
-
-    def _get_current_learning_rate(self) -> Any:
-        rate: Any = super()._get_current_learning_rate()
-        if not self._warmup_updates:
-            return rate
-        return tf.convert_to_tensor(rate) * warmup_share(self.iterations, self._warmup_updates)
-
-    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
-        if self.weight_decay is not None:
-            (variable,) = variables
-            share = tf.cast(self.learning_rate, tf.float32) * self.weight_decay
-            variable.assign(variable - share * self._mask() * variable)
-
-
-def warmup_share(step: Any, updates: int) -> tf.Tensor:
-    """[] share of the full learning rate at update `step`, counted from 0: 1 / `updates` first.
-
-    The first update is not wasted on a rate of 0. Source of a linear warm-up: Goyal et al. 2017,
-    arXiv:1706.02677, section 2.2.
-    """
-    return tf.minimum((tf.cast(step, tf.float32) + 1.0) / updates, 1.0)
 
 
 def make_schedule(
@@ -130,8 +86,9 @@ def make_adam(
     weight_decay: float = 0.0,
     warmup_updates: int = 0,
     epsilon: float = 1e-7,
+    kind: type[DecayingAdam] | None = None,
 ) -> Adam:
-    """Adam for the vector of a network's weights (`policy.weights.FlatWeights`).
+    """Adam or RAdam for the vector of a network's weights (`policy.weights.FlatWeights`).
 
     Args:
         rate: A number, or what `make_schedule` gives.
@@ -139,14 +96,18 @@ def make_adam(
         weight_decay: As for `DecayingAdam`; 0 for none.
         warmup_updates: Only for a rate that is set while training.
         epsilon: Constant in the denominator.
+        kind: Another class than Adam's, such as `policy.radam.RAdam`.
     """
+    arguments = rate, lambda: decay_mask(weights), weight_decay, warmup_updates, epsilon
+    if kind is not None:
+        return kind(*arguments)
     if not weight_decay and not warmup_updates:
         return Adam(rate, epsilon=epsilon)
-    return DecayingAdam(rate, lambda: decay_mask(weights), weight_decay, warmup_updates, epsilon)
+    return DecayingAdam(*arguments)
 
 
-def configured_adam(cfg: Any, network: keras.Model) -> Adam:
-    """Adam with the training aids of an agent's config.
+def configured_adam(cfg: Any, network: keras.Model, kind: type[DecayingAdam] | None = None) -> Adam:
+    """Adam or RAdam with the training aids of an agent's config.
 
     A rate that does not fall by updates is a variable, and the warm-up is the optimizer's.
     """
@@ -156,4 +117,5 @@ def configured_adam(cfg: Any, network: keras.Model) -> Adam:
     if planned_fall is not None and final is not None:
         rate, warmup = make_schedule(rate, final, planned_fall, cfg.warmup_ratio), 0
     weights = network.trainable_variables
-    return make_adam(rate, weights, cfg.weight_decay, warmup, cfg.adam_epsilon)
+    decay, epsilon = cfg.weight_decay, cfg.adam_epsilon
+    return make_adam(rate, weights, decay, warmup, epsilon, kind)

@@ -50,6 +50,7 @@ class PPOPolicy(Policy):
         "grad_norm",
     )
     has_value = True
+    keeps_log_prob = True
     takes_masks = True
 
     @classmethod

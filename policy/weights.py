@@ -20,9 +20,13 @@ class FlatWeights(tf.Module):
     and clipping and Adam are a few operations on a vector where they are dozens on single weights.
     The network's own variables are not touched until `publish` copies the vector into them.
 
+    A noisy network has a subclass, `policy.noisy_weights.NoisyWeights`.
+
     `variable` [W] is for Keras optimizers that treat every number by itself, as Adam and SGD do
     (Muon and LAMB do not); `vector` is the same for TensorFlow.
     """
+
+    noise_count = 0  # numbers of one draw of the network's noise
 
     def __init__(self, network: keras.Model):
         super().__init__(name="flat_weights")
@@ -92,13 +96,18 @@ def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def make_optimizer(cfg: Any, network: keras.Model, scale_loss: bool) -> keras.optimizers.Optimizer:
-    """Adam for a network, as configured; one in float16 needs dynamic loss scaling.
+    """Adam, or RAdam, for a network, as configured; one in float16 needs dynamic loss scaling.
 
     Where `cfg.learning_rate_decay_updates` is a number, the rate falls over so many updates; else
     it is a variable, which the agent sets by its env steps.
     """
     rate: Any = cfg.learning_rate
-    if cfg.warmup_ratio or cfg.weight_decay:
+    if cfg.optimizer == "radam":
+        from kytolly.policy.optimizers import configured_adam
+        from kytolly.policy.radam import RAdam
+
+        adam = configured_adam(cfg, network, RAdam)
+    elif cfg.warmup_ratio or cfg.weight_decay:
         from kytolly.policy.optimizers import configured_adam
 
         adam = configured_adam(cfg, network)

@@ -100,6 +100,61 @@ def test_doubling_equals_the_plain_recursion_for_any_number_of_steps(steps):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def lambda_rows():
+    """Reward, discount, last and next value [4, 3], each environment a list of four steps."""
+    reward = [[1.0, 2.0, 3.0, 4.0]] * 3
+    # Environment 0 goes on, 1 terminates at step 1, 2 is truncated there.
+    discount = [[0.5] * 4, [0.5, 0.0, 0.5, 0.5], [0.5] * 4]
+    last = [[False] * 4, [False, True, False, False], [False, True, False, False]]
+    next_value = [[10.0, 20.0, 40.0, 80.0]] * 3
+    return [tf.transpose(tf.constant(column)) for column in (reward, discount, last, next_value)]
+
+
+@both
+def test_lambda_returns_by_hand(maybe_compile, compiled):
+    found = maybe_compile(
+        lambda *rows: policy_gradient.lambda_return(*rows, td_lambda=0.8), compiled
+    )(*lambda_rows())
+    # Step 3: 4 + 0.5 * 80 = 44. Step 2: 3 + 0.5 (0.8 * 44 + 0.2 * 40) = 24.6; with the value of
+    # the last state in the place of the next one's, as purejaxql begins, 28.6.
+    # Step 1: 2 + 0.5 (0.8 * 24.6 + 0.2 * 20) = 13.84; one step late, as rejax stores it, 15.84.
+    # Step 0: 1 + 0.5 (0.8 * 13.84 + 0.2 * 10) = 7.536.
+    # Terminated: 2, then 1 + 0.5 (0.8 * 2 + 0.2 * 10) = 2.8.
+    # Truncated: 2 + 0.5 * 20 = 12, then 1 + 0.5 (0.8 * 12 + 0.2 * 10) = 6.8.
+    expected = [[7.536, 13.84, 24.6, 44.0], [2.8, 2.0, 24.6, 44.0], [6.8, 12.0, 24.6, 44.0]]
+    np.testing.assert_allclose(np.transpose(found), expected, rtol=1e-6)
+
+
+def wrong_targets(kind, reward, discount, last, next_value, td_lambda):
+    """What two public implementations, and two plain mistakes, compute."""
+    following = reward[-1] + discount[-1] * next_value[-1]
+    targets, value = [following], next_value[-1]
+    for time in reversed(range(len(reward) - 1)):
+        keeps = discount[time] * td_lambda * (1.0 if kind == "uncut" else ~last[time])
+        late = {"purejaxql": value, "rejax": next_value[time + 1]}.get(kind, next_value[time])
+        if kind == "after reset":
+            late = np.where(last[time], 99.0, late)
+        following = reward[time] + discount[time] * late + keeps * (following - late)
+        targets, value = [following, *targets], next_value[time]
+    return np.transpose(targets)
+
+
+@pytest.mark.parametrize("kind", ["purejaxql", "rejax", "uncut", "after reset"])
+def test_wrong_lambda_returns_differ_from_ours(kind):
+    rows = lambda_rows()
+    ours = np.transpose(policy_gradient.lambda_return(*rows, td_lambda=0.8))
+    right = wrong_targets("none", *(row.numpy() for row in rows), 0.8)
+    np.testing.assert_allclose(right, ours, rtol=1e-6)
+    assert not np.allclose(wrong_targets(kind, *(row.numpy() for row in rows), 0.8), ours)
+
+
+@pytest.mark.parametrize("td_lambda, steps", [(0.0, 1), (1.0, 4)])
+def test_lambda_0_looks_one_step_ahead_and_lambda_1_to_the_end(td_lambda, steps):
+    found = policy_gradient.lambda_return(*lambda_rows(), td_lambda=td_lambda)[0, 0]
+    # 1 + 0.5 * 10; 1 + 0.5 * 2 + 0.25 * 3 + 0.125 * 4 + 0.0625 * 80
+    np.testing.assert_allclose(found, {1: 6.0, 4: 8.25}[steps])
+
+
 def test_explained_variance_is_one_for_the_truth_and_zero_for_a_constant():
     target = tf.constant([1.0, 2.0, 6.0])  # mean 3, variance (4 + 1 + 9) / 3 = 14 / 3
     assert float(policy_gradient.explained_variance(target, target)) == 1.0

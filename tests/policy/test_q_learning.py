@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.policy.ddqn import double_q_target
 from kytolly.policy.dqn import q_target, weighted_huber
+from kytolly.policy.targets import double_q_target
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 

@@ -173,7 +173,8 @@ class Trainer:
         cfg, resume = attempt.cfg, attempt.resume
         with tf.device(device):
             params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
-            require_memory(cfg, without_mask(side.spec.obs), params, parts["model"], device)
+            seen, stack = without_mask(side.spec.obs), side.spec.frame_stack
+            require_memory(cfg, seen, params, parts["model"], device, stack)
             agent = make_agent(cfg, side.spec, **parts)
             attempt.give_first_weights(agent)
             loop = attempt.loop = side.loop(agent, device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -39,13 +40,20 @@ class HostActor:
         seen = without_mask(obs_spec)
         self.twin = numpy_forward(network, seen)
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), seen)
-        forward = forward or (lambda obs: tf.nest.flatten(network(obs))[0])
+        self.forward = forward or (lambda obs: tf.nest.flatten(network(obs))[0])
         self._forward = tf.function(
-            lambda obs: tf.cast(forward(obs), tf.float32), autograph=False, input_signature=[batch]
+            lambda obs: tf.cast(self.forward(obs), tf.float32),
+            autograph=False,
+            input_signature=[batch],
         )
 
-    def params(self, obs: Any) -> np.ndarray:
-        """[E, P] params, in which no action that a mask forbids is likely."""
+    def params(self, obs: Any, noise: Any = None) -> np.ndarray:
+        """[E, P] params, in which no action that a mask forbids is likely.
+
+        `noise` is a `noisy_greedy.HostNoise` for a noisy network, None for none.
+        """
+        if noise is not None:
+            return mask_params(noise.params(self, obs), obs)
         if self.twin is None:
             return mask_params(self.network_outputs(obs), obs)
         return mask_params(self.twin(without_mask(obs)), obs)
@@ -54,14 +62,28 @@ class HostActor:
         """[E, ...] most likely actions for [E, *obs], as the environment takes them."""
         return self.distribution.host_to_env(self.distribution.host_mode(self.params(obs)))
 
-    def network_outputs(self, obs: Any) -> np.ndarray:
-        """[E, P] params through TensorFlow, without a mask."""
+    def network_outputs(self, obs: Any, noise: np.ndarray | None = None) -> np.ndarray:
+        """[E, P] params through TensorFlow, without a mask; [E, N] noise of a noisy network."""
         typed = tf.nest.map_structure(
             lambda spec, part: np.asarray(part, spec.dtype.as_numpy_dtype),
             without_mask(self.obs_spec),
             without_mask(obs),
         )
+        if noise is not None:
+            return self._noisy_forward(typed, noise).numpy()
         return self._forward(typed).numpy()
+
+    @cached_property
+    def _noisy_forward(self) -> Any:
+        from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
+
+        layers = noisy_layers(self.network)
+
+        def outputs(obs: Any, noise: Any) -> tf.Tensor:
+            with row_noise(layers, tf.split(noise, noise_widths(layers), axis=-1)):
+                return tf.cast(self.forward(obs), tf.float32)
+
+        return tf.function(outputs, autograph=False, reduce_retracing=True)
 
     def refresh(self) -> None:
         """Copy the network's weights into the twin."""

@@ -19,27 +19,37 @@ class Algorithm(NamedTuple):
     network: Any  # (cfg, obs_spec, distribution) -> Keras model, where the user gives none
 
 
-_DQN = Algorithm(
-    config="kytolly.config.dqn:DQNConfig",
-    policy="kytolly.policy.dqn:DQNPolicy",
-    memory="kytolly.agent.replay_buffer:ReplayBuffer",
-    exploration="kytolly.agent.epsilon_greedy:EpsilonGreedy",
-    network="kytolly.model.q_networks:make_q_network",
-)
+def _row(module: str, name: str, memory: str, exploration: str, network: str) -> Algorithm:
+    """A row whose config and policy lie in modules of the same name."""
+    config, policy = f"config.{module}:{name}Config", f"policy.{module}:{name}Policy"
+    parts = config, policy, f"agent.{memory}", f"agent.{exploration}", f"model.{network}"
+    return Algorithm(*(f"kytolly.{one}" for one in parts))
+
+
+_REPLAY = "replay_buffer:ReplayBuffer", "epsilon_greedy:EpsilonGreedy"
+_ROLLOUT = "rollout_buffer:RolloutBuffer", "sampling:Sampling", "actor_critic_mlp:make_actor_critic"
+_GREEDY_ROLLOUT = "rollout_buffer:RolloutBuffer", "epsilon_greedy:EpsilonGreedy"
+_DQN = _row("dqn", "DQN", *_REPLAY, "q_networks:make_q_network")
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _DQN,
     "ddqn": _DQN._replace(policy="kytolly.policy.ddqn:DoubleDQNPolicy"),
-    "ppo": Algorithm(
-        config="kytolly.config.ppo:PPOConfig",
-        policy="kytolly.policy.ppo:PPOPolicy",
-        memory="kytolly.agent.rollout_buffer:RolloutBuffer",
-        exploration="kytolly.agent.sampling:Sampling",
-        network="kytolly.model.actor_critic_mlp:make_actor_critic",
+    "c51": _row("c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network"),
+    "qr-dqn": _row("qr_dqn", "QRDQN", *_REPLAY, "distributional_mlp:make_quantile_network"),
+    "iqn": _row("iqn", "IQN", *_REPLAY, "implicit_quantiles:make_implicit_quantile_network"),
+    "munchausen": _row("munchausen", "Munchausen", *_REPLAY, "q_networks:make_q_network"),
+    "rainbow": _row("c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network")._replace(
+        config="kytolly.config.rainbow:RainbowConfig"
     ),
+    "pqn": _row("pqn", "PQN", *_GREEDY_ROLLOUT, "normalized_mlp:make_normalized_q_network"),
+    "ppo": _row("ppo", "PPO", *_ROLLOUT),
+    "ppo-kl": _row("ppo_kl", "PPOKL", *_ROLLOUT),
 }
-ALGORITHMS["ppo-kl"] = ALGORITHMS["ppo"]._replace(
-    config="kytolly.config.ppo_kl:PPOKLConfig", policy="kytolly.policy.ppo_kl:PPOKLPolicy"
-)
+
+# Settings that put another part in the place of an algorithm's own.
+SWITCHES = {
+    "prioritized": ("memory", "kytolly.agent.prioritized_replay:PrioritizedReplay"),
+    "noisy": ("exploration", "kytolly.agent.noisy_greedy:NoisyGreedy"),
+}
 
 
 def part(algorithm: str, name: str) -> Any:
@@ -51,6 +61,20 @@ def part(algorithm: str, name: str) -> Any:
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
     found = getattr(ALGORITHMS[algorithm], name)
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
+
+
+def part_for(cfg: Any, name: str) -> Any:
+    """The part `name` of a config's algorithm, or what one of its switches has in its place."""
+    for switch, (place, found) in SWITCHES.items():
+        if place == name and getattr(cfg, switch, False):
+            return pkgutil.resolve_name(found)
+    return part(cfg.algorithm, name)
+
+
+def algorithms_with(setting: Any) -> list[str]:
+    """The algorithms that have a setting of that name."""
+    configs = {name: part(name, "config") for name in ALGORITHMS}
+    return [name for name, kind in configs.items() if setting in kind.__dataclass_fields__]
 
 
 def make_config(values: Any, default: str | None = None) -> Any:
@@ -66,4 +90,11 @@ def make_config(values: Any, default: str | None = None) -> Any:
             f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "
             "in {'algorithm': 'dqn'}."
         )
-    return from_mapping(part(algorithm, "config"), {"algorithm": algorithm, **values})
+    kind = part(algorithm, "config")
+    for name in set(values) - set(kind.__dataclass_fields__):
+        if owners := algorithms_with(name):
+            raise ValueError(
+                f"{name!r} is not a setting of {kind.__name__}, but of {', '.join(owners)}. Leave "
+                "it out, or choose one of these algorithms."
+            )
+    return from_mapping(kind, {"algorithm": algorithm, **values})

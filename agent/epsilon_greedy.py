@@ -15,7 +15,11 @@ from kytolly.policy.weights import linear_schedule
 class EpsilonGreedy:
     """The best action, or with probability epsilon any one: epsilon is 1 until learning begins.
 
-    The params of `distribution` are action values, one for each action.
+    The params of `distribution` are action values, one for each action. Whether to explore, and by
+    which action, holds for `exploration_repeat` steps of a rollout.
+
+    Source: Dabney, Ostrovski & Barreto 2020, arXiv:2006.01782, "Temporally-Extended epsilon-Greedy
+    Exploration", with one length instead of random ones.
     """
 
     draws = 2  # uint32 words for an action: whether to explore, and which action
@@ -35,8 +39,10 @@ class EpsilonGreedy:
         )
         return tf.where(learned < 0, 1.0, scheduled)[tf.newaxis]
 
-    def noise(self, bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def noise(self, bits: Any, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""
+        if self.cfg.exploration_repeat > 1:
+            bits = tf.gather(bits, self._deciding_steps(bits.shape[0]))
         explores = uniforms(bits[..., 0]) < self.state(env_steps)
         return explores, whole_numbers(bits[..., 1], tf.constant(self.num_actions))
 
@@ -47,8 +53,16 @@ class EpsilonGreedy:
 
     def host_noise(self, rng: np.random.Generator, shape: Any, state: np.ndarray) -> list[Any]:
         """What `host_action` needs for each of the `T` steps of a `shape` (T, E)."""
-        explores = rng.random(shape) < state[0]
-        return list(zip(explores, rng.integers(self.num_actions, size=shape), strict=True))
+        explores, actions = rng.random(shape) < state[0], rng.integers(self.num_actions, size=shape)
+        if self.cfg.exploration_repeat > 1:
+            deciding = self._deciding_steps(shape[0])
+            explores, actions = explores[deciding], actions[deciding]
+        return list(zip(explores, actions, strict=True))
+
+    def _deciding_steps(self, steps: Any) -> np.ndarray:
+        """[T] the step of the rollout whose exploration each step has."""
+        held = self.cfg.exploration_repeat
+        return np.arange(steps) // held * held
 
     def host_action(
         self, values: Callable[[Any], np.ndarray], obs: Any, noise: tuple[np.ndarray, np.ndarray]

@@ -30,6 +30,10 @@ class KytollyAgent(tf.Module):
         self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
         self.latest_names: tuple[str, ...] = (*exploration.metric_names, *memory.metric_names)
+        if policy.weights.noise_count:
+            count = policy.noise_draws * policy.weights.noise_count
+            memory.network_noise = (count, cfg.gradient_accumulation)
+            self.latest_names += ("weight_noise",)
 
     def discount(self, terminated: Any) -> Any:
         """Weight of what follows a step: gamma, or 0 where the episode terminated.
@@ -47,7 +51,10 @@ class KytollyAgent(tf.Module):
         self.follow_learning_rate()
         opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
-        return opened, tf.concat([self.exploration.state(self.env_steps), metrics], axis=0)
+        latest = [self.exploration.state(self.env_steps), metrics]
+        if self.policy.weights.noise_count:
+            latest.append(self.policy.weights.mean_deviation()[tf.newaxis])
+        return opened, tf.concat(latest, axis=0)
 
     def follow_learning_rate(self) -> None:
         """Set the learning rate for the env steps so far, where it falls by them."""

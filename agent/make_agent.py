@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from kytolly.agent.algorithms import part
+from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.default_network import default_network
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.environment.spec import EnvSpec
@@ -41,8 +41,8 @@ def make_agent(cfg: Any, env_spec: EnvSpec, model: Any = None, own: Any = ()) ->
     optimizer = make_optimizer(cfg, network, scale_loss)
     return KytollyAgent(
         policy(network, distribution, optimizer, cfg),
-        part(cfg.algorithm, "memory").for_config(cfg, env_spec),
-        part(cfg.algorithm, "exploration")(cfg, distribution),
+        part_for(cfg, "memory").for_config(cfg, env_spec),
+        part_for(cfg, "exploration")(cfg, distribution),
         cfg,
         env_spec,
     )

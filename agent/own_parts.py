@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.algorithms import part
+from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.epsilon_greedy import EpsilonGreedy
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.schedules import schedule_table
@@ -152,10 +152,10 @@ def make_own_agent(
             warn_of_ignored(cfg, parts["optimizer"], own_rate)
     if given_policy is not None:
         parts["policy"] = policy.__name__
-    epsilon, make = schedules.pop("epsilon", None), part(cfg.algorithm, "exploration")
+    epsilon, make = schedules.pop("epsilon", None), part_for(cfg, "exploration")
     return OwnPartsAgent(
         policy(network, distribution, optimizer, cfg),
-        part(cfg.algorithm, "memory").for_config(cfg, env_spec),
+        part_for(cfg, "memory").for_config(cfg, env_spec),
         ScheduledEpsilon(cfg, distribution, epsilon) if epsilon else make(cfg, distribution),
         cfg,
         env_spec,

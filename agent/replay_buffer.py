@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.agent.randomness import whole_numbers
+from kytolly.agent.randomness import uniforms, whole_numbers
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, Transition, merge_time
 
@@ -25,6 +25,8 @@ class ReplayBuffer(tf.Module):
         n_step: Rewards summed before bootstrapping.
         batch_size: Rows of an update.
         updates: Updates of an iteration.
+        noise: Random numbers that go with each row of a batch.
+        frame_stack: Frames that an observation [H, W, K] stacks, each kept once; 0: it is no stack.
     """
 
     metric_names = ()
@@ -38,11 +40,13 @@ class ReplayBuffer(tf.Module):
         n_step: int = 1,
         batch_size: int = 1,
         updates: int = 1,
+        noise: int = 0,
+        frame_stack: int = 0,
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
-        self.batch_size, self.updates = batch_size, updates
-        self.draws = updates * batch_size  # uint32 words that the updates of an iteration take
+        self.batch_size, self.updates, self.noise = batch_size, updates, noise
+        self.network_noise = (0, 1)  # numbers of a noisy network for an update, and its parts
 
         def column(dtype: Any, *shape: Any) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
@@ -50,6 +54,11 @@ class ReplayBuffer(tf.Module):
         def observations() -> Any:
             return tf.nest.map_structure(lambda spec: column(spec.dtype, *spec.shape), obs_spec)
 
+        self.frames: Any = None  # what keeps the observations in place of the columns
+        if frame_stack:
+            from kytolly.agent.frame_store import FrameStore
+
+            self.frames, obs_spec = FrameStore(capacity, obs_spec, stride), ()
         # A column for each number: XLA fuses the gather of a table's rows into all that reads them.
         self.columns = Transition(
             obs=observations(),
@@ -64,8 +73,26 @@ class ReplayBuffer(tf.Module):
     @classmethod
     def for_config(cls, cfg: Any, env_spec: EnvSpec) -> ReplayBuffer:
         """The buffer that a configuration asks for."""
-        capacity, drawn = cfg.replay_capacity, (cfg.rows_per_update, cfg.updates_per_iteration)
-        return cls(capacity, env_spec.obs, cfg.num_envs, cfg.n_step, *drawn)
+        return cls(**cls.options(cfg, env_spec))
+
+    @classmethod
+    def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
+        """The arguments that a configuration asks for."""
+        return {
+            "capacity": cfg.replay_capacity,
+            "obs_spec": env_spec.obs,
+            "stride": cfg.num_envs,
+            "n_step": cfg.n_step,
+            "batch_size": cfg.rows_per_update,
+            "updates": cfg.updates_per_iteration,
+            "noise": cfg.uniforms_per_row,
+            "frame_stack": env_spec.frame_stack,
+        }
+
+    @property
+    def draws(self) -> int:
+        """uint32 words of an iteration: each row's place and its noise, and the network's."""
+        return self.updates * (self.batch_size * (1 + self.noise) + self.network_noise[0])
 
     @property
     def size(self) -> tf.Tensor:
@@ -80,7 +107,16 @@ class ReplayBuffer(tf.Module):
 
     def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Transition:
         """The rows of update `index`, drawn with the iteration's `draws` words."""
-        return self.sample(tf.gather(tf.reshape(bits, [self.updates, self.batch_size]), index))
+        count, parts = self.network_noise
+        if count:
+            words = tf.gather(tf.reshape(bits, [self.updates, -1]), index)
+            shared = tf.repeat(uniforms(words[tf.newaxis, :count]), parts, axis=0)
+            words = tf.reshape(words[count:], [self.batch_size, -1])
+        else:
+            shared = ()
+            words = tf.gather(tf.reshape(bits, [self.updates, self.batch_size, -1]), index)
+        rows = self.sample(words[:, 0])._replace(network_noise=shared)
+        return rows if words.shape[1] == 1 else rows._replace(noise=uniforms(words[:, 1:]))
 
     def add(self, rows: Transition, last: tf.Tensor) -> None:
         """Write [B] one-step rows over the oldest; `last` [B] bool, the episode ended there."""
@@ -91,6 +127,9 @@ class ReplayBuffer(tf.Module):
                 "that fits: lower num_envs, or raise replay_capacity."
             )
         slots = ((self.cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
+        if self.frames is not None:
+            self.frames.add(slots, rows.obs, rows.next_obs, last)
+            rows = rows._replace(obs=(), next_obs=())
         # XLA fuses the write of a single row into the next read, and copies the column for it.
         copies = 2 if count == 1 else 1
         pairs = zip(tf.nest.flatten(self.columns[:5]), tf.nest.flatten(rows[:5]), strict=True)
@@ -106,6 +145,8 @@ class ReplayBuffer(tf.Module):
         from kytolly.agent.n_step import end_windows
 
         end_windows(self, envs)
+        if self.frames is not None:
+            self.frames.end_episodes(envs)
 
     def sample(self, bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
@@ -115,6 +156,10 @@ class ReplayBuffer(tf.Module):
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step rows that begin at the given [B] slots."""
+        if self.frames is not None:
+            complete = self.size - (self.n_step - 1) * self.stride
+            oldest = (self.cursor() - self.size) % self.capacity
+            slots = self.frames.usable(slots, oldest, complete)
         obs, action, reward, discount, next_obs, *_ = self.columns
         if self.n_step == 1:
             total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots
@@ -122,8 +167,11 @@ class ReplayBuffer(tf.Module):
             from kytolly.agent.n_step import window_return
 
             total, weight, end = window_return(self, slots)
-        first = tf.nest.map_structure(lambda column: tf.gather(column, slots), obs)
-        following = tf.nest.map_structure(lambda column: tf.gather(column, end), next_obs)
+        if self.frames is not None:
+            first, following = self.frames.stacks(slots, end)
+        else:
+            first = tf.nest.map_structure(lambda column: tf.gather(column, slots), obs)
+            following = tf.nest.map_structure(lambda column: tf.gather(column, end), next_obs)
         return Transition(first, tf.gather(action, slots), total, weight, following)
 
     def cursor(self) -> tf.Tensor:

@@ -14,7 +14,7 @@ from kytolly.policy.policy_gradient import explained_variance
 
 
 class RolloutBuffer(tf.Module):
-    """Makes rows with advantages of a rollout, and hands them out once in each epoch.
+    """Makes rows with targets of a rollout, and hands them out once in each epoch.
 
     It remembers nothing between two iterations but the scale of rewards.
 
@@ -63,9 +63,10 @@ class RolloutBuffer(tf.Module):
         """
         if self.reward_scale is not None:
             rollout = rollout._replace(reward=self.reward_scale.divide(rollout))
-        weights = policy.current_weights()
-        params, value = policy.outputs(merge_time(rollout.obs), weights)
-        if isinstance(rollout.log_prob, tuple):
+        weights, params, value = policy.current_weights(), None, rollout.value
+        if isinstance(value, tuple):
+            params, value = policy.outputs(merge_time(rollout.obs), weights)
+        if policy.keeps_log_prob and isinstance(rollout.log_prob, tuple):
             log_prob = policy.distribution.log_prob(params, merge_time(rollout.action))
             rollout = rollout._replace(log_prob=tf.reshape(log_prob, rollout.reward.shape))
         values = tf.reshape(value, rollout.reward.shape)

@@ -11,6 +11,7 @@ from kytolly.callback.base import Callback, TrainState
 
 IDLE_SHARE = 0.5  # of the time, above which the device waits too long
 IDLE_SECONDS = 30.0  # of training, before anything is said about it
+CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution's bounds are wrong
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
 FEWEST = 5  # rows before a jump can be seen
@@ -39,6 +40,8 @@ class TrainingWarnings(Callback):
         if updates > 0:
             self._look_at_loss(state)
             self._look_at_idle(state, env_steps)
+            self._look_at_bounds(state)
+            self._look_at_priorities(state)
 
     def on_evaluation(self, state: TrainState) -> None:
         """Compare the trends of training and evaluation."""
@@ -98,6 +101,26 @@ class TrainingWarnings(Callback):
                 "idle",
                 f"the device waited for environments {idle / seconds:.0%} of the time. Raise "
                 "num_envs, set async_envs, or give an environment in tensor code.",
+            )
+
+    def _look_at_bounds(self, state: TrainState) -> None:
+        share, cfg = state.metrics.get("clipped_targets", 0.0), state.config
+        if share > CLIPPED_SHARE:
+            self._say(
+                "bounds",
+                f"{share:.0%} of the targets' probability lay beyond value_min {cfg.value_min:g} "
+                f"and value_max {cfg.value_max:g} after {state.env_steps:,} env steps, and was "
+                "clipped: returns reach further. Widen the bounds, or lower gamma.",
+            )
+
+    def _look_at_priorities(self, state: TrainState) -> None:
+        count = state.metrics.get("ignored_priorities", 0.0)
+        if count > 0.0:
+            self._say(
+                "priorities",
+                f"{count:,.0f} errors of rows that are not finite were ignored up to env step "
+                f"{state.env_steps:,}: these rows keep the priorities that they had. Look at the "
+                "rewards, lower learning_rate, or set prioritized to false.",
             )
 
     def _say(self, what: str, text: str) -> None:

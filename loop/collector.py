@@ -132,10 +132,11 @@ class Collector:
         """The rows of the rollout, [T, E, ...] arrays."""
         observations, actions, steps = zip(*self._rows, strict=True)
         outcomes = HostStep._make(zip(*steps, strict=True))
+        reward = stack_time(outcomes.reward)
         columns = Rollout(
             obs=stack_time(observations),
             action=stack_time(actions),
-            reward=stack_time(outcomes.reward),
+            reward=np.sign(reward) if self.env.spec.clips_rewards else reward,
             discount=self.agent.discount(stack_time(outcomes.terminated)),
             next_obs=stack_time(outcomes.next_obs),
             last=stack_time(outcomes.ended),

@@ -88,12 +88,15 @@ class DeviceLoop(tf.Module):
     def close(self) -> None:
         """Nothing to release."""
 
-    def collect(self, env_state: Any, bits: tf.Tensor) -> tuple[Any, Rollout, tf.Tensor]:
+    def collect(
+        self, env_state: Any, bits: tf.Tensor, network_noise: tf.Tensor | None = None
+    ) -> tuple[Any, Rollout, tf.Tensor]:
         """Step all environments `rollout_steps` times with the agent's present weights.
 
         Args:
             env_state: What the environments remember between two rollouts.
             bits: [T, E, draws_per_env_step] uint32 words.
+            network_noise: [E, N] numbers in [0, 1) of each environment for a noisy network.
 
         Returns:
             The state afterwards, the rollout, and [3] sums over the episodes that ended: their
@@ -102,8 +105,9 @@ class DeviceLoop(tf.Module):
         agent, exploration = self.agent, self.agent.exploration
         noise_bits, env_bits = tf.split(bits, [exploration.draws, -1], axis=-1)
         noise, draws = exploration.noise(noise_bits, agent.env_steps), uniforms(env_bits)
-        weights = agent.policy.current_weights()  # split once for all steps
-        spec = rollout_spec(self.env.spec, self.num_envs, exploration.gives_log_prob)
+        weights = agent.policy.acting_weights(network_noise)  # split once for all steps
+        keeps = exploration.gives_log_prob, agent.policy.keeps_value
+        spec = rollout_spec(self.env.spec, self.num_envs, *keeps)
         empty = tf.nest.map_structure(
             lambda s: tf.TensorArray(s.dtype, self.rollout_steps, element_shape=s.shape), spec
         )
@@ -111,11 +115,13 @@ class DeviceLoop(tf.Module):
         def step(time, state, obs, columns, episodes):
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
-            action, log_prob = exploration.action(agent.policy.outputs(obs, weights)[0], now)
+            params, value = agent.policy.outputs(obs, weights)
+            action, log_prob = exploration.action(params, now)
             to_env = agent.policy.distribution.to_env(action)
             state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
             discount, next_obs = agent.discount(after.terminated), after.next_obs
-            row = Rollout(obs, action, after.reward, discount, next_obs, after.ended, log_prob)
+            kept = log_prob, value if agent.policy.keeps_value else ()
+            row = Rollout(obs, action, after.reward, discount, next_obs, after.ended, *kept)
             columns = tf.nest.map_structure(lambda c, part: c.write(time, part), columns, row)
             length = tf.cast(after.episode_length, tf.float32)
             numbers = tf.stack([tf.ones_like(length), after.episode_return, length])
@@ -147,19 +153,22 @@ class DeviceLoop(tf.Module):
 
     def _iterate(self, carried: Any, until: tf.Tensor, learns: bool) -> Any:
         acting = self.env_steps_per_iteration * self.draws_per_env_step
+        noise = self.num_envs * self.agent.policy.weights.noise_count
         shape = [self.rollout_steps, self.num_envs, self.draws_per_env_step]
 
         def iteration(done, state, metrics):
             # All random bits in one draw: a draw costs more than the numbers in it.
-            bits = self.agent.random_stream.bits(acting + self.agent.memory.draws)
-            state, rollout, episodes = self.collect(state, tf.reshape(bits[:acting], shape))
+            bits = self.agent.random_stream.bits(acting + noise + self.agent.memory.draws)
+            acting_bits, noise_bits, bits = tf.split(bits, [acting, noise, -1])
+            numbers = tf.reshape(uniforms(noise_bits), [self.num_envs, -1]) if noise else None
+            state, rollout, episodes = self.collect(state, tf.reshape(acting_bits, shape), numbers)
             count, returns, lengths = tf.unstack(episodes)
             metrics = metrics._replace(
                 episodes=metrics.episodes + tf.cast(count, tf.int32),
                 episode_return=metrics.episode_return + returns,
                 episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
             )
-            return done + 1, state, learn(self.agent, rollout, bits[acting:], metrics, learns)
+            return done + 1, state, learn(self.agent, rollout, bits, metrics, learns)
 
         return tf.while_loop(lambda done, *_: done < until, iteration, carried)
 

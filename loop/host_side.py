@@ -66,7 +66,7 @@ class HostSide:
         self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
         processes = first.processes if isinstance(first, HostVector) else None
-        self.kept = None if processes is None else KeptProcesses(processes)  # for evaluations
+        self.kept = None if processes is None else KeptProcesses(processes, kept_source(env))
         self.given = first.given  # whose wrappers evaluations look at
         if self.given is not None:
             warn_of_wrappers(self.given, self.spec.name)
@@ -177,6 +177,11 @@ class HostEvaluator:
         return Evaluation.of_episodes(returns, lengths, late)
 
 
+def kept_source(env: Any) -> Any:
+    """What evaluations make in processes, where it is not what trains."""
+    return env.whole_games() if hasattr(env, "whole_games") else None
+
+
 def makes_any_number(env: Any) -> bool:
     """Whether the user gave something that any number of environments can be made from."""
     is_env = isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv))
@@ -192,7 +197,7 @@ def make_raw(source: Any) -> Any:
 def separate_source(env: Any) -> Any:
     """An id or a function that makes environments like `env`, apart from `env` itself."""
     if makes_any_number(env):
-        return env
+        return env.whole_games() if hasattr(env, "whole_games") else env
     if isinstance(env, gymnasium.Env) and env.spec is not None:
         spec = env.spec
         return lambda: gymnasium.make(spec)

@@ -65,7 +65,10 @@ def learn(
     opened, latest = agent.observe(rollout)
 
     def update(index, going, sums):
-        result = policy.update(memory.batch(opened, index, bits))
+        batch = memory.batch(opened, index, bits)
+        result = policy.update(batch)
+        if hasattr(memory, "close"):
+            memory.close(batch, result.td_error)
         again = policy.keep_going(result)
         return index + 1, going if again is None else again, sums.with_update(result.metrics)
 

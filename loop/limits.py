@@ -2,7 +2,7 @@
 
 import warnings
 
-STEP_LIMIT = 20_000  # env steps; the episode is cut there
+STEP_LIMIT = 27_000  # env steps, as in Atari; the episode is cut there
 
 
 def warn_of_cut(name: str) -> None:

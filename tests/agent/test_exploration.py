@@ -47,6 +47,20 @@ def test_the_network_is_not_asked_where_every_environment_explores():
     np.testing.assert_array_equal(exploration.host_action(None, None, noise), noise[1])
 
 
+def test_what_explores_lasts_for_whole_blocks_of_steps_on_the_device_and_on_the_host():
+    exploration = make_epsilon_greedy(exploration_repeat=3)
+    bits = tf.reshape(RandomStream(0).bits(8 * 500 * 2), [8, 500, 2])
+    on_device = exploration.noise(bits, tf.constant(0, tf.int64))
+    on_host = exploration.host_noise(np.random.default_rng(0), (8, 500), np.array([0.5]))
+    on_host = [np.stack(column) for column in zip(*on_host, strict=True)]
+    for column in (*map(np.asarray, on_device), *on_host):
+        blocks = column[:3], column[3:6], column[6:]
+        for block in blocks:
+            assert (block == block[0]).all()
+    for column in (on_device[1].numpy(), *on_host):
+        assert 100 < (column[0] != column[3]).sum() < 400
+
+
 def first(column):
     return column[0]
 

@@ -51,7 +51,7 @@ def test_updates_per_env_step_are_as_configured_for_any_number_of_environments(
     num_envs, updates, interval
 ):
     settings = {"train_interval_env_steps": interval, "updates_per_interval": updates}
-    settings |= {"warmup_env_steps": 16, "num_envs": num_envs}
+    settings |= {"warmup_env_steps": 16, "num_envs": num_envs, "n_step": 1}
     found = updates_of_iterations(30, **settings)
     cfg = small_config(**settings)
     rows = cfg.env_steps_per_iteration

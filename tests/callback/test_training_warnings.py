@@ -5,10 +5,11 @@ import warnings
 import pytest
 
 from kytolly.callback.training_warnings import FEWEST, TREND, TrainingWarnings
+from kytolly.config.c51 import C51Config
 from tests.callback.states import make_state, metrics_row
 
 
-def said(watcher, rows=(), evaluations=()):
+def said(watcher, rows=(), evaluations=(), **changes):
     """The warnings of rows of metrics, 100 env steps and updates each, then of evaluations.
 
     An evaluation is (return while training, return of the evaluation); its deviation is 1.5.
@@ -16,7 +17,7 @@ def said(watcher, rows=(), evaluations=()):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         for number, row in enumerate(rows, 1):
-            watcher.on_log(make_state(None, 100 * number, metrics=row))
+            watcher.on_log(make_state(None, 100 * number, metrics=row, **changes))
         for number, (training, value) in enumerate(evaluations, 1):
             row = metrics_row(episode_return=training)
             watcher.on_evaluation(make_state(None, number, evaluation_return=value, metrics=row))
@@ -51,6 +52,18 @@ def test_an_idle_device_is_said_after_half_a_minute(idle, count):
     assert len(found) == count and all("waited for environments 60% of" in one for one in found)
     assert said(started(), rows[:2]) == []
     assert said(started(), [metrics_row(env_steps_per_second=1.0)] * 6) == []  # the device loop
+
+
+def test_targets_beyond_the_bounds_of_distributions_are_said_once():
+    def found(*shares):
+        rows = [metrics_row(clipped_targets=share) for share in shares]
+        cfg = C51Config(value_min=-5.0, value_max=10.0)
+        return said(started(), rows, config=cfg)
+
+    assert found(0.04, 0.04) == []
+    (words,) = found(0.04, 0.31, 0.5)
+    assert words.startswith("31% of the targets' probability lay beyond value_min -5 and value_max")
+    assert "10 after 200 env steps" in words
 
 
 def test_rising_training_and_falling_evaluations_are_said():

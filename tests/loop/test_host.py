@@ -262,7 +262,8 @@ def test_one_seed_gives_one_run_bit_for_bit_however_it_is_cut_into_calls(algorit
 
 
 def test_replay_acts_with_the_weights_from_before_the_iteration_that_is_learned_from(monkeypatch):
-    loop = make_loop(warmup_env_steps=8, updates_per_interval=1, learning_rate=0.01, xla=False)
+    options = {"warmup_env_steps": 8, "n_step": 1, "updates_per_interval": 1}
+    loop = make_loop(**options, learning_rate=0.01, xla=False)
     loop.run(0)
     used, collect = [], loop._collect
 

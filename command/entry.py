@@ -94,10 +94,24 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         flag, actions = unknown[0].split("=")[0], commands[args.command]._actions
+        if args.command == "train":
+            refuse_unfit_flag(flag, args.algorithm)
         flags = [flag for action in actions for flag in action.option_strings]
         hint = nearest(flag, flags) or f" `kytolly {args.command} --help` lists all."
         raise BadInput(f"{flag} is not an option of `kytolly {args.command}`.{hint}")
     return args
+
+
+def refuse_unfit_flag(flag: str, algorithm: str) -> None:
+    """BadInput where other algorithms have a flag that this one has not."""
+    from kytolly.agent.algorithms import algorithms_with
+
+    owners = algorithms_with(flag.removeprefix("--").removeprefix("no-").replace("-", "_"))
+    if owners and algorithm not in owners:
+        raise BadInput(
+            f"{flag} is not an option of `kytolly train {algorithm}`, but of "
+            f"{', '.join(owners)}. Leave it out, or choose one of these algorithms."
+        )
 
 
 if __name__ == "__main__":

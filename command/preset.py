@@ -63,7 +63,10 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     side.close()  # what is looked at is its spec
     seen, policy = without_mask(side.spec.obs), part(algorithm, "policy")
     params = policy.distribution_for(smallest, side.spec).num_params
-    needs = {name: sum(training_bytes(c, seen, params).values()) for name, c in configs.items()}
+    needs = {
+        name: sum(training_bytes(c, seen, params, None, side.spec.frame_stack).values())
+        for name, c in configs.items()
+    }
     name, reason = recommend(needs, device_name(smallest.device))
     print_problem(f"preset {name}: {reason}.")
     return name

@@ -61,7 +61,9 @@ class PartPolicy:
 class NoNetwork(PartPolicy):
     """A policy that acts without its network."""
 
-    def current_weights(self) -> list[tf.Tensor]:
+    keeps_value = False
+
+    def acting_weights(self, noise: Any) -> list[tf.Tensor]:
         """No weights."""
         return []
 

@@ -13,6 +13,11 @@ from kytolly.config.fields import EnvSteps, NotNegative, Positive, Rows, Share, 
 from kytolly.config.run import RunConfig
 
 _Updates = Annotated[int, Meta(ge=1, le=10**6), "updates"]
+NETWORKS = Literal[
+    "auto", "mlp", "cnn", "small_cnn", "grid_cnn", "impala",
+    "dueling", "dueling_auto", "dueling_cnn", "dueling_small_cnn", "dueling_grid_cnn",
+    "dueling_impala",
+]  # fmt: skip
 MOST_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
 
@@ -21,9 +26,7 @@ class DQNConfig(RunConfig):
     """Settings of the DQN family. A field that counts something names its unit."""
 
     algorithm: Literal["dqn", "ddqn"] = setting("dqn", "dqn, or ddqn for double Q-learning")
-    network: Literal[
-        "auto", "mlp", "cnn", "grid_cnn", "dueling", "dueling_cnn", "dueling_grid_cnn"
-    ] = setting(
+    network: NETWORKS = setting(
         "auto",
         "architecture; auto: cnn for images, grid_cnn for grids of bools or small integers, else "
         "mlp; dueling: state value plus advantages",
@@ -31,12 +34,22 @@ class DQNConfig(RunConfig):
     hidden_units: Widths = setting((120, 84), "widths of the hidden layers")
     learning_rate: Positive = setting(2e-3, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
-        1e-4, "Adam's step size at the end of the run, reached linearly; none: constant"
+        0.0, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     adam_epsilon: Positive = setting(1e-7, "constant in Adam's denominator (epsilon-hat)")
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
-        1, "rewards that are summed before bootstrapping"
+        5, "rewards that are summed before bootstrapping"
+    )
+    double: bool = setting(False, "let the online network pick the next action of a target")
+    noisy: bool = setting(False, "explore by noise in the network's weights, in place of epsilon")
+    noise_scale: Positive = setting(0.5, "noise of a weight at first, times the root of the inputs")
+    prioritized: bool = setting(False, "draw rows by how wrong their estimates were")
+    priority_exponent: Share = setting(
+        0.5, "power of an error in its row's probability of being drawn; 0: uniform"
+    )
+    importance_exponent: Share = setting(
+        0.4, "power of the weights that correct for the probabilities, at first; it rises to 1"
     )
     batch_size: Rows = setting(128, "rows whose gradient is computed at once")
     replay_capacity: Annotated[int, Meta(ge=1, le=2**31 - 1), "rows"] = setting(
@@ -44,15 +57,17 @@ class DQNConfig(RunConfig):
     )
     warmup_env_steps: EnvSteps = setting(1_000, "random actions before the first update")
     train_interval_env_steps: EnvSteps = setting(
-        64, "env steps before each learning phase, rounded to whole steps of all environments"
+        32, "env steps before each learning phase, rounded to whole steps of all environments"
     )
-    updates_per_interval: _Updates = setting(32, "updates after each train interval")
+    updates_per_interval: _Updates = setting(16, "updates after each train interval")
     acting_interval_env_steps: EnvSteps | None = setting(
         None,
         "env steps that the host loop acts with the same weights, in whole train intervals; none: "
         "one train interval, or several where one is shorter than 32 env steps",
     )
-    target_sync_updates: _Updates = setting(96, "updates between two changes of the target network")
+    target_sync_updates: _Updates = setting(
+        200, "updates between two changes of the target network"
+    )
     target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(
         1.0,
         "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average",
@@ -63,10 +78,17 @@ class DQNConfig(RunConfig):
     )
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
-    exploration_env_steps: EnvSteps = setting(7_000, "length of epsilon's linear decay")
+    exploration_env_steps: EnvSteps = setting(5_000, "length of epsilon's linear decay")
+    exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] = setting(
+        1, "steps of an environment for which a random action lasts, at most a train interval"
+    )
+    outputs_per_action = 1  # numbers that the network gives for each action
+    uniforms_per_row = 0  # random numbers that the loss of a row takes
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
+        if self.algorithm == "ddqn":  # the older name of the setting
+            object.__setattr__(self, "double", True)
         rows = self.env_steps_per_iteration
         needed = rows * (1 + self.n_step)
         if self.warmup_env_steps < self.rows_per_update:
@@ -89,6 +111,11 @@ class DQNConfig(RunConfig):
                 f"needs {self.first_update_env_steps:,} env steps (warmup_env_steps "
                 f"{self.warmup_env_steps:,}, n_step {self.n_step}): nothing would be learned. "
                 "Raise total_env_steps or lower warmup_env_steps."
+            )
+        if self.noisy and "epsilon" in (self.schedules or {}):
+            raise ValueError(
+                "noisy is set, and schedules has epsilon, expected one of them: a noisy network "
+                "explores by its noise. Leave one out."
             )
         if self.epsilon_final > self.epsilon_start:
             raise ValueError(

@@ -52,8 +52,31 @@ PPO: dict[str, dict[str, Any]] = {
     },
 }
 
+# An update of 128 rows, in 4 parts, in one, and of four times as many environments.
+PQN: dict[str, dict[str, Any]] = {
+    "safe": {
+        "num_envs": 32,
+        "rollout_steps": 32,
+        "num_minibatches": 32,
+        "gradient_accumulation": 4,
+    },
+    "optimal": {
+        "num_envs": 32,
+        "rollout_steps": 32,
+        "num_minibatches": 8,
+        "gradient_accumulation": 1,
+    },
+    "aggressive": {
+        "num_envs": 128,
+        "rollout_steps": 32,
+        "num_minibatches": 32,
+        "gradient_accumulation": 1,
+    },
+}
+
 TEXT_KINDS = {"text": TEXT, "classifier": SIZES, "ranker": SIZES, "rewriter": REWRITER}
-KINDS = {**TEXT_KINDS, "dqn": DQN, "ddqn": DQN, "ppo": PPO}
+FAMILY = ("dqn", "ddqn", "c51", "qr-dqn", "iqn", "munchausen", "rainbow")
+KINDS = {**TEXT_KINDS, **dict.fromkeys(FAMILY, DQN), "pqn": PQN, "ppo": PPO}
 
 
 def preset(name: str, kind: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from kytolly.config.fields import Environments, EnvSteps, NotNegative, Positive, Share, setting
-from kytolly.config.ppo import Minibatches
 from kytolly.config.ppo_kl import PPOKLConfig
+from kytolly.config.rollout import Minibatches
 
 TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="text")
 

@@ -46,7 +46,40 @@ PPO: dict[str, Between | Choice] = {
     "max_grad_norm": Choice((0.3, 0.5, 1.0, 5.0)),
 }
 
-SEARCH_SPACES = {"dqn": DQN, "ddqn": DQN, "ppo": PPO}
+# A rollout of at least 512 rows, in at most 16 parts of at least 32.
+PQN: dict[str, Between | Choice] = {
+    "learning_rate": Between(1e-4, 3e-3, log=True),
+    "gamma": Choice((0.95, 0.98, 0.99, 0.995)),
+    "td_lambda": Choice((0.5, 0.65, 0.8, 0.9, 0.95)),
+    "rollout_steps": Choice((16, 32, 64, 128)),
+    "epochs": Choice((1, 2, 4)),
+    "num_minibatches": Choice((4, 8, 16)),
+    "exploration_env_steps": Choice((5_000, 10_000, 20_000, 40_000)),
+    "epsilon_final": Between(0.01, 0.2, log=True),
+}
+
+SOFT = {
+    "entropy_temperature": Between(3e-3, 0.3, log=True),
+    "munchausen_scale": Choice((0.0, 0.7, 0.9, 0.95)),
+}
+DRAWN = {
+    "priority_exponent": Choice((0.3, 0.5, 0.6, 0.7)),
+    "importance_exponent": Choice((0.2, 0.4, 0.6, 1.0)),
+}
+EPSILON = ("exploration_env_steps", "epsilon_final")  # which a noisy network does without
+NOISY = {name: one for name, one in DQN.items() if name not in EPSILON}
+NOISY["noise_scale"] = Between(0.1, 1.0, log=True)
+SEARCH_SPACES = {
+    "dqn": DQN,
+    "ddqn": DQN,
+    "c51": {**DQN, "num_atoms": Choice((21, 51, 101))},
+    "qr-dqn": {**DQN, "num_quantiles": Choice((8, 16, 32, 64))},
+    "iqn": {**DQN, "num_quantiles": Choice((4, 8, 16)), "num_target_quantiles": Choice((4, 8, 16))},
+    "munchausen": {**DQN, **SOFT},
+    "rainbow": {**NOISY, "num_atoms": Choice((21, 51, 101)), **DRAWN},
+    "pqn": PQN,
+    "ppo": PPO,
+}
 
 
 def search_space(algorithm: str, given: Any = ()) -> dict[str, Between | Choice]:

@@ -12,9 +12,9 @@ DQN: dict[str, dict[str, Any]] = {
     "Acrobot-v1": {
         "total_env_steps": 100_000,
         "learning_rate": 1e-3,
+        "learning_rate_final": 1e-4,
+        "train_interval_env_steps": 64,
         "updates_per_interval": 16,
-        "target_sync_updates": 200,
-        "n_step": 5,
         "exploration_env_steps": 12_000,
         "epsilon_final": 0.1,
         "evaluation_interval_env_steps": 500,
@@ -22,20 +22,22 @@ DQN: dict[str, dict[str, Any]] = {
     },
     "MountainCar-v0": {
         "total_env_steps": 120_000,
-        "gamma": 0.98,
-        "train_interval_env_steps": 16,
-        "updates_per_interval": 8,
-        "target_sync_updates": 300,
-        "n_step": 3,
-        "exploration_env_steps": 24_000,
-        "epsilon_final": 0.07,
+        "train_interval_env_steps": 64,
+        "updates_per_interval": 32,
+        "replay_capacity": 120_000,
+        "exploration_env_steps": 20_000,
+        "epsilon_final": 0.05,
+        "exploration_repeat": 16,
         "evaluation_interval_env_steps": 2_400,
         "evaluation_episodes": 200,
     },
     "LunarLander-v3": {
         "total_env_steps": 100_000,
         "learning_rate": 6e-4,
+        "learning_rate_final": 1e-4,
         "hidden_units": (256, 128),
+        "train_interval_env_steps": 64,
+        "updates_per_interval": 32,
         "target_sync_updates": 250,
         "n_step": 3,
         "replay_capacity": 100_000,
@@ -126,7 +128,25 @@ PPO: dict[str, dict[str, Any]] = {
     },
 }
 
-TUNED = {"dqn": DQN, "ddqn": DQN, "ppo": PPO}
+# The settings of the paper's authors for MinAtar.
+MINATAR_PQN: dict[str, Any] = {
+    "total_env_steps": 10_000_000,
+    "num_envs": 128,
+    "rollout_steps": 32,
+    "epochs": 2,
+    "num_minibatches": 32,
+    "hidden_units": (128,),
+    "learning_rate": 5e-4,
+    "td_lambda": 0.65,
+    "epsilon_final": 0.05,
+    "exploration_env_steps": 1_000_000,
+    "normalize_rewards": False,
+    "evaluation_episodes": 64,
+}
+MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+PQN = {f"MinAtar/{game}-v{rules}": MINATAR_PQN for game in MINATAR for rules in (0, 1)}
+
+TUNED = {"dqn": DQN, "ddqn": DQN, "ppo": PPO, "pqn": PQN}
 
 
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ require_tensorflow_backend()
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
 
-from kytolly.agent.algorithms import part
+from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.own_network import check_network
 from kytolly.agent.playing import Player
 from kytolly.config.words import path_text
@@ -47,7 +47,7 @@ class LoadedAgent(Player):
 
     def __init__(self, network: keras.Model, cfg: Any, env_spec: EnvSpec, path: Path):
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
-        exploration = part(cfg.algorithm, "exploration")(cfg, distribution)
+        exploration = part_for(cfg, "exploration")(cfg, distribution)
         super().__init__(network, distribution, env_spec.obs, exploration)
         self.cfg, self.env_name, self.env_spec, self.path = cfg, env_spec.name, env_spec, path
 

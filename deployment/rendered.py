@@ -67,7 +67,8 @@ def make_rendered(
     modes = [str(one) for one in plain.metadata.get("render_modes") or ()]
     close_or_warn(plain, spec.id)
     if mode in modes or (mode == WINDOW and FRAMES in modes):  # Gymnasium shows frames in a window
-        return WrappedSource(name, {**arguments, "render_mode": mode}, wrappers)()
+        source = WrappedSource(name, {**arguments, "render_mode": mode}, wrappers)
+        return source.whole_games()()
     purpose = "a video" if mode == FRAMES else "a window"
     raise ValueError(
         f"{spec.id} has the render modes {', '.join(modes) or '(none)'}, expected {mode} among "

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from kytolly.agent.algorithms import make_config
+from kytolly.agent.algorithms import ALGORITHMS, make_config
 from kytolly.command.entry import main
 from kytolly.command.exits import BadInput
 from kytolly.command.preset import with_preset
@@ -21,7 +21,7 @@ from kytolly.machine.presets import pixel_needs, recommend, text_needs
 GIB = 2**30
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "ddqn", "ppo"])
+@pytest.mark.parametrize("algorithm", ["dqn", "ddqn", "c51", "qr-dqn", "iqn", "ppo"])
 def test_a_preset_is_a_config_and_each_takes_more_than_the_one_before(algorithm):
     configs = [make_config({"algorithm": algorithm, **preset(name, algorithm)}) for name in PRESETS]
     updates = [cfg.rows_per_update for cfg in configs]
@@ -83,7 +83,8 @@ def test_auto_takes_what_the_free_memory_allows_for_texts(monkeypatch, capsys):
 def test_what_is_no_preset_is_refused(name, kind):
     with pytest.raises(ValueError, match="expected one of"):
         preset(name, kind)
-    assert set(KINDS) == {"text", "classifier", "ranker", "rewriter", "dqn", "ddqn", "ppo"}
+    texts = {"text", "classifier", "ranker", "rewriter"}
+    assert set(KINDS) == texts | set(ALGORITHMS) - {"ppo-kl"}
 
 
 def test_flags_win_over_a_preset_and_a_preset_over_tuned_settings(capsys):

@@ -220,8 +220,9 @@ def test_any_line_of_another_command(examples):
             assert len(printed.getvalue()) < 1_100
             return
         given = vars(found[0])
-        whole = [value for value in given.values() if type(value) is int]
-        assert all(0 <= value < 2**31 for value in whole), given
+        if given.get("command") != "tune":  # its settings are checked with the algorithm's config
+            whole = [value for value in given.values() if type(value) is int]
+            assert all(0 <= value < 2**31 for value in whole), given
         paths = [given.get(name) for name in ("run_dir", "log_dir", "config", "figure", "env")]
         assert all(path is None or path.strip() for path in paths), given
 

@@ -7,10 +7,11 @@ import pytest
 
 from kytolly.agent.algorithms import make_config
 from kytolly.command import entry
-from kytolly.config import ppo
+from kytolly.config import rollout
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.files import MOST_BYTES, read_settings
-from kytolly.config.ppo import PPOConfig, nearest_divisors
+from kytolly.config.ppo import PPOConfig
+from kytolly.config.rollout import nearest_divisors
 from kytolly.record.run_folder import RunFolder
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
@@ -80,7 +81,7 @@ class Strange:
         ({1: 1}, "1 is not a setting of DQNConfig"),
         (
             {"batch_size": 1_000, "updates_per_interval": 10**6},
-            "an iteration draws 1000000 batches of 1000 rows of n_step 1, expected at most",
+            "an iteration draws 1000000 batches of 1000 rows of n_step 5, expected at most",
         ),
     ],
     ids=lambda value: next(iter(map(str, value)))[:30] if isinstance(value, dict) else "",
@@ -112,7 +113,7 @@ def test_the_nearest_divisors_of_the_largest_rollout_are_found_with_few_division
         tried.append(range(*bounds))
         return tried[-1]
 
-    monkeypatch.setattr(ppo, "range", counting_range, raising=False)
+    monkeypatch.setattr(rollout, "range", counting_range, raising=False)
     assert nearest_divisors(rows, 4) == f"1 or {rows}"
     assert sum(map(len, tried)) <= 8_192  # the square root, instead of all the numbers below
     assert nearest_divisors(36, 5) == "4 or 6" and nearest_divisors(36, 36) == "18"
@@ -221,4 +222,4 @@ def test_a_file_for_another_algorithm_is_refused(found, capsys, tmp_path):
 def test_a_run_without_an_update_is_refused_with_the_numbers():
     words = message_of(make_config, {"algorithm": "dqn", "total_env_steps": 900})
     assert "(900) ends before the first update, which needs 1,000 env steps" in words
-    make_config({"algorithm": "dqn", "total_env_steps": 961})  # 16 iterations of 64: 1,024
+    make_config({"algorithm": "dqn", "total_env_steps": 993})  # 32 iterations of 32: 1,024

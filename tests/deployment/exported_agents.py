@@ -6,7 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
+from kytolly.config.c51 import C51Config
 from kytolly.config.dqn import DQNConfig
+from kytolly.config.iqn import IQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 
@@ -24,6 +26,8 @@ AGENTS = {
         EnvSpec("CartPole-v1", VECTOR, Discrete(2)),
     ),
     "dueling": (DQNConfig(**SMALL, network="dueling"), EnvSpec("none", VECTOR, Discrete(3))),
+    "c51": (C51Config(**SMALL), EnvSpec("none", VECTOR, Discrete(3))),
+    "iqn": (IQNConfig(**SMALL, network="dueling"), EnvSpec("none", VECTOR, Discrete(3))),
     "half": (DQNConfig(**SMALL, precision="mixed_float16"), EnvSpec("none", VECTOR, Discrete(3))),
     "image": (
         DQNConfig(**SMALL, precision="mixed_bfloat16"),

@@ -119,6 +119,18 @@ def ppo_host(options: Options, watch: Watch) -> Report:
     return comparison(title, "env_steps", sides, options, watch, pinned=False)
 
 
+def pqn(options: Options, watch: Watch) -> Report:
+    """Compare the device loops on Breakout by the rules of gymnax."""
+    count = ("--env-steps", options.count(200_000))
+    rejax = "kytolly.benchmarks.competitors.rejax_pqn"
+    sides = [own_side("pqn", *count), Side("rejax", rejax, count, ("jax", "rejax"))]
+    title = (
+        "PQN on MinAtar's Breakout, 128 environments x 32 steps, 2 epochs of 32 minibatches, "
+        "convolution of 16 and dense layer of 128 with layer norms"
+    )
+    return comparison(title, "env_steps", sides, options, watch)
+
+
 def with_compile_ratio(report: Report) -> Report:
     """The table with one more column: our seconds of compiling over another side's."""
     own, rows, data = report.data["rows"][0]["compile_seconds"], [], []

@@ -43,30 +43,34 @@ UPDATE_FIELDS = ("batch_size", "buffer", "hidden", "learning_rate", "target_sync
                  "max_grad_norm", "seed")  # fmt: skip
 
 
-def make_config(settings: Settings) -> Any:
-    """The `DQNConfig` that does what the competitors are asked to do."""
-    from kytolly.config.dqn import DQNConfig
+def make_config(settings: Settings, **more: Any) -> Any:
+    """The config that does what the competitors are asked to do; `more` are other settings."""
+    from kytolly.agent.algorithms import make_config
 
-    return DQNConfig(
-        total_env_steps=settings.env_steps,
-        num_envs=settings.num_envs,
-        seed=settings.seed,
-        hidden_units=settings.hidden,
-        learning_rate=settings.learning_rate,
-        gamma=settings.gamma,
-        batch_size=settings.batch_size,
-        replay_capacity=settings.buffer,
-        warmup_env_steps=settings.warmup_env_steps,
-        train_interval_env_steps=settings.train_interval,
-        updates_per_interval=1,
-        target_sync_updates=settings.target_sync_updates,
-        max_grad_norm=settings.max_grad_norm,
-        epsilon_start=settings.epsilon_final,  # the warm-up explores with 1
-        epsilon_final=settings.epsilon_final,
-    )
+    given = {
+        "total_env_steps": settings.env_steps,
+        "num_envs": settings.num_envs,
+        "seed": settings.seed,
+        "hidden_units": settings.hidden,
+        "learning_rate": settings.learning_rate,
+        "gamma": settings.gamma,
+        "n_step": 1,
+        "batch_size": settings.batch_size,
+        "replay_capacity": settings.buffer,
+        "warmup_env_steps": settings.warmup_env_steps,
+        "train_interval_env_steps": settings.train_interval,
+        "updates_per_interval": 1,
+        "target_sync_updates": settings.target_sync_updates,
+        "max_grad_norm": settings.max_grad_norm,
+        "epsilon_start": settings.epsilon_final,  # the warm-up explores with 1
+        "epsilon_final": settings.epsilon_final,
+    }
+    return make_config({"algorithm": "dqn", **given, **more})
 
 
-def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> dict[str, Any]:
+def measure_loop(
+    settings: Settings, kind: str, calls: int, digests: bool, **more: Any
+) -> dict[str, Any]:
     """Train, time the steady state, and return the result.
 
     Args:
@@ -74,11 +78,13 @@ def measure_loop(settings: Settings, kind: str, calls: int, digests: bool) -> di
         kind: "device" or "host".
         calls: Calls of the program that the timed env steps are spread over.
         digests: Add checksums of everything that the run computed.
+        more: Settings of the config beside these.
     """
+    cfg = make_config(settings, **more)
     work = Work(
-        name="DQN",
+        name="DQN" if cfg.algorithm == "dqn" else cfg.algorithm,
         settings=settings,
-        cfg=make_config(settings),
+        cfg=cfg,
         untimed=settings.warmup_env_steps + SETTLING_UPDATES * settings.train_interval,
         note=", with exploration at its final value",
     )
@@ -128,6 +134,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--updates", type=int, default=20_000, help="updates to time with --update-only"
     )
+    parser.add_argument("--algorithm", default="dqn", help="one of the DQN family")
+    parser.add_argument("--switch", action="append", default=[], help="setting to turn on")
+    parser.add_argument("--atoms", type=int, help="num_atoms of C51 and Rainbow")
     settings, arguments = parse(parser, argv)
     check_calls(arguments.calls, settings)
     if arguments.updates < 1:
@@ -136,7 +145,10 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.update_only:
         print_result(measure_updates(settings, arguments.updates))
     else:
-        print_result(measure_loop(settings, arguments.loop, arguments.calls, arguments.digests))
+        more = {"algorithm": arguments.algorithm, **dict.fromkeys(arguments.switch, True)}
+        more |= {} if arguments.atoms is None else {"num_atoms": arguments.atoms}
+        how = arguments.loop, arguments.calls, arguments.digests
+        print_result(measure_loop(settings, *how, **more))
     return 0
 
 

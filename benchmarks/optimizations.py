@@ -115,6 +115,7 @@ def make_learner(
         batch_size=batch_size,
         hidden_units=hidden_units,
         precision=precision,
+        n_step=1,
         replay_capacity=10_000,
         warmup_env_steps=1_000,
         train_interval_env_steps=10,

@@ -1,4 +1,4 @@
-"""This project's loops, measured the way the competitors are: what `dqn` and `ppo` share.
+"""This project's loops, measured the way the competitors are: what `dqn`, `ppo` and `pqn` share.
 
 The loops run as `kytolly train` uses them, without evaluation, logging and checkpoints. The clock
 starts when the program is compiled and the first, untimed env steps are over.
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from kytolly.benchmarks.competitors import Span, make_result, refuse, versions
-from kytolly.benchmarks.competitors.settings import PPOSettings, Settings
+from kytolly.benchmarks.competitors.settings import AnySettings
 
 ENV = "CartPole-v1"
 
@@ -32,13 +32,15 @@ class Work(NamedTuple):
         cfg: The configuration that does it: `DQNConfig` or `PPOConfig`.
         untimed: Env steps before the clock starts.
         note: What is special about the timed stretch.
+        env: Gymnasium id.
     """
 
     name: str
-    settings: Settings | PPOSettings
+    settings: AnySettings
     cfg: Any
     untimed: int
     note: str = ""
+    env: str = ENV
 
 
 def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
     from kytolly.benchmarks import core  # loads TensorFlow before the clock starts
 
     begin = time.perf_counter()
-    loop = core.make_loop(work.cfg, ENV, kind)  # drawing the weights is inside, as for the others
+    loop = core.make_loop(work.cfg, work.env, kind)  # draws the weights, as the others do
     loop.run(0)
     compile_seconds = time.perf_counter() - begin
     agent = loop.agent
@@ -85,7 +87,7 @@ def measure(work: Work, kind: str, calls: int, digests: bool) -> dict[str, Any]:
     )
 
 
-def steps_per_call(settings: Settings | PPOSettings, calls: int) -> list[int]:
+def steps_per_call(settings: AnySettings, calls: int) -> list[int]:
     """Env steps of each call, in whole iterations: the same sum for any `calls`."""
     size = settings.env_steps_per_iteration
     iterations = -(-settings.env_steps // size)
@@ -149,7 +151,7 @@ def add_loop_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_calls(calls: int, settings: Settings | PPOSettings) -> None:
+def check_calls(calls: int, settings: AnySettings) -> None:
     """Refuse calls of which some would measure nothing."""
     size = settings.env_steps_per_iteration
     iterations = -(-settings.env_steps // size)

@@ -20,6 +20,8 @@ EPISODES = 100
 
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
+    from scipy.stats import trim_mean
+
     from kytolly.agent.algorithms import make_config
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
@@ -41,8 +43,13 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     finally:
         loop.close()
         side.close()
-    found.pop("returns")
-    return {**found, "env_steps": int(agent.env_steps.numpy()), "checkpoint": checkpoint}
+    iqm = float(trim_mean(found.pop("returns"), 0.25))
+    return {
+        **found,
+        "return_iqm": iqm,
+        "env_steps": int(agent.env_steps.numpy()),
+        "checkpoint": checkpoint,
+    }
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -45,12 +45,15 @@ SHORT = {
         "host",
         "DQN's host loop on Gymnasium's CartPole-v1 against Stable-Baselines3",
     ),
+    "atari": Table("atari", "atari", "DQN's host loop on Atari's Pong against Stable-Baselines3"),
     "environments": Table(
         "environments", "environments", "DQN's device loop with 1 to 4,096 environments"
     ),
     "determinism": Table(
         "determinism", "determinism", "whether two runs of DQN with one seed are bit-equal"
     ),
+    "rainbow": Table("switches", "rainbow", "DQN's switches and Rainbow against plain DQN"),
+    "replay": Table("replay", "replay", "layouts of prioritized replay, by rows of the memory"),
     "ppo": Table(
         "comparisons",
         "ppo",
@@ -58,6 +61,10 @@ SHORT = {
     ),
     "ppo-wide": Table(
         "comparisons", "ppo_wide", "PPO with 2,048 environments against rejax and PureJaxRL"
+    ),
+    "pqn": Table("comparisons", "pqn", "PQN's device loop on MinAtar's Breakout against rejax"),
+    "minatar": Table(
+        "minatar", "minatar", "env steps of MinAtar's games against gymnax and the package minatar"
     ),
     "ppo-host": Table(
         "comparisons",

@@ -1,17 +1,19 @@
 """Other libraries doing the same work, each a program that prints one JSON object.
 
-Every program here runs the competitor's own, unmodified algorithm on CartPole-v1 with settings
-from one shared command line, times its steady state only, and prints the result as the last
-line of standard output::
+Every program here runs the competitor's own, unmodified algorithm on CartPole-v1, PQN on
+Breakout, with settings from one shared command line, times its steady state only, and prints the
+result as the last line of standard output::
 
     python -m kytolly.benchmarks.competitors.sb3_dqn --env-steps 20000 --batch-size 128
     python -m kytolly.benchmarks.competitors.rejax_dqn --env-steps 200000
     python -m kytolly.benchmarks.competitors.purejaxrl_dqn --checkout PATH --env-steps 200000
     python -m kytolly.benchmarks.competitors.jax_update --updates 20000
     python -m kytolly.benchmarks.competitors.sb3_ppo --env-steps 20000
+    python -m kytolly.benchmarks.competitors.sb3_atari --env-steps 2000
     python -m kytolly.benchmarks.competitors.sb3_acting dqn model.zip --make
     python -m kytolly.benchmarks.competitors.rejax_ppo --env-steps 200000
     python -m kytolly.benchmarks.competitors.purejaxrl_ppo --checkout PATH --env-steps 200000
+    python -m kytolly.benchmarks.competitors.rejax_pqn --env-steps 200000
 
 Nothing here imports TensorFlow, and `packages.require` keeps others from importing it: a competitor
 shares its process with nobody.
@@ -29,7 +31,16 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from typing import Any, NoReturn
 
-from kytolly.benchmarks.competitors.settings import PPOSettings, Settings
+from kytolly.benchmarks.competitors.settings import AnySettings, Settings
+
+ATARI_GAME = "ALE/Pong-v5"
+ATARI: dict[str, Any] = {  # settings in which the comparison on it differs from the defaults
+    "batch_size": 32,
+    "train_interval": 4,
+    "hidden": (512,),
+    "learning_rate": 1e-4,
+    "target_sync_updates": 250,
+}
 
 
 class Span:
@@ -143,6 +154,7 @@ HELP = {
     "gamma": "discount per env step",
     "epsilon_final": "exploration after the warm-up",
     "gae_lambda": "decay of the advantage estimate",
+    "td_lambda": "weight of longer returns in targets",
     "clip": "how far the probability ratio may leave 1",
     "entropy_coef": "weight of the entropy bonus",
     "value_coef": "weight of the value loss",
@@ -155,7 +167,7 @@ def make_parser(
     program: str,
     doc: str | None,
     flags: Iterable[str] | None = None,
-    kind: type[Settings] | type[PPOSettings] = Settings,
+    kind: type[AnySettings] = Settings,
     **defaults: Any,
 ) -> argparse.ArgumentParser:
     """Make a command line with one flag per field of the settings.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from kytolly.benchmarks.competitors import (
@@ -64,32 +65,47 @@ def make_model(settings: Settings, total_env_steps: int) -> Any:
     from stable_baselines3.common.env_util import make_vec_env
 
     kwargs = {"disable_env_checker": True, "render_mode": None}
+    arguments = dqn_arguments(settings, total_env_steps)
     return DQN(
         "MlpPolicy",
         make_vec_env("CartPole-v1", settings.num_envs, env_kwargs=kwargs),
-        learning_rate=settings.learning_rate,
-        buffer_size=settings.buffer,
-        learning_starts=settings.warmup_env_steps,
-        batch_size=settings.batch_size,
-        gamma=settings.gamma,
-        train_freq=settings.train_interval // settings.num_envs,
-        gradient_steps=1,
-        target_update_interval=settings.target_sync_env_steps,
-        exploration_fraction=settings.warmup_env_steps / total_env_steps,
-        exploration_final_eps=settings.epsilon_final,
-        max_grad_norm=settings.max_grad_norm,
         policy_kwargs={"net_arch": list(settings.hidden)},
-        seed=settings.seed,
-        device="cpu",
+        **arguments,
     )
 
 
-def run(settings: Settings, threads: int) -> dict[str, Any]:
+def dqn_arguments(settings: Settings, total_env_steps: int) -> dict[str, Any]:
+    """The arguments of their DQN beside the network and the environment."""
+    return {
+        "learning_rate": settings.learning_rate,
+        "buffer_size": settings.buffer,
+        "learning_starts": settings.warmup_env_steps,
+        "batch_size": settings.batch_size,
+        "gamma": settings.gamma,
+        "train_freq": settings.train_interval // settings.num_envs,
+        "gradient_steps": 1,
+        "target_update_interval": settings.target_sync_env_steps,
+        "exploration_fraction": settings.warmup_env_steps / total_env_steps,
+        "exploration_final_eps": settings.epsilon_final,
+        "max_grad_norm": settings.max_grad_norm,
+        "seed": settings.seed,
+        "device": "cpu",
+    }
+
+
+def run(
+    settings: Settings,
+    threads: int,
+    make: Callable[[Settings, int], Any] = make_model,
+    what: str = "Gymnasium's CartPole-v1 under DummyVecEnv and Monitor, as by default",
+) -> dict[str, Any]:
     """Train, time the steady state, and return the result.
 
     Args:
         settings: What to run.
         threads: PyTorch's threads within one operation.
+        make: Makes the model, of the settings and the env steps in all.
+        what: What it plays, for the note.
     """
     torch, _, _ = require("torch", "gymnasium", "stable_baselines3")
     torch.set_num_threads(threads)
@@ -98,7 +114,7 @@ def run(settings: Settings, threads: int) -> dict[str, Any]:
     untimed += -untimed % interval
     total = untimed + settings.env_steps + -settings.env_steps % interval
 
-    clock, model = make_clock(untimed), make_model(settings, total)
+    clock, model = make_clock(untimed), make(settings, total)
     model.learn(total, callback=clock, log_interval=None)
     if clock.first is None:
         raise RuntimeError("Training ended before its warm-up did; nothing was timed.")
@@ -115,7 +131,7 @@ def run(settings: Settings, threads: int) -> dict[str, Any]:
             "episodes": model._episode_num,
         },
         note=(
-            "Gymnasium's CartPole-v1 under DummyVecEnv and Monitor, as by default. Off: logging, "
+            f"{what}. Off: logging, "
             "evaluation, progress bar, Gymnasium's environment checker. Nothing is compiled. "
             f"Timed after {clock.first[0]} env steps, with exploration at its final value."
         ),

@@ -1,13 +1,15 @@
-"""What every side of a comparison is asked to do: one class of settings for DQN, one for PPO."""
+"""What every side of a comparison is asked to do: a class of settings for each algorithm."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from typing import NamedTuple
 
 ACTIVATIONS = ("tanh", "relu")
 
 
-def check_counts(settings: Settings | PPOSettings, *counts: str) -> None:
+def check_counts(settings: AnySettings, *counts: str) -> None:
     """Raise ValueError where one of the named counts, or the network, is empty."""
     for name in counts:
         if (found := getattr(settings, name)) < 1:
@@ -77,42 +79,27 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PPOSettings:
-    """What PPO is asked to do everywhere; the defaults are the first row of its speed table."""
+class RolloutSettings:
+    """What every learner from rollouts is asked to do."""
 
     env_steps: int = 100_000  # steady-state env steps to time
     num_envs: int = 4  # environments stepped together
     num_steps: int = 128  # env steps of each environment per rollout
     epochs: int = 4  # passes over a rollout
     minibatches: int = 4  # updates per pass
-    hidden: tuple[int, ...] = (64, 64)  # units per hidden layer, of policy and value alike
-    activation: str = "tanh"  # activation of the hidden layers
+    hidden: tuple[int, ...] = (64, 64)  # units per hidden layer
     learning_rate: float = 2.5e-4  # Adam's; constant
     gamma: float = 0.99  # discount per env step
-    gae_lambda: float = 0.95
-    clip: float = 0.2  # how far the probability ratio may leave 1
-    entropy_coef: float = 0.01
-    value_coef: float = 0.5
-    max_grad_norm: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse settings for which a competitor would do less work than its numbers say."""
         check_counts(self, "env_steps", "num_envs", "num_steps", "epochs", "minibatches")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"--activation is {self.activation}, expected one of {', '.join(ACTIVATIONS)}."
-            )
         if self.env_steps_per_iteration % self.minibatches:
             raise ValueError(
                 f"A rollout of {self.num_envs} environments x {self.num_steps} steps is not a "
                 f"multiple of --minibatches ({self.minibatches}): rows would be left over. Change "
                 "either."
-            )
-        if self.env_steps_per_iteration < 2 * self.minibatches:
-            raise ValueError(
-                f"--minibatches ({self.minibatches}) leaves one row in each: advantages are "
-                "normalized within a minibatch, and those of a single row become 0."
             )
 
     @property
@@ -129,3 +116,65 @@ class PPOSettings:
     def whole_env_steps(self) -> int:
         """`env_steps` rounded up to whole rollouts, because PPO takes no part of one."""
         return self.env_steps + -self.env_steps % self.env_steps_per_iteration
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PPOSettings(RolloutSettings):
+    """What PPO is asked to do everywhere; the defaults are the first row of its speed table."""
+
+    activation: str = "tanh"  # activation of the hidden layers, of policy and value alike
+    gae_lambda: float = 0.95
+    clip: float = 0.2  # how far the probability ratio may leave 1
+    entropy_coef: float = 0.01
+    value_coef: float = 0.5
+    max_grad_norm: float = 0.5
+
+    def __post_init__(self) -> None:
+        """As in the parent."""
+        super().__post_init__()
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"--activation is {self.activation}, expected one of {', '.join(ACTIVATIONS)}."
+            )
+        if self.env_steps_per_iteration < 2 * self.minibatches:
+            raise ValueError(
+                f"--minibatches ({self.minibatches}) leaves one row in each: advantages are "
+                "normalized within a minibatch, and those of a single row become 0."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PQNSettings(RolloutSettings):
+    """What PQN is asked to do everywhere: the settings of its authors for MinAtar."""
+
+    num_envs: int = 128
+    num_steps: int = 32
+    epochs: int = 2
+    minibatches: int = 32
+    hidden: tuple[int, ...] = (128,)  # units of the dense layers after the convolution
+    learning_rate: float = 5e-4
+    td_lambda: float = 0.65
+    epsilon_final: float = 0.05
+    max_grad_norm: float = 10.0
+
+
+AnySettings = Settings | PPOSettings | PQNSettings
+
+
+class StepSettings(NamedTuple):
+    """What a game is asked to do where env steps alone are timed."""
+
+    game: str = "Breakout"
+    num_envs: int = 1024  # environments stepped together
+    steps: int = 1_000  # of each environment
+    seed: int = 0
+
+
+def step_parser(program: str, doc: str | None, argv: list[str] | None) -> StepSettings:
+    """Read the command line of a program that times env steps."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m kytolly.benchmarks.{program}", description=(doc or "").partition("\n")[0]
+    )
+    for name, default in StepSettings()._asdict().items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    return StepSettings(**vars(parser.parse_args(argv)))

@@ -1,0 +1,117 @@
+"""Env steps of MinAtar alone: the table `minatar`, and the program that measures our side.
+
+    python -m kytolly.benchmarks.minatar --game Breakout --num-envs 1024 --steps 1000
+
+Actions are random, observations are made at every step, and episodes begin anew where they end.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from typing import Any
+
+from kytolly.benchmarks import suite
+from kytolly.benchmarks.competitors import Span, make_result, print_result, versions
+from kytolly.benchmarks.competitors.settings import StepSettings, step_parser
+from kytolly.benchmarks.own_loop import configure_without_cache
+
+GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+NUM_ENVS = "1024"
+COMPETITORS = {"gymnax": ("gymnax_minatar", "jax"), "minatar": ("minatar_package", "minatar")}
+
+
+def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """Compare the env steps of each game."""
+    core, rows, data = suite.one_core(), [], []
+    for game in GAMES:
+        results, absent = suite.run_in_turns(sides(game, options), options.repeats, watch, core)
+        speeds = {
+            name: statistics.median(r["env_steps"] / r["wall_seconds"] for r in found)
+            for name, found in results.items()
+        }
+        cells = [game, f"{speeds['Kytolly']:,.0f}"]
+        for name in COMPETITORS:
+            ratio = speeds["Kytolly"] / speeds[name] if name in speeds else None
+            cells += [f"{speeds[name]:,.0f}", f"{ratio:.1f}x"] if ratio else [absent[name], ""]
+        rows.append(cells)
+        data.append({"game": game, "env_steps_per_second": speeds, "missing": absent})
+    where = "all cores free" if core is None else f"each process pinned to core {core}"
+    notes = [
+        f"Median of {options.repeats} turns, {where}, on the CPU. Env steps per second with random "
+        f"actions: {NUM_ENVS} environments of Kytolly and of gymnax, one of minatar. Kytolly and "
+        "minatar play with sticky actions and difficulty ramping, gymnax without.",
+    ]
+    columns = ["", "Kytolly", "gymnax", "ratio", "minatar", "ratio"]
+    title = "MinAtar, env steps per second"
+    return suite.Report(title, columns, rows, notes, {"rows": data, "core": core})
+
+
+def sides(game: str, options: suite.Options) -> list[suite.Side]:
+    """Our program and the competitors', for one game."""
+    many = ("--game", game, "--num-envs", NUM_ENVS, "--steps", options.count(1_000))
+    few = ("--game", game, "--num-envs", "1", "--steps", options.count(50_000))
+    found = [suite.Side("Kytolly", "kytolly.benchmarks.minatar", many)]
+    for name, (module, package) in COMPETITORS.items():
+        path = f"kytolly.benchmarks.competitors.{module}"
+        found.append(suite.Side(name, path, few if name == "minatar" else many, (name, package)))
+    return found
+
+
+def run(settings: StepSettings) -> dict[str, Any]:
+    """Compile, step, and time it."""
+    import tensorflow as tf
+
+    from kytolly.agent.randomness import RandomStream, uniforms, whole_numbers
+    from kytolly.environment.registry import tensor_environment
+    from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+
+    env: Any = tensor_environment(f"MinAtar/{settings.game}-v0")
+    stream, rows = RandomStream(settings.seed), settings.num_envs
+    draws, actions = uniforms_per_step(env), tf.constant(env.spec.num_actions)
+    start, _ = reset_all(env, stream.uniforms(rows, env.reset_uniforms))
+    state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
+
+    def step(time: Any, now: Any, total: Any) -> Any:
+        bits = tf.reshape(stream.bits(rows * (1 + draws)), [1 + draws, rows])
+        action = whole_numbers(bits[0], actions)
+        now, after = step_and_reset(env, now, action, tf.transpose(uniforms(bits[1:])))
+        seen = tf.reduce_sum(tf.cast(after.obs, tf.int32))
+        return time + 1, now, total + seen + tf.cast(tf.reduce_sum(after.reward), tf.int32)
+
+    def play() -> Any:
+        begin = tf.nest.map_structure(lambda v: v.read_value(), state)
+        carried = (tf.constant(0), begin, tf.constant(0))
+        _, end, total = tf.while_loop(lambda time, *_: time < settings.steps, step, carried)
+        tf.nest.map_structure(lambda old, new: old.assign(new), state, end)
+        return total
+
+    begin = time.perf_counter()
+    program = tf.function(play, jit_compile=True, autograph=False).get_concrete_function()
+    program().numpy()
+    compile_seconds = time.perf_counter() - begin
+    with Span() as span:
+        program().numpy()
+    return make_result(
+        name="Kytolly",
+        versions=versions("tensorflow"),
+        env_steps=settings.steps * rows,
+        updates=0,
+        span=span,
+        compile_seconds=compile_seconds,
+        settings=settings._asdict(),
+        note="Compile seconds hold a first call. Sticky actions 0.1, difficulty ramping.",
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the program."""
+    settings = step_parser("minatar", __doc__, argv)
+    configure_without_cache()
+    print_result(run(settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

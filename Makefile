@@ -9,21 +9,23 @@ WORKERS ?= 2
 # TensorFlow keeps what it compiled until its process ends: each group of folders has processes of
 # its own, which stay below this limit even if one of them gets every file of its group.
 MEGABYTES ?= 3000
-LOOPS := tests/loop tests/trainer
+LOOPS := tests/loop
+TRAINER := tests/trainer
 COMMANDS := tests/command tests/policy tests/model
+AGENTS := tests/agent tests/environment
 TEXT_COMMANDS := tests/text_command
 BENCHMARKS := tests/benchmarks
 QUERIES := tests/reformulation
 TEXTS := tests/text
-GROUPED := $(LOOPS) $(COMMANDS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
+GROUPED := $(LOOPS) $(TRAINER) $(COMMANDS) $(AGENTS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
 REST := tests $(patsubst %,--ignore=%,$(GROUPED))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 TYPES = $(BIN)/pyright --pythonpath $(BIN)/python
 # pyright needs one core for half a minute: it works beside the tests, and has the last word.
 define run-tests
 @$(TYPES) > $(VENV)/types.txt 2>&1 & types=$$!; failed=0; \
-for group in "$(LOOPS)" "$(COMMANDS)" "$(TEXT_COMMANDS)" "$(BENCHMARKS)" "$(QUERIES)" "$(TEXTS)" \
-	"$(REST)"; do \
+for group in "$(LOOPS)" "$(TRAINER)" "$(COMMANDS)" "$(AGENTS)" "$(TEXT_COMMANDS)" "$(BENCHMARKS)" \
+	"$(QUERIES)" "$(TEXTS)" "$(REST)"; do \
 	echo "$(PYTEST) $(subst ",',$(1)) $$group"; $(PYTEST) $(1) $$group || failed=1; done; \
 wait $$types || failed=1; cat $(VENV)/types.txt; exit $$failed
 endef

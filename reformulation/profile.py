@@ -49,6 +49,8 @@ class WithoutNetwork:
         agent: The agent of the loop.
     """
 
+    keeps_value = False
+
     def __init__(self, agent: Any):
         self.agent, self.policy = agent, self
         self.distribution = agent.policy.distribution
@@ -56,7 +58,7 @@ class WithoutNetwork:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.agent, name)
 
-    def current_weights(self) -> list[tf.Tensor]:
+    def acting_weights(self, noise: Any) -> list[tf.Tensor]:
         """No weights."""
         return []
 

@@ -108,6 +108,7 @@ SETTINGS = {
     "learning_rate_final": 1e-3,
     "epsilon_final": 0.5,
     "total_env_steps": 1_600,
+    "n_step": 1,  # its targets hold for rows of one step
     "evaluation_episodes": 2,
     "final_evaluation_episodes": 2,
     "evaluation_interval_env_steps": 1_600,

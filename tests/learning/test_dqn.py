@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
-from kytolly.config.dqn import DQNConfig
 from kytolly.environment.probe.q_learning import PROBES, Ring
 from kytolly.loop.device import DeviceLoop
 
@@ -12,24 +12,26 @@ GAMMA = 0.9
 
 
 def trained_values(env, **settings):
-    cfg = DQNConfig(
-        gamma=GAMMA,
-        num_envs=4,
-        batch_size=64,
-        hidden_units=(32, 32),
-        learning_rate=3e-3,
-        learning_rate_final=1e-4,
-        replay_capacity=4_000,
-        warmup_env_steps=200,
-        total_env_steps=12_000,
-        train_interval_env_steps=4,
-        updates_per_interval=1,
-        target_sync_updates=40,
-        exploration_env_steps=20_000,
-        epsilon_final=0.5,
-        seed=1,
-        **settings,
-    )
+    shared = {
+        "algorithm": "dqn",
+        "gamma": GAMMA,
+        "n_step": 1,
+        "num_envs": 4,
+        "batch_size": 64,
+        "hidden_units": (32, 32),
+        "learning_rate": 3e-3,
+        "learning_rate_final": 1e-4,
+        "replay_capacity": 4_000,
+        "warmup_env_steps": 200,
+        "total_env_steps": 12_000,
+        "train_interval_env_steps": 4,
+        "updates_per_interval": 1,
+        "target_sync_updates": 40,
+        "exploration_env_steps": 20_000,
+        "epsilon_final": 0.5,
+        "seed": 1,
+    }
+    cfg = make_config({**shared, **settings})
     agent = make_agent(cfg, env.spec)
     DeviceLoop(agent, env).run(cfg.total_env_steps)
     agent.policy.publish()
@@ -38,7 +40,7 @@ def trained_values(env, **settings):
     return agent.q_values(obs), env.true_q(obs, GAMMA)
 
 
-@pytest.mark.parametrize("settings", [{}, {"algorithm": "ddqn"}], ids=["dqn", "ddqn"])
+@pytest.mark.parametrize("settings", [{}, {"double": True}], ids=["dqn", "double"])
 def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(settings):
     """Three places in a circle, cut every 4 steps: a quick one that most faults fail."""
     found, true = trained_values(Ring(), **settings)

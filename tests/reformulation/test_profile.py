@@ -137,7 +137,7 @@ def test_the_fastest_call_counts():
 def test_without_the_network_actions_are_standard_normal_numbers(loop):
     without = WithoutNetwork(loop.agent)
     obs = {"candidates": tf.ones([4, 6, 4]), "state": tf.ones([4, 4])}
-    params, _ = without.policy.outputs(obs, without.policy.current_weights())
+    params, _ = without.policy.outputs(obs, without.policy.acting_weights(None))
     distribution = loop.agent.policy.distribution
     noise = tf.random.stateless_normal([4, 6], [0, 0])
     np.testing.assert_array_equal(distribution.sample(params, noise), noise)

@@ -256,12 +256,13 @@ def test_a_mapping_is_a_configuration(tmp_path):
     result = trainer.train_dqn({**SHORT, "algorithm": "ddqn"}, "CartPole-v1")
     assert result.summary["algorithm"] == "ddqn"
     assert result.agent.cfg.hidden_units == (4,) and result.summary["env_steps"] == 64
+    assert result.agent.cfg.double  # which the name says
 
 
 def test_a_mapping_must_name_its_algorithm_and_know_its_settings(tmp_path):
     trainer = Trainer(tmp_path / "l", progress=False)
     for values, words in (
-        ({}, "name no algorithm, expected one of dqn, ddqn, ppo"),
+        ({}, "name no algorithm, expected one of dqn, ddqn, c51"),
         ({"algorithm": "dqnn"}, "'dqnn' is no algorithm.*Did you mean 'dqn'?"),
         ({"algorithm": ["dqn"]}, r"\['dqn'\] is no algorithm"),
         ({"algorithm": "ppo", "n_step": 3}, "'n_step' is not a setting of PPOConfig"),

@@ -1,0 +1,121 @@
+"""C51, QR-DQN, IQN and Munchausen-DQN, trained as a user trains them."""
+
+import csv
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import kytolly
+from kytolly.trainer import Trainer
+
+SMALL = {
+    "total_env_steps": 240,
+    "num_envs": 2,
+    "xla": False,
+    "batch_size": 8,
+    "hidden_units": (8, 8),
+    "replay_capacity": 200,
+    "warmup_env_steps": 32,
+    "train_interval_env_steps": 12,
+    "updates_per_interval": 2,
+    "target_sync_updates": 5,
+    "evaluation_episodes": 2,
+    "final_evaluation_episodes": 2,
+    "evaluation_interval_env_steps": 60,  # as a resumed run has them: the best weights are kept
+    "log_interval_env_steps": 60,
+}
+SWITCHES = {"double": True, "network": "dueling", "n_step": 3, "munchausen": True}
+FAMILY = ["c51", "qr-dqn", "iqn", "munchausen"]
+
+
+def train(folder, algorithm, **settings):
+    trainer = Trainer(folder, progress=False)
+    resume = settings.pop("resume", False)
+    cfg = {**SMALL, "algorithm": algorithm, **settings}
+    return trainer.train(cfg, "CartPole-v1", resume=resume)
+
+
+def weights_of(result):
+    result.agent.policy.publish()
+    return [*result.agent.policy.network.get_weights(), result.agent.policy.target_vector.numpy()]
+
+
+def assert_same_weights(one, other):
+    for a, b in zip(weights_of(one), weights_of(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize("algorithm", FAMILY)
+def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop, tmp_path):
+    # Without XLA, Eigen adds up the larger products of IQN in the order in which threads end.
+    settings = {**SWITCHES, "xla": algorithm == "iqn", "loop": loop}
+    whole = train(tmp_path / "a", algorithm, **settings)
+    assert whole.summary["updates"] > 20 and whole.summary["loop"] == loop
+    if loop == "device":  # episodes of Gymnasium begin anew when a run is resumed
+        half = {"total_env_steps": 120, "learning_rate_final": None}
+        one = train(tmp_path / "b", algorithm, **settings, **half)
+        train(tmp_path / "c", algorithm, **settings, **half | {"total_env_steps": 60})
+        two = train(tmp_path / "c", algorithm, **settings, **half, resume=True)
+        assert_same_weights(one, two)
+    assert_same_weights(whole, train(tmp_path / "d", algorithm, **settings))
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+def test_a_loaded_agent_acts_by_means(algorithm, tmp_path):
+    result = train(tmp_path / "a", algorithm)
+    agent = kytolly.load(tmp_path / "a")
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    q = agent.q_values(obs)
+    assert q.shape == (5, 2)
+    np.testing.assert_allclose(q, agent.network(obs), rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(agent.act(obs), q.argmax(axis=1))
+    np.testing.assert_allclose(agent.values(obs), q.max(axis=1))
+    assert Trainer().evaluate(tmp_path / "a", episodes=2).return_mean > 0.0
+    with pytest.raises(ValueError, match="no distribution over actions"):
+        agent.log_prob(obs, q.argmax(axis=1))
+    assert result.agent.q_values(obs).shape == (5, 2)
+
+
+def test_bounds_that_returns_leave_are_said_and_measured(tmp_path):
+    with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
+        train(tmp_path / "a", "c51", value_min=-1.0, value_max=2.0)
+    with open(tmp_path / "a" / "metrics.csv", newline="") as file:
+        last = list(csv.DictReader(file))[-1]
+    assert 0.05 < float(last["clipped_targets"]) <= 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        train(tmp_path / "b", "c51")
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"algorithm": "dqn", "num_atoms": 5}, "'num_atoms' is not a setting of DQNConfig"),
+        ({"algorithm": "c51", "num_quantiles": 5}, "'num_quantiles' is not a setting of C51Conf"),
+        ({"algorithm": "dqn", "munchausen": True}, "'munchausen' is not a setting of DQNConfig"),
+        ({"algorithm": "c51", "value_min": 5, "value_max": 5.0}, "value_min is 5 and value_max 5"),
+        ({"algorithm": "c51", "num_atoms": 1}, "num_atoms is 1, expected a whole number, at least"),
+        ({"algorithm": "munchausen", "munchausen_lowest": 1.0}, "munchausen_lowest is 1.0, expe"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        Trainer(tmp_path / "a").train({**SMALL, **settings}, "CartPole-v1")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_network_without_distributions_is_refused(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="has no method action_quantiles, expected one, as iqn"):
+        Trainer(tmp_path / "a").train({**SMALL, "algorithm": "iqn"}, "CartPole-v1", model=model)
+
+
+def test_the_command_line_refuses_what_belongs_to_another_algorithm(capsys):
+    from kytolly.command.entry import main
+
+    words = ["train", "dqn", "--env", "CartPole-v1", "--num-atoms", "11"]
+    assert main(words) == 2
+    assert "--num-atoms" in capsys.readouterr().err

@@ -1,0 +1,153 @@
+"""Noise, priorities and Rainbow, trained as a user trains them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import kytolly
+from kytolly.trainer import Trainer
+from tests.trainer.test_dqn_family_runs import SMALL, assert_same_weights, train
+
+BOTH = {"noisy": True, "prioritized": True, "n_step": 3}
+RAINBOW = {"num_atoms": 11}
+
+
+@pytest.mark.parametrize("loop", ["device", "host"])
+def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_path):
+    # An importance exponent that does not depend on the length of the run, for the resumed one.
+    fixed = {"total_env_steps": 120, "learning_rate_final": None, "importance_exponent": 1.0}
+    settings = {"num_atoms": 11, "loop": loop, **fixed}
+    one = train(tmp_path / "a", "rainbow", **settings)
+    assert one.summary["updates"] > 10 and one.summary["loop"] == loop
+    with open(tmp_path / "a" / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["epsilon"]) for row in rows] == [0.0] * 2
+    assert 0.05 < float(rows[-1]["weight_noise"]) < 0.5
+    assert float(rows[-1]["ignored_priorities"]) == 0.0
+    if loop == "device":  # episodes of Gymnasium begin anew when a run is resumed
+        train(tmp_path / "b", "rainbow", **settings | {"total_env_steps": 60})
+        two = train(tmp_path / "b", "rainbow", **settings, resume=True)
+    else:
+        two = train(tmp_path / "b", "rainbow", **settings)
+    assert_same_weights(one, two)
+    for a, b in zip(one.agent.memory.tree.levels, two.agent.memory.tree.levels, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "algorithm, loop, more",
+    [
+        ("dqn", "device", {"gradient_accumulation": 2}),
+        ("dqn", "host", {"precision": "mixed_bfloat16", "network": "dueling"}),  # without a twin
+        ("ddqn", "host", {"network": "dueling"}),
+        ("c51", "device", {"num_atoms": 11, "munchausen": True}),
+        ("qr-dqn", "host", {"double": True}),
+        ("iqn", "device", {"network": "dueling", "munchausen": True, "double": True}),
+        ("iqn", "host", {}),
+        ("munchausen", "device", {"double": True}),
+    ],
+)
+def test_the_switches_combine_freely(algorithm, loop, more, tmp_path):
+    result = train(tmp_path / "a", algorithm, loop=loop, **{**BOTH, **more})
+    memory = result.agent.memory
+    assert result.summary["updates"] > 20
+    assert all(np.isfinite(weight).all() for weight in result.agent.policy.network.get_weights())
+    priorities = memory.tree.levels[0].numpy().ravel()
+    assert (priorities > 0).sum() == 200 - 4  # all but the newest windows
+    assert len(np.unique(priorities)) > 50 and int(memory.ignored) == 0
+
+
+def test_priorities_alone_and_noise_alone_change_what_is_learned(tmp_path):
+    short = {"total_env_steps": 120, "loop": "host"}
+    plain = train(tmp_path / "a", "dqn", **short)
+    for name in ("noisy", "prioritized"):
+        other = train(tmp_path / name, "dqn", **short, **{name: True})
+        with pytest.raises(AssertionError):
+            assert_same_weights(plain, other)
+
+
+def test_a_noisy_agent_acts_without_noise_and_is_loaded_and_exported(tmp_path):
+    result = train(tmp_path / "a", "rainbow", **RAINBOW)
+    agent = kytolly.load(tmp_path / "a")
+    obs = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    q = agent.q_values(obs)
+    np.testing.assert_array_equal(q, agent.q_values(obs))
+    np.testing.assert_allclose(q, agent.network(obs), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(agent.act(obs), q.argmax(axis=1))
+    assert Trainer().evaluate(tmp_path / "a", episodes=2).return_mean > 0.0
+    # Acting by chance draws noise for each row: actions differ where values are close.
+    many = np.repeat(obs[:1], 400, axis=0)
+    drawn = agent.act(many, deterministic=False, seed=1)
+    np.testing.assert_array_equal(drawn, agent.act(many, deterministic=False, seed=1))
+    assert result.agent.exploration.final_state == 0.0 and set(drawn) <= {0, 1}
+
+    from kytolly.deployment.export import export
+
+    report = export(agent, "saved_model", tmp_path / "saved")  # kept only if it agrees
+    assert (report.path / "1" / "saved_model.pb").exists()
+
+
+def test_errors_that_are_not_finite_are_said_once(tmp_path):
+    from kytolly.policy.dqn import DQNPolicy
+
+    class OneBadError(DQNPolicy):
+        def loss(self, batch, weights):
+            loss = super().loss(batch, weights)
+            bad = tf.one_hot(0, loss.td_error.shape[0], on_value=np.nan, off_value=0.0)
+            return loss._replace(td_error=loss.td_error + bad)
+
+    trainer = Trainer(tmp_path / "a", progress=False)
+    cfg = {**SMALL, "algorithm": "dqn", "prioritized": True}
+    with pytest.warns(UserWarning, match="errors of rows that are not finite") as found:
+        result = trainer.train(cfg, "CartPole-v1", policy=OneBadError)
+    assert sum("not finite" in str(one.message) for one in found) == 1
+    assert int(result.agent.memory.ignored) == result.summary["updates"]
+    assert np.isfinite(result.agent.memory.tree.levels[0]).all()
+
+
+def test_bounds_that_returns_leave_are_said_of_rainbow_too(tmp_path):
+    with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
+        train(tmp_path / "a", "rainbow", value_min=-1.0, value_max=2.0, total_env_steps=120)
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"algorithm": "ppo", "noisy": True}, "'noisy' is not a setting of PPOConfig.* dqn, ddqn"),
+        ({"algorithm": "ppo", "prioritized": True}, "'prioritized' is not .* c51, qr-dqn, iqn"),
+        ({"algorithm": "dqn", "num_atoms": 5}, r"'num_atoms' .* DQNConfig, but of c51, rainbow\."),
+        ({"algorithm": "dqn", "priority_exponent": 2}, "priority_exponent is 2, expected"),
+        ({"algorithm": "dqn", "noisy": True, "schedules": {"epsilon": "linear"}}, "noisy is set"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        Trainer(tmp_path / "a").train(settings, "CartPole-v1")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["ppo", "--noisy"], ["dqn", "--num-atoms", "11"], ["ppo", "--prioritized"]]
+)
+def test_the_command_line_names_the_algorithms_that_have_a_switch(words, capsys):
+    from kytolly.command.entry import main
+
+    assert main(["train", *words, "--env", "CartPole-v1", "--json"]) == 2
+    error = capsys.readouterr().err
+    assert words[1] in error and "rainbow" in error and len(error.strip().splitlines()) == 1
+
+
+def test_rainbow_is_trained_from_the_command_line(tmp_path, capsys):
+    from kytolly.command.entry import main
+
+    flags = {**SMALL, **RAINBOW, "num_envs": 3, "log_dir": tmp_path / "run", "total_env_steps": 90}
+    words = ["--no-xla", "--json"]
+    for name, value in flags.items():
+        if name not in ("xla", "hidden_units"):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    assert main(["train", "rainbow", "--env", "CartPole-v1", *words]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert summary["algorithm"] == "rainbow" and summary["updates"] > 0

@@ -134,10 +134,3 @@ class FrameStore(tf.Module):
 def ring_length(capacity: int, stride: int, stack: int) -> int:
     """Frames that are kept for so many rows of `stride` environments."""
     return capacity + capacity // SPARE + 2 * stride * (stack + 1)
-
-
-def bytes_per_row(obs_spec: Any) -> int:
-    """Bytes of a row's observations, the spare frames among them."""
-    *size, stack = obs_spec.shape
-    frame = math.prod(size) * obs_spec.dtype.size
-    return frame + frame // SPARE + 4 * (stack + 1)

@@ -80,6 +80,9 @@ class PrioritizedReplay(ReplayBuffer):
         within = (tf.cast(tf.cast(bits, tf.int64), tf.float64) + 0.5) / 2.0**32
         share = (tf.range(rows, dtype=tf.float64) + within) / rows
         slots, priority = self.tree.draw(share)
+        if self.frames is not None:
+            slots = self.shown(slots)  # the error will be that of the row that is shown
+            priority = self.tree.numbers(slots)
         weight = importance_weights(priority, self.importance_exponent())
         return self.rows(slots)._replace(weight=weight, slot=slots)
 

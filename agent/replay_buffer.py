@@ -154,12 +154,17 @@ class ReplayBuffer(tf.Module):
         age = whole_numbers(bits, self.size - incomplete)
         return self.rows((self.cursor() - self.size + age + self.capacity) % self.capacity)
 
+    def shown(self, slots: tf.Tensor) -> tf.Tensor:
+        """[B] slots whose rows are shown for [B] slots: newer ones where the frames are gone."""
+        if self.frames is None:
+            return slots
+        complete = self.size - (self.n_step - 1) * self.stride
+        oldest = (self.cursor() - self.size) % self.capacity
+        return self.frames.usable(slots, oldest, complete)
+
     def rows(self, slots: tf.Tensor) -> Transition:
-        """n-step rows that begin at the given [B] slots."""
-        if self.frames is not None:
-            complete = self.size - (self.n_step - 1) * self.stride
-            oldest = (self.cursor() - self.size) % self.capacity
-            slots = self.frames.usable(slots, oldest, complete)
+        """n-step rows that begin at the given [B] slots, or are shown in their place."""
+        slots = self.shown(slots)
         obs, action, reward, discount, next_obs, *_ = self.columns
         if self.n_step == 1:
             total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots

@@ -32,6 +32,15 @@ class DQNConfig(RunConfig):
         "mlp; dueling: state value plus advantages",
     )
     hidden_units: Widths = setting((120, 84), "widths of the hidden layers")
+    impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
+        2, "channels of the network impala, times 16, 32 and 32"
+    )
+    impala_pool_size: Annotated[int, Meta(ge=0, le=64)] = setting(
+        6, "cells of a side whose maxima the network impala passes on; 0: every pixel"
+    )
+    spectral_norm: bool = setting(
+        False, "divide impala's residual kernels by their largest singular value"
+    )
     learning_rate: Positive = setting(2e-3, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
         0.0, "Adam's step size at the end of the run, reached linearly; none: constant"

@@ -40,6 +40,12 @@ class PPOConfig(RolloutConfig):
         "auto", "auto: cnn for images, grid_cnn for grids of bools or small integers, else mlp"
     )
     hidden_units: Widths = setting((64, 64), "widths of the hidden layers")
+    impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
+        2, "channels of the network impala, times 16, 32 and 32"
+    )
+    impala_pool_size: Annotated[int, Meta(ge=0, le=64)] = setting(
+        6, "cells of a side whose maxima the network impala passes on; 0: every pixel"
+    )
     activation: Literal["tanh", "relu", "elu", "silu"] = setting(
         "tanh", "activation of the hidden layers"
     )

@@ -73,15 +73,6 @@ class RunConfig:
         False, "scale observations by their running mean and deviation, which the network keeps"
     )
     normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
-    impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
-        2, "channels of the network impala, times 16, 32 and 32"
-    )
-    impala_pool_size: Annotated[int, Meta(ge=0, le=64)] = setting(
-        6, "cells of a side whose maxima the network impala passes on; 0: every pixel"
-    )
-    spectral_norm: bool = setting(
-        False, "divide impala's residual kernels by their largest singular value"
-    )
     schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(
         None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"
     )
@@ -126,6 +117,7 @@ class RunConfig:
         None, "wall-clock time that ends training and cuts evaluations; none: no such end"
     )
     optimizer = "adam"  # or "radam"
+    spectral_norm = False  # of residual kernels; a setting where it may
     layer_norm = False  # the network normalizes between its layers; a setting where it may
     command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
 

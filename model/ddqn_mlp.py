@@ -20,7 +20,7 @@ class DuelingMLP(DQNMLP):
         self.advantage = fan_in_dense(self.num_actions, width, noise_scale=self.noise_scale)
 
     def call(self, obs, training=False):
-        features = self.features(obs)
+        features = self.features(obs, training)
         advantage = keras.ops.cast(self.advantage(features), "float32")
         centered = advantage - keras.ops.mean(advantage, axis=-1, keepdims=True)
         return keras.ops.cast(self.value(features), "float32") + centered

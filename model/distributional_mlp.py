@@ -41,7 +41,7 @@ class DistributionalMLP(DQNMLP):
 
     def action_distributions(self, obs, training=False):
         """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
-        features = self.features(obs)
+        features = self.features(obs, training)
         if self.noise_scale and self.dueling and self.action_outputs.rows.noise is None:
             from kytolly.model.noisy import merged_streams
 
@@ -55,7 +55,7 @@ class DistributionalMLP(DQNMLP):
         return ops.expand_dims(state, 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
 
     def call(self, obs, training=False):
-        return self.mean(self.action_distributions(obs))
+        return self.mean(self.action_distributions(obs, training))
 
     def mean(self, outputs):
         """[B, A] means of distributions [B, A, Z]."""

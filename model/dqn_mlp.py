@@ -86,12 +86,14 @@ class DQNMLP(keras.Model):
             if not layer.built:  # the heads
                 layer.build((None, self.hidden_units[-1]))
 
-    def features(self, obs):
+    def features(self, obs, training=False):
         """[B, features] of [B, *obs]."""
-        return self.hidden(obs if self.torso is None else self.torso(obs))
+        if self.torso is not None:
+            obs = self.torso(obs, training=training)
+        return self.hidden(obs)
 
     def call(self, obs, training=False):
-        return keras.ops.cast(self.q_values(self.features(obs)), "float32")
+        return keras.ops.cast(self.q_values(self.features(obs, training)), "float32")
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""

@@ -72,7 +72,7 @@ class IQNMLP(DQNMLP):
         cosines = ops.cast(ops.cos(ops.expand_dims(levels, -1) * steps), self.compute_dtype)
         flat = self.level_features(ops.reshape(cosines, (-1, self.num_cosines)))
         by_level = ops.reshape(flat, (*levels.shape, -1))
-        features = ops.expand_dims(self.features(obs), 1) * by_level
+        features = ops.expand_dims(self.features(obs, training), 1) * by_level
         features = self.after(ops.reshape(features, (-1, features.shape[-1])))
         quantiles = ops.cast(self.q_values(features), "float32")
         if self.state_value is not None:
@@ -82,7 +82,7 @@ class IQNMLP(DQNMLP):
 
     def call(self, obs, training=False):
         levels = ops.convert_to_tensor(middles(self.num_levels))
-        return ops.mean(self.action_quantiles(obs, levels), axis=1)
+        return ops.mean(self.action_quantiles(obs, levels, training), axis=1)
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""

@@ -27,7 +27,8 @@ class NatureCNN(keras.layers.Layer):
 
     LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, kernel, stride
     LARGEST_INTEGER = 255.0  # integers are divided by it
-    has_twin = True  # `numpy_convolutions` computes the same
+    # `numpy_convolutions` computes the same, but has no norms.
+    has_twin = property(lambda torso: not torso.layer_norm)
 
     def __init__(self, channels_first=False, layer_norm=False, **kwargs):
         super().__init__(**kwargs)

@@ -21,7 +21,6 @@ class ConvolutionsForward:
     """
 
     def __init__(self, torso: Any, place: Mapping[int, int]):
-        use_one_thread()
         self._torso = torso
         self._layers = [
             (layer, place[id(layer.kernel)], place[id(layer.bias)]) for layer in torso.convolutions

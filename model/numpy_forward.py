@@ -64,11 +64,11 @@ class NumpyForward:
             for name, layer in (normalizers or {}).items()
         }
         self._dueling, self._scales = dueling, None if scales is None else place[id(scales)]
-        self._images: Any = None
+        self.convolutions: Any = None
         if images is not None:
             from kytolly.model.numpy_convolutions import ConvolutionsForward
 
-            self._images = ConvolutionsForward(images, place)
+            self.convolutions = ConvolutionsForward(images, place)
         self._rows = 1
         self.take(np.concatenate([np.ravel(np.asarray(weight)) for weight in ordered]))
 
@@ -117,8 +117,8 @@ class NumpyForward:
         return activation, self.weights[kernel], repeated
 
     def _features(self, obs: Any) -> np.ndarray:
-        if self._images is not None:
-            return self._images(obs, self.weights)
+        if self.convolutions is not None:
+            return self.convolutions(obs, self.weights)
         if not isinstance(obs, dict):
             return self._entry("", obs)
         parts = [self._entry(name, part) for name, part in sorted(obs.items())]

@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.frame_store import bytes_per_row, ring_length
+from kytolly.agent.frame_store import ring_length
+from kytolly.agent.prioritized_replay import PrioritizedReplay
 from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.config.dqn import DQNConfig
+from kytolly.machine.memory import training_bytes
 from kytolly.policy.batch import Transition
 
 SIZE, STACK = (3, 2), 4
@@ -105,6 +108,22 @@ def test_rows_whose_frames_are_gone_are_replaced_by_rows_that_are_whole():
     np.testing.assert_array_equal(shown.next_obs, whole.rows(found).next_obs)
 
 
+def test_an_error_goes_to_the_row_that_was_shown_in_place_of_one_without_frames():
+    memory = PrioritizedReplay(400, SPEC, 2, frame_stack=STACK)
+    game = StackedGame(2, seed=3, end_share=0.8)
+    for _ in range(50):
+        rows, last = game.rollout(steps=10)
+        memory.add(Transition(*map(tf.constant, rows[:5])), tf.constant(last))
+    words = np.random.default_rng(0).integers(0, 2**32, 200, np.uint32)
+    batch = memory.sample(tf.constant(words))
+    assert len(set(batch.slot.numpy())) < 200, "no row was replaced: the test shows nothing"
+    np.testing.assert_array_equal(tf.gather(memory.columns.reward, batch.slot), batch.reward)
+    errors = tf.cast(batch.slot, tf.float32)
+    memory.close(batch, errors)
+    priority = memory.tree.numbers(batch.slot)
+    np.testing.assert_allclose(priority, np.sqrt(errors + 1e-6), rtol=1e-5)
+
+
 def test_the_number_of_frames_may_pass_the_largest_integer():
     pair = [ReplayBuffer(30, SPEC, 1, frame_stack=k) for k in (STACK, 0)]
     pair[0].frames.added.assign(pair[0].frames.period - 20)
@@ -118,10 +137,12 @@ def test_the_number_of_frames_may_pass_the_largest_integer():
 
 
 def test_a_million_rows_of_atari_fit_into_8_gib():
+    cfg = DQNConfig(replay_capacity=1_000_000, num_envs=8)
     atari = tf.TensorSpec([84, 84, 4], tf.uint8)
-    assert bytes_per_row(atari) == 7056 + 441 + 20
-    assert ring_length(1_000_000, 8, 4) == 1_062_580
-    assert 1_000_000 * (bytes_per_row(atari) + 13) < 8 * 2**30
+    frames = ring_length(cfg.replay_capacity, cfg.num_envs, 4)
+    assert frames == 1_062_580
+    kept = training_bytes(cfg, atari, 6, None, frame_stack=4)["replay_capacity"]
+    assert frames * 84 * 84 < kept < 8 * 2**30
 
 
 def test_rows_of_some_environments_alone_are_refused():

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
+from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Transition
 
@@ -30,6 +31,21 @@ def make_policy(algorithm, **settings):
     }
     cfg = make_config({"algorithm": algorithm, **defaults, **settings})
     return make_agent(cfg, CartPole().spec).policy
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", *FAMILY])
+def test_an_update_trains_what_a_torso_has_for_training_alone(algorithm):
+    cfg = {"algorithm": algorithm, "network": "impala", "spectral_norm": True, "impala_width": 1}
+    cfg |= {"batch_size": 4, "hidden_units": (8,), "warmup_env_steps": 10, "replay_capacity": 100}
+    cfg |= {"train_interval_env_steps": 4, **FAMILY.get(algorithm, {})}
+    spec = EnvSpec("Screen", tf.TensorSpec([12, 12, 1], tf.uint8), Discrete(2))
+    policy = make_agent(make_config(cfg), spec).policy
+    vectors = [layer.vector for layer in policy.network.torso.residuals]
+    before = [np.array(vector) for vector in vectors]
+    obs = tf.ones([4, 12, 12, 1], tf.uint8)
+    noise = tf.fill([4, 7], 0.5)
+    policy.update(Transition(obs, tf.zeros(4, tf.int32), tf.ones(4), tf.ones(4), obs, noise=noise))
+    assert all(np.abs(vector - old).max() > 0 for vector, old in zip(vectors, before, strict=True))
 
 
 @pytest.fixture

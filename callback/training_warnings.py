@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import warnings
@@ -15,6 +16,12 @@ CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution'
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
 FEWEST = 5  # rows before a jump can be seen
+DETAILS = {  # settings that change nothing without another
+    "noisy": ("noise_scale",),
+    "prioritized": ("priority_exponent", "importance_exponent"),
+    "munchausen": ("munchausen_scale", "munchausen_lowest", "entropy_temperature"),
+    "network impala": ("impala_width", "impala_pool_size", "spectral_norm"),
+}
 TREND = 4  # evaluations, each higher or lower than the one before
 
 
@@ -32,6 +39,7 @@ class TrainingWarnings(Callback):
         """Forget an earlier run."""
         self.__init__()
         self._updates, self._env_steps = state.updates, state.env_steps
+        self._look_at_settings(state.config)
 
     def on_log(self, state: TrainState) -> None:
         """Look at the newest metrics."""
@@ -71,6 +79,23 @@ class TrainingWarnings(Callback):
         """Continue to compare; nothing is said twice."""
         self._said, self._losses = list(saved["said"]), list(saved["losses"])
         self._returns = [(pair[0], pair[1]) for pair in saved["returns"]]
+
+    def _look_at_settings(self, cfg: Any) -> None:
+        given = {
+            field.name: getattr(cfg, field.name)
+            for field in dataclasses.fields(cfg)
+            if getattr(cfg, field.name) != field.default
+        }
+        for switch, names in DETAILS.items():
+            network = str(getattr(cfg, "network", ""))
+            on = network.endswith("impala") if " " in switch else getattr(cfg, switch, False)
+            for name in names:
+                if name in given and not on:
+                    self._say(
+                        name,
+                        f"{name} is {given[name]}, and changes nothing without {switch}: set that, "
+                        f"or leave {name} out.",
+                    )
 
     def _look_at_loss(self, state: TrainState) -> None:
         # The loss of a policy gradient passes 0 and says nothing; its values' loss does.

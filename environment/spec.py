@@ -47,7 +47,7 @@ class EnvSpec(NamedTuple):
     truncates_at_limit_only: bool = False  # nothing else is known to truncate an episode
     grids: tuple[str, ...] = ()  # entries that hold bools or small integers; "": the observation
     frame_stack: int = 0  # frames of an observation [H, W, K], each seen before; 0: it is no stack
-    clips_rewards: bool = False  # learning sees the sign of each reward
+    clips_rewards: bool = False  # the host loop learns from the sign of each reward
 
     @property
     def num_actions(self) -> int:

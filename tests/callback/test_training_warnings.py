@@ -1,5 +1,6 @@
 """What is said, once, of a run that trains badly."""
 
+import re
 import warnings
 
 import pytest
@@ -28,6 +29,25 @@ def started():
     watcher = TrainingWarnings()
     watcher.on_train_begin(make_state(None))
     return watcher
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"noise_scale": 0.3}, ["noise_scale is 0.3, and changes nothing without noisy"]),
+        ({"priority_exponent": 0.7, "prioritized": True}, []),
+        ({"impala_width": 1, "network": "cnn"}, ["impala_width is 1, .* without network impala"]),
+        ({"impala_width": 1, "network": "dueling_impala"}, []),
+        ({}, []),
+    ],
+)
+def test_settings_that_change_nothing_are_named(settings, said):
+    watcher, cfg = TrainingWarnings(), C51Config(**settings)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        watcher.on_train_begin(make_state(None, config=cfg))
+    assert len(found) == len(said)
+    assert all(re.match(text, str(one.message)) for one, text in zip(found, said, strict=True))
 
 
 def test_a_jump_of_the_loss_is_said_once():

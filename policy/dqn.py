@@ -61,9 +61,14 @@ class DQNPolicy(Policy):
         return ActionValues(env_spec.action.count)
 
     @property
+    def double(self) -> bool:
+        """Whether the online network picks the next action of a target."""
+        return self.cfg.double
+
+    @property
     def noise_draws(self) -> int:
         """Draws of a noisy network's noise: for estimates, targets and `double`'s picks."""
-        return 3 if self.cfg.double else 2
+        return 3 if self.double else 2
 
     def noisy(self, weights: list[tf.Tensor], batch: Transition | None, draw: int) -> Any:
         """The weights with one of the draws of a batch's noise, where the network has noise."""
@@ -94,7 +99,7 @@ class DQNPolicy(Policy):
     def bootstrap(self, batch: Transition, weights: list[tf.Tensor]) -> tf.Tensor:
         """[B] targets: what another rule of learning overrides, and mostly nothing else."""
         next_q = self.target_q(batch.next_obs, batch)
-        if not self.cfg.double:
+        if not self.double:
             return q_target(batch.reward, batch.discount, next_q)
         from kytolly.policy.targets import double_q_target
 

@@ -33,7 +33,7 @@ class MunchausenPolicy(DQNPolicy):
     ) -> Continuation:
         """What the targets need beside [B, A] `next_q`, the target network's values."""
         cfg = self.cfg
-        picks = self.picks(batch, weights) if cfg.double else next_q
+        picks = self.picks(batch, weights) if self.double else next_q
         if not cfg.munchausen:
             best = tf.one_hot(tf.argmax(picks, axis=-1), picks.shape[-1])
             return Continuation(batch.reward, best, tf.zeros_like(batch.reward))

@@ -2,8 +2,8 @@
 
     python -m kytolly.benchmarks.play_last RUN --episodes 100
 
-It prints the mean and the interquartile mean of the returns, as `kytolly evaluate` does, which plays
-the best weights instead.
+It prints the mean and the interquartile mean of the returns, as `kytolly evaluate` does, which
+plays the best weights instead.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python -m kytolly.benchmarks.play_last RUN --episodes 100
 
-`kytolly evaluate` plays the best weights instead.
+It prints the mean and the interquartile mean of the returns, as `kytolly evaluate` does, which
+plays the best weights instead.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ EPISODES = 100
 
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
-    from scipy.stats import trim_mean
-
     from kytolly.agent.algorithms import make_config
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore
     from kytolly.record.run_folder import RunFolder
+    from kytolly.record.seed_statistics import interquartile_mean
 
     folder = RunFolder.existing(run)
     saved = folder.read_config()
@@ -43,9 +43,10 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     finally:
         loop.close()
         side.close()
-    iqm = float(trim_mean(found.pop("returns"), 0.25))
+    iqm = interquartile_mean(found.pop("returns"))
     return {
         **found,
+        "weights": "last",
         "return_iqm": iqm,
         "env_steps": int(agent.env_steps.numpy()),
         "checkpoint": checkpoint,

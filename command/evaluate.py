@@ -35,9 +35,16 @@ def run(args: argparse.Namespace) -> int:
     prepare_machine(found.cfg)
     import_from_here()
     from kytolly.environment.gym.wrapped import wrapped_source
+    from kytolly.record.seed_statistics import interquartile_mean
     from kytolly.trainer import Trainer
 
     env = wrapped_source(*given)
     evaluation = Trainer(progress=False).evaluate(args.run_dir, args.episodes, args.seed, env)
-    print_result({"evaluation": evaluation.summary(), "run_dir": args.run_dir}, args.json)
+    result = {
+        "evaluation": evaluation.summary(),
+        "weights": "best",
+        "return_iqm": interquartile_mean(evaluation.returns),
+        "run_dir": args.run_dir,
+    }
+    print_result(result, args.json)
     return 0

@@ -12,9 +12,11 @@ def print_result(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    evaluation = summary["evaluation"]
+    evaluation, iqm = summary["evaluation"], summary.get("return_iqm")
     print(
-        f"Return {evaluation['return_mean']:.1f} ± {evaluation['return_std']:.1f} over "
+        f"Return of the best weights: {evaluation['return_mean']:.1f} ± "
+        f"{evaluation['return_std']:.1f}"
+        f"{'' if iqm is None else f', interquartile mean {iqm:.1f},'} over "
         f"{evaluation['episodes']} greedy episodes"
     )
     if "env_steps" in summary:

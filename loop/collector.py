@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from kytolly.agent.acting import HostActor
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.loop.deadline import OutOfTime
@@ -142,11 +143,14 @@ class Collector:
             last=stack_time(outcomes.ended),
         )
         self._open = False
-        if not self.env.has_dummy_steps:
+        if self.env.has_dummy_steps:
+            columns = self._without_dummies(columns, stack_time(outcomes.valid))
+        else:
             self._count_episodes(steps, columns.last)
             self._rows.clear()
-            return columns
-        return self._without_dummies(columns, stack_time(outcomes.valid))
+        if self.env.spec.frame_stack:
+            require_stack(columns.obs[0], columns.next_obs[0], self.env.spec.name)
+        return columns
 
     def get_state(self) -> dict[str, Any]:
         """Everything between two rollouts that the next one depends on."""
@@ -245,3 +249,13 @@ def collect_together(collectors: list[Collector], state: np.ndarray) -> Rollout:
         waiting = [collector for collector in waiting if not collector.complete]
     parts = [collector.rollout() for collector in collectors]
     return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+
+def require_stack(obs: np.ndarray, next_obs: np.ndarray, name: str) -> None:
+    """Refuse [E, H, W, K] frames that the step did not move by one: the memory keeps each once."""
+    if not np.array_equal(next_obs[..., :-1], obs[..., 1:]):
+        raise EnvironmentFault(
+            f"{name} has a space of stacked frames, and an observation does not begin with the "
+            f"{obs.shape[-1] - 1} newest frames of the one before: a wrapper changes them. Let it "
+            "set observation_space to a gymnasium.spaces.Box, and whole stacks are kept."
+        )

@@ -47,6 +47,20 @@ def pytest_addoption(parser):
         type=int,
         help="fail where a process of the tests has needed more memory (Linux, without a GPU)",
     )
+    parser.addoption(
+        "--seed", type=int, default=0, help="of the weights and draws that tests leave open"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(request):
+    """Let nothing depend on the tests before it, neither a fixture nor, after the last, its test.
+
+    Networks whose test gives no seed were others in each process. `--seed` makes them others.
+    """
+    import keras
+
+    keras.utils.set_random_seed(request.config.getoption("--seed"))
 
 
 def pytest_collection_modifyitems(items):

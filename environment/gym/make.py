@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.util
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 # Packages that register their ids when imported: namespace, module, name to install.
 _PLUGINS = {"ALE": ("ale_py", '"kytolly[atari]"')}
+_OWN = ("MinAtar", "probe")  # namespaces of environments in tensor code
 # Gymnasium's own optional parts: start of the entry point's module, extra.
 _EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
@@ -44,16 +46,36 @@ def registered_spec(name: str) -> EnvSpec:
         import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
     if name in gymnasium.registry:
         return gymnasium.registry[name]
-    if namespace is None and importlib.util.find_spec("ale_py"):  # its games have similar names
-        importlib.import_module("ale_py")
-    known = [*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS]
-    nearest = difflib.get_close_matches(name, dict.fromkeys(known), n=3, cutoff=0.6)
+    nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
-    text = display_text(name)
-    raise ValueError(
-        f"unknown environment {text}. {hint} An environment of another package needs that "
-        f"package imported first, as in 'package:{text[1:-1]}'."
-    )
+    if namespace not in (*_PLUGINS, *_OWN):
+        hint += (
+            " An environment of another package needs that package imported first, as in "
+            f"'package:{text[1:-1]}'."
+        )
+    raise ValueError(f"unknown environment {text}. {hint}")
+
+
+def nearest_names(name: str) -> list[str]:
+    """At most three ids that are like a name, or like its part behind the namespace."""
+    if importlib.util.find_spec("ale_py"):
+        importlib.import_module("ale_py")
+    known = dict.fromkeys([*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS])
+    # The older ids of Atari's games, such as PongNoFrameskip-v4, are made without preprocessing.
+    old = {
+        spec.id
+        for spec in gymnasium.registry.values()
+        if str(spec.entry_point).startswith("ale_py") and spec.namespace is None
+    }
+
+    def likeness(one: str) -> tuple[float, float]:
+        wanted, offered = re.sub("noframeskip|deterministic", "", name.lower()), one.lower()
+        whole = difflib.SequenceMatcher(None, wanted, offered).ratio()
+        behind = wanted.rpartition("/")[2], offered.rpartition("/")[2]
+        return max(whole, difflib.SequenceMatcher(None, *behind).ratio()), whole
+
+    found = sorted(((likeness(one), one) for one in known if one not in old), reverse=True)
+    return [one for (degree, _), one in found[:3] if degree >= 0.6]
 
 
 def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:

@@ -134,4 +134,5 @@ def test_the_last_weights_come_from_the_newest_checkpoint(tmp_path, small_config
         write_checkpoint(complete_checkpoint(trackables), folder.path, env_steps, 2, {}, None)
     found = play_last.play_last(str(folder.path), 16)
     assert (found["env_steps"], found["episodes"]) == (400, 16)
+    assert found["weights"] == "last" and abs(found["return_iqm"] - found["return_mean"]) < 1.0
     assert 8.0 <= found["return_mean"] <= 10.5  # the pole falls after 8 to 10 pushes to one side

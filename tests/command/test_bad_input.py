@@ -1,7 +1,9 @@
 """Every row of docs/bad_input.md that the command line can show: exit status and one line."""
 
+import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -36,6 +38,11 @@ def error_line(argv, capsys):
         (["train", "dqn"], "--env is missing"),
         (["train", "dqn", "--env", "CartPole-v9"], "CartPole-v"),
         (["train", "dqn", "--env", "CartPol-v1"], "CartPole"),
+        (
+            ["train", "dqn", "--env", "MinAtar/Breakot-v1"],
+            "'MinAtar/Breakot-v1'. Nearest names: MinAtar/Breakout-v1, MinAtar/Breakout-v0",
+        ),
+        (["train", "pqn", "--env", "breakout-v2"], "MinAtar/Breakout-v1"),
         ([*TRAIN, "--learning-rat", "0.1"], "Did you mean '--learning-rate'?"),
         (
             [*TRAIN, "--learning-rate", "fast"],
@@ -90,6 +97,14 @@ def test_bad_input_is_one_line_and_exit_status_2(argv, words, capsys, tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert words in error_line(argv, capsys)
     assert not list(tmp_path.iterdir())  # nothing half made is left behind
+
+
+def test_a_game_without_its_package_is_told_with_the_command_that_installs_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ale_py", None)  # as where it is not installed
+    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)
+    line = error_line(["train", "dqn", "--env", "ALE/Pong-v5"], capsys)
+    assert "comes from the module ale_py, which cannot be imported" in line
+    assert line.endswith('Install it: pip install "kytolly[atari]".')
 
 
 @pytest.mark.parametrize(

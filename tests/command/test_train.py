@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kytolly.command import entry, train
+from kytolly.command.result import print_result
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import tuned_settings
 
@@ -80,7 +81,19 @@ def test_a_flag_wins_over_the_file(trained, folder):
 def test_evaluate_prints_the_same_return_as_training_did(trained, folder):
     done = kytolly("evaluate", "a", "--episodes", 3, "--json", cwd=folder)
     assert done.status == 0, done.errors
-    assert json.loads(done.out)["evaluation"] == json.loads(trained.out)["evaluation"]
+    found = json.loads(done.out)
+    assert found["evaluation"] == json.loads(trained.out)["evaluation"]
+    # A quarter of three episodes is less than one: nothing is left out.
+    assert found["return_iqm"] == pytest.approx(found["evaluation"]["return_mean"])
+    assert (found["weights"], found["run_dir"]) == ("best", "a")
+
+
+def test_a_reader_sees_whose_weights_they_are_their_mean_and_their_interquartile_mean(capsys):
+    evaluation = {"episodes": 4, "return_mean": 30.0, "return_std": 39.2, "length_mean": 9.0}
+    for more, words in (({"return_iqm": 12.5}, ", interquartile mean 12.5,"), ({}, "")):
+        print_result({"evaluation": evaluation, "run_dir": "a", **more}, as_json=False)
+        line = f"Return of the best weights: 30.0 ± 39.2{words} over 4 greedy episodes"
+        assert capsys.readouterr().out.splitlines() == [line, "Run: a"]
 
 
 def test_a_run_is_resumed(trained, folder):

@@ -137,7 +137,7 @@ def check_any(check, strategy, examples):
         max_examples=examples,
         derandomize=True,
         database=None,
-        deadline=2_000,  # milliseconds: nothing may hang
+        deadline=60_000,  # milliseconds: nothing may hang, on a slow machine either
         suppress_health_check=list(HealthCheck),
     )
     fixed(given(strategy)(check))()

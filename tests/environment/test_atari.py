@@ -126,9 +126,9 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
         game(**arguments)
 
 
-@pytest.mark.parametrize("name", ["ALE/Pnog-v5", "Pong-v5"])
+@pytest.mark.parametrize("name", ["ALE/Pnog-v5", "Pong-v5", "ale/pong", "PongDeterministic-v9"])
 def test_a_game_that_does_not_exist_gets_the_nearest_name(name):
-    with pytest.raises(ValueError, match="ALE/Pong-v5"):
+    with pytest.raises(ValueError, match="Nearest names: ALE/Pong-v5"):
         registered_spec(name)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from kytolly import DQNConfig
 from kytolly.environment.check import check_environment
+from kytolly.environment.gym.make import registered_spec
 from kytolly.environment.registry import tensor_environment
 from kytolly.environment.tensor.minatar import enemies
 from kytolly.model.nature_cnn import GridCNN
@@ -108,6 +109,12 @@ def test_the_registered_games_are_environments_of_grids(name, version):
     check_environment(env)
     assert env.spec.name == f"MinAtar/{name}-v{version}" and env.spec.grids == ("",)
     assert env.spec.num_actions == (6 if version == 0 else len(env.used_actions))
+
+
+def test_of_an_unknown_game_the_message_speaks_of_no_other_package():
+    with pytest.raises(ValueError, match=r"Nearest names: MinAtar/Seaquest-v1, .*\.$") as found:
+        registered_spec("MinAtar/Seaqest-v1")
+    assert "package" not in str(found.value)
 
 
 def short_game(name, actions, reset=0.5, uniforms=0.99, **options):

@@ -47,6 +47,30 @@ def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(settings):
     np.testing.assert_allclose(found, true, atol=0.1)
 
 
+SWITCHES = {
+    "prioritized": {"prioritized": True},
+    "noisy": {"noisy": True},
+    "both": {"noisy": True, "prioritized": True, "double": True, "network": "dueling"},
+}
+# Values are those of the mean weights, and learning saw noisy ones: through a ReLU they differ.
+CLOSE = {"prioritized": {"atol": 0.1}}
+CLOSE |= {name: {"atol": 0.2, "rtol": 0.03} for name in ("noisy", "both")}
+
+
+@pytest.mark.parametrize("name", ["prioritized", "noisy"])
+def test_it_finds_the_sum_with_priorities_or_noise(name):
+    found, true = trained_values(Ring(), **SWITCHES[name])
+    np.testing.assert_allclose(found, true, **CLOSE[name])
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("make_env", PROBES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("name", SWITCHES)
+def test_priorities_and_noise_find_them_too(name, make_env):
+    found, true = trained_values(make_env(), **SWITCHES[name])
+    np.testing.assert_allclose(found, true, **CLOSE[name])
+
+
 @pytest.mark.learning
 @pytest.mark.parametrize("make_env", PROBES, ids=lambda make: make.__name__)
 def test_dqn_finds_the_known_values(make_env):

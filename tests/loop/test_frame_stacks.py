@@ -6,6 +6,7 @@ import pytest
 
 from kytolly import DQNConfig, Trainer
 from kytolly.config.ppo import PPOConfig
+from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.atari import FrameStack
 
 LENGTH = 7
@@ -66,10 +67,15 @@ def test_returns_are_the_games_own_and_learning_sees_signs(trained):
 def test_the_memory_shows_each_row_as_it_was(trained):
     memory = trained.agent.memory
     assert memory.frames is not None and memory.columns.obs == ()
+    require_rows(memory, stack_axis=-1)
+
+
+def require_rows(memory, stack_axis):
+    """Each row shows four frames of its episode, and `next_obs` those three steps later."""
     complete = int(memory.size) - 2 * 3
     oldest = int(memory.cursor()) - int(memory.size)
     rows = memory.rows((oldest + np.arange(complete, dtype=np.int32)) % memory.capacity)
-    obs, next_obs = rows.obs.numpy(), rows.next_obs.numpy()
+    obs, next_obs = (np.moveaxis(x.numpy(), stack_axis, -1) for x in (rows.obs, rows.next_obs))
     time, later = obs[:, 1, 1].astype(int), next_obs[:, 1, 1].astype(int)
     now = time[:, 3]
     for age in range(4):  # within an episode, and its first frame before it began
@@ -80,6 +86,47 @@ def test_the_memory_shows_each_row_as_it_was(trained):
     assert len(np.unique(now)) == LENGTH
     for stack in (obs, next_obs):
         assert (stack[:, 0, 0] == obs[:, 0, 0, 3:]).all(), "a stack crosses two episodes"
+
+
+class Screen(Clock):
+    """The newest frame alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (6, 6), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0][..., -1], {}
+
+    def step(self, action):
+        stack, *outcome = super().step(action)
+        return stack[..., -1], *outcome
+
+
+def test_gymnasiums_own_stacks_are_kept_whole_and_shown_as_they_were(tmp_path):
+    def make():
+        return gymnasium.wrappers.FrameStackObservation(Screen(), 4)
+
+    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, hidden_units=(8,), network="mlp", xla=False)
+    memory = Trainer(tmp_path / "run", progress=False).train(cfg, make).agent.memory
+    assert memory.frames is None and memory.columns.obs.shape == (150, 4, 6, 6)
+    require_rows(memory, stack_axis=1)
+
+
+def test_a_wrapper_that_skips_frames_is_refused_unless_its_space_is_a_plain_box(tmp_path):
+    def skips():
+        return gymnasium.wrappers.MaxAndSkipObservation(Clock(), 2)
+
+    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, hidden_units=(8,), network="mlp", xla=False)
+    with pytest.raises(EnvironmentFault, match="does not begin with the 3 newest frames of the"):
+        Trainer(tmp_path / "a", progress=False).train(cfg, skips)
+
+    def plain():
+        space = gymnasium.spaces.Box(0, 255, (6, 6, 4), np.uint8)
+        return gymnasium.wrappers.TransformObservation(skips(), lambda obs: obs, space)
+
+    result = Trainer(tmp_path / "b", progress=False).train(cfg, plain)
+    assert result.agent.memory.frames is None
 
 
 def test_ppo_learns_from_clipped_rewards_and_reports_the_games_own(tmp_path):

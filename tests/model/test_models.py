@@ -163,7 +163,7 @@ def test_another_process_reads_every_network_of_the_table(tmp_path):
         found.append(f"{type(model).__name__} {type(model.torso).__name__}")
         model.save(paths[-1])
     command = [sys.executable, "-c", READ, *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.stdout.splitlines() == found, done.stderr
 
 

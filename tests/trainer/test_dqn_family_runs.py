@@ -54,12 +54,11 @@ def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop
     settings = {**SWITCHES, "xla": algorithm == "iqn", "loop": loop}
     whole = train(tmp_path / "a", algorithm, **settings)
     assert whole.summary["updates"] > 20 and whole.summary["loop"] == loop
-    if loop == "device":  # episodes of Gymnasium begin anew when a run is resumed
-        half = {"total_env_steps": 120, "learning_rate_final": None}
-        one = train(tmp_path / "b", algorithm, **settings, **half)
-        train(tmp_path / "c", algorithm, **settings, **half | {"total_env_steps": 60})
-        two = train(tmp_path / "c", algorithm, **settings, **half, resume=True)
-        assert_same_weights(one, two)
+    half = {"total_env_steps": 120, "learning_rate_final": None}
+    one = train(tmp_path / "b", algorithm, **settings, **half)
+    train(tmp_path / "c", algorithm, **settings, **half | {"total_env_steps": 60})
+    two = train(tmp_path / "c", algorithm, **settings, **half, resume=True)
+    assert_same_weights(one, two)
     assert_same_weights(whole, train(tmp_path / "d", algorithm, **settings))
 
 
@@ -86,7 +85,7 @@ def test_bounds_that_returns_leave_are_said_and_measured(tmp_path):
         last = list(csv.DictReader(file))[-1]
     assert 0.05 < float(last["clipped_targets"]) <= 1.0
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("error", "[0-9]+% of the targets")  # not of a slow machine
         train(tmp_path / "b", "c51")
 
 

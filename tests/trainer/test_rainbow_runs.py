@@ -2,12 +2,17 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import kytolly
+from kytolly.agent.prioritized_replay import PrioritizedReplay
+from kytolly.config.files import read_settings
+from kytolly.model.implicit_quantiles import IQNMLP
+from kytolly.model.noisy import noisy_layers
 from kytolly.trainer import Trainer
 from tests.trainer.test_dqn_family_runs import SMALL, assert_same_weights, train
 
@@ -27,14 +32,12 @@ def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_pat
     assert [float(row["epsilon"]) for row in rows] == [0.0] * 2
     assert 0.05 < float(rows[-1]["weight_noise"]) < 0.5
     assert float(rows[-1]["ignored_priorities"]) == 0.0
-    if loop == "device":  # episodes of Gymnasium begin anew when a run is resumed
-        train(tmp_path / "b", "rainbow", **settings | {"total_env_steps": 60})
-        two = train(tmp_path / "b", "rainbow", **settings, resume=True)
-    else:
-        two = train(tmp_path / "b", "rainbow", **settings)
-    assert_same_weights(one, two)
-    for a, b in zip(one.agent.memory.tree.levels, two.agent.memory.tree.levels, strict=True):
-        np.testing.assert_array_equal(a, b)
+    train(tmp_path / "b", "rainbow", **settings | {"total_env_steps": 60})
+    resumed = train(tmp_path / "b", "rainbow", **settings, resume=True)
+    for other in (train(tmp_path / "c", "rainbow", **settings), resumed):
+        assert_same_weights(one, other)
+        for a, b in zip(one.agent.memory.tree.levels, other.agent.memory.tree.levels, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,28 @@ def test_the_switches_combine_freely(algorithm, loop, more, tmp_path):
     priorities = memory.tree.levels[0].numpy().ravel()
     assert (priorities > 0).sum() == 200 - 4  # all but the newest windows
     assert len(np.unique(priorities)) > 50 and int(memory.ignored) == 0
+
+
+@pytest.mark.parametrize(
+    "env, more",
+    [
+        ("CartPole-v1", {}),
+        ("MinAtar/Breakout-v1", {"network": "dueling_impala", "impala_width": 1, "xla": False}
+         | {"spectral_norm": True, "impala_pool_size": 2}),
+    ],
+    ids=["vectors", "impala"],
+)  # fmt: skip
+def test_the_file_of_beyond_the_rainbow_trains(env, more, tmp_path):
+    file = Path(__file__).parents[2] / "configs" / "beyond_the_rainbow.yaml"
+    settings = {**SMALL, **read_settings(file)[0], "algorithm": "iqn", **more}
+    settings |= {"total_env_steps": 48, "num_quantiles": 2, "num_target_quantiles": 2}
+    settings |= {"evaluation_episodes": 1, "final_evaluation_episodes": 1}
+    result = Trainer(tmp_path / "a", progress=False).train(settings, env)
+    cfg, network = result.agent.cfg, result.agent.policy.network
+    assert cfg.munchausen and cfg.noisy and cfg.prioritized and cfg.n_step == 3
+    assert result.summary["updates"] > 0 and isinstance(network, IQNMLP) and network.dueling
+    assert len(noisy_layers(network)) > 2 and isinstance(result.agent.memory, PrioritizedReplay)
+    assert all(np.isfinite(weight).all() for weight in network.get_weights())
 
 
 def test_priorities_alone_and_noise_alone_change_what_is_learned(tmp_path):

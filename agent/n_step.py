@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from kytolly.policy.fusion import computed_once
+
 
 def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The return of the `n_step` rows of a `ReplayBuffer` from each of the [B] slots on.
@@ -17,7 +19,8 @@ def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, 
     window = (slots[:, tf.newaxis] + steps) % buffer.capacity
     columns = buffer.columns.reward, buffer.columns.discount, buffer.last
     total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
-    return total, weight, (slots + used * buffer.stride) % buffer.capacity
+    end = (slots + used * buffer.stride) % buffer.capacity
+    return computed_once((total, weight, end), slots[0] >= 0)  # else anew for all that they reach
 
 
 def end_windows(buffer: Any, envs: Any) -> None:

@@ -113,7 +113,7 @@ class Freeway(MinAtarGame):
 
 def car_kinds(uniforms: tf.Tensor) -> tf.Tensor:
     """Kinds [8, E] int32 of new cars, from [2, E] draws, each for the decimals of four cars."""
-    number = tf.cast(uniforms * float(CAR_KINDS**CARS_A_DRAW), tf.int32)
+    number = tf.cast(tf.stack(uniforms) * float(CAR_KINDS**CARS_A_DRAW), tf.int32)
     digits = []
     for _ in range(CARS_A_DRAW):
         rest = tf.raw_ops.TruncateDiv(x=number, y=CAR_KINDS)

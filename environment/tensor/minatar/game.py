@@ -122,7 +122,7 @@ class MinAtarGame:
     def step(self, state: GameState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state, reward [E] and terminated [E]; the first uniform decides about stickiness."""
         always = state.last_action[0] >= 0
-        draws = barrier(tf.transpose(uniforms), always)
+        draws = barrier(tf.unstack(uniforms, axis=1), always)
         sticks = draws[0] < self.sticky_actions
         action = tf.where(sticks, state.last_action, self._of_six(action))
         before = envs_last(state.game)

@@ -127,7 +127,7 @@ class Seaquest(MinAtarGame):
         game = update_barrier(_after_action(game, action), before, always)
         game, hits = once(*_after_bullets(game, always))
         place = tf.where(row_numbers() == game.y, bit(game.x), 0)
-        game = update_barrier(_after_divers(game, place, divers_move), game, always)
+        game = update_barrier(_after_divers(game, place, divers_move, always), game, always)
         game, more_hits, caught = once(*_after_enemies(game, place, always))
         game, pay, ended = _after_breathing(game, self.ramping)
         after = game._replace(
@@ -242,21 +242,23 @@ def _after_bullets(game: SeaquestState, always: tf.Tensor) -> tuple[SeaquestStat
     return after, count_bits(hit)
 
 
-def _after_divers(game: SeaquestState, place: tf.Tensor, move: tf.Tensor) -> SeaquestState:
+def _after_divers(
+    game: SeaquestState, place: tf.Tensor, move: tf.Tensor, always: tf.Tensor
+) -> SeaquestState:
     """The game after divers moved and came on board; where one has room, the newer of two.
 
     A diver from each side can meet at the submarine. They came 30 env steps apart, so the newer
     is nearer to the column in which it came.
     """
-    comes = both(tf.where(move, either(game.divers, _flight(game.divers)), game.divers), place)
-    comes = any_row(tf.transpose(comes > 0, [1, 0, 2]))  # [2, E]
-    newer = tf.stack([game.x >= SIZE // 2, game.x < SIZE // 2])
-    one = (game.crew == CREW - 1) & tf.reduce_all(comes, axis=0)
-    taken = comes & (newer | ~one) & (game.crew < CREW)
-    gone = tf.bitwise.invert(tf.where(taken[:, tf.newaxis], place, 0))
+    met = both(tf.where(move, either(game.divers, _flight(game.divers)), game.divers), place) > 0
+    left, right = barrier([any_row(side) for side in tf.unstack(met)], always)
+    full, one = game.crew >= CREW, (game.crew == CREW - 1) & left & right
+    left &= ~full & ((game.x >= SIZE // 2) | ~one)
+    right &= ~full & ((game.x < SIZE // 2) | ~one)
+    gone = tf.bitwise.invert(tf.where(tf.stack([left, right])[:, tf.newaxis], place, 0))
     divers = both(game.divers, gone)
     divers = both(tf.where(move, _flight(divers), divers), gone)
-    return game._replace(divers=divers, crew=game.crew + tf.reduce_sum(number(taken), axis=0))
+    return game._replace(divers=divers, crew=game.crew + number(left) + number(right))
 
 
 def _after_enemies(
@@ -264,7 +266,7 @@ def _after_enemies(
 ) -> tuple[SeaquestState, tf.Tensor, tf.Tensor]:
     """The game after enemies moved and shot, how many [E] swam into bullets, and the end [E]."""
     flying = either(game.bullets[0], game.bullets[1])
-    touching = either(enemies.in_columns(game.submarines), enemies.in_columns(game.fish))
+    touching = enemies.in_columns(either(game.submarines, game.fish))
     moving = enemies.movers(game.submarines)
     submarines = enemies.to_side(moving, game.rightward)
     fish = enemies.to_side(enemies.movers(game.fish), game.rightward)

@@ -121,7 +121,7 @@ def ppo_host(options: Options, watch: Watch) -> Report:
 
 def pqn(options: Options, watch: Watch) -> Report:
     """Compare the device loops on Breakout by the rules of gymnax."""
-    count = ("--env-steps", options.count(200_000))
+    count = ("--env-steps", options.count(100_000))
     rejax = "kytolly.benchmarks.competitors.rejax_pqn"
     sides = [own_side("pqn", *count), Side("rejax", rejax, count, ("jax", "rejax"))]
     title = (

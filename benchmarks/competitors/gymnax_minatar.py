@@ -20,20 +20,20 @@ def run(settings: StepSettings) -> dict[str, Any]:
     step_all = jax.vmap(env.step, in_axes=(0, 0, 0, None))
 
     def step(carried: Any, _: Any) -> Any:
-        key, state, total = carried
+        key, state, _, total = carried
         key, acting, stepping = jax.random.split(key, 3)
         action = jax.random.randint(acting, (count,), 0, actions)
         keys = jax.random.split(stepping, count)
         obs, state, reward, *_ = step_all(keys, state, action, params)
-        return (key, state, total + obs.sum() + reward.sum()), None
+        return (key, state, obs, total + reward.sum()), None
 
     def play(carried: Any) -> Any:
         return jax.lax.scan(step, carried, None, settings.steps)[0]
 
     begin = time.perf_counter()
     key = jax.random.PRNGKey(settings.seed)
-    _, state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(key, count), params)
-    carried = key, state, jnp.float32(0.0)
+    obs, state = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(key, count), params)
+    carried = key, state, obs, jnp.float32(0.0)
     program = jax.jit(play).lower(carried).compile()
     compile_seconds = time.perf_counter() - begin
     carried = jax.block_until_ready(program(carried))

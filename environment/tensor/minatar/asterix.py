@@ -15,10 +15,15 @@ from kytolly.environment.tensor.minatar.game import (
     SIZE,
     UP,
     MinAtarGame,
+    any_row,
+    barrier,
     bit,
     both,
     column_shift,
+    count_bits,
     number,
+    over_rows,
+    row_numbers,
 )
 
 LANES = 8  # in the rows 1 to 8
@@ -29,13 +34,13 @@ GOLD_SHARE = 1.0 / 3.0
 
 
 class AsterixState(NamedTuple):
-    """State of `E` games."""
+    """State of `E` games, as `Asterix.play` sees it."""
 
     x: tf.Tensor  # [E] int32 column of the player
     y: tf.Tensor  # [E] int32 row of the player
-    things: tf.Tensor  # [E, 8] int32, the bit of what is in each lane, 0 where nothing is
-    right: tf.Tensor  # [E, 8] bool, it moves to the right
-    gold: tf.Tensor  # [E, 8] bool, it is gold and no enemy
+    things: tf.Tensor  # [8, E] int32, the bit of what is in each lane, 0 where nothing is
+    right: tf.Tensor  # [8, E] bool, it moves to the right
+    gold: tf.Tensor  # [8, E] bool, it is gold and no enemy
     spawn_steps: tf.Tensor  # [E] int32 as `SPAWN_STEPS`, at the present speed
     spawn_timer: tf.Tensor  # [E] int32 env steps until something arrives
     move_steps: tf.Tensor  # [E] int32 as `MOVE_STEPS`, at the present speed
@@ -55,10 +60,10 @@ class Asterix(MinAtarGame):
     used_actions = (NOTHING, LEFT, UP, RIGHT, DOWN)
     game_step_uniforms = 3  # side, kind and lane of what arrives
 
-    def start(self, uniforms: tf.Tensor) -> AsterixState:
+    def start(self, num_envs: int, uniforms: tf.Tensor) -> AsterixState:
         """The player in the middle of an empty board."""
-        none = tf.zeros([uniforms.shape[0]], tf.int32)
-        nothing = tf.zeros([uniforms.shape[0], LANES], tf.int32)
+        none = tf.zeros([num_envs], tf.int32)
+        nothing = tf.zeros([LANES, num_envs], tf.int32)
         return AsterixState(
             x=none + SIZE // 2,
             y=none + SIZE // 2,
@@ -76,21 +81,23 @@ class Asterix(MinAtarGame):
     def play(self, game: AsterixState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Let something arrive, move the player, then everything else."""
         spawn, move = game.spawn_timer == 0, game.move_timer == 0
-        things, right, gold = _with_arrival(game, spawn, uniforms)
+        always = game.x[0] >= 0
+        things, right, gold = barrier(_with_arrival(game, always, spawn, uniforms), always)
         x = game.x + number(action == RIGHT) - number(action == LEFT)
         y = game.y + number(action == DOWN) - number(action == UP)
         x, y = tf.clip_by_value(x, 0, SIZE - 1), tf.clip_by_value(y, 1, LANES)
 
-        lane = tf.range(1, 1 + LANES) == y[:, tf.newaxis]
-        player = tf.where(lane, bit(x)[:, tf.newaxis], 0)
-        touched = both(things, player) > 0
-        taken, caught = touched & gold, touched & ~gold
-        things = tf.where(taken, 0, things)
-        moved = tf.where(right, column_shift(things, 1), column_shift(things, -1))
-        things = tf.where(move[:, tf.newaxis], moved, things)
-        touched = both(things, player) > 0
-        taken, caught = taken | (touched & gold), caught | (touched & ~gold)
-        things = tf.where(touched & gold, 0, things)
+        lane = row_numbers(1, LANES) == y
+        thing = over_rows(tf.add, tf.where(lane, things, 0))  # [E], in the player's lane
+        is_gold = any_row(lane & gold)
+        touched = both(thing, bit(x)) > 0
+        thing = tf.where(touched & is_gold, 0, thing)
+        thing = tf.where(move, _after_move(thing, any_row(lane & right)), thing)
+        touched |= both(thing, bit(x)) > 0
+        thing = tf.where(touched & is_gold, 0, thing)
+        thing, taken, caught = barrier((thing, touched & is_gold, touched & ~is_gold), always)
+        things = tf.where(move, _after_move(things, right), things)
+        things = tf.where(lane, thing, things)
 
         after = game._replace(
             x=x,
@@ -102,38 +109,39 @@ class Asterix(MinAtarGame):
             move_timer=tf.where(move, game.move_steps, game.move_timer) - 1,
         )
         after = _faster(after) if self.ramping else after
-        reward = tf.cast(tf.reduce_any(taken, axis=1), tf.float32)
-        return after, reward, tf.reduce_any(caught, axis=1)
+        return after, tf.cast(taken, tf.float32), caught
 
     def planes(self, game: AsterixState) -> list[tf.Tensor]:
         """The player, enemies, trails behind all that moves, gold."""
-        things = tf.pad(game.things, [[0, 0], [1, 1]])
-        right = tf.pad(game.right, [[0, 0], [1, 1]])
-        gold = tf.pad(game.gold, [[0, 0], [1, 1]])
-        lane = tf.range(SIZE) == game.y[:, tf.newaxis]
-        player = tf.where(lane, bit(game.x)[:, tf.newaxis], 0)
-        behind = tf.where(right, column_shift(things, -1), column_shift(things, 1))
-        return [player, tf.where(gold, 0, things), behind, tf.where(gold, things, 0)]
+        things = game.things
+        player = tf.where(row_numbers() == game.y, bit(game.x), 0)
+        behind = _after_move(things, ~game.right)
+        boards = [tf.where(game.gold, 0, things), behind, tf.where(game.gold, things, 0)]
+        return [player, *(tf.pad(board, [[1, 1], [0, 0]]) for board in boards)]
+
+
+def _after_move(things: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    return tf.where(right, column_shift(things, 1), column_shift(things, -1))
 
 
 def _with_arrival(
-    game: AsterixState, spawn: tf.Tensor, uniforms: tf.Tensor
+    game: AsterixState, always: tf.Tensor, spawn: tf.Tensor, uniforms: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Things, directions and kinds [E, 8] after an arrival in a random free lane, if one is."""
-    from_left, is_gold = uniforms[:, 0] < 0.5, uniforms[:, 1] < GOLD_SHARE
-    lane_bits = tf.constant([1 << lane for lane in range(LANES)])
-    free = tf.reduce_sum(tf.where(game.things == 0, lane_bits, 0), axis=1)
-    count = tf.reduce_sum(number(game.things == 0), axis=1)
-    place = tf.cast(uniforms[:, 2] * tf.cast(count, tf.float32), tf.int32)
+    """Things, directions and kinds [8, E] after an arrival in a random free lane, if one is."""
+    from_left, is_gold = uniforms[0] < 0.5, uniforms[1] < GOLD_SHARE
+    lane_bits = tf.constant([[1 << lane] for lane in range(LANES)])
+    free = over_rows(tf.add, tf.where(game.things == 0, lane_bits, 0))
+    count = count_bits(free[tf.newaxis])
+    place = tf.cast(uniforms[2] * tf.cast(count, tf.float32), tf.int32)
     for skipped in range(LANES - 1):  # clears the lowest bit `place` times
         free = tf.where(place > skipped, both(free, free - 1), free)
-    lowest = both(free, -free)
-    here = (lane_bits == lowest[:, tf.newaxis]) & spawn[:, tf.newaxis]
-    first = tf.where(from_left, bit(0), bit(SIZE - 1))[:, tf.newaxis]
+    lowest = barrier(both(free, -free), always)
+    here = (lane_bits == lowest) & spawn
+    first = tf.where(from_left, bit(0), bit(SIZE - 1))
     return (
         tf.where(here, first, game.things),
-        tf.where(here, from_left[:, tf.newaxis], game.right),
-        tf.where(here, is_gold[:, tf.newaxis], game.gold),
+        tf.where(here, from_left, game.right),
+        tf.where(here, is_gold, game.gold),
     )
 
 

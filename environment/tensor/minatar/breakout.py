@@ -14,6 +14,7 @@ from kytolly.environment.tensor.minatar.game import (
     RIGHT,
     SIZE,
     MinAtarGame,
+    row_numbers,
 )
 
 WALL = (1 << 3 * SIZE) - 1  # three rows of bricks
@@ -47,9 +48,9 @@ class Breakout(MinAtarGame):
     used_actions = (NOTHING, LEFT, RIGHT)
     game_reset_uniforms = 1  # the side on which the ball starts
 
-    def start(self, uniforms: tf.Tensor) -> BreakoutState:
+    def start(self, num_envs: int, uniforms: tf.Tensor) -> BreakoutState:
         """The ball in row 3, at the left or the right wall, and on its way down."""
-        side = tf.cast(uniforms[:, 0] >= 0.5, tf.int32)
+        side = tf.cast(uniforms[0] >= 0.5, tf.int32)
         x, three = side * (SIZE - 1), tf.zeros_like(side) + 3
         one = tf.ones_like(side)
         return BreakoutState(x, three, x, three, 1 - 2 * side, one, 4 * one, WALL * one, one < 0)
@@ -84,18 +85,18 @@ class Breakout(MinAtarGame):
 
     def planes(self, game: BreakoutState) -> list[tf.Tensor]:
         """Paddle, ball, where the ball was, bricks."""
-        row = tf.range(SIZE)[tf.newaxis]
+        row = row_numbers()
 
         def point(x, y):
             bit = tf.bitwise.left_shift(tf.ones_like(x), x)
-            return tf.where(row == y, bit[:, tf.newaxis], 0)
+            return tf.where(row == y, bit, 0)
 
         shift = tf.clip_by_value((row - TOP_BRICKS) * SIZE, 0, 2 * SIZE)
-        wall = tf.bitwise.right_shift(game.bricks[:, tf.newaxis], shift)
+        wall = tf.bitwise.right_shift(game.bricks, shift)
         wall = tf.where((row >= 1) & (row < 4), tf.bitwise.bitwise_and(wall, FULL_ROW), 0)
         return [
             point(game.paddle, PADDLE_ROW),
-            point(game.x, game.y[:, tf.newaxis]),
-            point(game.last_x, game.last_y[:, tf.newaxis]),
+            point(game.x, game.y),
+            point(game.last_x, game.last_y),
             wall,
         ]

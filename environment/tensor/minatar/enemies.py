@@ -26,7 +26,7 @@ _FIRST_COLUMN = sum(1 << SIZE * timer for timer in range(TIMERS))  # under every
 
 
 class Shots(NamedTuple):
-    """Columns of submarines by the env steps until they shoot, [E, 10] uint64 each."""
+    """Columns of submarines by the env steps until they shoot, [10, E] uint64 each."""
 
     low: tf.Tensor  # 0 to 5
     high: tf.Tensor  # 6 to 10
@@ -41,13 +41,12 @@ def in_columns(timed: tf.Tensor) -> tf.Tensor:
 
 
 def with_timer(row: tf.Tensor, timer: tf.Tensor) -> tf.Tensor:
-    """Enemies [E, 10] uint64 in the columns of `row` [E, 10], all with the timer [E]."""
-    shift = tf.cast(SIZE * timer, tf.uint64)[:, tf.newaxis]
-    return tf.bitwise.left_shift(tf.cast(row, tf.uint64), shift)
+    """Enemies [10, E] uint64 in the columns of `row` [10, E], all with the timer [E]."""
+    return tf.bitwise.left_shift(tf.cast(row, tf.uint64), tf.cast(SIZE * timer, tf.uint64))
 
 
 def without_oldest(timed: tf.Tensor, hit: tf.Tensor) -> tf.Tensor:
-    """Enemies [E, 10] without the oldest of each column that was hit."""
+    """Enemies [10, E] without the oldest of each column that was hit."""
     older = _up(timed, 1)
     older = either(older, _up(older, 1))
     older = either(either(older, _up(older, 2)), _up(timed, 5))
@@ -55,12 +54,12 @@ def without_oldest(timed: tf.Tensor, hit: tf.Tensor) -> tf.Tensor:
 
 
 def movers(timed: tf.Tensor) -> tf.Tensor:
-    """Rows of bits [E, 10] int32: the enemies that move now."""
+    """Rows of bits [10, E] int32: the enemies that move now."""
     return tf.cast(both(timed, FULL_ROW), tf.int32)
 
 
 def after_move(timed: tf.Tensor, moved: tf.Tensor, timer: tf.Tensor) -> tf.Tensor:
-    """Enemies [E, 10] one step on, those that moved at their places `moved` and with `timer`."""
+    """Enemies [10, E] one step on, those that moved at their places `moved` and with `timer`."""
     return either(_down(timed, 1), with_timer(moved, timer))
 
 
@@ -75,13 +74,13 @@ def first_column(from_left: tf.Tensor) -> tf.Tensor:
 
 
 def with_shooters(shots: Shots, row: tf.Tensor) -> Shots:
-    """New submarines in the columns of `row` [E, 10], which have the longest to wait."""
+    """New submarines in the columns of `row` [10, E], which have the longest to wait."""
     new = tf.bitwise.left_shift(tf.cast(row, tf.uint64), SIZE * (_HIGH - 1))
     return Shots(shots.low, either(shots.high, new))
 
 
 def shots_of_oldest(shots: Shots, row: tf.Tensor) -> Shots:
-    """Timers of the oldest submarine of each of the columns in `row` [E, 10]."""
+    """Timers of the oldest submarine of each of the columns in `row` [10, E]."""
     one = _earlier(shots)
     two = _earlier(one)
     everywhere = _under_every_timer(row)
@@ -92,7 +91,7 @@ def shots_of_oldest(shots: Shots, row: tf.Tensor) -> Shots:
 
 
 def shots_without_oldest(shots: Shots, hit: tf.Tensor) -> Shots:
-    """Timers without those of the oldest of each column [E, 10] that was hit."""
+    """Timers without those of the oldest of each column [10, E] that was hit."""
     lost = shots_of_oldest(shots, hit)
     return Shots(_without(shots.low, lost.low), _without(shots.high, lost.high))
 
@@ -100,13 +99,13 @@ def shots_without_oldest(shots: Shots, hit: tf.Tensor) -> Shots:
 def shots_after_move(
     shots: Shots, moving: Shots, hit: tf.Tensor, right: tf.Tensor
 ) -> tuple[Shots, tf.Tensor]:
-    """Timers one step on, and the columns [E, 10] int32 from which submarines shoot.
+    """Timers one step on, and the columns [10, E] int32 from which submarines shoot.
 
     Args:
         shots: Of all submarines.
         moving: Of those that move.
-        hit: Columns [E, 10] in which a submarine arrives and is hit; it still shoots.
-        right: [E, 10] bool, where they swim to.
+        hit: Columns [10, E] in which a submarine arrives and is hit; it still shoots.
+        right: [10, E] bool, where they swim to.
     """
     last = _FIRST_COLUMN << SIZE - 1
     low, high = (

@@ -13,10 +13,12 @@ from kytolly.environment.tensor.minatar.game import (
     SIZE,
     UP,
     MinAtarGame,
+    any_row,
     bit,
     both,
     column_shift,
     either,
+    row_numbers,
 )
 
 LANES = 8  # in the rows 1 to 8
@@ -35,9 +37,9 @@ class FreewayState(NamedTuple):
     chicken: tf.Tensor  # [E] int32 row
     walk_timer: tf.Tensor  # [E] int32 env steps until the chicken may walk
     time_left: tf.Tensor  # [E] int32 env steps
-    cars: tf.Tensor  # [E, 8] int32, the bit of each lane's car
-    timers: tf.Tensor  # [E, 8] int32 env steps until the car moves
-    kinds: tf.Tensor  # [E, 8] int32, 0 to 9: direction and speed
+    cars: tf.Tensor  # [8, E] int32, the bit of each lane's car
+    timers: tf.Tensor  # [8, E] int32 env steps until the car moves
+    kinds: tf.Tensor  # [8, E] int32, 0 to 9: direction and speed
 
 
 class Freeway(MinAtarGame):
@@ -52,10 +54,10 @@ class Freeway(MinAtarGame):
     game_reset_uniforms = LANES // CARS_A_DRAW
     game_step_uniforms = LANES // CARS_A_DRAW
 
-    def start(self, uniforms: tf.Tensor) -> FreewayState:
+    def start(self, num_envs: int, uniforms: tf.Tensor) -> FreewayState:
         """All cars in column 0."""
         kinds = car_kinds(uniforms)
-        none = tf.zeros_like(kinds[:, 0])
+        none = tf.zeros([num_envs], tf.int32)
         return FreewayState(
             none + START_ROW,
             none + WALK_STEPS,
@@ -74,8 +76,8 @@ class Freeway(MinAtarGame):
         walk_timer = tf.where(up | down, WALK_STEPS, game.walk_timer)
         crossed = chicken == 0
         chicken = tf.where(crossed, START_ROW, chicken)
-        kinds = tf.where(crossed[:, tf.newaxis], car_kinds(uniforms), game.kinds)
-        timers = tf.where(crossed[:, tf.newaxis], car_speeds(kinds), game.timers)
+        kinds = tf.where(crossed, car_kinds(uniforms), game.kinds)
+        timers = tf.where(crossed, car_speeds(kinds), game.timers)
 
         moves = timers == 0
         right = kinds >= SPEEDS
@@ -85,10 +87,10 @@ class Freeway(MinAtarGame):
             tf.where(game.cars == 1, bit(SIZE - 1), column_shift(game.cars, -1)),
         )
         cars = tf.where(moves, ahead, game.cars)
-        lane = tf.range(1, 1 + LANES) == chicken[:, tf.newaxis]
+        lane = row_numbers(1, LANES) == chicken
         # A car hits where it was as well as where it goes.
         hit = lane & (both(either(game.cars, cars), bit(COLUMN)) > 0)
-        chicken = tf.where(tf.reduce_any(hit, axis=1), START_ROW, chicken)
+        chicken = tf.where(any_row(hit), START_ROW, chicken)
         timers = tf.where(moves, car_speeds(kinds), timers - 1)
         time_left = game.time_left - 1
         walk_timer = tf.maximum(walk_timer - 1, 0)
@@ -97,10 +99,8 @@ class Freeway(MinAtarGame):
 
     def planes(self, game: FreewayState) -> list[tf.Tensor]:
         """The chicken, the cars, and a trail behind each car in the plane of its speed."""
-        row = tf.range(SIZE)
-        chicken = tf.where(row == game.chicken[:, tf.newaxis], bit(COLUMN), 0)
-        cars = tf.pad(game.cars, [[0, 0], [1, 1]])
-        kinds = tf.pad(game.kinds, [[0, 0], [1, 1]])
+        chicken = tf.where(row_numbers() == game.chicken, bit(COLUMN), 0)
+        cars, kinds = (tf.pad(board, [[1, 1], [0, 0]]) for board in (game.cars, game.kinds))
         right = kinds >= SPEEDS
         behind = tf.where(
             right,
@@ -112,11 +112,13 @@ class Freeway(MinAtarGame):
 
 
 def car_kinds(uniforms: tf.Tensor) -> tf.Tensor:
-    """Kinds [E, 8] int32 of new cars, from [E, 2] draws, each for the decimals of four cars."""
-    number = tf.cast(uniforms * float(CAR_KINDS**CARS_A_DRAW), tf.int32)
-    powers = tf.constant([CAR_KINDS**k for k in range(CARS_A_DRAW)])
-    digits = number[:, :, tf.newaxis] // powers % CAR_KINDS
-    return tf.reshape(digits, [-1, LANES])
+    """Kinds [8, E] int32 of new cars, from [2, E] draws, each for the decimals of four cars."""
+    number = tf.cast(tf.stack(uniforms) * float(CAR_KINDS**CARS_A_DRAW), tf.int32)
+    digits = []
+    for _ in range(CARS_A_DRAW):
+        rest = tf.raw_ops.TruncateDiv(x=number, y=CAR_KINDS)
+        digits, number = [*digits, number - rest * CAR_KINDS], rest
+    return tf.reshape(tf.stack(digits, axis=1), [LANES, -1])
 
 
 def car_speeds(kinds: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,7 +25,10 @@ class GameState(NamedTuple):
 class MinAtarGame:
     """A game on a board of 10 x 10 fields, seen as one plane of bools for each kind of thing.
 
-    Boards are kept as bits: bit x of a number is the field in column x of a row.
+    Boards are kept as bits: bit x of a number is the field in column x of a row. Within a game
+    the axis of environments is the last one, so that a processor steps many of them at once: the
+    [E, 10] rows of a state are [10, E] there. XLA turns nothing round in a loop; it keeps states
+    and observations in memory as the game leaves them.
 
     Source: Young & Tian 2019, arXiv:1903.03176, in the rules of version 1 of the PyPI package
     `minatar`, with which the tests compare every step.
@@ -87,45 +92,72 @@ class MinAtarGame:
             max_episode_steps=max_episode_steps,
         )
 
-    def start(self, uniforms: tf.Tensor) -> Any:
-        """State of new games, from [E, game_reset_uniforms] draws."""
+    def start(self, num_envs: int, uniforms: tf.Tensor) -> Any:
+        """State of new games, from [game_reset_uniforms, E] draws; `E` is the last axis."""
         raise NotImplementedError
 
     def play(self, game: Any, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
-        """What follows one of the six actions [E], with [E, game_step_uniforms] draws."""
+        """What follows one of the six actions [E], with [game_step_uniforms, E] draws."""
         raise NotImplementedError
 
     def planes(self, game: Any) -> list[tf.Tensor]:
-        """The rows of every channel's board as bits, [E, 10] int32 each."""
+        """The rows of every channel's board as bits, [10, E] int32 each."""
         raise NotImplementedError
 
     def reset(self, uniforms: tf.Tensor) -> GameState:
         """States of new games whose last action was to do nothing."""
-        return GameState(self.start(uniforms), tf.zeros([uniforms.shape[0]], tf.int32))
+        return GameState(self._started(uniforms), tf.zeros([uniforms.shape[0]], tf.int32))
 
     def reset_after(self, state: GameState, uniforms: tf.Tensor) -> GameState:
         """States of new games that follow `state`: the last action survives, as in `minatar`."""
-        return GameState(self.start(uniforms), state.last_action)
+        return GameState(self._started(uniforms), state.last_action)
 
     def observe(self, state: GameState) -> tf.Tensor:
         """Boards [E, 10, 10, C] bool."""
-        rows = tf.stack(self.planes(state.game), axis=-1)
-        rows = barrier(rows, state.last_action[0] >= 0)[:, :, tf.newaxis]  # [E, 10, 1, C]
-        column = tf.reshape(tf.range(SIZE), [SIZE, 1])
-        return both(tf.bitwise.right_shift(rows, column), 1) > 0
+        rows = tf.stack(self.planes(envs_last(state.game)), axis=1)  # [10, C, E]
+        rows = barrier(rows, state.last_action[0] >= 0)
+        columns = tf.reshape([1 << x for x in range(SIZE)], [SIZE, 1, 1])
+        return envs_first(both(rows[:, tf.newaxis], columns) > 0)
 
     def step(self, state: GameState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state, reward [E] and terminated [E]; the first uniform decides about stickiness."""
-        chosen = self._of_six(action)
-        action = tf.where(uniforms[:, 0] < self.sticky_actions, state.last_action, chosen)
-        game, reward, terminated = self.play(state.game, action, uniforms[:, 1:])
-        return barrier((GameState(game, action), reward, terminated), state.last_action[0] >= 0)
+        always = state.last_action[0] >= 0
+        draws = barrier(tf.unstack(uniforms, axis=1), always)
+        sticks = draws[0] < self.sticky_actions
+        action = tf.where(sticks, state.last_action, self._of_six(action))
+        before = envs_last(state.game)
+        outcome = self.play(before, action, draws[1:])
+        game, reward, terminated = update_barrier(outcome, (before, None, None), always)
+        return GameState(envs_first(game), action), reward, terminated
+
+    def _started(self, uniforms: tf.Tensor) -> Any:
+        return envs_first(self.start(uniforms.shape[0], tf.transpose(uniforms)))
 
     def _of_six(self, action: tf.Tensor) -> tf.Tensor:
         """The numbers [E] among the six actions of `action` [E] among those of this variant."""
         if len(self.actions) == 6:
             return action
         return tf.add_n([tf.where(action == i, a, 0) for i, a in enumerate(self.actions)])
+
+
+def envs_last(nest: Any) -> Any:
+    """The same nest of tensors [E, ...] with the axis of environments last: [..., E]."""
+    return tf.nest.map_structure(lambda t: tf.transpose(t, [*range(1, t.shape.rank), 0]), nest)
+
+
+def envs_first(nest: Any) -> Any:
+    """The same nest of tensors [..., E] with the axis of environments first: [E, ...]."""
+
+    def turned(t):
+        last = t.shape.rank - 1
+        return tf.transpose(t, [last, *range(last)])
+
+    return tf.nest.map_structure(turned, nest)
+
+
+def row_numbers(first: int = 0, count: int = SIZE) -> tf.Tensor:
+    """The numbers [count, 1] int32 of rows from `first` on."""
+    return tf.range(first, first + count)[:, tf.newaxis]
 
 
 def barrier(nest: Any, always: tf.Tensor) -> Any:
@@ -139,6 +171,15 @@ def barrier(nest: Any, always: tf.Tensor) -> Any:
         always: [] bool, True, but not known to be when the program is compiled.
     """
     return tf.cond(always, lambda: nest, lambda: tf.nest.map_structure(tf.zeros_like, nest))
+
+
+def update_barrier(after: Any, before: Any, always: tf.Tensor) -> Any:
+    """`after`, of which all that differs from `before` is computed here once."""
+    old, new = tf.nest.flatten(before), tf.nest.flatten(after)
+    changes = [i for i, (one, other) in enumerate(zip(old, new, strict=True)) if one is not other]
+    for i, value in zip(changes, barrier([new[i] for i in changes], always), strict=True):
+        new[i] = value
+    return tf.nest.pack_sequence_as(after, new)
 
 
 def bit(x: tf.Tensor | int) -> tf.Tensor:
@@ -169,6 +210,15 @@ def number(condition: tf.Tensor) -> tf.Tensor:
 
 
 def count_bits(board: tf.Tensor) -> tf.Tensor:
-    """Fields [E] int32 of boards [E, 10]."""
-    counts = tf.cast(tf.raw_ops.PopulationCount(x=board), tf.int32)
-    return tf.reduce_sum(counts, axis=1)
+    """Fields [E] int32 of boards [10, E]."""
+    return over_rows(tf.add, tf.cast(tf.raw_ops.PopulationCount(x=board), tf.int32))
+
+
+def over_rows(combine: Callable[[Any, Any], Any], board: tf.Tensor) -> tf.Tensor:
+    """All rows [n, E] in one [E]. XLA's reduction along the first axis takes one at a time."""
+    return functools.reduce(combine, tf.unstack(board))
+
+
+def any_row(board: tf.Tensor) -> tf.Tensor:
+    """Whether [E] it is so in any of the rows [n, E] bool."""
+    return over_rows(tf.logical_or, board)

@@ -16,6 +16,7 @@ from kytolly.environment.tensor.minatar.game import (
     SIZE,
     UP,
     MinAtarGame,
+    any_row,
     barrier,
     bit,
     both,
@@ -23,6 +24,8 @@ from kytolly.environment.tensor.minatar.game import (
     count_bits,
     either,
     number,
+    row_numbers,
+    update_barrier,
 )
 
 ROWS = 8  # in which enemies and divers swim, 1 to 8
@@ -47,13 +50,13 @@ class SeaquestState(NamedTuple):
     oxygen: tf.Tensor  # [E] int32 env steps under water
     crew: tf.Tensor  # [E] int32 divers on board
     shot_timer: tf.Tensor  # [E] int32 env steps until it may shoot
-    bullets: tf.Tensor  # [E, 2, 10] int32 boards of the player's bullets by side
-    enemy_bullets: tf.Tensor  # [E, 2, 10] int32 boards by side
-    divers: tf.Tensor  # [E, 2, 10] int32 boards by side
-    fish: tf.Tensor  # [E, 10] uint64, see `enemies`
-    submarines: tf.Tensor  # [E, 10] uint64
+    bullets: tf.Tensor  # [2, 10, E] int32 boards of the player's bullets by side
+    enemy_bullets: tf.Tensor  # [2, 10, E] int32 boards by side
+    divers: tf.Tensor  # [2, 10, E] int32 boards by side
+    fish: tf.Tensor  # [10, E] uint64, see `enemies`
+    submarines: tf.Tensor  # [10, E] uint64
     shots: enemies.Shots  # of the submarines
-    rightward: tf.Tensor  # [E, 10] bool, the enemies of the row swim to the right
+    rightward: tf.Tensor  # [10, E] bool, the enemies of the row swim to the right
     enemy_timer: tf.Tensor  # [E] int32 env steps until an enemy comes
     enemy_steps: tf.Tensor  # [E] int32 as `ENEMY_STEPS`, at the present difficulty
     diver_timer: tf.Tensor  # [E] int32 env steps until a diver comes
@@ -85,11 +88,11 @@ class Seaquest(MinAtarGame):
     used_actions = tuple(range(6))
     game_step_uniforms = 5  # an enemy's side, kind and row; a diver's side and row
 
-    def start(self, uniforms: tf.Tensor) -> SeaquestState:
+    def start(self, num_envs: int, uniforms: tf.Tensor) -> SeaquestState:
         """The submarine at the surface of an empty sea."""
-        none = tf.zeros([uniforms.shape[0]], tf.int32)
-        board = tf.zeros([uniforms.shape[0], SIZE], tf.int32)
-        sides = tf.zeros([uniforms.shape[0], 2, SIZE], tf.int32)
+        none = tf.zeros([num_envs], tf.int32)
+        board = tf.zeros([SIZE, num_envs], tf.int32)
+        sides = tf.zeros([2, SIZE, num_envs], tf.int32)
         return SeaquestState(
             x=none + SIZE // 2,
             y=none,
@@ -116,12 +119,16 @@ class Seaquest(MinAtarGame):
         """Arrivals, the player, bullets, divers, submarines, their bullets, fish, oxygen."""
         always = game.oxygen[0] <= OXYGEN
         divers_move = game.diver_timer % DIVER_MOVE_STEPS == 1
-        game = _with_new_diver(_with_new_enemy(game, uniforms[:, :3]), uniforms[:, 3:])
-        game = barrier(_after_action(game, action), always)
-        game, hits = barrier(_after_bullets(game, always), always)
-        place = tf.where(tf.range(SIZE) == game.y[:, tf.newaxis], bit(game.x)[:, tf.newaxis], 0)
-        game = barrier(_after_divers(game, place, divers_move), always)
-        game, more_hits, caught = barrier(_after_enemies(game, place, always), always)
+        def once(after, *more):
+            return update_barrier((after, *more), (game, *([None] * len(more))), always)
+
+        before = game
+        game = _with_new_diver(_with_new_enemy(game, uniforms[:3]), uniforms[3:])
+        game = update_barrier(_after_action(game, action), before, always)
+        game, hits = once(*_after_bullets(game, always))
+        place = tf.where(row_numbers() == game.y, bit(game.x), 0)
+        game = update_barrier(_after_divers(game, place, divers_move, always), game, always)
+        game, more_hits, caught = once(*_after_enemies(game, place, always))
         game, pay, ended = _after_breathing(game, self.ramping)
         after = game._replace(
             enemy_timer=game.enemy_timer - 1,
@@ -132,74 +139,74 @@ class Seaquest(MinAtarGame):
 
     def planes(self, game: SeaquestState) -> list[tf.Tensor]:
         """The boards in the order of `channels`."""
-        row = tf.range(SIZE)
+        row = row_numbers()
         front = bit(game.x)
         back = tf.where(game.faces_right, column_shift(front, -1), column_shift(front, 1))
-        level, gauges = row == game.y[:, tf.newaxis], row == SIZE - 1
+        level, gauges = row == game.y, row == SIZE - 1
         fish, submarines = enemies.in_columns(game.fish), enemies.in_columns(game.submarines)
         trail = enemies.to_side(either(fish, submarines), ~game.rightward)
         trail = either(
-            trail, either(column_shift(game.divers[:, 0], 1), column_shift(game.divers[:, 1], -1))
+            trail, either(column_shift(game.divers[0], 1), column_shift(game.divers[1], -1))
         )
         oxygen = bit(tf.maximum(game.oxygen, 0) * SIZE // OXYGEN) - 1
         full = bit(SIZE - 1)  # the gauge of divers fills from column 8 to the left
         crew = full - tf.bitwise.right_shift(full, tf.maximum(game.crew, 0))
         return [
-            tf.where(level, front[:, tf.newaxis], 0),
-            tf.where(level, back[:, tf.newaxis], 0),
-            either(game.bullets[:, 0], game.bullets[:, 1]),
+            tf.where(level, front, 0),
+            tf.where(level, back, 0),
+            either(game.bullets[0], game.bullets[1]),
             trail,
-            either(game.enemy_bullets[:, 0], game.enemy_bullets[:, 1]),
+            either(game.enemy_bullets[0], game.enemy_bullets[1]),
             fish,
             submarines,
-            tf.where(gauges, oxygen[:, tf.newaxis], 0),
-            tf.where(gauges, crew[:, tf.newaxis], 0),
-            either(game.divers[:, 0], game.divers[:, 1]),
+            tf.where(gauges, oxygen, 0),
+            tf.where(gauges, crew, 0),
+            either(game.divers[0], game.divers[1]),
         ]
 
 
 def _random_row(uniform: tf.Tensor) -> tf.Tensor:
-    """Whether a row [E, 10] is the one that a draw [E] chooses from 1 to 8."""
-    return tf.range(SIZE) == 1 + tf.cast(uniform * ROWS, tf.int32)[:, tf.newaxis]
+    """Whether a row [10, E] is the one that a draw [E] chooses from 1 to 8."""
+    return row_numbers() == 1 + tf.cast(uniform * ROWS, tf.int32)
 
 
 def _side(right: tf.Tensor) -> tf.Tensor:
-    """Whether a side [E, 2, 1] is the one of `right` [E]."""
-    return tf.stack([~right, right], axis=1)[:, :, tf.newaxis]
+    """Whether a side [2, 1, E] is the one of `right` [E]."""
+    return tf.stack([~right, right])[:, tf.newaxis]
 
 
 def _flight(boards: tf.Tensor) -> tf.Tensor:
-    """Boards [E, 2, 10] of what moves to the left and to the right, a column on."""
-    return enemies.to_side(boards, tf.constant([[False], [True]]))
+    """Boards [2, 10, E] of what moves to the left and to the right, a column on."""
+    return enemies.to_side(boards, tf.constant([[[False]], [[True]]]))
 
 
 def _with_new_enemy(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
     """The game after a fish or submarine came, unless others swim against it in its row."""
-    from_left, is_submarine = uniforms[:, 0] < 0.5, uniforms[:, 1] < SUBMARINE_SHARE
+    from_left, is_submarine = uniforms[0] < 0.5, uniforms[1] < SUBMARINE_SHARE
     due = game.enemy_timer == 0
-    row = _random_row(uniforms[:, 2])
+    row = _random_row(uniforms[2])
     against = (either(game.fish, game.submarines) != 0) & (
-        game.rightward != from_left[:, tf.newaxis]
+        game.rightward != from_left
     )
-    comes = row & due[:, tf.newaxis] & ~against
-    new = tf.where(comes, enemies.first_column(from_left)[:, tf.newaxis], 0)
-    fish = tf.where(is_submarine[:, tf.newaxis], 0, new)
+    comes = row & due & ~against
+    new = tf.where(comes, enemies.first_column(from_left), 0)
+    fish = tf.where(is_submarine, 0, new)
     submarine = new - fish
     return game._replace(
         fish=either(game.fish, enemies.with_timer(fish, game.move_timer)),
         submarines=either(game.submarines, enemies.with_timer(submarine, game.move_timer)),
         shots=enemies.with_shooters(game.shots, submarine),
-        rightward=tf.where(comes, from_left[:, tf.newaxis], game.rightward),
+        rightward=tf.where(comes, from_left, game.rightward),
         enemy_timer=tf.where(due, game.enemy_steps, game.enemy_timer),
     )
 
 
 def _with_new_diver(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
     """The game after a diver came."""
-    from_left, due = uniforms[:, 0] < 0.5, game.diver_timer == 0
-    row = _random_row(uniforms[:, 1]) & due[:, tf.newaxis]
-    new = tf.where(row, enemies.first_column(from_left)[:, tf.newaxis], 0)
-    divers = either(game.divers, tf.where(_side(from_left), new[:, tf.newaxis], 0))
+    from_left, due = uniforms[0] < 0.5, game.diver_timer == 0
+    row = _random_row(uniforms[1]) & due
+    new = tf.where(row, enemies.first_column(from_left), 0)
+    divers = either(game.divers, tf.where(_side(from_left), new, 0))
     return game._replace(divers=divers, diver_timer=tf.where(due, DIVER_STEPS, game.diver_timer))
 
 
@@ -207,8 +214,7 @@ def _after_action(game: SeaquestState, action: tf.Tensor) -> SeaquestState:
     """The game after the player shot or moved."""
     fire = (action == FIRE) & (game.shot_timer == 0)
     left, right = action == LEFT, action == RIGHT
-    row = (tf.range(SIZE) == game.y[:, tf.newaxis]) & fire[:, tf.newaxis]
-    shot = tf.where(row, bit(game.x)[:, tf.newaxis], 0)[:, tf.newaxis]
+    shot = tf.where((row_numbers() == game.y) & fire, bit(game.x), 0)
     y = game.y + number(action == DOWN) - number(action == UP)
     return game._replace(
         x=tf.clip_by_value(game.x + number(right) - number(left), 0, SIZE - 1),
@@ -222,13 +228,13 @@ def _after_action(game: SeaquestState, action: tf.Tensor) -> SeaquestState:
 def _after_bullets(game: SeaquestState, always: tf.Tensor) -> tuple[SeaquestState, tf.Tensor]:
     """The game after the player's bullets moved, and the enemies [E] that they hit."""
     bullets = _flight(game.bullets)
-    flying = either(bullets[:, 0], bullets[:, 1])
+    flying = either(bullets[0], bullets[1])
     fish_hit = both(flying, enemies.in_columns(game.fish))
     submarines_hit = both(flying - fish_hit, enemies.in_columns(game.submarines))
     fish_hit, submarines_hit = barrier((fish_hit, submarines_hit), always)
     hit = fish_hit + submarines_hit
     after = game._replace(
-        bullets=both(bullets, tf.bitwise.invert(hit)[:, tf.newaxis]),
+        bullets=both(bullets, tf.bitwise.invert(hit)),
         fish=enemies.without_oldest(game.fish, fish_hit),
         submarines=enemies.without_oldest(game.submarines, submarines_hit),
         shots=enemies.shots_without_oldest(game.shots, submarines_hit),
@@ -236,30 +242,31 @@ def _after_bullets(game: SeaquestState, always: tf.Tensor) -> tuple[SeaquestStat
     return after, count_bits(hit)
 
 
-def _after_divers(game: SeaquestState, place: tf.Tensor, move: tf.Tensor) -> SeaquestState:
+def _after_divers(
+    game: SeaquestState, place: tf.Tensor, move: tf.Tensor, always: tf.Tensor
+) -> SeaquestState:
     """The game after divers moved and came on board; where one has room, the newer of two.
 
     A diver from each side can meet at the submarine. They came 30 env steps apart, so the newer
     is nearer to the column in which it came.
     """
-    here, move = place[:, tf.newaxis], move[:, tf.newaxis, tf.newaxis]
-    comes = both(tf.where(move, either(game.divers, _flight(game.divers)), game.divers), here)
-    comes = tf.reduce_any(comes > 0, axis=2)  # [E, 2]
-    newer = tf.stack([game.x >= SIZE // 2, game.x < SIZE // 2], axis=1)
-    one = (game.crew == CREW - 1) & tf.reduce_all(comes, axis=1)
-    taken = comes & (newer | ~one[:, tf.newaxis]) & (game.crew < CREW)[:, tf.newaxis]
-    gone = tf.bitwise.invert(tf.where(taken[:, :, tf.newaxis], here, 0))
+    met = both(tf.where(move, either(game.divers, _flight(game.divers)), game.divers), place) > 0
+    left, right = barrier([any_row(side) for side in tf.unstack(met)], always)
+    full, one = game.crew >= CREW, (game.crew == CREW - 1) & left & right
+    left &= ~full & ((game.x >= SIZE // 2) | ~one)
+    right &= ~full & ((game.x < SIZE // 2) | ~one)
+    gone = tf.bitwise.invert(tf.where(tf.stack([left, right])[:, tf.newaxis], place, 0))
     divers = both(game.divers, gone)
     divers = both(tf.where(move, _flight(divers), divers), gone)
-    return game._replace(divers=divers, crew=game.crew + tf.reduce_sum(number(taken), axis=1))
+    return game._replace(divers=divers, crew=game.crew + number(left) + number(right))
 
 
 def _after_enemies(
     game: SeaquestState, place: tf.Tensor, always: tf.Tensor
 ) -> tuple[SeaquestState, tf.Tensor, tf.Tensor]:
     """The game after enemies moved and shot, how many [E] swam into bullets, and the end [E]."""
-    flying = either(game.bullets[:, 0], game.bullets[:, 1])
-    touching = either(enemies.in_columns(game.submarines), enemies.in_columns(game.fish))
+    flying = either(game.bullets[0], game.bullets[1])
+    touching = enemies.in_columns(either(game.submarines, game.fish))
     moving = enemies.movers(game.submarines)
     submarines = enemies.to_side(moving, game.rightward)
     fish = enemies.to_side(enemies.movers(game.fish), game.rightward)
@@ -270,14 +277,13 @@ def _after_enemies(
 
     moving = barrier(enemies.shots_of_oldest(game.shots, moving), always)
     shots, shooting = enemies.shots_after_move(game.shots, moving, submarines_hit, game.rightward)
-    to_right = tf.stack([~game.rightward, game.rightward], axis=1)
-    shooting = shooting[:, tf.newaxis]
+    to_right = tf.stack([~game.rightward, game.rightward])
     bullets = either(game.enemy_bullets, tf.where(to_right, shooting, 0))
     flown = _flight(bullets)
     dangers = either(bullets, flown)
-    touching = either(touching, either(dangers[:, 0], dangers[:, 1]))
+    touching = either(touching, either(dangers[0], dangers[1]))
     after = game._replace(
-        bullets=both(game.bullets, tf.bitwise.invert(hit)[:, tf.newaxis]),
+        bullets=both(game.bullets, tf.bitwise.invert(hit)),
         enemy_bullets=flown,
         submarines=enemies.after_move(
             game.submarines, submarines - submarines_hit, game.move_timer
@@ -285,7 +291,7 @@ def _after_enemies(
         fish=enemies.after_move(game.fish, fish - fish_hit, game.move_timer),
         shots=shots,
     )
-    return after, count_bits(hit), tf.reduce_any(both(touching, place) > 0, axis=1)
+    return after, count_bits(hit), any_row(both(touching, place) > 0)
 
 
 def _after_breathing(

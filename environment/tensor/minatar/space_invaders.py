@@ -14,12 +14,15 @@ from kytolly.environment.tensor.minatar.game import (
     RIGHT,
     SIZE,
     MinAtarGame,
+    any_row,
     bit,
     both,
     column_shift,
     count_bits,
     either,
     number,
+    over_rows,
+    row_numbers,
 )
 
 CANNON_ROW = SIZE - 1
@@ -35,9 +38,9 @@ class SpaceInvadersState(NamedTuple):
     """State of `E` games. Boards hold the bits of their rows."""
 
     cannon: tf.Tensor  # [E] int32 column
-    bullets: tf.Tensor  # [E, 10] int32 board, those of the player
-    bombs: tf.Tensor  # [E, 10] int32 board, the bullets of the aliens
-    aliens: tf.Tensor  # [E, 10] int32 board
+    bullets: tf.Tensor  # [10, E] int32 board, those of the player
+    bombs: tf.Tensor  # [10, E] int32 board, the bullets of the aliens
+    aliens: tf.Tensor  # [10, E] int32 board
     direction: tf.Tensor  # [E] int32, 1 where the aliens move to the right, or -1
     move_steps: tf.Tensor  # [E] int32 as `MOVE_STEPS`, in the present wave
     move_timer: tf.Tensor  # [E] int32 env steps until the aliens move
@@ -56,10 +59,10 @@ class SpaceInvaders(MinAtarGame):
     channels = ("cannon", "alien", "alien_left", "alien_right", "friendly_bullet", "enemy_bullet")
     used_actions = (NOTHING, LEFT, RIGHT, FIRE)
 
-    def start(self, uniforms: tf.Tensor) -> SpaceInvadersState:
+    def start(self, num_envs: int, uniforms: tf.Tensor) -> SpaceInvadersState:
         """A full wave that moves to the left."""
-        none = tf.zeros([uniforms.shape[0]], tf.int32)
-        empty = tf.zeros([uniforms.shape[0], SIZE], tf.int32)
+        none = tf.zeros([num_envs], tf.int32)
+        empty = tf.zeros([SIZE, num_envs], tf.int32)
         return SpaceInvadersState(
             cannon=none + SIZE // 2,
             bullets=empty,
@@ -77,32 +80,31 @@ class SpaceInvaders(MinAtarGame):
         fire = (action == FIRE) & (game.shot_timer == 0)
         cannon = game.cannon + number(action == RIGHT) - number(action == LEFT)
         cannon = tf.clip_by_value(cannon, 0, SIZE - 1)
-        cannon_row = tf.range(SIZE) == CANNON_ROW
-        place = tf.where(cannon_row, bit(cannon)[:, tf.newaxis], 0)
-        bullets = either(game.bullets, tf.where(fire[:, tf.newaxis], place, 0))
-        bullets = tf.pad(bullets[:, 1:], [[0, 0], [0, 1]])  # a row up
-        bombs = tf.pad(game.bombs[:, :-1], [[0, 0], [1, 0]])  # a row down
+        place = tf.where(row_numbers() == CANNON_ROW, bit(cannon), 0)
+        bullets = either(game.bullets, tf.where(fire, place, 0))
+        bullets = tf.pad(bullets[1:], [[0, 1], [0, 0]])  # a row up
+        bombs = tf.pad(game.bombs[:-1], [[1, 0], [0, 0]])  # a row down
 
         moves = game.move_timer == 0
         aliens, direction, landed = _aliens_after_move(game, moves)
         hit = either(either(game.aliens, aliens), bombs)
-        hit = tf.reduce_any(both(hit, place) > 0, axis=1)
+        hit = any_row(both(hit, place) > 0)
         move_timer = tf.minimum(count_bits(game.aliens), game.move_steps)
         move_timer = tf.where(moves, move_timer, game.move_timer)
 
         shoots = game.alien_shot_timer == 0
         shot = _shot_of_the_nearest(aliens, cannon)
-        bombs = either(bombs, tf.where(shoots[:, tf.newaxis], shot, 0))
+        bombs = either(bombs, tf.where(shoots, shot, 0))
         killed = both(aliens, bullets)
         kills = count_bits(killed)
         aliens, bullets = aliens - killed, bullets - killed
-        cleared = tf.reduce_all(aliens == 0, axis=1)
+        cleared = over_rows(either, aliens) == 0
         harder = cleared & (game.move_steps > FASTEST_MOVE_STEPS) & self.ramping
         after = SpaceInvadersState(
             cannon=cannon,
             bullets=bullets,
             bombs=bombs,
-            aliens=tf.where(cleared[:, tf.newaxis], full_wave(), aliens),
+            aliens=tf.where(cleared, full_wave(), aliens),
             direction=direction,
             move_steps=game.move_steps - number(harder),
             move_timer=move_timer - 1,
@@ -113,9 +115,8 @@ class SpaceInvaders(MinAtarGame):
 
     def planes(self, game: SpaceInvadersState) -> list[tf.Tensor]:
         """The cannon, aliens, aliens that move to the left, to the right, bullets of both."""
-        row = tf.range(SIZE)
-        cannon = tf.where(row == CANNON_ROW, bit(game.cannon)[:, tf.newaxis], 0)
-        left = (game.direction < 0)[:, tf.newaxis]
+        cannon = tf.where(row_numbers() == CANNON_ROW, bit(game.cannon), 0)
+        left = game.direction < 0
         return [
             cannon,
             game.aliens,
@@ -127,37 +128,38 @@ class SpaceInvaders(MinAtarGame):
 
 
 def full_wave() -> tf.Tensor:
-    """Board [10] int32 of all aliens of a new wave."""
-    return tf.constant([WAVE] * WAVE_ROWS + [0] * (SIZE - WAVE_ROWS))
+    """Board [10, 1] int32 of all aliens of a new wave."""
+    return tf.where(row_numbers() < WAVE_ROWS, WAVE, 0)
 
 
 def _aliens_after_move(
     game: SpaceInvadersState, moves: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Aliens [E, 10] and direction [E] where they move, and whether [E] they turn in the last row.
+    """Aliens [10, E] and direction [E] where they move, and whether [E] they turn in the last row.
 
     They turn at a wall, and come a row down instead of going aside.
     """
     edge = tf.where(game.direction < 0, bit(0), bit(SIZE - 1))
-    turns = tf.reduce_any(both(game.aliens, edge[:, tf.newaxis]) > 0, axis=1)
-    lower = tf.concat([game.aliens[:, -1:], game.aliens[:, :-1]], axis=1)
-    left = (game.direction < 0)[:, tf.newaxis]
-    aside = tf.where(left, column_shift(game.aliens, -1), column_shift(game.aliens, 1))
-    aliens = tf.where(turns[:, tf.newaxis], lower, aside)
-    aliens = tf.where(moves[:, tf.newaxis], aliens, game.aliens)
+    turns = any_row(both(game.aliens, edge) > 0)
+    lower = tf.concat([game.aliens[-1:], game.aliens[:-1]], axis=0)
+    aside = tf.where(game.direction < 0, column_shift(game.aliens, -1), column_shift(game.aliens, 1))
+    aliens = tf.where(turns, lower, aside)
+    aliens = tf.where(moves, aliens, game.aliens)
     direction = tf.where(moves & turns, -game.direction, game.direction)
-    return aliens, direction, turns & (game.aliens[:, CANNON_ROW] > 0)
+    return aliens, direction, turns & (game.aliens[CANNON_ROW] > 0)
 
 
 def _shot_of_the_nearest(aliens: tf.Tensor, cannon: tf.Tensor) -> tf.Tensor:
-    """Board [E, 10] of the one bullet of the alien that shoots at the cannon."""
-    column, row = tf.range(SIZE), tf.range(SIZE)
-    bits = tf.constant([1 << x for x in range(SIZE)])
-    taken = tf.reduce_any(both(aliens[:, :, tf.newaxis], bits) > 0, axis=1)  # [E, columns]
-    offset = column - cannon[:, tf.newaxis]
-    order = 2 * tf.abs(offset) + number(offset > 0)  # of two equally near columns, the left first
-    nearest = tf.reduce_min(tf.where(taken, order, 2 * SIZE), axis=1)
-    chosen = tf.reduce_sum(tf.where(order == nearest[:, tf.newaxis], bits, 0), axis=1)
-    there = both(aliens, chosen[:, tf.newaxis])
-    lowest = tf.reduce_max(tf.where(there > 0, row, -1), axis=1)
-    return tf.where(row == lowest[:, tf.newaxis], there, 0)
+    """Board [10, E] of the one bullet of the alien that shoots at the cannon."""
+    columns = over_rows(either, aliens)  # [E], those in which there are aliens
+    left = both(columns, 2 * bit(cannon) - 1)  # with the cannon's own
+    right = columns - left
+    near_right = both(right, -right)
+    for shift in (1, 2, 4, 8):
+        left = either(left, tf.bitwise.right_shift(left, shift))
+    near_left = left - tf.bitwise.right_shift(left, 1)
+    # Of the columns x and y, x is at least as near if x + y >= 2 * cannon.
+    prefers_left = (near_right == 0) | (near_left * near_right >= bit(2 * cannon))
+    there = both(aliens, tf.where(prefers_left, near_left, near_right))
+    lowest = over_rows(tf.maximum, tf.where(there > 0, row_numbers(), -1))
+    return tf.where(row_numbers() == lowest, there, 0)

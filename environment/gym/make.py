@@ -46,6 +46,11 @@ def registered_spec(name: str) -> EnvSpec:
         import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
     if name in gymnasium.registry:
         return gymnasium.registry[name]
+    if name in TENSOR_ENVIRONMENTS:
+        raise ValueError(
+            f"{display_text(name)} exists as tensor code alone, expected loop 'auto' or 'device', "
+            "and no wrappers. Leave the loop and the wrappers out."
+        )
     nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
     if namespace not in (*_PLUGINS, *_OWN):

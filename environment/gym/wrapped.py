@@ -71,9 +71,11 @@ def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequ
             "already, expected a Gymnasium id or a function that makes an environment. Wrap it "
             "yourself, or give what makes it."
         )
-    if isinstance(env, str) and env.startswith("MinAtar/") and not wrappers:
-        return tensor_environment(env, **(arguments or {}))
     if isinstance(env, str):
+        ours = env.startswith("MinAtar/") and not wrappers
+        found = tensor_environment(env, **(arguments or {})) if ours else None
+        if found is not None:
+            return found
         registered_spec(env)
     for name in wrappers:
         wrapper_class(name)

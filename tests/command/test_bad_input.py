@@ -43,6 +43,18 @@ def error_line(argv, capsys):
             "'MinAtar/Breakot-v1'. Nearest names: MinAtar/Breakout-v1, MinAtar/Breakout-v0",
         ),
         (["train", "pqn", "--env", "breakout-v2"], "MinAtar/Breakout-v1"),
+        (
+            "train pqn --env MinAtar/Brekout-v0 --env-kwargs sticky_actions=0".split(),
+            "'MinAtar/Brekout-v0'. Nearest names: MinAtar/Breakout-v0",
+        ),
+        (
+            "train pqn --env MinAtar/Breakout-v0 --loop host".split(),
+            "'MinAtar/Breakout-v0' exists as tensor code alone, expected loop 'auto'",
+        ),
+        (
+            "train pqn --env MinAtar/Breakout-v0 --env-kwargs sticky_actions=hello".split(),
+            "sticky_actions of a MinAtar game is 'hello', expected a probability",
+        ),
         ([*TRAIN, "--learning-rat", "0.1"], "Did you mean '--learning-rate'?"),
         (
             [*TRAIN, "--learning-rate", "fast"],

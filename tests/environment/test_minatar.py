@@ -245,8 +245,10 @@ def test_variants_have_a_time_limit_and_no_ramping_and_refuse_what_is_no_probabi
     state = state._replace(game=state.game._replace(ramp_timer=tf.constant([-1])))
     after, *_ = env.step(state, tf.constant([0]), tf.fill([1, 4], 0.9))
     assert int(after.game.spawn_steps[0]) == 10
-    with pytest.raises(ValueError, match=r"sticky_actions is 1\.5, expected a probability"):
-        tensor_environment("MinAtar/Asterix-v0", sticky_actions=1.5)
+    bad = {"sticky_actions": 1.5, "difficulty_ramping": "no", "max_episode_steps": -3}
+    for name, value in {**bad, "minimal_actions": 5}.items():
+        with pytest.raises(ValueError, match=rf"{name} of a MinAtar game is {value!r}, expected"):
+            tensor_environment("MinAtar/Asterix-v0", **{name: value})
 
 
 def test_dqn_trains_on_a_variant_with_the_network_for_grids(tmp_path):

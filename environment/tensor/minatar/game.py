@@ -15,6 +15,16 @@ FULL_ROW = (1 << SIZE) - 1
 NOTHING, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 
 
+FLAG = "true or false"
+MOST_STEPS = 2**30
+
+
+def require(name: str, value: Any, fits: bool, wanted: str) -> None:
+    """Refuse an argument of a game that does not fit."""
+    if not fits:
+        raise ValueError(f"{name} of a MinAtar game is {value!r}, expected {wanted}.")
+
+
 class GameState(NamedTuple):
     """State of `E` games."""
 
@@ -57,13 +67,18 @@ class MinAtarGame:
             max_episode_steps: Env steps after which an episode is truncated; None for no limit.
 
         Raises:
-            ValueError: The probability is not in [0, 1].
+            ValueError: An argument is not what it should be.
         """
-        if not 0.0 <= sticky_actions <= 1.0:
-            raise ValueError(
-                f"sticky_actions is {sticky_actions!r}, expected a probability from 0 to 1: how "
-                "often the action before is carried out once more."
-            )
+        limit = max_episode_steps
+        require("minimal_actions", minimal_actions, isinstance(minimal_actions, bool), FLAG)
+        require(
+            "difficulty_ramping", difficulty_ramping, isinstance(difficulty_ramping, bool), FLAG
+        )
+        is_share = isinstance(sticky_actions, int | float) and 0.0 <= sticky_actions <= 1.0
+        require("sticky_actions", sticky_actions, is_share, "a probability from 0 to 1")
+        is_limit = limit is None or (type(limit) is int and 1 <= limit <= MOST_STEPS)
+        wanted = f"a whole number of env steps from 1 to {MOST_STEPS:,}, or none"
+        require("max_episode_steps", limit, is_limit, wanted)
         self.actions = self.used_actions if minimal_actions else tuple(range(6))
         self.sticky_actions, self.ramping = sticky_actions, difficulty_ramping
         self.reset_uniforms = self.game_reset_uniforms

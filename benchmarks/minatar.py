@@ -42,7 +42,8 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     notes = [
         f"Median of {options.repeats} turns, {where}, on the CPU. Env steps per second of CPU time "
         f"with random actions, observations made: {NUM_ENVS} environments of Kytolly and of "
-        "gymnax, one of minatar. Kytolly and minatar play with sticky actions and difficulty ramping, gymnax without.",
+        "gymnax, one of minatar. Kytolly and minatar play with sticky actions and difficulty "
+        "ramping, gymnax without.",
     ]
     columns = ["", "Kytolly", "gymnax", "ratio", "minatar", "ratio"]
     title = "MinAtar, env steps per second of CPU time"

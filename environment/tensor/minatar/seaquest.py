@@ -119,6 +119,7 @@ class Seaquest(MinAtarGame):
         """Arrivals, the player, bullets, divers, submarines, their bullets, fish, oxygen."""
         always = game.oxygen[0] <= OXYGEN
         divers_move = game.diver_timer % DIVER_MOVE_STEPS == 1
+
         def once(after, *more):
             return update_barrier((after, *more), (game, *([None] * len(more))), always)
 
@@ -185,9 +186,7 @@ def _with_new_enemy(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
     from_left, is_submarine = uniforms[0] < 0.5, uniforms[1] < SUBMARINE_SHARE
     due = game.enemy_timer == 0
     row = _random_row(uniforms[2])
-    against = (either(game.fish, game.submarines) != 0) & (
-        game.rightward != from_left
-    )
+    against = (either(game.fish, game.submarines) != 0) & (game.rightward != from_left)
     comes = row & due & ~against
     new = tf.where(comes, enemies.first_column(from_left), 0)
     fish = tf.where(is_submarine, 0, new)

@@ -142,7 +142,9 @@ def _aliens_after_move(
     edge = tf.where(game.direction < 0, bit(0), bit(SIZE - 1))
     turns = any_row(both(game.aliens, edge) > 0)
     lower = tf.concat([game.aliens[-1:], game.aliens[:-1]], axis=0)
-    aside = tf.where(game.direction < 0, column_shift(game.aliens, -1), column_shift(game.aliens, 1))
+    aside = tf.where(
+        game.direction < 0, column_shift(game.aliens, -1), column_shift(game.aliens, 1)
+    )
     aliens = tf.where(turns, lower, aside)
     aliens = tf.where(moves, aliens, game.aliens)
     direction = tf.where(moves & turns, -game.direction, game.direction)

@@ -131,7 +131,8 @@ class MinAtarGame:
         return GameState(envs_first(game), action), reward, terminated
 
     def _started(self, uniforms: tf.Tensor) -> Any:
-        return envs_first(self.start(uniforms.shape[0], tf.transpose(uniforms)))
+        num_envs: Any = uniforms.shape[0]
+        return envs_first(self.start(num_envs, tf.transpose(uniforms)))
 
     def _of_six(self, action: tf.Tensor) -> tf.Tensor:
         """The numbers [E] among the six actions of `action` [E] among those of this variant."""

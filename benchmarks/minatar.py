@@ -41,9 +41,9 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     where = "all cores free" if core is None else f"each process pinned to core {core}"
     notes = [
         f"Median of {options.repeats} turns, {where}, on the CPU. Env steps per second of CPU time "
-        f"with random actions, observations made: {NUM_ENVS} environments of Kytolly and of "
-        "gymnax, one of minatar. Kytolly and minatar play with sticky actions and difficulty "
-        "ramping, gymnax without.",
+        f"with random actions, observations made: {NUM_ENVS} environments of Kytolly and gymnax, "
+        "one of minatar. Kytolly and minatar play with sticky actions and difficulty ramping, "
+        "gymnax without.",
     ]
     columns = ["", "Kytolly", "gymnax", "ratio", "minatar", "ratio"]
     title = "MinAtar, env steps per second of CPU time"

@@ -121,11 +121,11 @@ class MinAtarGame:
 
     def reset(self, uniforms: tf.Tensor) -> GameState:
         """States of new games whose last action was to do nothing."""
-        return GameState(self._started(uniforms), tf.zeros([uniforms.shape[0]], tf.int32))
+        return GameState(self._new_games(uniforms), tf.zeros([uniforms.shape[0]], tf.int32))
 
     def reset_after(self, state: GameState, uniforms: tf.Tensor) -> GameState:
         """States of new games that follow `state`: the last action survives, as in `minatar`."""
-        return GameState(self._started(uniforms), state.last_action)
+        return GameState(self._new_games(uniforms), state.last_action)
 
     def observe(self, state: GameState) -> tf.Tensor:
         """Boards [E, 10, 10, C] bool."""
@@ -145,8 +145,9 @@ class MinAtarGame:
         game, reward, terminated = update_barrier(outcome, (before, None, None), always)
         return GameState(envs_first(game), action), reward, terminated
 
-    def _started(self, uniforms: tf.Tensor) -> Any:
-        return envs_first(self.start(uniforms.shape[0], tf.transpose(uniforms)))
+    def _new_games(self, uniforms: tf.Tensor) -> Any:
+        num_envs: Any = uniforms.shape[0]
+        return envs_first(self.start(num_envs, tf.transpose(uniforms)))
 
     def _of_six(self, action: tf.Tensor) -> tf.Tensor:
         """The numbers [E] among the six actions of `action` [E] among those of this variant."""
@@ -163,11 +164,11 @@ def envs_last(nest: Any) -> Any:
 def envs_first(nest: Any) -> Any:
     """The same nest of tensors [..., E] with the axis of environments first: [E, ...]."""
 
-    def turned(t):
+    def with_envs_first(t):
         last = t.shape.rank - 1
         return tf.transpose(t, [last, *range(last)])
 
-    return tf.nest.map_structure(turned, nest)
+    return tf.nest.map_structure(with_envs_first, nest)
 
 
 def row_numbers(first: int = 0, count: int = SIZE) -> tf.Tensor:

@@ -104,7 +104,7 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         ) from error
     found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
     policy = part(cfg.algorithm, "policy")
-    require_method(network, getattr(policy, "network_method", ""), cfg)
+    require_distributions(network, obs, policy, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)
     if policy.has_value:
         fits = len(found) == 2 and found[0] == params and found[1] in ((2,), (2, 1))
@@ -126,15 +126,24 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         )
 
 
-def require_method(network: keras.Model, method: str, cfg: Any) -> None:
-    """Refuse a network without the method from which the algorithm learns; "" for none."""
-    if method and not hasattr(network, method):
+def require_distributions(network: keras.Model, obs: Any, policy: Any, cfg: Any) -> None:
+    """Refuse a network whose distributions are not those from which the algorithm learns."""
+    method = getattr(policy, "network_method", "")
+    if not method:
+        return
+    if not hasattr(network, method):
         raise ValueError(
             f"The model {network.name!r} has no method {method}, expected one, as "
             f"{cfg.algorithm} learns distributions and the outputs of a call are their means. Give "
             "a network of kytolly.model.distributional_mlp or kytolly.model.implicit_quantiles "
             "with your layers as its torso, or train by dqn."
         )
+    for what, found, expected in policy.network_facts(network, obs, cfg):
+        if found != expected:
+            raise ValueError(
+                f"The model {network.name!r} has {found} {what}, expected {expected} by the "
+                f"settings of {cfg.algorithm}: give both the same."
+            )
 
 
 def _first_sentence(error: Any) -> str:

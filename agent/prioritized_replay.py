@@ -81,7 +81,7 @@ class PrioritizedReplay(ReplayBuffer):
         share = (tf.range(rows, dtype=tf.float64) + within) / rows
         slots, priority = self.tree.draw(share)
         if self.frames is not None:
-            slots = self.shown(slots)  # the error will be that of the row that is shown
+            slots = self.usable_slots(slots)  # the error will be that of the row that is shown
             priority = self.tree.numbers(slots)
         weight = importance_weights(priority, self.importance_exponent())
         return self.rows(slots)._replace(weight=weight, slot=slots)

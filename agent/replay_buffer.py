@@ -154,7 +154,7 @@ class ReplayBuffer(tf.Module):
         age = whole_numbers(bits, self.size - incomplete)
         return self.rows((self.cursor() - self.size + age + self.capacity) % self.capacity)
 
-    def shown(self, slots: tf.Tensor) -> tf.Tensor:
+    def usable_slots(self, slots: tf.Tensor) -> tf.Tensor:
         """[B] slots whose rows are shown for [B] slots: newer ones where the frames are gone."""
         if self.frames is None:
             return slots
@@ -164,7 +164,7 @@ class ReplayBuffer(tf.Module):
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step rows that begin at the given [B] slots, or are shown in their place."""
-        slots = self.shown(slots)
+        slots = self.usable_slots(slots)
         obs, action, reward, discount, next_obs, *_ = self.columns
         if self.n_step == 1:
             total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots

@@ -128,6 +128,24 @@ PPO: dict[str, dict[str, Any]] = {
     },
 }
 
+PPO["ALE/Pong-v5"] = {
+    "total_env_steps": 4_500_000,
+    "num_envs": 16,
+    "rollout_steps": 128,
+    "epochs": 4,
+    "num_minibatches": 8,
+    "network": "small_cnn",
+    "hidden_units": (256,),
+    "activation": "relu",
+    "shared_torso": True,
+    "learning_rate": 5e-4,
+    "learning_rate_final": 5e-5,
+    "clip_range": 0.1,
+    "entropy_coef": 0.01,
+    "evaluation_interval_env_steps": 500_000,
+    "evaluation_episodes": 3,
+}
+
 # The settings of the paper's authors for MinAtar.
 MINATAR_PQN: dict[str, Any] = {
     "total_env_steps": 10_000_000,

@@ -56,9 +56,7 @@ class HostLoop:
             lambda obs: policy.outputs(obs, policy.current_weights())[0],
         )
         if self.actor.twin is not None and self.actor.twin.convolutions is not None:
-            from kytolly.model.numpy_convolutions import use_one_thread
-
-            use_one_thread()
+            self.actor.twin.convolutions.use_one_thread()
         overlaps = agent.memory.allows_lag and self.actor.twin is not None
         wanted = (cfg.acting_interval_env_steps or 32) if overlaps else 0
         self.block = max(1, round(wanted / cfg.env_steps_per_iteration))

@@ -93,6 +93,10 @@ class AtomMLP(DistributionalMLP):
         super().__init__(*args, **kwargs)
         self.value_min, self.value_max = value_min, value_max
 
+    def atom_logits(self, obs, training=False):
+        """[B, A, Z] logits of the atoms: `action_distributions` by the name that C51 asks for."""
+        return self.action_distributions(obs, training)
+
     def mean(self, outputs):
         """[B, A] means of the atoms under the softmax of logits [B, A, Z]."""
         return ops.sum(ops.softmax(outputs, axis=-1) * self.atoms(), axis=-1)
@@ -122,6 +126,10 @@ class QuantileMLP(DistributionalMLP):
 
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
+
+    def middle_quantiles(self, obs, training=False):
+        """[B, A, Z] quantiles: `action_distributions` by the name that QR-DQN asks for."""
+        return self.action_distributions(obs, training)
 
     def mean(self, outputs):
         """[B, A] means of quantiles [B, A, Z]."""

@@ -41,16 +41,15 @@ class ConvolutionsForward:
             np.maximum(images, 0.0, out=images)
         return images.reshape(len(images), -1)
 
+    def use_one_thread(self) -> None:
+        """Let NumPy's OpenBLAS multiply matrices in one thread, from now on in this process.
 
-def use_one_thread() -> None:
-    """Let NumPy's OpenBLAS multiply matrices in one thread, from now on in this process.
-
-    Its threads wait for each other in a busy loop. Beside those of a learner, or of another
-    process, NatureCNN then takes 50 ms instead of 0.4.
-    """
-    for path in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(str(path)).scipy_openblas_set_num_threads64_(1)
+        Its threads wait for each other in a busy loop. Beside those of a learner, or of another
+        process, NatureCNN then takes 50 ms instead of 0.4.
+        """
+        for path in Path(np.__file__).parent.parent.glob("numpy.libs/*openblas*"):
+            with contextlib.suppress(OSError, AttributeError):
+                ctypes.CDLL(str(path)).scipy_openblas_set_num_threads64_(1)
 
 
 def convolution(images: np.ndarray, kernel: np.ndarray, stride: int, padding: str) -> np.ndarray:

@@ -18,7 +18,7 @@ class QRDQNPolicy(DistributionalPolicy):
     Source: Dabney et al. 2018, arXiv:1710.10044, algorithm 1.
     """
 
-    network_method = "action_distributions"
+    network_method = "middle_quantiles"
 
     def estimate(self, batch: Transition, weights: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """[B, A, N] quantiles at `obs` with the weights that learn, and their levels."""

@@ -112,7 +112,7 @@ def test_the_config_decides_how_much_is_learned_of_an_action(settings):
     kinds = {"c51": AtomMLP, "qr-dqn": QuantileMLP, "iqn": IQNMLP}
     assert type(network) is kinds[cfg.algorithm]
     method = part(cfg.algorithm, "policy").network_method
-    levels = () if method == "action_distributions" else (np.full((2, 5), 0.5, np.float32),)
+    levels = () if cfg.algorithm != "iqn" else (np.full((2, 5), 0.5, np.float32),)
     shape = getattr(network, method)(observations(2), *levels).shape
     assert sorted(shape) == sorted((2, 3, 5 if levels else cfg.outputs_per_action))
     assert dataclasses.replace(cfg, network="dueling").network == "dueling"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kytolly
+from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.trainer import Trainer
 
 SMALL = {
@@ -110,6 +111,20 @@ def test_a_network_without_distributions_is_refused(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="has no method action_quantiles, expected one, as iqn"):
         Trainer(tmp_path / "a").train({**SMALL, "algorithm": "iqn"}, "CartPole-v1", model=model)
+
+
+@pytest.mark.parametrize(
+    "model, words",
+    [
+        (QuantileMLP(2, (8,), num_outputs=11), "has no method atom_logits, expected one, as c51"),
+        (AtomMLP(2, (8,), num_outputs=7), "has 7 numbers for each action's distribution, expecte"),
+        (AtomMLP(2, (8,), num_outputs=11, value_max=5.0), "between the returns, expected .-100.0"),
+    ],
+)
+def test_a_network_of_other_distributions_is_refused(model, words, tmp_path):
+    settings = {**SMALL, "algorithm": "c51", "num_atoms": 11}
+    with pytest.raises(ValueError, match=words):
+        Trainer(tmp_path / "a").train(settings, "CartPole-v1", model=model)
 
 
 def test_the_command_line_refuses_what_belongs_to_another_algorithm(capsys):

@@ -104,7 +104,7 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         ) from error
     found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
     policy = part(cfg.algorithm, "policy")
-    require_distributions(network, obs, policy, cfg)
+    require_distributions(network, policy, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)
     if policy.has_value:
         fits = len(found) == 2 and found[0] == params and found[1] in ((2,), (2, 1))
@@ -126,7 +126,7 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         )
 
 
-def require_distributions(network: keras.Model, obs: Any, policy: Any, cfg: Any) -> None:
+def require_distributions(network: keras.Model, policy: Any, cfg: Any) -> None:
     """Refuse a network whose distributions are not those from which the algorithm learns."""
     method = getattr(policy, "network_method", "")
     if not method:
@@ -138,11 +138,12 @@ def require_distributions(network: keras.Model, obs: Any, policy: Any, cfg: Any)
             "a network of kytolly.model.distributional_mlp or kytolly.model.implicit_quantiles "
             "with your layers as its torso, or train by dqn."
         )
-    for what, found, expected in policy.network_facts(network, obs, cfg):
-        if found != expected:
+    for own, setting in policy.network_settings.items():
+        found, expected = getattr(network, own, None), getattr(cfg, setting)
+        if found not in (None, expected):
             raise ValueError(
-                f"The model {network.name!r} has {found} {what}, expected {expected} by the "
-                f"settings of {cfg.algorithm}: give both the same."
+                f"The model {network.name!r} has {own} {found}, expected {expected}: {setting} of "
+                f"{cfg.algorithm}. Give both the same."
             )
 
 

@@ -25,20 +25,16 @@ class C51Policy(DistributionalPolicy):
 
     metric_names = ("loss", "td_error", "q_mean", "clipped_targets", "grad_norm")
     network_method = "atom_logits"
+    network_settings = {
+        "num_outputs": "num_atoms",
+        "value_min": "value_min",
+        "value_max": "value_max",
+    }
 
     def __init__(self, network: Any, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(network, distribution, optimizer, cfg)
         bounds = cfg.value_min, cfg.value_max
         self.atoms = np.linspace(*bounds, cfg.num_atoms, dtype=np.float32)
-
-    @classmethod
-    def network_facts(cls, network: Any, obs: Any, cfg: Any) -> list[tuple[str, Any, Any]]:
-        """The number of atoms, and the returns that they stand for."""
-        bounds = [getattr(network, name, None) for name in ("value_min", "value_max")]
-        return [
-            *super().network_facts(network, obs, cfg),
-            ("atoms between the returns", bounds, [cfg.value_min, cfg.value_max]),
-        ]
 
     def target_distribution(
         self, batch: Transition, weights: list[tf.Tensor]

@@ -20,12 +20,7 @@ class DistributionalPolicy(MunchausenPolicy):
     """
 
     network_method = ""
-
-    @classmethod
-    def network_facts(cls, network: Any, obs: Any, cfg: Any) -> list[tuple[str, Any, Any]]:
-        """What a network has, the number or list found and the one expected, for [2, *obs]."""
-        found = getattr(network, cls.network_method)(obs).shape[-1]
-        return [("numbers for each action's distribution", found, cfg.outputs_per_action)]
+    network_settings: dict[str, str] = {}  # by the names that the network has for them
 
     def distributions(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tf.Tensor:
         """What `network_method` gives for [B, *obs]."""

@@ -19,11 +19,7 @@ class IQNPolicy(QRDQNPolicy):
     """
 
     network_method = "action_quantiles"
-
-    @classmethod
-    def network_facts(cls, network: Any, obs: Any, cfg: Any) -> list[tuple[str, Any, Any]]:
-        """Nothing: the network takes any number of levels."""
-        return []
+    network_settings = {"num_levels": "num_acting_quantiles"}
 
     def estimate(self, batch: Transition, weights: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """[B, A, N] quantiles at `obs` with the weights that learn, and their levels [B, N]."""

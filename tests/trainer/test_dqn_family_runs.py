@@ -117,8 +117,11 @@ def test_a_network_without_distributions_is_refused(tmp_path):
     "model, words",
     [
         (QuantileMLP(2, (8,), num_outputs=11), "has no method atom_logits, expected one, as c51"),
-        (AtomMLP(2, (8,), num_outputs=7), "has 7 numbers for each action's distribution, expecte"),
-        (AtomMLP(2, (8,), num_outputs=11, value_max=5.0), "between the returns, expected .-100.0"),
+        (AtomMLP(2, (8,), num_outputs=7), "has num_outputs 7, expected 11: num_atoms of c51"),
+        (
+            AtomMLP(2, (8,), num_outputs=11, value_max=5.0),
+            "has value_max 5.0, expected 100.0: value_max",
+        ),
     ],
 )
 def test_a_network_of_other_distributions_is_refused(model, words, tmp_path):

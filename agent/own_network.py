@@ -138,7 +138,7 @@ def require_distributions(network: keras.Model, policy: Any, cfg: Any) -> None:
             "a network of kytolly.model.distributional_mlp or kytolly.model.implicit_quantiles "
             "with your layers as its torso, or train by dqn."
         )
-    for own, setting in policy.network_settings.items():
+    for own, setting in policy.network_settings:
         found, expected = getattr(network, own, None), getattr(cfg, setting)
         if found not in (None, expected):
             raise ValueError(

@@ -25,11 +25,11 @@ class C51Policy(DistributionalPolicy):
 
     metric_names = ("loss", "td_error", "q_mean", "clipped_targets", "grad_norm")
     network_method = "atom_logits"
-    network_settings = {
-        "num_outputs": "num_atoms",
-        "value_min": "value_min",
-        "value_max": "value_max",
-    }
+    network_settings = (
+        ("num_outputs", "num_atoms"),
+        ("value_min", "value_min"),
+        ("value_max", "value_max"),
+    )
 
     def __init__(self, network: Any, distribution: Any, optimizer: Any, cfg: Any):
         super().__init__(network, distribution, optimizer, cfg)

@@ -20,7 +20,7 @@ class DistributionalPolicy(MunchausenPolicy):
     """
 
     network_method = ""
-    network_settings: dict[str, str] = {}  # by the names that the network has for them
+    network_settings: tuple[tuple[str, str], ...] = ()  # (its own name, the setting) of each
 
     def distributions(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tf.Tensor:
         """What `network_method` gives for [B, *obs]."""

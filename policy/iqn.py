@@ -19,7 +19,7 @@ class IQNPolicy(QRDQNPolicy):
     """
 
     network_method = "action_quantiles"
-    network_settings = {"num_levels": "num_acting_quantiles"}
+    network_settings = (("num_levels", "num_acting_quantiles"),)
 
     def estimate(self, batch: Transition, weights: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """[B, A, N] quantiles at `obs` with the weights that learn, and their levels [B, N]."""

@@ -19,7 +19,7 @@ class QRDQNPolicy(DistributionalPolicy):
     """
 
     network_method = "middle_quantiles"
-    network_settings = {"num_outputs": "num_quantiles"}
+    network_settings = (("num_outputs", "num_quantiles"),)
 
     def estimate(self, batch: Transition, weights: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """[B, A, N] quantiles at `obs` with the weights that learn, and their levels."""

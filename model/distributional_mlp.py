@@ -46,13 +46,16 @@ class DistributionalMLP(DQNMLP):
             from kytolly.model.noisy import merged_streams
 
             outputs = merged_streams(features, self.state_outputs, self.action_outputs)
-            return ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
-        outputs = ops.cast(self.action_outputs(features), "float32")
-        outputs = ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
+            return self.by_action(outputs)
+        outputs = self.by_action(ops.cast(self.action_outputs(features), "float32"))
         if self.state_outputs is None:
             return outputs
         state = ops.cast(self.state_outputs(features), "float32")
         return ops.expand_dims(state, 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
+
+    def by_action(self, outputs):
+        """[B, A, Z] of [B, A Z]; the gradient of a reshape would divide for each of its numbers."""
+        return ops.stack(ops.split(outputs, self.num_actions, axis=-1), axis=1)
 
     def call(self, obs, training=False):
         return self.mean(self.action_distributions(obs, training))
@@ -99,7 +102,10 @@ class AtomMLP(DistributionalMLP):
 
     def mean(self, outputs):
         """[B, A] means of the atoms under the softmax of logits [B, A, Z]."""
-        return ops.sum(ops.softmax(outputs, axis=-1) * self.atoms(), axis=-1)
+        weight = ops.exp(outputs - ops.max(outputs, axis=-1, keepdims=True))
+        sums = np.stack([self.atoms(), np.ones(self.num_outputs, np.float32)], axis=-1)
+        sums = ops.matmul(ops.reshape(weight, (-1, self.num_outputs)), sums)  # both by one product
+        return ops.reshape(sums[:, 0] / sums[:, 1], (-1, self.num_actions))
 
     def host_mean(self):
         """`mean` as a function in NumPy."""

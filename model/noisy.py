@@ -92,12 +92,10 @@ def merged_streams(features, state, advantage):
     """
 
     def merged_weights(one, all_actions):
-        by_action = ops.reshape(
-            all_actions, (-1, all_actions.shape[-1] // state.units, state.units)
-        )
-        centered = by_action - ops.mean(by_action, axis=1, keepdims=True)
-        both = ops.reshape(one, (-1, 1, state.units)) + centered
-        return ops.reshape(both, (-1, advantage.units))
+        # Parts side by side: of a reshape XLA makes a division for each number.
+        parts = ops.split(all_actions, advantage.units // state.units, axis=-1)
+        center = one - sum(parts) / len(parts)
+        return ops.concatenate([center + part for part in parts], axis=-1)
 
     outputs = features @ ops.cast(merged_weights(state.kernel, advantage.kernel), features.dtype)
     return ops.cast(outputs, "float32") + merged_weights(state.bias, advantage.bias)

@@ -13,6 +13,8 @@ from kytolly.policy.distributional import DistributionalPolicy, action_outputs, 
 from kytolly.policy.dqn import ESTIMATE
 from kytolly.policy.targets import categorical_projection
 
+SMALLEST = 1e-30  # probability whose logarithm is taken
+
 
 class C51Policy(DistributionalPolicy):
     """DQN of distributions on `num_atoms` returns from `value_min` to `value_max`.
@@ -47,10 +49,13 @@ class C51Policy(DistributionalPolicy):
         probability = tf.nn.softmax(logits)
         next_q = tf.reduce_sum(probability * self.atoms, axis=-1)
         reward, by_action, entropy = self.continuation(batch, weights, next_q)
+        if self.cfg.munchausen:
+            next_probability = mixture(probability, by_action)
+        else:
+            next_probability = tf.nn.softmax(mixture(logits, by_action))  # of one action: cheaper
         next_return = self.atoms + entropy[:, tf.newaxis]
         moved = reward[:, tf.newaxis] + batch.discount[:, tf.newaxis] * next_return
-        atoms = tf.constant(self.atoms)
-        projected = categorical_projection(moved, mixture(probability, by_action), atoms)
+        projected = categorical_projection(moved, next_probability, tf.constant(self.atoms))
         return tf.nest.map_structure(tf.stop_gradient, projected)
 
     def loss(self, batch: Transition, weights: list[tf.Tensor]) -> Loss:
@@ -58,11 +63,13 @@ class C51Policy(DistributionalPolicy):
         target, clipped = self.target_distribution(batch, weights)
         noisy = self.noisy(weights, batch, ESTIMATE)
         logits = action_outputs(self.distributions(batch.obs, noisy, training=True), batch.action)
-        cross_entropy = -tf.reduce_sum(target * tf.nn.log_softmax(logits), axis=-1)
-        means = (tf.reduce_sum(p * self.atoms, axis=-1) for p in (target, tf.nn.softmax(logits)))
+        log_prob = tf.nn.log_softmax(logits)
+        cross_entropy = -tf.reduce_sum(target * log_prob, axis=-1)
+        means = (tf.reduce_sum(p * self.atoms, axis=-1) for p in (target, tf.exp(log_prob)))
         loss = row_loss(batch, cross_entropy, *means)
         if self.cfg.prioritized:
-            divergence = cross_entropy + tf.reduce_sum(tf.math.xlogy(target, target), axis=-1)
+            log_target = tf.math.log(tf.maximum(target, SMALLEST))
+            divergence = cross_entropy + tf.reduce_sum(target * log_target, axis=-1)
             loss = loss._replace(td_error=divergence)
         share = tf.reduce_mean(clipped)[tf.newaxis]
         return loss._replace(metrics=tf.concat([loss.metrics, share], axis=0))

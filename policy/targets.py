@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
+
+from kytolly.policy.fusion import computed_once
+
+PARTS = 3  # of the values whose projections are summed at once
 
 
 def double_q_target(
@@ -83,10 +88,16 @@ def categorical_projection(
     """
     step = atoms[1] - atoms[0]
     inside = tf.clip_by_value(value, atoms[0], atoms[-1])
-    distance = tf.abs(inside[:, tf.newaxis] - atoms[:, tf.newaxis]) / step
-    share = tf.clip_by_value(1.0 - distance, 0.0, 1.0)
+    # Summed over the middle axis and in parts: a program then needs no [B, Z, Z] numbers at once.
+    sizes = [len(part) for part in np.array_split(np.arange(value.shape[1]), PARTS)]
+    whole = tf.logical_not(probability[0, 0] < 0.0)  # also where it is not a number
+    places = computed_once((inside - atoms[0]) / step, whole)  # not for each atom
+    places = tf.split(places, sizes, axis=1)
+    place, projected = tf.range(atoms.shape[0], dtype=tf.float32), tf.zeros([])
+    for part, weight in zip(places, tf.split(probability, sizes, axis=1), strict=True):
+        share = tf.nn.relu(1.0 - tf.abs(part[:, :, tf.newaxis] - place))
+        projected += tf.reduce_sum(share * weight[:, :, tf.newaxis], axis=1)
     beyond = tf.cast(tf.abs(value - inside) > 1e-3 * step, tf.float32)
-    projected = tf.reduce_sum(share * probability[:, tf.newaxis], axis=-1)
     return projected, tf.reduce_sum(beyond * probability, axis=-1)
 
 

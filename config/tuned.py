@@ -163,8 +163,27 @@ MINATAR_PQN: dict[str, Any] = {
 }
 MINATAR = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 PQN = {f"MinAtar/{game}-v{rules}": MINATAR_PQN for game in MINATAR for rules in (0, 1)}
+MINATAR_MUNCHAUSEN: dict[str, Any] = {
+    "total_env_steps": 5_000_000,
+    "num_envs": 64,
+    "network": "dueling_auto",
+    "hidden_units": (128,),
+    "replay_capacity": 500_000,
+    "warmup_env_steps": 20_000,
+    "train_interval_env_steps": 64,
+    "updates_per_interval": 2,
+    "n_step": 3,
+    "learning_rate": 5e-4,
+    "learning_rate_final": 5e-5,
+    "exploration_env_steps": 250_000,
+    "epsilon_final": 0.02,
+    "evaluation_episodes": 64,
+}
+MUNCHAUSEN = {
+    f"MinAtar/{game}-v{rules}": MINATAR_MUNCHAUSEN for game in MINATAR for rules in (0, 1)
+}
 
-TUNED = {"dqn": DQN, "ddqn": DQN, "ppo": PPO, "pqn": PQN}
+TUNED = {"dqn": DQN, "ddqn": DQN, "munchausen": MUNCHAUSEN, "ppo": PPO, "pqn": PQN}
 
 
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:

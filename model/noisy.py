@@ -93,7 +93,8 @@ def merged_streams(features, state, advantage):
 
     def merged_weights(one, all_actions):
         # Parts side by side: of a reshape XLA makes a division for each number.
-        parts = ops.split(all_actions, advantage.units // state.units, axis=-1)
+        starts = range(0, advantage.units, state.units)
+        parts = [all_actions[..., start : start + state.units] for start in starts]
         center = one - sum(parts) / len(parts)
         return ops.concatenate([center + part for part in parts], axis=-1)
 

@@ -89,7 +89,7 @@ def categorical_projection(
     step = atoms[1] - atoms[0]
     inside = tf.clip_by_value(value, atoms[0], atoms[-1])
     # Summed over the middle axis and in parts: a program then needs no [B, Z, Z] numbers at once.
-    sizes = [len(part) for part in np.array_split(np.arange(value.shape[1]), PARTS)]
+    sizes = [len(part) for part in np.array_split(np.arange(int(value.shape[1])), PARTS)]
     whole = tf.logical_not(probability[0, 0] < 0.0)  # also where it is not a number
     places = computed_once((inside - atoms[0]) / step, whole)  # not for each atom
     places = tf.split(places, sizes, axis=1)

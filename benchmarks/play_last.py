@@ -21,18 +21,17 @@ EPISODES = 100
 
 def play_last(run: str, episodes: int) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
-    from kytolly.agent.algorithms import make_config
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
+    from kytolly.deployment.trained_run import read_run
+    from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore
-    from kytolly.record.run_folder import RunFolder
     from kytolly.record.seed_statistics import interquartile_mean
 
-    folder = RunFolder.existing(run)
-    saved = folder.read_config()
-    cfg = make_config(saved.settings)
-    side = choose_side(cfg, saved.environment)
+    folder, saved, cfg = read_run(run)
+    env, wrappers = folder.trusted_environment(saved, False), folder.trusted_wrappers(saved)
+    side = choose_side(cfg, wrapped_source(env, cfg.env_kwargs, wrappers))
     agent, seed = make_agent(cfg, side.spec), stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = side.loop(agent, None)
     try:

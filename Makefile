@@ -11,21 +11,22 @@ WORKERS ?= 2
 MEGABYTES ?= 3000
 LOOPS := tests/loop
 TRAINER := tests/trainer
+FAMILY := tests/family
 COMMANDS := tests/command tests/policy tests/model
 AGENTS := tests/agent tests/environment
 TEXT_COMMANDS := tests/text_command
 BENCHMARKS := tests/benchmarks
 QUERIES := tests/reformulation
 TEXTS := tests/text
-GROUPED := $(LOOPS) $(TRAINER) $(COMMANDS) $(AGENTS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
+GROUPED := $(LOOPS) $(TRAINER) $(FAMILY) $(COMMANDS) $(AGENTS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
 REST := tests $(patsubst %,--ignore=%,$(GROUPED))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 TYPES = $(BIN)/pyright --pythonpath $(BIN)/python
 # pyright needs one core for half a minute: it works beside the tests, and has the last word.
 define run-tests
 @$(TYPES) > $(VENV)/types.txt 2>&1 & types=$$!; failed=0; \
-for group in "$(LOOPS)" "$(TRAINER)" "$(COMMANDS)" "$(AGENTS)" "$(TEXT_COMMANDS)" "$(BENCHMARKS)" \
-	"$(QUERIES)" "$(TEXTS)" "$(REST)"; do \
+for group in "$(LOOPS)" "$(TRAINER)" "$(FAMILY)" "$(COMMANDS)" "$(AGENTS)" "$(TEXT_COMMANDS)" \
+	"$(BENCHMARKS)" "$(QUERIES)" "$(TEXTS)" "$(REST)"; do \
 	echo "$(PYTEST) $(subst ",',$(1)) $$group"; $(PYTEST) $(1) $$group || failed=1; done; \
 wait $$types || failed=1; cat $(VENV)/types.txt; exit $$failed
 endef

@@ -241,14 +241,11 @@ class Trainer:
         """
         from kytolly.deployment.loaded_agent import read_best
         from kytolly.deployment.trained_run import read_run
-        from kytolly.environment.gym.wrapped import wrapped_source
         from kytolly.loop.playing import evaluate_network
 
-        folder, saved, cfg = read_run(run)
-        if env is None:
-            env, wrappers = folder.trusted_environment(saved, False), folder.trusted_wrappers(saved)
-            env = wrapped_source(env, cfg.env_kwargs, wrappers)
-        network = read_best(folder.path, cfg)
+        trained = read_run(run)
+        env, cfg = trained.environment() if env is None else env, trained.cfg
+        network = read_best(trained.folder.path, cfg)
         return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
 
 

@@ -84,7 +84,7 @@ class PrioritizedReplay(ReplayBuffer):
             slots = self.usable_slots(slots)  # the error will be that of the row that is shown
             priority = self.tree.numbers(slots)
         weight = importance_weights(priority, self.importance_exponent())
-        return self.rows(slots)._replace(weight=weight, slot=slots)
+        return self.rows_at(slots)._replace(weight=weight, slot=slots)
 
     def close(self, batch: Transition, td_error: tf.Tensor) -> None:
         """Give the rows of a batch their new priorities; one that is not finite is ignored."""

@@ -164,7 +164,10 @@ class ReplayBuffer(tf.Module):
 
     def rows(self, slots: tf.Tensor) -> Transition:
         """n-step rows that begin at the given [B] slots, or are shown in their place."""
-        slots = self.usable_slots(slots)
+        return self.rows_at(self.usable_slots(slots))
+
+    def rows_at(self, slots: tf.Tensor) -> Transition:
+        """n-step rows that begin at the given usable [B] slots."""
         obs, action, reward, discount, next_obs, *_ = self.columns
         if self.n_step == 1:
             total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots

@@ -24,18 +24,17 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.deployment.trained_run import read_run
-    from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore
     from kytolly.record.seed_statistics import interquartile_mean
 
-    folder, saved, cfg = read_run(run)
-    env, wrappers = folder.trusted_environment(saved, False), folder.trusted_wrappers(saved)
-    side = choose_side(cfg, wrapped_source(env, cfg.env_kwargs, wrappers))
+    trained = read_run(run)
+    cfg = trained.cfg
+    side = choose_side(cfg, trained.environment())
     agent, seed = make_agent(cfg, side.spec), stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = side.loop(agent, None)
     try:
-        checkpoint = restore(folder.path, {"agent": agent, **loop.trackables}).path
+        checkpoint = restore(trained.folder.path, {"agent": agent, **loop.trackables}).path
         agent.policy.publish()
         evaluator = side.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
         found = dataclasses.asdict(evaluator.evaluate())

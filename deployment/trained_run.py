@@ -29,6 +29,18 @@ class TrainedRun(NamedTuple):
     saved: SavedConfig  # what its config.yaml says
     cfg: Any  # its config
 
+    def environment(self) -> Any:
+        """What makes the run's environment, with its arguments and wrappers.
+
+        Raises:
+            ValueError: A module that nobody trusts makes it, or wraps it.
+        """
+        from kytolly.environment.gym.wrapped import wrapped_source
+
+        name = self.folder.trusted_environment(self.saved, trust=False)
+        wrappers = self.folder.trusted_wrappers(self.saved)
+        return wrapped_source(name, self.cfg.env_kwargs, wrappers)
+
 
 def read_run(run: str | os.PathLike[str]) -> TrainedRun:
     """The run in a folder; ValueError where there is none, or not that of an agent."""

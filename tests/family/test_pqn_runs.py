@@ -40,15 +40,11 @@ def assert_same_weights(one, other):
 
 @pytest.mark.parametrize("loop", ["device", "host"])
 def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_path):
-    settings = {"loop": loop, "xla": False, "td_lambda": 0.8}
+    settings = {"loop": loop, "xla": False, "td_lambda": 0.8, "learning_rate_final": None}
     whole = train(tmp_path / "a", **settings)
     assert whole.summary["updates"] == 32 and whole.summary["loop"] == loop
-    half = {"total_env_steps": 128, "learning_rate_final": None}
-    one = train(tmp_path / "b", **settings, **half)
-    train(tmp_path / "c", **settings, **half | {"total_env_steps": 64})
-    two = train(tmp_path / "c", **settings, **half, resume=True)
-    assert_same_weights(one, two)
-    assert_same_weights(whole, train(tmp_path / "d", **settings))
+    train(tmp_path / "b", **settings | {"total_env_steps": 128})
+    assert_same_weights(whole, train(tmp_path / "b", **settings, resume=True))
 
 
 def test_a_compiled_run_on_a_grid_is_repeated_loaded_and_exported(tmp_path):

@@ -52,15 +52,11 @@ def assert_same_weights(one, other):
 @pytest.mark.parametrize("algorithm", FAMILY)
 def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop, tmp_path):
     # Without XLA, Eigen adds up the larger products of IQN in the order in which threads end.
-    settings = {**SWITCHES, "xla": algorithm == "iqn", "loop": loop}
+    settings = {**SWITCHES, "xla": algorithm == "iqn", "loop": loop, "learning_rate_final": None}
     whole = train(tmp_path / "a", algorithm, **settings)
     assert whole.summary["updates"] > 20 and whole.summary["loop"] == loop
-    half = {"total_env_steps": 120, "learning_rate_final": None}
-    one = train(tmp_path / "b", algorithm, **settings, **half)
-    train(tmp_path / "c", algorithm, **settings, **half | {"total_env_steps": 60})
-    two = train(tmp_path / "c", algorithm, **settings, **half, resume=True)
-    assert_same_weights(one, two)
-    assert_same_weights(whole, train(tmp_path / "d", algorithm, **settings))
+    train(tmp_path / "b", algorithm, **settings | {"total_env_steps": 120})
+    assert_same_weights(whole, train(tmp_path / "b", algorithm, **settings, resume=True))
 
 
 @pytest.mark.parametrize("algorithm", FAMILY)

@@ -65,9 +65,7 @@ class PrioritizedReplay(ReplayBuffer):
         incomplete, before = (self.n_step - 1) * self.stride, tf.identity(self.added)
         super().add(rows, last)
         count = rows.reward.shape[0] + incomplete
-        touched = min(
-            count, self.capacity
-        )  # windows that began in a row overwritten since are gone
+        touched = min(count, self.capacity)  # windows that began in an overwritten row are gone
         place = tf.range(count - touched, count)
         age = tf.cast(before - incomplete, tf.int64) + tf.cast(place, tf.int64)
         complete = (place < count - incomplete) & (age >= 0)

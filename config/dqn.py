@@ -46,6 +46,9 @@ class DQNConfig(RunConfig):
         0.0, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     adam_epsilon: Positive = setting(1e-7, "constant in Adam's denominator (epsilon-hat)")
+    reward_scale: Positive = setting(
+        1.0, "factor of the rewards learned from: action values and errors are in its units"
+    )
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
         5, "rewards that are summed before bootstrapping"

@@ -118,6 +118,13 @@ class DQNPolicy(Policy):
         size = tf.reduce_mean(tf.abs(td_error))
         return Loss(loss, td_error, tf.stack([loss, size, tf.reduce_mean(estimate)]))
 
+    def part_gradients(self, batch: Transition) -> tuple[Any, Loss]:
+        """As for every policy, from the rewards times `reward_scale`."""
+        scale = self.cfg.reward_scale
+        return super().part_gradients(
+            batch if scale == 1.0 else batch._replace(reward=scale * batch.reward)
+        )
+
     def apply(self, vector: tf.Tensor) -> None:
         """One step of the optimizer, then the target network's change if it is due."""
         super().apply(vector)

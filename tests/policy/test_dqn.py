@@ -57,6 +57,20 @@ def test_one_compiled_update_equals_one_eager_update(batch):
     np.testing.assert_array_equal(published, compiled.weights.vector)
 
 
+@pytest.mark.parametrize("settings", [{}, {"gradient_accumulation": 2, "batch_size": 2}])
+def test_reward_scale_multiplies_the_rewards_and_not_what_follows(batch, settings):
+    batch = batch._replace(discount=tf.fill([4], 0.9))
+    plain, scaled = make_policy(**settings), make_policy(reward_scale=0.25, **settings)
+    plain.set_weights(scaled.network.get_weights())
+    expected, _ = plain.gradient(batch._replace(reward=tf.constant([0.25, -0.25, 0.125, 0.0])))
+    found, loss = scaled.gradient(batch)
+    np.testing.assert_array_equal(found, expected)
+    assert np.abs(found - plain.gradient(batch)[0]).max() > 0.01
+    q = scaled.network(batch.obs).numpy()
+    target = np.array([0.25, -0.25, 0.125, 0.0]) + 0.9 * q.max(axis=1)
+    np.testing.assert_allclose(loss.td_error, target - q[range(4), [0, 1, 0, 1]], atol=1e-6)
+
+
 def test_only_the_action_taken_is_taught(batch):
     policy = make_policy()
     rows = batch._replace(action=tf.constant([1, 1, 1, 1]))

@@ -106,8 +106,11 @@ LONG = {
     "ppo-lunar-lander": Table(
         "learning", "ppo_lunar_lander_table", "returns of PPO on LunarLander-v3", "--seeds --figure"
     ),
-    "ppo-half-cheetah": Table(
-        "learning", "ppo_half_cheetah_table", "returns of PPO on HalfCheetah-v5", "--seeds --figure"
+    "ppo-mujoco": Table(
+        "learning",
+        "ppo_mujoco_table",
+        "returns of PPO on MuJoCo's tasks",
+        "--seeds --env --figure",
     ),
     "text": Table(
         "text", "text", "training a query rewriter, each measure on and off", "--collection"

@@ -73,9 +73,8 @@ def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch
         raise suite.ChildFailed("only its command line is looked at")
 
     monkeypatch.setattr(suite, "run_module", run_module)
-    monkeypatch.setattr(
-        learning, "PPO_HALF_CHEETAH", learning.PPO_HALF_CHEETAH._replace(needs=None)
-    )
+    here = [task._replace(needs=None) for task in learning.PPO_MUJOCO]
+    monkeypatch.setattr(learning, "PPO_MUJOCO", here)
     report = learning.ppo_learning_table(Options(seeds=1, env="Pendulum-v1"), watch)
     assert report.rows == [
         ["Pendulum-v1, ppo, 12,345 env steps", "best", "every seed failed", "", "", "",
@@ -83,7 +82,7 @@ def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch
         ["", "last", "every seed failed", "", "", "", ""],
     ]  # fmt: skip
     assert report.notes[0].endswith("Goal: rl-baselines3-zoo, one run.")
-    learning.ppo_half_cheetah_table(Options(seeds=1), watch)
+    learning.ppo_mujoco_table(Options(seeds=1, env="HalfCheetah-v5"), watch)
     assert commands[0].startswith("train ppo --env Pendulum-v1 --loop auto --seed 1 --total-env-st")
     assert "--total-env-steps 12345 " in commands[0]
     assert "train ppo --env HalfCheetah-v5 --loop host" in commands[1]
@@ -111,8 +110,9 @@ def test_an_environment_that_is_not_installed_is_a_row(monkeypatch, watch):
     assert report.rows == [['LunarLander-v3: pip install "kytolly[box2d]"']]
 
 
-def test_half_cheetah_says_which_extra_brings_it():
-    assert learning.PPO_HALF_CHEETAH.needs == ("mujoco", 'pip install "kytolly[mujoco]"')
+def test_mujoco_tasks_say_which_extra_brings_them():
+    for task in learning.PPO_MUJOCO:
+        assert task.needs == ("mujoco", 'pip install "kytolly[mujoco]"')
 
 
 @pytest.mark.parametrize(

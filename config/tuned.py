@@ -46,7 +46,8 @@ DQN: dict[str, dict[str, Any]] = {
         "replay_capacity": 100_000,
         "exploration_env_steps": 12_000,
         "epsilon_final": 0.05,
-        "evaluation_episodes": 20,
+        "evaluation_interval_env_steps": 2_500,
+        "evaluation_episodes": 40,
     },
 }
 

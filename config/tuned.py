@@ -33,6 +33,7 @@ DQN: dict[str, dict[str, Any]] = {
     },
     "LunarLander-v3": {
         "total_env_steps": 100_000,
+        "num_envs": 8,
         "learning_rate": 6e-4,
         "learning_rate_final": 1e-4,
         "reward_scale": 0.002,

@@ -111,4 +111,11 @@ class KytollyAgent(tf.Module):
         from kytolly.agent.playing import Player
 
         policy, obs = self.policy, self.env_spec.obs
-        return Player(policy.network, policy.distribution, obs, self.exploration, learns=True)
+        return Player(
+            policy.network,
+            policy.distribution,
+            obs,
+            self.exploration,
+            learns=True,
+            reward_scale=getattr(self.cfg, "reward_scale", 1.0),
+        )

@@ -28,13 +28,20 @@ class Player:
         obs_spec: Shape and dtype of one observation, or a dict of them.
         exploration: How to act where the best action is not asked for.
         learns: The network's weights may change: they are read anew at every call.
+        reward_scale: Factor by which action values are larger than returns.
     """
 
     def __init__(
-        self, network: Any, distribution: Any, obs_spec: Any, exploration: Any, learns: bool = False
+        self,
+        network: Any,
+        distribution: Any,
+        obs_spec: Any,
+        exploration: Any,
+        learns: bool = False,
+        reward_scale: float = 1.0,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
-        self.exploration, self.learns = exploration, learns
+        self.exploration, self.learns, self.reward_scale = exploration, learns, reward_scale
         self._actor = HostActor(network, distribution, obs_spec)
         self._rng = np.random.default_rng()
         specs = obs_spec if isinstance(obs_spec, dict) else {"": obs_spec}
@@ -80,19 +87,20 @@ class Player:
         return actions[0] if actions.ndim > 1 else int(actions[0])
 
     def values(self, obs: Any) -> Any:
-        """[B] expected return of the observations, in reward units; a float for one.
+        """[B] expected discounted return of the observations, in reward units; a float for one.
 
-        It is what the network says of the state or, where it gives action values, the highest.
+        It is what the network says of the state or, where it gives action values, the highest. With
+        `normalize_rewards` it is in units of the normalized rewards, and Munchausen's bonus counts.
         """
         batch, is_one = self._batch(obs, "values")
         if self._gives_action_values:
-            found = self._actor.params(batch).max(axis=-1)
+            found = self._actor.params(batch).max(axis=-1) / self.reward_scale
         else:
             found = self._outputs(batch)[1].numpy()
         return float(found[0]) if is_one else found
 
     def q_values(self, obs: Any) -> np.ndarray:
-        """[B, A] action values, in reward units.
+        """[B, A] action values, in the units of `values`.
 
         Raises:
             ValueError: The agent has learned a distribution over actions, no action values.
@@ -103,7 +111,7 @@ class Player:
                 f"DQN family. It has {self._methods()}."
             )
         batch, is_one = self._batch(obs, "q_values")
-        found = self._actor.params(batch)
+        found = self._actor.params(batch) / self.reward_scale
         return found[0] if is_one else found
 
     def log_prob(self, obs: Any, action: Any) -> Any:

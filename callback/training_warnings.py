@@ -22,6 +22,11 @@ DETAILS = {  # settings that change nothing without another
     "munchausen": ("munchausen_scale", "munchausen_lowest", "entropy_temperature"),
     "network impala": ("impala_width", "impala_pool_size", "spectral_norm"),
 }
+WITHOUT_EFFECT = {  # settings that change nothing with another, or in these algorithms
+    "noisy": ("epsilon_start", "epsilon_final", "exploration_env_steps", "exploration_repeat"),
+    "c51": ("huber_delta",),
+    "rainbow": ("huber_delta",),
+}
 TREND = 4  # evaluations, each higher or lower than the one before
 
 
@@ -96,6 +101,16 @@ class TrainingWarnings(Callback):
                         f"{name} is {given[name]}, and changes nothing without {switch}: set that, "
                         f"or leave {name} out.",
                     )
+
+        for switch, names in WITHOUT_EFFECT.items():
+            if getattr(cfg, switch, False) or switch == getattr(cfg, "algorithm", ""):
+                for name in names:
+                    if name in given:
+                        self._say(
+                            name,
+                            f"{name} is {given[name]}, and changes nothing with {switch}: leave "
+                            "it out.",
+                        )
 
     def _look_at_loss(self, state: TrainState) -> None:
         # The loss of a policy gradient passes 0 and says nothing; its values' loss does.

@@ -46,7 +46,7 @@ class DQNConfig(RunConfig):
         0.0, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     adam_epsilon: Positive = setting(1e-7, "constant in Adam's denominator (epsilon-hat)")
-    reward_scale: Positive = setting(
+    reward_scale: Annotated[float, Meta(gt=0, le=1e6)] = setting(
         1.0, "factor of the rewards learned from: action values and errors are in its units"
     )
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
@@ -95,6 +95,7 @@ class DQNConfig(RunConfig):
         1, "steps of an environment for which a random action lasts, at most a train interval"
     )
     outputs_per_action = 1  # numbers that the network gives for each action
+    units_of_weights = ("reward_scale",)  # settings without which learned weights mean nothing
     uniforms_per_row = 0  # random numbers that the loss of a row takes
 
     def __post_init__(self) -> None:

@@ -30,4 +30,5 @@ class IQNConfig(MunchausenConfig):
         64, "cosines of a quantile's level that the network sees"
     )
     outputs_per_action = property(lambda cfg: cfg.num_acting_quantiles + cfg.num_target_quantiles)
+    units_of_weights = (*MunchausenConfig.units_of_weights, "num_acting_quantiles")
     uniforms_per_row = property(lambda cfg: cfg.num_quantiles + cfg.num_target_quantiles)

@@ -21,8 +21,8 @@ class MunchausenConfig(DQNConfig):
     )
     munchausen_scale: Share = setting(0.9, "share of the log-probability that a reward gets")
     munchausen_lowest: Annotated[float, Meta(ge=-1e30, le=0), "reward"] = setting(
-        -1.0, "lowest log-probability, times the temperature, that counts"
+        -1.0, "lowest log-probability, times the temperature, that counts; in scaled rewards"
     )
     entropy_temperature: Annotated[Positive, "reward"] = setting(
-        0.03, "difference in value that makes an action e times as likely; lower: greedier"
+        0.03, "difference in value, of scaled rewards, that makes an action e times as likely"
     )

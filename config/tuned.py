@@ -103,23 +103,6 @@ PPO: dict[str, dict[str, Any]] = {
         "normalize_rewards": True,
         "evaluation_episodes": 100,
     },
-    "HalfCheetah-v5": {
-        "total_env_steps": 1_000_000,
-        "num_envs": 4,
-        "rollout_steps": 512,
-        "epochs": 10,
-        "num_minibatches": 32,
-        "hidden_units": (256, 256),
-        "activation": "relu",
-        "learning_rate_final": 0.0,
-        "gamma": 0.98,
-        "gae_lambda": 0.92,
-        "clip_range": 0.1,
-        "log_std_init": -2.0,
-        "normalize_observations": True,
-        "normalize_rewards": True,
-        "evaluation_episodes": 10,
-    },
     "LunarLander-v3": {
         "total_env_steps": 1_000_000,
         "num_envs": 16,
@@ -131,6 +114,33 @@ PPO: dict[str, dict[str, Any]] = {
         "entropy_coef": 0.01,
         "evaluation_episodes": 20,
     },
+}
+
+MUJOCO: dict[str, Any] = {
+    "total_env_steps": 1_000_000,
+    "num_envs": 4,
+    "rollout_steps": 512,
+    "epochs": 10,
+    "num_minibatches": 32,
+    "learning_rate_final": 0.0,
+    "normalize_observations": True,
+    "normalize_rewards": True,
+    "evaluation_episodes": 10,
+}
+QUIET_START: dict[str, Any] = {  # where large actions at first cost more than they find
+    "hidden_units": (256, 256),
+    "activation": "relu",
+    "gamma": 0.98,
+    "gae_lambda": 0.92,
+    "clip_range": 0.1,
+    "log_std_init": -2.0,
+}
+PPO |= {
+    "HalfCheetah-v5": MUJOCO | QUIET_START,
+    "Hopper-v5": MUJOCO,
+    "Walker2d-v5": MUJOCO,
+    "Ant-v5": MUJOCO | QUIET_START,
+    "Swimmer-v5": MUJOCO | {"gamma": 0.9999, "gae_lambda": 0.98},
 }
 
 PPO["ALE/Pong-v5"] = {

@@ -33,6 +33,14 @@ def take_run_weights(agent: Any, run: Path) -> None:
                 f"of this config's network: {expected}. Give the settings of that run, such as "
                 "hidden_units, or leave init out."
             )
+    for name in getattr(agent.cfg, "units_of_weights", ()):
+        found, expected = getattr(loaded.cfg, name, None), getattr(agent.cfg, name)
+        if found not in (None, expected):
+            raise ValueError(
+                f"init is {path_text(run)}, which learned with {name} {found:g}, expected "
+                f"{expected:g}: its values would mean something else. Set {name} to {found:g}, or "
+                "leave init out."
+            )
     agent.policy.set_weights(loaded.network.get_weights())
 
 

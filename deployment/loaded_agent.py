@@ -48,7 +48,8 @@ class LoadedAgent(Player):
     def __init__(self, network: keras.Model, cfg: Any, env_spec: EnvSpec, path: Path):
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
         exploration = part_for(cfg, "exploration")(cfg, distribution)
-        super().__init__(network, distribution, env_spec.obs, exploration)
+        scale = getattr(cfg, "reward_scale", 1.0)
+        super().__init__(network, distribution, env_spec.obs, exploration, reward_scale=scale)
         self.cfg, self.env_name, self.env_spec, self.path = cfg, env_spec.name, env_spec, path
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
     check_parts(folder, dict(getattr(state.trackables.get("agent"), "part_names", ())))
     if folder.is_before_first_checkpoint():
         return {}, None
-    restored = restore(folder.path, state.trackables, changed)
+    restored = restore(folder.path, state.trackables, list(changed.values()))
     best = restored_best(folder.path, restored)
     if best is None:
         return {**restored.host_state, "best_return": -math.inf, "last_evaluation": -1}, None

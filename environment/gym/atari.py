@@ -20,6 +20,7 @@ INSTALL = 'pip install "kytolly[atari]"'
 ENDS_AT_LIFE_LOSS = "terminal_on_life_loss"
 _RANGES = {"noop_max": (0, 1_000), "frame_skip": (1, 100), "frame_stack": (1, 16)}
 _RANGES["screen_size"] = (16, 160)
+_CHOICES = ("mode", "difficulty")
 _OURS = {"frameskip": "frame_skip", "obs_type": "", "continuous": "", "sound_obs": ""}
 
 
@@ -182,6 +183,15 @@ def make_atari(spec: RegisteredSpec, preprocess: bool = True, **arguments: Any) 
     ALEInterface.setLoggerMode(LoggerMode.Error)  # else each game greets on standard error
     try:
         game = gymnasium.make(spec, disable_env_checker=True, frameskip=1, **arguments).unwrapped
+    except RuntimeError as error:  # all that the emulator says of a mode that it lacks
+        chosen = {name: arguments.pop(name) for name in _CHOICES if name in arguments}
+        if not chosen:
+            raise
+        ale = gymnasium.make(spec, disable_env_checker=True, **arguments).unwrapped.ale  # type: ignore[attr-defined]
+        raise ValueError(
+            f"{spec.id} got {chosen}, expected one of the modes {ale.getAvailableModes()} and of "
+            f"the difficulties {ale.getAvailableDifficulties()}. Change them."
+        ) from error
     except OSError as error:
         raise ValueError(
             f"{spec.id} has no ROM that can be read ({error}), expected that of the package ale-py."
@@ -199,6 +209,16 @@ def check_arguments(name: str, wrapped: Mapping[str, Any], others: Mapping[str, 
         fits = isinstance(value, bool) if is_flag else type(value) is int and least <= value <= most
         if not fits:
             raise ValueError(f"{argument} of {name} is {value!r}, expected {wanted}.")
+    share = others.get("repeat_action_probability", 0.0)
+    if type(share) not in (int, float) or not 0.0 <= share <= 1.0:
+        raise ValueError(
+            f"repeat_action_probability of {name} is {share!r}, expected a number from 0 to 1."
+        )
+    if not isinstance(others.get("full_action_space", True), bool):
+        raise ValueError(
+            f"full_action_space of {name} is {others['full_action_space']!r}, expected true or "
+            "false."
+        )
     for argument in _OURS.keys() & others.keys():
         instead = f" Give {_OURS[argument]}, or set" if _OURS[argument] else " Set"
         raise ValueError(

@@ -81,6 +81,20 @@ def test_without_preprocessing_the_game_is_gymnasiums():
     assert make_host_env(lambda: game(preprocess=False), 1).spec.frame_stack == 0
 
 
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"repeat_action_probability": 2}, "is 2, expected a number from 0 to 1"),
+        ({"repeat_action_probability": True}, "is True, expected a number from 0 to 1"),
+        ({"full_action_space": "no"}, "is 'no', expected true or false"),
+        ({"mode": 77}, r"got \{'mode': 77\}, expected one of the modes \[0, 1\]"),
+    ],
+)
+def test_arguments_of_the_emulator_are_checked(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        game(**arguments)
+
+
 def test_a_life_ends_an_episode_only_where_agents_learn():
     arguments = {"terminal_on_life_loss": True, "noop_max": 0}
     source = wrapped_source("ALE/Breakout-v5", arguments, ())

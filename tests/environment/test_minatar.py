@@ -245,8 +245,9 @@ def test_variants_have_a_time_limit_and_no_ramping_and_refuse_what_is_no_probabi
     state = state._replace(game=state.game._replace(ramp_timer=tf.constant([-1])))
     after, *_ = env.step(state, tf.constant([0]), tf.fill([1, 4], 0.9))
     assert int(after.game.spawn_steps[0]) == 10
-    bad = {"sticky_actions": 1.5, "difficulty_ramping": "no", "max_episode_steps": -3}
-    for name, value in {**bad, "minimal_actions": 5}.items():
+    bad = [("sticky_actions", 1.5), ("sticky_actions", True), ("difficulty_ramping", "no"),
+           ("max_episode_steps", -3), ("minimal_actions", 5)]  # fmt: skip
+    for name, value in bad:
         with pytest.raises(ValueError, match=rf"{name} of a MinAtar game is {value!r}, expected"):
             tensor_environment("MinAtar/Asterix-v0", **{name: value})
 

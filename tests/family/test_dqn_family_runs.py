@@ -86,6 +86,23 @@ def test_bounds_that_returns_leave_are_said_and_measured(tmp_path):
         train(tmp_path / "b", "c51")
 
 
+def test_weights_in_other_units_are_refused_and_values_are_in_those_of_rewards(tmp_path):
+    result = train(tmp_path / "a", "c51", reward_scale=0.5)
+    obs = np.ones((3, 4), np.float32)
+    outputs = result.agent.policy.network(obs)
+    for agent in (result.agent, kytolly.load(tmp_path / "a")):
+        np.testing.assert_allclose(agent.values(obs), agent.q_values(obs).max(axis=-1))
+    np.testing.assert_allclose(result.agent.q_values(obs), outputs / 0.5, rtol=1e-5)
+    for other in ({"reward_scale": 1.0}, {"reward_scale": 0.5, "value_max": 50.0}):
+        with pytest.raises(ValueError, match="Leave (reward_scale|value_max) out to continue"):
+            train(tmp_path / "a", "c51", resume=True, **other)
+        with pytest.raises(ValueError, match=r"init is .*, which learned with (reward|value)_"):
+            cfg = {**SMALL, "algorithm": "c51", **other}
+            Trainer(tmp_path / "b").train(cfg, "CartPole-v1", init=tmp_path / "a")
+    more = train(tmp_path / "a", "c51", resume=True, reward_scale=0.5, total_env_steps=300)
+    assert more.summary["env_steps"] == 300
+
+
 @pytest.mark.parametrize(
     "settings, words",
     [
@@ -93,6 +110,10 @@ def test_bounds_that_returns_leave_are_said_and_measured(tmp_path):
         ({"algorithm": "c51", "num_quantiles": 5}, "'num_quantiles' is not a setting of C51Conf"),
         ({"algorithm": "dqn", "munchausen": True}, "'munchausen' is not a setting of DQNConfig"),
         ({"algorithm": "c51", "value_min": 5, "value_max": 5.0}, "value_min is 5 and value_max 5"),
+        (
+            {"algorithm": "c51", "value_min": 1e8, "value_max": 1e8 + 1.0},
+            "expected atoms that float32 can tell apart",
+        ),
         ({"algorithm": "c51", "num_atoms": 1}, "num_atoms is 1, expected a whole number, at least"),
         ({"algorithm": "munchausen", "munchausen_lowest": 1.0}, "munchausen_lowest is 1.0, expe"),
     ],

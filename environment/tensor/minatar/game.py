@@ -74,7 +74,8 @@ class MinAtarGame:
         require(
             "difficulty_ramping", difficulty_ramping, isinstance(difficulty_ramping, bool), FLAG
         )
-        is_share = isinstance(sticky_actions, int | float) and 0.0 <= sticky_actions <= 1.0
+        is_number = type(sticky_actions) in (int, float)  # a bool is none
+        is_share = is_number and 0.0 <= sticky_actions <= 1.0
         require("sticky_actions", sticky_actions, is_share, "a probability from 0 to 1")
         is_limit = limit is None or (type(limit) is int and 1 <= limit <= MOST_STEPS)
         wanted = f"a whole number of env steps from 1 to {MOST_STEPS:,}, or none"

@@ -94,7 +94,7 @@ def test_weights_in_other_units_are_refused_and_values_are_in_those_of_rewards(t
         np.testing.assert_allclose(agent.values(obs), agent.q_values(obs).max(axis=-1))
     np.testing.assert_allclose(result.agent.q_values(obs), outputs / 0.5, rtol=1e-5)
     for other in ({"reward_scale": 1.0}, {"reward_scale": 0.5, "value_max": 50.0}):
-        with pytest.raises(ValueError, match="Leave (reward_scale|value_max) out to continue"):
+        with pytest.raises(ValueError, match=r"Leave (reward_scale|value_max) out to continue"):
             train(tmp_path / "a", "c51", resume=True, **other)
         with pytest.raises(ValueError, match=r"init is .*, which learned with (reward|value)_"):
             cfg = {**SMALL, "algorithm": "c51", **other}

@@ -111,11 +111,5 @@ class KytollyAgent(tf.Module):
         from kytolly.agent.playing import Player
 
         policy, obs = self.policy, self.env_spec.obs
-        return Player(
-            policy.network,
-            policy.distribution,
-            obs,
-            self.exploration,
-            learns=True,
-            reward_scale=getattr(self.cfg, "reward_scale", 1.0),
-        )
+        scale = getattr(self.cfg, "reward_scale", 1.0)
+        return Player(policy.network, policy.distribution, obs, self.exploration, True, scale)

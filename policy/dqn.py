@@ -120,10 +120,8 @@ class DQNPolicy(Policy):
 
     def part_gradients(self, batch: Transition) -> tuple[Any, Loss]:
         """As for every policy, from the rewards times `reward_scale`."""
-        scale = self.cfg.reward_scale
-        return super().part_gradients(
-            batch if scale == 1.0 else batch._replace(reward=scale * batch.reward)
-        )
+        scaled = batch._replace(reward=self.cfg.reward_scale * batch.reward)
+        return super().part_gradients(scaled)
 
     def apply(self, vector: tf.Tensor) -> None:
         """One step of the optimizer, then the target network's change if it is due."""

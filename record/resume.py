@@ -6,9 +6,12 @@ import math
 import shlex
 from typing import Any
 
+import yaml
+
+from kytolly.config.words import value_text
 from kytolly.record.best import restored_best
 from kytolly.record.checkpoint import FOLDER, checkpoints, restore
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.run_folder import RunFolder, bare_id, yaml_text
 
 
 def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[Any] | None]:
@@ -20,7 +23,7 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
         folder: The run's folder.
         state: `callback.base.TrainState`; its trackables get the values of the checkpoint.
     """
-    changed = folder.changed_settings(state.config, state.env_name, state.loop)
+    changed = changed_settings(folder, state.config, state.env_name, state.loop)
     check_parts(folder, dict(getattr(state.trackables.get("agent"), "part_names", ())))
     if folder.is_before_first_checkpoint():
         return {}, None
@@ -31,6 +34,35 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
     from kytolly.record.network_file import weights_in
 
     return restored.host_state, weights_in(state.network, best)
+
+
+def changed_settings(folder: RunFolder, cfg: Any, environment: str, loop: str) -> dict[str, str]:
+    """What differs from a run's `config.yaml`, by name and in words.
+
+    Raises:
+        ValueError: The environment, or a setting in whose units the weights are, is another.
+    """
+    saved = folder.read_config()
+    if bare_id(saved.environment) != bare_id(environment):
+        raise ValueError(
+            f"the environment, or the data, is {environment}, and the run in {folder.path} was "
+            f"trained on {saved.environment}: give that one, or start a new run."
+        )
+    now = yaml.safe_load(yaml_text(cfg, {"loop": loop}))
+    pairs = {"chosen loop": (saved.loop, loop)}
+    pairs |= {name: (saved.settings.get(name), value) for name, value in now["settings"].items()}
+    changed = {
+        name: f"{name} was {value_text(old)}, now {value_text(new)}"
+        for name, (old, new) in pairs.items()
+        if old != new
+    }
+    for name in getattr(cfg, "units_of_weights", ()):
+        if name in changed and name in saved.settings:
+            raise ValueError(
+                f"{changed[name]}: what the run in {folder.path} has learned is in units of the "
+                f"first. Leave {name} out to continue, or start a new run."
+            )
+    return changed
 
 
 def check_parts(folder: RunFolder, parts: dict[str, str]) -> None:

@@ -187,38 +187,6 @@ class RunFolder:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
-    def changed_settings(self, cfg: Any, environment: str, loop: str) -> dict[str, str]:
-        """What differs from `config.yaml`, by name and in words.
-
-        Raises:
-            ValueError: The environment, or a setting in whose units the weights are, is another.
-        """
-        saved = self.read_config()
-        if bare_id(saved.environment) != bare_id(environment):
-            raise ValueError(
-                f"the environment, or the data, is {environment}, and the run in {self.path} was "
-                f"trained on {saved.environment}: give that one, or start a new run."
-            )
-        from kytolly.config.words import value_text
-
-        now = yaml.safe_load(yaml_text(cfg, {"loop": loop}))
-        pairs = {"chosen loop": (saved.loop, loop)}
-        pairs |= {
-            name: (saved.settings.get(name), value) for name, value in now["settings"].items()
-        }
-        changed = {
-            name: f"{name} was {value_text(old)}, now {value_text(new)}"
-            for name, (old, new) in pairs.items()
-            if old != new
-        }
-        for name in getattr(cfg, "units_of_weights", ()):
-            if name in changed and name in saved.settings:
-                raise ValueError(
-                    f"{changed[name]}: what the run in {self.path} has learned is in units of the "
-                    f"first. Leave {name} out to continue, or start a new run."
-                )
-        return changed
-
     def is_before_first_checkpoint(self) -> bool:
         """Whether the run was stopped before it could save anything: it can begin anew."""
         folder = self.path / "checkpoints"

@@ -198,7 +198,35 @@ MUNCHAUSEN = {
     f"MinAtar/{game}-v{rules}": MINATAR_MUNCHAUSEN for game in MINATAR for rules in (0, 1)
 }
 
-TUNED = {"dqn": DQN, "ddqn": DQN, "munchausen": MUNCHAUSEN, "ppo": PPO, "pqn": PQN}
+# As rl-baselines3-zoo's, with longer returns, normalized observations and less exploration.
+QR_DQN: dict[str, dict[str, Any]] = {
+    "Acrobot-v1": {
+        "total_env_steps": 100_000,
+        "num_envs": 16,
+        "hidden_units": (256, 256),
+        "num_quantiles": 25,
+        "n_step": 4,
+        "normalize_observations": True,
+        "learning_rate": 6.3e-4,
+        "learning_rate_final": 0.0,
+        "target_sync_updates": 250,
+        "train_interval_env_steps": 64,
+        "updates_per_interval": 64,
+        "exploration_env_steps": 12_000,
+        "epsilon_final": 0.02,
+        "evaluation_interval_env_steps": 1_000,
+        "evaluation_episodes": 300,
+    }
+}
+
+TUNED = {
+    "dqn": DQN,
+    "ddqn": DQN,
+    "qr-dqn": QR_DQN,
+    "munchausen": MUNCHAUSEN,
+    "ppo": PPO,
+    "pqn": PQN,
+}
 
 
 def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:

@@ -198,7 +198,8 @@ MUNCHAUSEN = {
     f"MinAtar/{game}-v{rules}": MINATAR_MUNCHAUSEN for game in MINATAR for rules in (0, 1)
 }
 
-# As rl-baselines3-zoo's, with longer returns, normalized observations and less exploration.
+# As rl-baselines3-zoo's, with longer returns, normalized observations, less exploration and four
+# updates for each env step, which return -73.6; one returns -77.1.
 QR_DQN: dict[str, dict[str, Any]] = {
     "Acrobot-v1": {
         "total_env_steps": 100_000,
@@ -211,7 +212,7 @@ QR_DQN: dict[str, dict[str, Any]] = {
         "learning_rate_final": 0.0,
         "target_sync_updates": 250,
         "train_interval_env_steps": 64,
-        "updates_per_interval": 64,
+        "updates_per_interval": 256,
         "exploration_env_steps": 12_000,
         "epsilon_final": 0.02,
         "evaluation_interval_env_steps": 1_000,

@@ -147,6 +147,16 @@ def test_breakouts_ball_breaks_a_brick_and_is_lost_past_the_paddle():
     assert rewards == [0.0] * 10 + [1.0] and int(states[-1].game.bricks[0]) == 2**30 - 1 - 2**21
 
 
+def test_each_of_the_hundred_fields_is_seen_where_it_is():
+    env = tensor_environment("MinAtar/Breakout-v0")
+    state = env.reset(tf.zeros([100, env.reset_uniforms]))
+    x, y = tf.range(100) % 10, tf.range(100) // 10
+    boards = env.observe(state._replace(game=state.game._replace(x=x, y=y)))
+    assert boards.shape == (100, 10, 10, 4) and boards.dtype == tf.bool
+    ball = boards[..., 1].numpy().reshape(100, 100)
+    assert np.array_equal(ball, np.eye(100, dtype=bool))
+
+
 def test_freeways_chicken_walks_every_third_step_and_an_episode_has_2_501():
     # Every car drives to the left at speed 1 and is in column 4 only when the chicken is elsewhere.
     env, states, *_ = short_game("MinAtar/Freeway-v0", [2] * 8, reset=0.0)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kytolly.record.comparison import common_grid
+from kytolly.record.files import write_output
 
 
 def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
@@ -20,7 +21,10 @@ def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Non
     curves = {env: found for env, found in curves.items() if found}
     if path is None or not curves:
         return []
-    make_plot(curves).savefig(Path(path).expanduser(), dpi=150, bbox_inches="tight")
+    figure = make_plot(curves)
+    write_output(
+        Path(path).expanduser(), lambda to: figure.savefig(to, dpi=150, bbox_inches="tight")
+    )
     return [f"Learning curves: {path}"]
 
 

@@ -16,9 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
+import gymnasium
+
 from kytolly.machine import configure as gpu_optimize
 from kytolly.machine import facts
 
+STEP_SECONDS = 0.001  # of a slow environment
+SLOW_ENVS, SLOW_STEPS = 4, 128  # slow environments, and their env steps in one call
+WIDE_UPDATES = 4  # in one call
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 
 
@@ -132,12 +137,76 @@ def half_precision() -> str:
     return "mixed_float16" if (0, 0) < capability < (8, 0) else "mixed_bfloat16"
 
 
+class SlowCartPole(gymnasium.Wrapper):
+    """CartPole whose steps keep a core busy for `STEP_SECONDS`, as a simulation does."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def step(self, action: Any) -> Any:
+        """Step, and compute until the time is over."""
+        end = time.thread_time() + STEP_SECONDS
+        while time.thread_time() < end:
+            pass
+        return self.env.step(action)
+
+
+@contextlib.contextmanager
+def slow_loop(async_envs: bool) -> Iterator[Any]:
+    """PPO's host loop with `SLOW_ENVS` slow environments, whose processes end with the block."""
+    from kytolly.agent.make_agent import make_agent
+    from kytolly.config.ppo import PPOConfig
+    from kytolly.loop.choose import choose_side
+
+    cfg = PPOConfig(
+        num_envs=SLOW_ENVS,
+        rollout_steps=SLOW_STEPS // SLOW_ENVS,
+        epochs=1,
+        num_minibatches=1,
+        async_envs=async_envs,
+        loop="host",
+        xla=gpu_optimize.xla_enabled(),
+    )
+    side = choose_side(cfg, SlowCartPole)
+    try:
+        with contextlib.closing(side.loop(make_agent(cfg, side.spec), None)) as loop:
+            yield loop
+    finally:
+        side.close()
+
+
+def async_case(stack: contextlib.ExitStack) -> Case:
+    """Environments in processes against environments one after the other."""
+    from kytolly.benchmarks import core
+
+    on, off = (stack.enter_context(slow_loop(async_envs)) for async_envs in (True, False))
+    return Case(
+        f"async_envs, {1000 * STEP_SECONDS:g} ms a step", "env step",
+        f"{SLOW_ENVS} processes", "one after the other",
+        lambda: core.fetch(on.run(SLOW_STEPS)), lambda: core.fetch(off.run(SLOW_STEPS)),
+        SLOW_STEPS, SLOW_STEPS,
+    )  # fmt: skip
+
+
+def width_case(jit: bool | None) -> Case:
+    """A network of 256 units a layer against one of 512."""
+    from kytolly.benchmarks import core
+
+    on, off = (
+        core.fused_updates(make_learner(hidden_units=(units, units)), jit) for units in (256, 512)
+    )
+    return Case(
+        "256 or 512 units", "update", "2x256 units", "2x512 units",
+        lambda: on(WIDE_UPDATES), lambda: off(WIDE_UPDATES), WIDE_UPDATES, WIDE_UPDATES,
+    )  # fmt: skip
+
+
 def cases(count: int, wide: bool) -> Iterator[Case]:
     """The cases, each built only when it is its turn.
 
     Args:
         count: Updates in one fused call.
-        wide: Measure mixed precision on a network of a thousand units a layer, too.
+        wide: Measure wider networks and environments in processes, too.
     """
     from kytolly.benchmarks import core
 
@@ -179,6 +248,9 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
         f"{half}, 2x1024 units", "update", "mixed", "float32",
         lambda: pair[0](2), lambda: pair[1](2), 2, 2,
     )  # fmt: skip
+    yield width_case(jit)
+    with contextlib.ExitStack() as stack:
+        yield async_case(stack)
 
 
 # --- the report ----------------------------------------------------------------------------
@@ -192,7 +264,7 @@ def run_cases(quick: bool) -> list[Row]:
     repeats, seconds, count = (3, 0.01, 5) if quick else (7, 0.2, 50)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     rows: list[Row] = []
-    total = 5 + gpu_optimize.xla_enabled() + (not quick)
+    total = 5 + gpu_optimize.xla_enabled() + 3 * (not quick)
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("building the agent", total=None)
         for case in cases(count, wide=not quick):
@@ -253,7 +325,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = _Parser(prog="gpu_optimize", description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument(
-        "--quick", action="store_true", help="short turns, no wide network: a trial run"
+        "--quick",
+        action="store_true",
+        help="short turns, no wide networks, no processes: a trial run",
     )
     options = parser.parse_args(arguments)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

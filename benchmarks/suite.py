@@ -150,7 +150,7 @@ def run_module(
     start = ["-m", module] if core is None else ["-c", PINNED_START, str(core), module]
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     ended = subprocess.run(
-        [sys.executable, *start, *arguments],
+        [sys.executable, "-P", *start, *arguments],
         env={**os.environ, "PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3", **environ},
         stdin=subprocess.DEVNULL,
         capture_output=True,

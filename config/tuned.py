@@ -81,7 +81,7 @@ PPO: dict[str, dict[str, Any]] = {
         "evaluation_episodes": 400,
     },
     "Pendulum-v1": {
-        "total_env_steps": 300_000,
+        "total_env_steps": 100_000,
         "num_envs": 4,
         "rollout_steps": 1024,
         "epochs": 10,
@@ -94,7 +94,7 @@ PPO: dict[str, dict[str, Any]] = {
         "evaluation_episodes": 400,
     },
     "MountainCarContinuous-v0": {
-        "total_env_steps": 100_000,
+        "total_env_steps": 20_000,
         "num_envs": 4,
         "rollout_steps": 256,
         "num_minibatches": 8,

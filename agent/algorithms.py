@@ -90,6 +90,13 @@ def make_config(values: Any, default: str | None = None) -> Any:
             f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "
             "in {'algorithm': 'dqn'}."
         )
+    if not isinstance(algorithm, str):
+        from kytolly.config.words import value_text
+
+        raise ValueError(
+            f"algorithm is {value_text(algorithm)}, expected one of {', '.join(ALGORITHMS)}. "
+            "Change it."
+        )
     kind = part(algorithm, "config")
     for name in set(values) - set(kind.__dataclass_fields__):
         if owners := algorithms_with(name):

@@ -110,6 +110,6 @@ class KytollyAgent(tf.Module):
     def _player(self) -> Any:
         from kytolly.agent.playing import Player
 
-        policy, obs = self.policy, self.env_spec.obs
+        policy, spec = self.policy, self.env_spec
         scale = getattr(self.cfg, "reward_scale", 1.0)
-        return Player(policy.network, policy.distribution, obs, self.exploration, True, scale)
+        return Player(policy.network, policy.distribution, spec, self.exploration, True, scale)

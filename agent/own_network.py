@@ -107,7 +107,8 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
     require_distributions(network, policy, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)
     if policy.has_value:
-        fits = len(found) == 2 and found[0] == params and found[1] in ((2,), (2, 1))
+        pair = list(found) if isinstance(found, (tuple, list)) else []
+        fits = len(pair) == 2 and pair[0] == params and pair[1] in ((2,), (2, 1))
         expected = (
             f"a pair: {params}, the parameters of the action distribution of {env_spec.name}, and "
             "(2,), the values. For continuous actions the parameters are the means, then the log "

@@ -11,21 +11,24 @@ import tensorflow as tf
 
 from kytolly.agent.acting import HostActor
 from kytolly.environment.mask import ACTION_MASK, without_mask
+from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import read_outputs
 
 
 class Player:
     """Acts, and says what it thinks of observations and actions.
 
-    Every method takes one observation [*obs], or a batch [B, *obs], as training takes them: an
-    array, or for Dict observations a dict of arrays by name, `action_mask` among them where there
-    are masks. For one observation the results lack the axis `B`. Whatever training does to
-    observations (normalization) and to actions (masks, bounds) is inside.
+    Every method takes one observation, or a batch of them, as the environment returns them: an
+    array or a number, or for Dict observations a dict of these, `action_mask` among them where
+    there are masks. An environment that has its masks beside its observation is asked about
+    {"observation": obs, "action_mask": mask}. For one observation the results lack the axis `B`.
+    Whatever training does to observations (one-hot numbers, normalization) and to actions (masks,
+    bounds) is inside; observations that are one-hot already, as floats, are taken too.
 
     Args:
         network: Built Keras model whose output, or first output, is [B, P].
         distribution: Reads the params.
-        obs_spec: Shape and dtype of one observation, or a dict of them.
+        env_spec: The spec of the environment that trains the network.
         exploration: How to act where the best action is not asked for.
         learns: The network's weights may change: they are read anew at every call.
         reward_scale: Factor by which action values are larger than returns.
@@ -35,11 +38,12 @@ class Player:
         self,
         network: Any,
         distribution: Any,
-        obs_spec: Any,
+        env_spec: EnvSpec,
         exploration: Any,
         learns: bool = False,
         reward_scale: float = 1.0,
     ):
+        obs_spec: Any = env_spec.obs
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
         self.exploration, self.learns, self.reward_scale = exploration, learns, reward_scale
         self._actor = HostActor(network, distribution, obs_spec)
@@ -49,6 +53,7 @@ class Player:
             name: (tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype))
             for name, spec in specs.items()
         }
+        self._encodings = dict(env_spec.encodings)
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), obs_spec)
         self._outputs = tf.function(
             lambda obs: read_outputs(network(without_mask(obs)), distribution, obs),
@@ -183,14 +188,7 @@ class Player:
         if "" in self._forms:
             parts = {"": self._array(given, "", method)}
         else:
-            missing = [
-                name for name in self._forms if not isinstance(given, Mapping) or name not in given
-            ]
-            if missing:
-                raise ValueError(
-                    f"{method}() got an observation without {', '.join(sorted(missing))}, expected "
-                    f"a dict with {', '.join(self._forms)}."
-                )
+            given = entries(given, self._forms, method)
             parts = {name: self._array(given[name], name, method) for name in self._forms}
         if all(part.shape == self._forms[name][0] for name, part in parts.items()):
             is_one, parts = True, {name: part[np.newaxis] for name, part in parts.items()}
@@ -218,9 +216,26 @@ class Player:
             )
         return parts.get("", parts), is_one
 
+    def _as_in_training(self, given: np.ndarray, name: str, method: str) -> np.ndarray:
+        """What the environment returns for an entry as training sees it; all else as it is."""
+        encoding, axes = self._encodings[name], given.ndim
+        is_raw = encoding.shape in (given.shape, given.shape[1:] if axes else None)
+        if not encoding.counts:  # numbers without an axis; [1] is one observation
+            return given[..., np.newaxis] if is_raw and given.shape != (1,) else given
+        if not is_raw or given.dtype.kind not in "iu":
+            return given
+        if (encoded := encoding.one_hot(given)) is None:
+            raise ValueError(
+                f"{method}() got an observation{f' {name!r}' if name else ''} of "
+                f"{np.array2string(given, threshold=20)}, expected {encoding.range_text()}."
+            )
+        return encoded
+
     def _array(self, given: Any, name: str, method: str) -> np.ndarray:
         """One entry in its dtype; ValueError where it is not made of finite numbers."""
         dtype, entry = self._forms[name][1], f" {name!r}" if name else ""
+        if name in self._encodings:
+            given = self._as_in_training(np.asarray(given), name, method)
         try:
             found = np.asarray(given)
             part = found if found.dtype == dtype else found.astype(dtype)
@@ -241,6 +256,35 @@ class Player:
                 f"cannot hold, expected {dtype} as in training."
             )
         return part
+
+
+def entries(given: Any, names: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """The entries of a Dict observation by name; those of a Dict within it are "outer/inner".
+
+    Raises:
+        ValueError: One is missing.
+    """
+    result: dict[str, Any] = {}
+
+    def collect(values: Mapping[Any, Any], before: str) -> None:
+        for key, value in values.items():
+            if (name := f"{before}{key}") in names:
+                result[name] = value
+            elif isinstance(value, Mapping):
+                collect(value, f"{name}/")
+
+    collect(given if isinstance(given, Mapping) else {}, "")
+    if len(result) < len(names):
+        missing, plain = sorted(names.keys() - result.keys()), not isinstance(given, Mapping)
+        hint = " Give {'observation': obs, 'action_mask': mask}, with the mask that the environment"
+        hint += " has for it, as in its info."
+        raise ValueError(
+            f"{method}() got an observation without {', '.join(missing)}, expected a dict with "
+            f"{', '.join(names)}.{hint if plain and ACTION_MASK in names else ''}"
+        )
+    if isinstance(mask := result.get(ACTION_MASK), tuple):  # one for each component of the action
+        result[ACTION_MASK] = np.concatenate([np.asarray(part) for part in mask], axis=-1)
+    return result
 
 
 def shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -63,13 +63,14 @@ class ActFunction(tf.Module):
         parts: The agent's.
         narrow_mask: A forbidden action's param is little below the others instead of -1e9, which
             integers of 8 bits could not hold together with them.
+        unrolled: Recurrent layers are written step by step, for runtimes without loops over lists.
 
     Attributes:
         inputs: [B, ...] specs by the names of the inputs.
         concrete: The traced function.
     """
 
-    def __init__(self, parts: ActingParts, narrow_mask: bool = False):
+    def __init__(self, parts: ActingParts, narrow_mask: bool = False, unrolled: bool = False):
         super().__init__(name="act")
         self.parts, self.narrow_mask = parts, narrow_mask
         spec = parts.obs_spec
@@ -81,7 +82,7 @@ class ActFunction(tf.Module):
         }
         # TensorFlow does not follow the lists of layers that a Keras model holds.
         self.weights = [variable.value for variable in parts.network.variables]
-        with float32_layers(parts.network):
+        with float32_layers(parts.network), recurrent_layers(parts.network, unrolled):
             self.concrete = tf.function(self._act, autograph=False).get_concrete_function(
                 **self.inputs
             )
@@ -141,6 +142,20 @@ def float32_layers(network: keras.Model) -> Iterator[None]:
     finally:
         for layer, policy in half:
             layer.dtype_policy = policy
+
+
+@contextlib.contextmanager
+def recurrent_layers(network: keras.Model, unrolled: bool) -> Iterator[None]:
+    """Let every recurrent layer be unrolled, if asked for, for as long as the block lasts."""
+    layers: list[Any] = network._flatten_layers() if unrolled else []
+    loops = [one for one in layers if isinstance(one, keras.layers.RNN) and not one.unroll]
+    try:
+        for layer in loops:
+            layer.unroll = True
+        yield
+    finally:
+        for layer in loops:
+            layer.unroll = False
 
 
 def float32_outputs(parts: ActingParts, obs: Any) -> dict[str, np.ndarray]:

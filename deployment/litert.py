@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -42,7 +43,26 @@ def write(act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize:
             converter.representative_dataset = lambda: single_rows(inputs)
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")  # its own use of an interpreter that is deprecated
-            path.write_bytes(converter.convert())
+            path.write_bytes(model_bytes(converter))
+
+
+def model_bytes(converter: Any) -> bytes:
+    """The file's bytes.
+
+    Raises:
+        ValueError: LiteRT lacks an operation of the network.
+    """
+    try:
+        return converter.convert()
+    except Exception as error:  # its class is TensorFlow's own, and not to be imported
+        if type(error).__name__ != "ConverterError":
+            raise
+        names = sorted(set(re.findall(r"'(tf\.\w+)'", str(error))))
+        raise ValueError(
+            f"LiteRT has no {' and no '.join(names) or 'operation for a part'} of this network, "
+            "expected operations that it has. Export it as onnx or saved_model, or take other "
+            "layers."
+        ) from None
 
 
 def single_rows(inputs: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:

@@ -7,6 +7,7 @@ from keras import ops
 
 from kytolly.model.recomputation import call_with_recomputation
 from kytolly.model.text_matches import PAIR_FEATURES, TOKEN_FEATURES, match_features
+from kytolly.model.token_table import TokenTable
 
 FEEDFORWARD = 4  # width of a block's hidden layer, in widths of the block
 BEGIN, END = 1, 2  # `[CLS]` and `[SEP]`; 0 is padding
@@ -90,6 +91,7 @@ class CrossEncoder(keras.Model):
             places (Gal & Ghahramani 2016, arXiv:1512.05287), because XLA draws slowly on a CPU.
         train_embedding: Whether the table of token vectors learns.
         recompute: Whether a block's activations are computed again for the gradient.
+        learned: How many tokens have vectors that learn, the first ones; None: all, if any.
 
     Attributes:
         rarity: [vocabulary] from 0 to 1, how rare a token is among the documents; not learned.
@@ -109,6 +111,7 @@ class CrossEncoder(keras.Model):
         dropout=0.1,
         train_embedding=False,
         recompute=False,
+        learned=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -122,8 +125,9 @@ class CrossEncoder(keras.Model):
             "dropout": dropout,
             "train_embedding": train_embedding,
             "recompute": recompute,
+            "learned": learned,
         }
-        self.embedding = keras.layers.Embedding(vocabulary, dimension, trainable=train_embedding)
+        self.embedding = TokenTable(vocabulary, dimension, learned, trainable=train_embedding)
         self.shared = keras.layers.Dense(
             1, use_bias=False, kernel_initializer="zeros", dtype="float32"
         )
@@ -201,7 +205,7 @@ class CrossEncoder(keras.Model):
         """What the texts have in common, as `match_features` says."""
         texts = question, context
         words = [ops.cast(one >= SPECIAL, "float32") for one in texts]
-        vectors = [ops.stop_gradient(ops.take(self.embedding.embeddings, one, 0)) for one in texts]
+        vectors = [ops.stop_gradient(self.embedding(one)) for one in texts]
         rare = [ops.take(self.rarity, one) * word for one, word in zip(texts, words, strict=True)]
         same = ops.cast(question[:, :, None] == context[:, None, :], "float32")
         return match_features([ops.cast(one, "float32") for one in vectors], words, rare, same)

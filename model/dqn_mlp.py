@@ -69,8 +69,12 @@ class DQNMLP(keras.Model):
         self.noise_scale = noise_scale
         is_config = isinstance(torso, dict)
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
-        self.hidden = HiddenLayers(self.hidden_units, noise_scale)
+        self.hidden = self.make_hidden()
         self.make_heads(self.hidden_units[-1])
+
+    def make_hidden(self):
+        """Make the layers between the torso and the heads."""
+        return HiddenLayers(self.hidden_units, self.noise_scale)
 
     def make_heads(self, width):
         """Make the layers that follow the hidden ones."""

@@ -99,7 +99,8 @@ def merged_streams(features, state, advantage):
         return ops.concatenate([center + part for part in parts], axis=-1)
 
     outputs = features @ ops.cast(merged_weights(state.kernel, advantage.kernel), features.dtype)
-    return ops.cast(outputs, "float32") + merged_weights(state.bias, advantage.bias)
+    bias = merged_weights(state.bias, advantage.bias)  # in the layer's format, within a model
+    return ops.cast(outputs, "float32") + ops.cast(bias, "float32")
 
 
 @contextlib.contextmanager

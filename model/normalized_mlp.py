@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import keras
@@ -52,7 +53,21 @@ class NormalizedMLP(DQNMLP):
 
     def __init__(self, num_actions, hidden_units=(128, 128), torso=None, **kwargs):
         super().__init__(num_actions, hidden_units, torso, **kwargs)
-        self.hidden = NormalizedLayers(self.hidden_units)
+
+    def make_hidden(self):
+        """As in the parent, with norms."""
+        return NormalizedLayers(self.hidden_units)
+
+    def variables_of_old_files(self):
+        """Every variable as old checkpoints list them; a shape stands for a dead one.
+
+        There the network had its parent's hidden layers too, which no output needed: built last,
+        for as many inputs as they have outputs.
+        """
+        torso = [] if self.torso is None else self.torso.variables
+        widths = (self.hidden_units[-1], *self.hidden_units)
+        dead = [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]
+        return [*torso, *dead, *self.q_values.variables, *self.hidden.variables]
 
     def numpy_plan(self):
         """How `model.numpy_forward` computes the same; None where it cannot."""

@@ -16,7 +16,7 @@ def make_q_network(cfg, obs_spec, distribution):
 
 def noise_options(cfg):
     """What a network's maker takes for the noise of its weights."""
-    return {"noise_scale": cfg.noise_scale} if cfg.noisy else {}
+    return {"noise_scale": cfg.noise_scale} if getattr(cfg, "noisy", False) else {}
 
 
 def make_torso(cfg, obs_spec):

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from kytolly.model.token_bag import TokenBag
+from kytolly.model.token_table import TokenTable
 
 HIDDEN = -1e4  # added to what padding says, so that a maximum leaves it out
 
@@ -30,6 +31,8 @@ class TextClassifierNetwork(keras.Model):
         dropout: Share of the features that are dropped where noise is given.
         train_embedding: Whether the token vectors learn.
         pair_buckets: Of the `TokenBag`; 0: there is none.
+        seen: Number of tokens that training texts have, the first ones, padding among them: only
+            their vectors learn, and only they are in the `TokenBag`. None: all.
     """
 
     def __init__(
@@ -42,16 +45,19 @@ class TextClassifierNetwork(keras.Model):
         dropout=0.3,
         train_embedding=True,
         pair_buckets=0,
+        seen=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.vocabulary, self.num_classes, self.dimension = vocabulary, num_classes, dimension
         self.filters, self.kernel_size, self.dropout = filters, kernel_size, dropout
         self.train_embedding, self.pair_buckets = train_embedding, pair_buckets
-        self.embedding = keras.layers.Embedding(vocabulary, dimension, trainable=train_embedding)
+        self.seen, known = seen, vocabulary if seen is None else seen
+        learned = seen if train_embedding or seen is None else 0
+        self.embedding = TokenTable(vocabulary, dimension, learned, trainable=train_embedding)
         self.products = keras.layers.Dense(kernel_size * filters, use_bias=False)
         self.head = keras.layers.Dense(num_classes, dtype="float32")
-        self.bag = TokenBag(vocabulary, pair_buckets, num_classes) if pair_buckets else None
+        self.bag = TokenBag(known, pair_buckets, num_classes) if pair_buckets else None
 
     @property
     def num_features(self):
@@ -100,5 +106,5 @@ class TextClassifierNetwork(keras.Model):
 
     def get_config(self):
         names = "vocabulary num_classes dimension filters kernel_size dropout train_embedding "
-        names = (names + "pair_buckets").split()
+        names = (names + "pair_buckets seen").split()
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

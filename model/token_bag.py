@@ -17,7 +17,7 @@ class TokenBag(keras.layers.Layer):
     table begins at 0. A token is its own key; the keys of pairs, which are hashed, come after.
 
     Args:
-        vocabulary: Number of tokens, padding among them.
+        vocabulary: Number of tokens, padding among them; a token above them is no key.
         buckets: Keys of pairs, which pairs of equal hash share.
         num_classes: C.
 
@@ -45,7 +45,8 @@ class TokenBag(keras.layers.Layer):
         first, second = tokens[:, :-1], tokens[:, 1:]
         pairs = self.vocabulary + (first * FACTOR + second) % self.buckets
         pairs = pairs * ops.cast((first != 0) & (second != 0), "int32")
-        ordered = ops.sort(ops.concatenate([tokens, pairs], axis=1), axis=1)
+        single = tokens * ops.cast(tokens < self.vocabulary, "int32")
+        ordered = ops.sort(ops.concatenate([single, pairs], axis=1), axis=1)
         before = ops.pad(ordered[:, :-1], [[0, 0], [1, 0]])
         return ordered * ops.cast(ordered != before, "int32")
 

@@ -132,6 +132,10 @@ class Policy(tf.Module):
         self.network.set_weights(weights)
         self.weights.take()
 
+    def begin_with(self, weights: list[Any]) -> None:
+        """Begin training with the arrays of another run's `network.get_weights()`."""
+        self.set_weights(weights)
+
     def _fit_step(self, batch: Any) -> Loss:
         """One update from a batch; the Keras network follows."""
         loss = self.update(batch)

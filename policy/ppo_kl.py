@@ -27,6 +27,11 @@ class PPOKLPolicy(PPOPolicy):
         super().__init__(network, distribution, optimizer, cfg)
         self.reference = tf.Variable(self.weights.vector, trainable=False, name="reference")
 
+    def begin_with(self, weights: list[Any]) -> None:
+        """As for every policy; the reference is the network that training begins with."""
+        super().begin_with(weights)
+        self.reference.assign(self.weights.vector)
+
     @classmethod
     def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
         """A distribution for Discrete actions."""

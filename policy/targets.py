@@ -86,7 +86,8 @@ def categorical_projection(
 
     Source: Bellemare, Dabney & Munos 2017, arXiv:1707.06887, equation 7.
     """
-    step = atoms[1] - atoms[0]
+    # Not the difference of two neighbors, of which rounding leaves little where they are close.
+    step = (atoms[-1] - atoms[0]) / (int(atoms.shape[0]) - 1)
     inside = tf.clip_by_value(value, atoms[0], atoms[-1])
     # Summed over the middle axis and in parts: a program then needs no [B, Z, Z] numbers at once.
     sizes = [len(part) for part in np.array_split(np.arange(int(value.shape[1])), PARTS)]

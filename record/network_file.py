@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import itertools
 import json
+import math
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
 
 from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, one_line
+from kytolly.record.dead_weights import living_weights
+from kytolly.record.files import path_without_pattern
 
 OWN_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
-BYTES = 2  # of a weight, at least
+WEIGHTS = "model.weights.h5"  # in a `.keras` file
+# Layers may make a little more than they save, such as the states of random draws.
+SHARE, SPARE = 2, 2**20
 # The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
 NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
 
@@ -32,9 +37,13 @@ def load_network(path: Path) -> keras.Model:
             "its first evaluation. Continue it with --resume."
         )
     try:
-        require_no_bomb(path)
-        import_own_classes(path)
-        return cast(keras.Model, keras.models.load_model(path, compile=False))
+        stored = stored_numbers(path)
+        import_own_classes(layers_of(path))
+        with limited_weights(stored):
+            network = cast(keras.Model, keras.models.load_model(path, compile=False))
+        if not network.built:  # it would make its weights later, as many as it likes
+            raise ValueError("it does not say for which inputs its layers are")
+        return network
     except Exception as error:
         words = " ".join(str(error).split())
         unknown = re.match(r"Could not locate (?:class|function) '([^']*)'", words)
@@ -54,6 +63,18 @@ def load_network(path: Path) -> keras.Model:
         ) from error
 
 
+def load_network_of(kind: Any, path: Path) -> Any:
+    """The network in a `.keras` file; ValueError where it is of another class, or not finite."""
+    network = load_network(path)
+    if isinstance(network, kind) and is_finite(network):
+        return network
+    found = "weights that are not finite" if isinstance(network, kind) else type(network).__name__
+    raise ValueError(
+        f"{path} holds {found}, expected a {kind.__name__} that training wrote. Copy the file "
+        "back from where it came from, or train again."
+    )
+
+
 def take_checkpoint_weights(network: keras.Model, path: str) -> None:
     """Give a network its weights of a checkpoint, as `record.checkpoint` writes it.
 
@@ -66,15 +87,17 @@ def take_checkpoint_weights(network: keras.Model, path: str) -> None:
     """
     try:
         check_files(path)
-        reader = tf.train.load_checkpoint(path)
-        shapes = reader.get_variable_to_shape_map()
-        found = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
-        weights = [reader.get_tensor(found[index]) for index in sorted(found)]
+        with path_without_pattern(Path(path).parent) as folder:
+            reader = tf.train.load_checkpoint(str(folder / Path(path).name))
+            shapes = reader.get_variable_to_shape_map()
+            found = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
+            weights = [reader.get_tensor(found[index]) for index in sorted(found)]
     except DAMAGE as error:
         raise ValueError(
             f"the checkpoint {path} is damaged ({one_line(error, 160)}), expected the files that "
             "training wrote. Take those of another checkpoint."
         ) from error
+    weights = living_weights(network, weights)
     own, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
     if own != saved:
         raise ValueError(
@@ -94,6 +117,7 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     """
     own = network.get_weights()
     try:
+        stored_numbers(path)  # before they take memory
         network.load_weights(path)
         if is_finite(network):
             return network.get_weights()
@@ -108,37 +132,103 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     )
 
 
-def require_no_bomb(path: Path) -> None:
-    """Refuse a `.keras` file from which much more would be made than it holds.
-
-    Keras stores weights without compression, so they take no more bytes than the file has.
+def stored_numbers(path: Path) -> int:
+    """How many numbers the weights in a `.keras` or `.weights.h5` file are.
 
     Raises:
-        ValueError: The file is compressed, or its layers have more weights than it can hold;
-            zipfile and json have errors of their own for what is no such file.
+        ValueError: Something in the file is compressed, or only declared. Keras compresses nothing;
+            zipfile and h5py have errors of their own for what is no such file.
     """
     size = path.stat().st_size
+    if path.suffix != ".keras":
+        with h5py.File(path) as weights:
+            return min(size, sum(map(dataset_numbers, datasets_in(weights))))
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(part.file_size for part in archive.infolist())
         if unpacked > size:
             raise ValueError(f"it unpacks to {unpacked:,} bytes and has {size:,}")
-        config = json.loads(archive.read("config.json"))
-    needed = BYTES * sum(map(fewest_weights, layers_in(config)))
-    if needed > size:
-        raise ValueError(f"its layers need {needed:,} bytes and it has {size:,}")
+        with archive.open(WEIGHTS) as file, h5py.File(file) as weights:
+            return min(size, sum(map(dataset_numbers, datasets_in(weights))))
 
 
-def import_own_classes(path: Path) -> None:
-    """Import the modules of this library's networks that a `.keras` file names, and no others.
+def datasets_in(weights: h5py.File) -> list[h5py.Dataset]:
+    """Every array of an HDF5 file, once, however many names it has."""
+    found: list[Any] = []
+    weights.visititems(lambda _, item: found.append(item))
+    return [item for item in found if isinstance(item, h5py.Dataset)]
+
+
+def dataset_numbers(dataset: h5py.Dataset) -> int:
+    """How many numbers an array has, all of which are in its file."""
+    held = dataset.id.get_storage_size()
+    if dataset.nbytes > held:
+        raise ValueError(f"{dataset.name} unpacks to {dataset.nbytes:,} bytes and has {held:,}")
+    return int(dataset.size or 0)
+
+
+@contextlib.contextmanager
+def limited_weights(stored: int) -> Iterator[None]:
+    """Let weights be made while there are about as many as a file holds, and no more.
+
+    It asks each variable for its shape before it takes memory, so it holds for every layer, of
+    whoever: nothing has to be known about them.
+
+    Args:
+        stored: Numbers that the file holds.
+
+    Raises:
+        ValueError: Within the block or at its end, when a layer would make too many.
+    """
+    made = 0
+
+    def require_few() -> None:
+        if made > SHARE * stored + SPARE:
+            raise ValueError(f"its layers need {made:,} numbers or more, and it has {stored:,}")
+
+    def make(make_next: Any, **options: Any) -> Any:
+        nonlocal made
+        made += initial_size(options["initial_value"])
+        require_few()
+        return make_next(**options)
+
+    try:
+        with tf.variable_creator_scope(make):
+            yield
+    finally:
+        require_few()  # Keras makes a warning of an error in `build`, and then fails elsewhere
+
+
+def initial_size(value: Any) -> int:
+    """How many numbers a variable has, from its first value or a function that would make it."""
+    if not callable(value):
+        return int(np.size(value))
+    graph = tf.function(value, autograph=False).get_concrete_function()  # traced, never run
+    return math.prod(tf.nest.flatten(graph.structured_outputs)[0].shape)
+
+
+def import_own_classes(layers: Iterable[dict[str, Any]]) -> None:
+    """Import the modules of this library's networks that a file's layers name, and no others.
 
     Keras reads a class from a file only where its module is imported.
     """
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json"))
-    for name in {str(layer.get("module")) for layer in layers_in(config)}:
+    for name in {str(layer.get("module")) for layer in layers}:
         if OWN_MODULE.fullmatch(name):
             with contextlib.suppress(ModuleNotFoundError):  # Keras then says what is missing
                 importlib.import_module(name)
+
+
+def layers_of(path: Path) -> list[dict[str, Any]]:
+    """The layers that a `.keras` file describes.
+
+    Raises:
+        ValueError: One keeps its state from one batch to the next. Keras would make it as large as
+            the file says, and no agent has such a network.
+    """
+    with zipfile.ZipFile(path) as archive:
+        layers = list(layers_in(json.loads(archive.read("config.json"))))
+    if any(layer["config"].get("stateful") for layer in layers):
+        raise ValueError("a layer is stateful, expected one that sees each batch by itself")
+    return layers
 
 
 def layers_in(value: Any) -> Iterator[dict[str, Any]]:
@@ -148,14 +238,3 @@ def layers_in(value: Any) -> Iterator[dict[str, Any]]:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
         yield from layers_in(part)
-
-
-def fewest_weights(layer: dict[str, Any]) -> int:
-    """How many weights a layer has, at least: those between the widths that it names."""
-    own, build = layer["config"], layer.get("build_config") or {}
-    seen = build.get("input_shape") or [0]
-    shapes = seen.values() if isinstance(seen, dict) else [seen]
-    inner = own.get("hidden_units") or [own.get("units") or own.get("filters") or 0]
-    last = own.get("num_actions") or own.get("num_params") or 1
-    before = max(shape[-1] if isinstance(shape, list) else 0 for shape in shapes)
-    return sum(max(a, 1) * b for a, b in itertools.pairwise([before or 0, *inner, last]))

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from kytolly.record.files import write_arrays
 from kytolly.retrieval.collection import text_digest
 from kytolly.retrieval.files import read_arrays
 from kytolly.retrieval.ranking import best_nonzero, best_places
@@ -238,17 +239,13 @@ class BM25Index:
             "terms": self.terms,
         }
         header = np.frombuffer(json.dumps(bound).encode("utf-8"), np.uint8)
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez(
-                file,
-                header=header,
-                starts=self._forward.indptr,
-                terms=self._forward.indices,
-                counts=self._forward.data,
-            )
-        partial.replace(path)  # whole or not at all
+        parts = {
+            "header": header,
+            "starts": self._forward.indptr,
+            "terms": self._forward.indices,
+            "counts": self._forward.data,
+        }
+        write_arrays(Path(path), parts)
 
     @classmethod
     def load(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import collections
 import functools
 import hashlib
+import importlib
+import logging
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from kytolly.record.files import write_arrays
 from kytolly.retrieval.files import read_arrays
 
 KEY_BYTES = 16  # of a text's digest
@@ -57,7 +60,7 @@ class WordLlamaEncoder:
     def __init__(self, dimension: int = WORDLLAMA_DIMENSION):
         _check_dimension(dimension)
         try:
-            import wordllama
+            wordllama = import_wordllama()
         except ImportError:
             raise ModuleNotFoundError(
                 "The package wordllama is not installed, and its embeddings were asked for: "
@@ -124,6 +127,21 @@ class HashEncoder:
         signs = np.array([1.0 if digest >> 63 else -1.0 for digest in digests], np.float32)
         signs[1:] /= np.sqrt(max(len(runs), 1))
         return places, signs
+
+
+def import_wordllama() -> Any:
+    """The package wordllama, imported without a trace in the root logger.
+
+    It calls `logging.basicConfig` with the level INFO: from then on every library, TensorFlow's
+    absl among them, would print lines that nobody asked for.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        return importlib.import_module("wordllama")
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 def make_encoder(name: str = "auto", dimension: int = WORDLLAMA_DIMENSION) -> Encoder:
@@ -237,10 +255,8 @@ class EmbeddingCache:
         vectors = vectors.reshape(-1, self.encoder.dimension)
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez(file, identity=np.array(self.encoder.identity), keys=keys, vectors=vectors)
-        partial.replace(path)  # whole or not at all
+        identity = np.array(self.encoder.identity)
+        write_arrays(path, {"identity": identity, "keys": keys, "vectors": vectors})
 
     @classmethod
     def load(

@@ -73,10 +73,10 @@ class FusedSearch:
         cls, texts: Sequence[str], k1: float = 1.5, b: float = 0.75, fusion: float = 1.0
     ) -> FusedSearch:
         """The search of texts; without `fusion` nothing is embedded."""
+        encoder = make_encoder("wordllama") if fusion else None  # says first what is missing
         index = BM25Index(texts, k1=k1, b=b)
-        if not fusion:
+        if encoder is None:
             return cls(index)
-        encoder = make_encoder("wordllama")
         vectors = DocumentVectors.of_texts(texts, encoder)
         return cls(index, fusion, vectors, EmbeddingCache(encoder))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kytolly.record.files import write_output
 from kytolly.retrieval.files import open_file, short, text_lines
 from kytolly.retrieval.metrics import Run
 
@@ -31,12 +32,14 @@ def write_run(path: str | Path, run: Run, tag: str = TAG) -> None:
             f"The tag of a run is {tag!r}; expected a word without spaces, because spaces separate "
             "the columns: choose another."
         )
-    with Path(path).open("w", encoding="utf-8", newline="\n") as file:
-        for query, found in run.items():
-            above = np.float32(np.inf)
-            for rank, (doc, score) in enumerate(found, start=1):
-                above = min(np.float32(score), np.nextafter(above, np.float32(-np.inf)))
-                file.write(f"{query} Q0 {doc} {rank} {above:.9g} {tag}\n")
+    lines = []
+    for query, found in run.items():
+        above = np.float32(np.inf)
+        for rank, (doc, score) in enumerate(found, start=1):
+            above = min(np.float32(score), np.nextafter(above, np.float32(-np.inf)))
+            lines.append(f"{query} Q0 {doc} {rank} {above:.9g} {tag}\n")
+    text = "".join(lines)
+    write_output(Path(path), lambda to: to.write_text(text, encoding="utf-8", newline=""))
 
 
 def write_ranking(run: Run, run_file: str | Path) -> None:
@@ -50,8 +53,8 @@ def write_ranking(run: Run, run_file: str | Path) -> None:
     except OSError as error:
         raise ValueError(
             f"{run_file} cannot be written ({error.strerror}), expected a path in a folder that "
-            "exists: choose another --run-file."
-        ) from None
+            "exists, and room on the disk: choose another --run-file."
+        ) from error
 
 
 def check_replaceable(path: str | Path, option: str) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import keras
 import numpy as np
 import tensorflow as tf
+from msgspec import Meta
 
 from kytolly.config.classifier import ClassifierConfig
+from kytolly.config.files import read_json
 from kytolly.model.text_classifier import TextClassifierNetwork
 from kytolly.model.token_bag import TokenBag
 from kytolly.policy.cross_entropy import balanced_class_weights, cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
-from kytolly.record.network_file import load_network
+from kytolly.record.network_file import load_network_of
 from kytolly.record.run_folder import RunFolder
 from kytolly.text.classification_report import (
     ClassificationReport,
@@ -68,11 +70,13 @@ class ClassificationTask:
     def __init__(self, name: str, data: LabeledSplits, cfg: ClassifierConfig):
         sklearn_metrics()  # what is missing is said before training
         self.name, self.data = name, data
-        self.vocabulary = BytePairs()
-        self.tokens = {
-            split: text_tokens(self.vocabulary, part.texts, cfg.max_length)
+        whole = BytePairs()
+        tokens = {
+            split: text_tokens(whole, part.texts, cfg.max_length)
             for split, part in data.splits.items()
         }
+        self.vocabulary, self.seen, _ = BytePairs.seen_first(tokens["train"])
+        self.tokens = {split: self.vocabulary.new_numbers(part) for split, part in tokens.items()}
         self.labels = {
             split: np.array(data.class_indices(split), np.int32) for split in self.tokens
         }
@@ -97,9 +101,10 @@ class ClassificationTask:
             dropout=cfg.dropout,
             train_embedding=cfg.train_embedding,
             pair_buckets=cfg.pair_buckets,
+            seen=self.seen,
         )
         network.build((None, None))
-        network.embedding.set_weights([table])
+        network.embedding.assign(table)
         if network.bag is not None:
             network.bag.idf.assign(inverse_document_frequencies(network.bag, self.tokens["train"]))
         return network
@@ -135,6 +140,11 @@ class ClassificationTask:
         return classification_report(self.data.classes, self.labels[split], found)
 
 
+class _ClassesFile(TypedDict):
+    classes: Annotated[list[str], Meta(min_length=1, max_length=2**20)]
+    max_length: Annotated[int, Meta(ge=1, le=2**16)]
+
+
 class TextClassifier:
     """A trained classifier.
 
@@ -163,16 +173,18 @@ class TextClassifier:
             ValueError: The folder is no run of a classifier, or its files do not fit.
         """
         folder = RunFolder.existing(run_dir).path
-        try:
-            saved = json.loads((folder / CLASSES_FILE).read_text(encoding="utf-8"))
-            classes, max_length = saved["classes"], saved["max_length"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise ValueError(
-                f"{folder} has no {CLASSES_FILE} that names its classes; expected a run of "
-                "`kytolly train classifier`: give the folder that it printed."
-            ) from None
+        advice = "expected a run of `kytolly train classifier`: give the folder that it printed"
+        saved = read_json(folder / CLASSES_FILE, _ClassesFile, advice)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
-        return cls(load_network(folder / BEST), classes, max_length, vocabulary)
+        network = load_network_of(TextClassifierNetwork, folder / BEST)
+        found = (network.num_classes, network.vocabulary)
+        if found != (len(saved["classes"]), vocabulary.size):
+            raise ValueError(
+                f"{folder / BEST} tells {found[0]:,} classes apart by {found[1]:,} tokens, and "
+                f"{CLASSES_FILE} and {VOCABULARY_FILE} have {len(saved['classes']):,} and "
+                f"{vocabulary.size:,}, expected files of one run. Copy them back, or train again."
+            )
+        return cls(network, saved["classes"], saved["max_length"], vocabulary)
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network."""

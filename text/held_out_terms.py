@@ -15,6 +15,7 @@ from typing import Annotated
 
 import msgspec
 
+from kytolly.config.files import read_json
 from kytolly.record.files import write_text
 from kytolly.text.rewriting_words import Term
 
@@ -35,13 +36,8 @@ def read_held_out(path: Path, updates: int | None = None) -> dict[str, list[Term
     """
     if not path.is_file():
         return None
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_HeldOutFile)
-    except (msgspec.MsgspecError, OSError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}); expected what `kytolly train rewriter` writes: "
-            "train it again."
-        ) from None
+    advice = "expected what `kytolly train rewriter` writes: train it again"
+    found = read_json(path, _HeldOutFile, advice)
     if updates not in (None, found.updates):
         return None
     return {text: [Term(*one) for one in row] for text, row in found.terms.items()}

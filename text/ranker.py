@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import keras
 import numpy as np
 import tensorflow as tf
+from msgspec import Meta
 
 from kytolly.config.fields import from_mapping
+from kytolly.config.files import read_json
 from kytolly.config.ranker import RankerConfig
 from kytolly.model.cross_encoder import CrossEncoder
 from kytolly.policy.cross_entropy import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
-from kytolly.record.network_file import load_network
+from kytolly.record.network_file import load_network_of
 from kytolly.record.run_folder import RunFolder
 from kytolly.retrieval.collection import Collection
 from kytolly.retrieval.first_search import NONE, FirstSearch, FusedSearch
@@ -38,6 +39,7 @@ from kytolly.text.vocabulary import (
     BytePairs,
     Vocabulary,
     read_vocabulary,
+    require_tokens,
     text_tokens,
     write_vocabulary,
 )
@@ -98,12 +100,16 @@ class RankingTask:
 
     def __init__(self, collection: Collection, cfg: RankerConfig, first: FirstSearch | None = None):
         self.name, self.collection, self.cfg = collection.name, collection, cfg
-        self.vocabulary = BytePairs()
+        self.vocabulary, self.learned = BytePairs(), 0
         fusion = float(cfg.first_search == "fused")
         self.plain: FirstSearch = FusedSearch.of_texts(collection.texts, cfg.k1, cfg.b, fusion)
         self.first = first or self.plain
         self.questions = text_tokens(self.vocabulary, collection.queries, cfg.max_question_length)
         self.contexts = text_tokens(self.vocabulary, collection.texts, cfg.context_length)
+        if cfg.train_embedding:
+            self.vocabulary, self.learned, (self.questions, self.contexts) = BytePairs.seen_first(
+                self.questions, self.contexts
+            )
         dev = self.search("dev")
         if len(dev.queries) < 2:
             raise ValueError(
@@ -149,9 +155,10 @@ class RankingTask:
             dropout=cfg.dropout,
             train_embedding=cfg.train_embedding,
             recompute=cfg.activation_checkpointing,
+            learned=self.learned,
         )
         network.build()
-        network.embedding.set_weights([table])
+        network.embedding.assign(table)
         network.rarity.assign(rarity(self.contexts, len(table)))
         self.set_units(network)
         return network
@@ -231,6 +238,12 @@ class RankingTask:
         return Weight(WEIGHTS[best], chance, len(start), float(gains[best].mean()))
 
 
+class _RankerFile(TypedDict):
+    weight: Annotated[float, Meta(ge=-1e30, le=1e30)]
+    collection: str
+    search_identity: str
+
+
 class Ranker:
     """A trained re-ranker.
 
@@ -270,23 +283,15 @@ class Ranker:
         """
         run = RunFolder.existing(run_dir)
         folder = run.path
-        try:
-            saved = json.loads((folder / RANKER_FILE).read_text(encoding="utf-8"))
-            weight, identity = float(saved["weight"]), str(saved["search_identity"])
-            if not math.isfinite(weight):
-                raise ValueError("its weight")
-            found = str(saved["collection"])
-        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            raise ValueError(
-                f"{folder} has no {RANKER_FILE} that holds the weight and the first search of a "
-                "re-ranker; expected a run of `kytolly train ranker`: give the folder that it "
-                "printed."
-            ) from None
+        advice = "expected a run of `kytolly train ranker`: give the folder that it printed"
+        saved = read_json(folder / RANKER_FILE, _RankerFile, advice)
         cfg = from_mapping(RankerConfig, run.read_config().settings)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
-        network: Any = load_network(folder / BEST)
+        network = load_network_of(CrossEncoder, folder / BEST)
         check_positions(network, cfg, folder)
-        return cls(network, vocabulary, weight, cfg, found, identity)
+        require_tokens(network.settings["vocabulary"], vocabulary, folder / BEST)
+        own = saved["collection"], saved["search_identity"]
+        return cls(network, vocabulary, saved["weight"], cfg, *own)
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network and its config."""

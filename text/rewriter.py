@@ -6,12 +6,15 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import keras
+import msgspec
 import numpy as np
 import tensorflow as tf
+from msgspec import Meta
 
+from kytolly.config.files import read_json
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.machine.configure import xla_enabled
 from kytolly.model.sequence_to_sequence import SequenceToSequence
@@ -19,7 +22,7 @@ from kytolly.model.token_actor_critic import TokenActorCritic  # noqa: F401  for
 from kytolly.policy.cross_entropy import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
-from kytolly.record.network_file import load_network
+from kytolly.record.network_file import load_network_of
 from kytolly.record.run_folder import RunFolder
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.collection import Collection
@@ -48,6 +51,7 @@ from kytolly.text.vocabulary import (
     UNKNOWN,
     Words,
     read_vocabulary,
+    require_tokens,
     write_vocabulary,
 )
 from kytolly.text.writing import written_tokens
@@ -226,6 +230,13 @@ class RewriterTask:
         )
 
 
+class _RewriterFile(msgspec.Struct, omit_defaults=True):
+    target: Literal["terms", "texts"]
+    max_source_length: Annotated[int, Meta(ge=1, le=2**12)]
+    max_target_length: Annotated[int, Meta(ge=1, le=2**10)]
+    may_end: bool = False
+
+
 class Rewriter:
     """A trained rewriter.
 
@@ -266,15 +277,12 @@ class Rewriter:
         Raises:
             ValueError: The files are not there, or do not fit.
         """
-        try:
-            settings = json.loads((folder / REWRITER_FILE).read_text(encoding="utf-8"))
-            vocabulary: Any = read_vocabulary(folder / VOCABULARY_FILE)
-            return cls(load_network(folder / BEST), vocabulary, settings)
-        except (OSError, json.JSONDecodeError, KeyError, TypeError):
-            raise ValueError(
-                f"{folder} has no {REWRITER_FILE} with the settings of a rewriter; expected a run "
-                "of `kytolly train rewriter`: give the folder that it printed."
-            ) from None
+        advice = "expected a run of `kytolly train rewriter`: give the folder that it printed"
+        settings = read_json(folder / REWRITER_FILE, _RewriterFile, advice)
+        vocabulary: Any = read_vocabulary(folder / VOCABULARY_FILE)
+        network = load_network_of(SequenceToSequence, folder / BEST)
+        require_tokens(network.vocabulary, vocabulary, folder / BEST)
+        return cls(network, vocabulary, msgspec.to_builtins(settings))
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network."""

@@ -15,6 +15,7 @@ from kytolly.retrieval.first_search import FirstSearch
 from kytolly.retrieval.metrics import paired_bootstrap
 from kytolly.text.ranker import Ranker, RankingTask
 from kytolly.text.ranking_data import METRIC, mixed_scores, ndcg
+from kytolly.text.vocabulary import require_byte_pairs
 from kytolly.trainer import Trainer
 
 
@@ -47,6 +48,7 @@ def train_ranker(
         ValueError: The collection or a setting does not fit.
         ModuleNotFoundError: wordllama is not installed.
     """
+    require_byte_pairs()
     splits = ["train", "dev", *({"test"} & set(available_splits(collection)))]
     task = RankingTask(load_collection(collection, splits), cfg, first)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)

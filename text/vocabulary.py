@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
+from kytolly.config.files import read_json
 from kytolly.config.words import path_text, value_text
 from kytolly.record.files import write_text
+from kytolly.retrieval.embedding import import_wordllama
 from kytolly.retrieval.tokens import WORD
 from kytolly.text.rows import PADDING, Ragged
 
@@ -87,6 +90,29 @@ class BytePairs:
         counts[:SPECIAL] = 0
         order = np.argsort(-counts, kind="stable")[: max(most - SPECIAL, 0)]
         return cls(order[counts[order] > 0])
+
+    @classmethod
+    def seen_first(cls, *texts: Ragged) -> tuple[BytePairs, int, list[Ragged]]:
+        """All tokens, those of some texts first, so that a network can learn these alone.
+
+        Args:
+            texts: Tokens of a vocabulary that keeps all their own numbers.
+
+        Returns:
+            The vocabulary, how many of its first numbers are special or those of the texts, and
+            the texts with the new numbers.
+        """
+        size = _byte_pair_tokenizer()[0].get_vocab_size()
+        seen = np.unique(np.concatenate([part.tokens for part in texts]))
+        seen = seen[seen >= SPECIAL]
+        vocabulary = cls(np.concatenate([seen, np.setdiff1d(np.arange(SPECIAL, size), seen)]))
+        return vocabulary, SPECIAL + len(seen), [vocabulary.new_numbers(part) for part in texts]
+
+    def new_numbers(self, texts: Ragged) -> Ragged:
+        """Texts with this vocabulary's numbers in place of the tokenizer's own."""
+        own = self._numbers.copy()
+        own[:SPECIAL] = np.arange(SPECIAL)
+        return texts._replace(tokens=own[texts.tokens])
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """[length] int32 tokens of each text."""
@@ -169,6 +195,16 @@ def words_in(text: str) -> list[str]:
     return WORD.findall(text.lower())
 
 
+class _WordsFile(msgspec.Struct, tag_field="kind", tag=Words.kind):
+    identity: str
+    words: list[str]
+
+
+class _BytePairsFile(msgspec.Struct, tag_field="kind", tag=BytePairs.kind):
+    identity: str
+    kept: list[int] | None
+
+
 def write_vocabulary(vocabulary: Vocabulary, path: Path) -> Path:
     """Write a vocabulary's settings as JSON; returns the path."""
     return write_text(path, json.dumps(vocabulary.settings(), ensure_ascii=False) + "\n")
@@ -181,17 +217,13 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
         ValueError: The file holds none, or another tokenizer's.
     """
     name = path_text(path)
+    advice = "expected the vocabulary of a run: give the folder that training printed as run_dir"
+    saved = read_json(path, _WordsFile | _BytePairsFile, advice)
+    identity = saved.identity
     try:
-        values = json.loads(Path(path).read_text("utf-8"))
-        kind = values["kind"]
-        vocabulary = Words(values["words"]) if kind == Words.kind else BytePairs(values["kept"])
-        identity = values["identity"]
-    except OSError as error:
-        raise ValueError(
-            f"{name} cannot be read ({error.strerror}), expected the vocabulary of a run. Give the "
-            "folder that training printed as run_dir."
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        is_words = isinstance(saved, _WordsFile)
+        vocabulary = Words(saved.words) if is_words else BytePairs(saved.kept)
+    except ValueError as error:
         raise ValueError(
             f"{name} is no vocabulary ({' '.join(str(error).split()):.200}), expected what "
             "training wrote. Copy it back, or train again."
@@ -205,10 +237,24 @@ def read_vocabulary(path: str | Path) -> Vocabulary:
     return vocabulary
 
 
+def require_tokens(known: int, vocabulary: Vocabulary, path: Path) -> None:
+    """Refuse a network that knows another number of tokens than the vocabulary beside it has."""
+    if known != vocabulary.size:
+        raise ValueError(
+            f"{path} knows {known:,} tokens, and the vocabulary beside it has {vocabulary.size:,}, "
+            "expected files of one run. Copy them back, or train again."
+        )
+
+
 def text_tokens(vocabulary: Vocabulary, texts: Iterable[str], max_length: int) -> Ragged:
     """The first tokens of each text; half a character is a question mark."""
     whole = (text.encode("utf-8", "replace").decode() for text in texts)
     return Ragged.of(vocabulary.encode(whole), max_length)
+
+
+def require_byte_pairs() -> None:
+    """Raise ModuleNotFoundError where `BytePairs` lacks its package: before long preparations."""
+    _byte_pair_tokenizer()
 
 
 def _plain(tokens: Sequence[int]) -> list[int]:
@@ -220,7 +266,7 @@ def _plain(tokens: Sequence[int]) -> list[int]:
 
 def _wordllama_folder() -> Path:
     try:
-        import wordllama
+        wordllama = import_wordllama()
     except ImportError:
         raise ModuleNotFoundError(
             "The package wordllama is not installed, and its tokenizer was asked for: "

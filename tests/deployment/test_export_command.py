@@ -27,6 +27,16 @@ def test_a_run_is_exported_and_the_report_printed(run_dir, capsys):
     assert "Microseconds for one action: agent " in output
 
 
+@pytest.mark.parametrize("name", ["saved_model", "a[1] \\ 'b\" $HOME%20#ü"])
+def test_any_name_can_be_exported_to_and_links_beside_it_are_not_followed(name, run_dir, tmp_path):
+    (outside := tmp_path / "outside").mkdir()
+    (outside / "own.txt").write_text("own")
+    (run_dir / f".partial-{name}").symlink_to(outside, target_is_directory=True)
+    report = kytolly.export(kytolly.load(run_dir), "saved_model", run_dir / name)
+    assert (report.path / "1" / "saved_model.pb").is_file()
+    assert [path.name for path in outside.iterdir()] == ["own.txt"]
+
+
 def test_json_holds_the_returns_of_agent_and_quantized_file(run_dir, capsys):
     words = ["export", str(run_dir), "--format", "litert", "--quantize", "int8", "--episodes", "3"]
     assert entry.main([*words, "--out", str(run_dir / "new" / "small.tflite"), "--json"]) == 0
@@ -51,6 +61,8 @@ def test_the_agent_of_a_training_and_the_loaded_one_export_the_same(dqn, run_dir
         ([], "--format"),
         (["--format", "onnx", "--quantize", "int8"], "which onnx does not have"),
         (["--format", "litert", "--out", "{run}"], "exists, expected a new path"),
+        (["--format", "saved_model", "--out", "/proc/model"], "cannot be written"),
+        (["--format", "litert", "--out", "{run}/" + "x" * 250], "cannot be written"),
         (["--format", "litert", "--env", "Pendulum-v1"], "expected what the agent was trained on"),
         (["--format", "litert", "--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),
     ],

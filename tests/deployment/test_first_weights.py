@@ -1,6 +1,7 @@
 """Training that begins with the weights of another run."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -105,6 +106,61 @@ def test_a_resumed_run_goes_on_with_its_own_weights(dqn, tmp_path):
     assert_same(again.weights, keeper.at[128])
     with pytest.raises(ValueError, match=r"init is .* and resume is true, expected one of them"):
         Trainer(path).train(more, "CartPole-v1", resume=True, init=dqn.path)
+
+
+@pytest.fixture(scope="module")
+def scaled(tmp_path_factory):
+    """A run of PPO whose rewards were normalized."""
+    path = tmp_path_factory.mktemp("scaled") / "run"
+    cfg = PPO | {"normalize_rewards": True}
+    return Trainer(path, progress=False).train(cfg, "Pendulum-v1").run_dir
+
+
+class FirstScale(Callback):
+    """Keeps the statistics of rewards with which training begins."""
+
+    def on_train_begin(self, state):
+        scale = state.trackables["agent"].memory.reward_scale
+        self.found = [float(each) for each in (scale.mean, scale.variance, scale.count)]
+
+
+def test_the_scale_of_rewards_goes_on_where_the_run_left_it(scaled, tmp_path):
+    cfg, first = PPO | {"normalize_rewards": True, "seed": 9}, FirstScale()
+    Trainer(tmp_path / "run", progress=False).train(cfg, "Pendulum-v1", [first], init=scaled)
+    mean, variance, count = first.found
+    assert count == pytest.approx(64.0, rel=1e-3)  # env steps of the first run
+    assert mean < -1.0 and variance > 1.0  # a new scale has 0 and 1
+
+
+def test_a_run_without_checkpoints_says_that_the_scale_of_its_rewards_is_unknown(scaled, tmp_path):
+    run, first = tmp_path / "only_best", FirstScale()
+    shutil.copytree(scaled, run, ignore=shutil.ignore_patterns("checkpoints"))
+    cfg = PPO | {"normalize_rewards": True}
+    with pytest.warns(UserWarning, match="normalize_rewards"):
+        Trainer(tmp_path / "run", progress=False).train(cfg, "Pendulum-v1", [first], init=run)
+    assert first.found[:2] == [0.0, 1.0]
+
+
+def test_normalized_and_plain_rewards_are_not_mixed(scaled, pendulum, tmp_path):
+    for run, normalize in ((scaled, False), (pendulum.path, True)):
+        with pytest.raises(ValueError, match="normalize_rewards"):
+            cfg = PPO | {"normalize_rewards": normalize}
+            Trainer(tmp_path / "run", progress=False).train(cfg, "Pendulum-v1", init=run)
+
+
+def test_the_reference_of_ppo_kl_is_what_training_begins_with(tmp_path):
+    class Reference(Callback):
+        def on_train_begin(self, state):
+            self.vector = state.trackables["agent"].policy.reference.numpy()
+
+    first = Trainer(tmp_path / "a", progress=False).train(PPO, "CartPole-v1")
+    cfg, reference = PPO | {"algorithm": "ppo-kl", "seed": 9}, Reference()
+    Trainer(tmp_path / "b", progress=False).train(
+        cfg, "CartPole-v1", [reference], init=first.run_dir
+    )
+    weights = first.agent.policy.network.trainable_variables
+    flat = np.concatenate([np.ravel(weight) for weight in weights])
+    np.testing.assert_array_equal(reference.vector, flat)
 
 
 def test_the_command_begins_with_a_run(dqn, tmp_path, capsys):

@@ -166,7 +166,7 @@ def test_an_old_run_imports_no_module_that_only_its_folder_names(dqn, tmp_path, 
 def test_a_spec_that_training_did_not_write_is_refused(dqn, tmp_path, spec):
     path = copy_of(dqn, tmp_path)
     change_config(path, lambda values: values.update(spec=spec))
-    with pytest.raises(ValueError, match="the spec of the environment CartPole-v1 cannot be read"):
+    with pytest.raises(ValueError, match=r"the spec of the .* cannot be read|\$\.spec"):
         kytolly.load(path)
 
 

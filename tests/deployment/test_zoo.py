@@ -2,6 +2,7 @@ import importlib.util
 import json
 import math
 import re
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -95,3 +96,13 @@ def test_an_unknown_name_is_refused_with_those_there_are(name, words, capsys):
 def test_the_page_has_the_table_that_the_files_make():
     table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
     assert table.strip().splitlines() == zoo_table(), "python -m kytolly.benchmarks.make_zoo"
+
+
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "0,1"]], ids=["one", "seeds"])
+def test_a_run_of_the_zoo_is_not_resumed_and_nothing_is_written_into_it(seeds, capsys, tmp_path):
+    run = tmp_path / "CartPole-v1"
+    shutil.copytree(zoo_dir() / "DQN" / "CartPole-v1", run)
+    words = ["train", "dqn", "--env", "CartPole-v1", "--resume", str(run), *seeds]
+    assert entry.main(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert sorted(path.name for path in run.iterdir()) == sorted(FILES)

@@ -40,6 +40,18 @@ def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_pat
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize(
+    "algorithm, more", [("rainbow", RAINBOW), ("iqn", {**BOTH, "network": "dueling"})]
+)
+def test_noise_and_two_streams_learn_in_half_precision(algorithm, more, loop, precision, tmp_path):
+    settings = {"precision": precision, "loop": loop, "n_step": 3, **more}
+    result = train(tmp_path / "run", algorithm, **settings)
+    assert result.summary["updates"] > 10
+    assert all(np.isfinite(weight).all() for weight in result.agent.policy.network.get_weights())
+
+
 @pytest.mark.parametrize(
     "algorithm, loop, more",
     [

@@ -72,7 +72,7 @@ def test_what_both_texts_share_comes_from_their_tokens(network):
     table = np.zeros((20, 6), np.float32)
     table[5, 0], table[7, 1], table[8, 0], table[8, 1] = 2.0, 1.0, 3.0, 4.0
     made = make_network()
-    made.embedding.set_weights([table])
+    made.embedding.assign(table)
     made.rarity.assign(np.arange(20) / 20)
     question, context, pair = made.matches(np.array([[5, 7, 0]]), np.array([[8, 7]]))
     rare, common = 7 / 20, 5 / 20

@@ -65,3 +65,14 @@ def test_the_product_is_keras_convolution(width):
     convolution.build((None, None, 4))
     convolution.set_weights([kernel.reshape(4, width, 5).transpose(1, 0, 2), bias])
     np.testing.assert_allclose(made.convolve(vectors), convolution(vectors), atol=1e-5)
+
+
+def test_a_token_that_training_lacks_keeps_its_vector_and_is_no_key():
+    made = TextClassifierNetwork(20, 3, dimension=4, filters=5, pair_buckets=8, seen=6)
+    made.build((None, None))
+    assert made.embedding.embeddings.shape == (6, 4) and made.bag.table.shape == (6 + 8, 3)
+    table = np.arange(80.0).reshape(20, 4)
+    made.embedding.assign(table)
+    np.testing.assert_array_equal(made.embedding(np.array([[5, 6, 19]])), table[[[5, 6, 19]]])
+    keys = np.asarray(made.bag.keys(np.array([[5, 19]])))  # 5 and a pair, whose keys begin at 6
+    assert keys.max() < 14 and (keys != 0).sum() == 2 and 5 in keys

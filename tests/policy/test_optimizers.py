@@ -39,7 +39,7 @@ def test_matrices_decay_and_biases_do_not():
     attention.build((None, 4, 6), (None, 4, 6))
     assert [decays(weight) for weight in dense.weights] == [True, False]
     np.testing.assert_array_equal(decay_mask(dense.weights), [1] * 6 + [0] * 2)
-    of_attention = {weight.path.split("attention/", 1)[-1]: weight for weight in attention.weights}
+    of_attention = {"/".join(w.path.split("/")[-2:]): w for w in attention.weights}
     assert {name for name, weight in of_attention.items() if decays(weight)} == {
         f"{part}/kernel" for part in ("query", "key", "value", "attention_output")
     }

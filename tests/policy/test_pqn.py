@@ -87,6 +87,12 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(batch):
     np.testing.assert_allclose(first.td_error, second.td_error, rtol=1e-5)
 
 
+def test_no_weight_is_counted_that_no_output_needs():
+    network = make_agent(PQNConfig(), CartPole().spec).policy.network
+    # 4 x 128 + 128, 128 x 128 + 128, two norms of 2 x 128, 128 x 2 + 2
+    assert network.count_params() == 640 + 16_512 + 512 + 258
+
+
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_learns(precision, batch):
     policy = make(precision=precision).policy

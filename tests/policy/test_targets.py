@@ -71,6 +71,24 @@ def test_a_projection_of_what_fits_keeps_sum_and_mean():
     np.testing.assert_array_equal(clipped, np.zeros(5))
 
 
+@pytest.mark.parametrize(
+    "low, high, count, tolerance", [(-200, 100, 1_001, 2e-3), (1_000, 1_001, 2_000, 0.15)]
+)
+@both
+def test_a_projection_keeps_all_probability_on_wide_and_on_narrow_atoms(
+    maybe_compile, compiled, low, high, count, tolerance
+):
+    # The difference of two neighbors, rounded, is 0.30000305 instead of 0.3, and 0.00048828125
+    # instead of 0.00050025: the last atom's place is then count * 1.00001, and count * 1.0245.
+    atoms = np.linspace(low, high, count, dtype=np.float32)
+    probability = np.full([2, count], 1.0 / count, np.float32)
+    project = maybe_compile(categorical_projection, compiled)
+    projected, clipped = project(*map(tf.constant, (np.tile(atoms, [2, 1]), probability, atoms)))
+    np.testing.assert_allclose(projected, probability, rtol=tolerance)
+    np.testing.assert_allclose(projected.numpy().sum(axis=1), 1.0, rtol=1e-4)
+    np.testing.assert_allclose(clipped, 0.0, atol=1e-6)
+
+
 @both
 def test_quantile_huber_by_hand(maybe_compile, compiled):
     estimate, target = tf.constant([[1.0, 2.0]]), tf.constant([[1.5, 4.0, -2.0]])

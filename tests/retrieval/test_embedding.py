@@ -166,6 +166,23 @@ def test_wordllama_knows_related_words(wordllama):
     assert wordllama.encode([]).shape == (0, 256)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from kytolly.retrieval.embedding import make_encoder; make_encoder('wordllama')",
+        "from kytolly.text.vocabulary import BytePairs; BytePairs()",
+    ],
+    ids=["encoder", "tokenizer"],
+)
+def test_wordllama_does_not_make_other_libraries_print(use):
+    """It would set the root logger to INFO, and absl's lines would follow."""
+    pytest.importorskip("wordllama")
+    told = "import logging; logging.getLogger('absl').info('told')"
+    words = [sys.executable, "-c", f"{use}\n{told}\nprint(logging.getLogger().handlers)"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n" and "told" not in done.stderr
+
+
 def test_wordllama_in_another_dimension_is_cut_or_rotated(wordllama):
     texts = ["doctor", "physician of the house", "banana"]
     full, fewer, more = (WordLlamaEncoder(size) for size in (256, 64, 512))

@@ -1,8 +1,13 @@
 """A classifier from a file of texts to the predictions of its run."""
 
+import dataclasses
+import io
 import json
+import shutil
+import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -10,11 +15,13 @@ pytest.importorskip("sklearn")
 pytest.importorskip("wordllama")
 
 from kytolly.config.classifier import ClassifierConfig
+from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.model.token_bag import TokenBag
 from kytolly.text.classifier import TextClassifier, inverse_document_frequencies
 from kytolly.text.outputs import length_batches
 from kytolly.text.rows import Ragged
 from kytolly.text.train_classifier import train_classifier
+from kytolly.text.vocabulary import BytePairs
 from tests.test_examples import PYTHON_BLOCK
 from tests.text.labeled_files import write_labeled
 
@@ -54,6 +61,46 @@ def test_a_run_learns_and_holds_its_report(run):
     assert "evaluation_macro_f1" in header and "evaluation_training_macro_f1" in header
 
 
+def test_only_the_tokens_of_training_texts_learn_and_take_room(tmp_path):
+    data, folder = write_labeled(tmp_path / "a.csv"), tmp_path / "run"
+    cfg = dataclasses.replace(TINY, train_embedding=True, total_updates=2, pair_buckets=64)
+    train_classifier(cfg, data, folder, progress=False)
+    classifier = TextClassifier.load(folder)
+    network, vocabulary = classifier.network, classifier.vocabulary
+    assert vocabulary.size == 32_000 and network.embedding.embeddings.shape[0] < 40
+    # 40 x 256 vectors, 3 x 256 x 8 products and the rest: 32,000 x 256 would be 8 million.
+    assert sum(np.prod(one.shape) for one in network.trainable_variables) < 20_000
+    table = vocabulary.first_vectors()
+    vectors = np.asarray(network.embedding(vocabulary.encode(["sweet", "volcano"])[1]))
+    expected = table[vocabulary.encode(["volcano"])[0]]
+    np.testing.assert_allclose(vectors, expected, rtol=1e-3)  # in float16
+    weights = [path.stat().st_size for path in folder.rglob("ckpt-*.data-*")]
+    assert weights and max(weights) < 40e6
+
+
+def test_a_run_whose_tokens_all_learn_is_loaded_as_before_and_not_resumed(tmp_path, monkeypatch):
+    data, folder = write_labeled(tmp_path / "a.csv"), tmp_path / "run"
+    cfg = dataclasses.replace(TINY, train_embedding=True, total_updates=2, pair_buckets=64)
+    with monkeypatch.context() as patch:
+        before = classmethod(lambda cls, *texts: (cls(), None, list(texts)))
+        patch.setattr(BytePairs, "seen_first", before)
+        train_classifier(cfg, data, folder, progress=False)
+    with zipfile.ZipFile(folder / "best.keras") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    del config["config"]["seen"]  # version 0.2 had no such argument, and keras.layers.Embedding
+    with zipfile.ZipFile(folder / "best.keras", "w") as archive:
+        for name, part in {**parts, "config.json": json.dumps(config)}.items():
+            archive.writestr(name, part)
+    with h5py.File(io.BytesIO(parts["model.weights.h5"])) as weights:
+        assert weights["embedding/vars/0"].shape == (32_000, 256)
+    assert len(TextClassifier.load(folder).predict(["the sweet apple"])) == 1
+    longer = dataclasses.replace(cfg, total_updates=4)
+    with pytest.raises(ValueError, match="was saved by another configuration") as refusal:
+        train_classifier(longer, data, folder, resume=True, progress=False)
+    assert "\n" not in str(refusal.value)
+
+
 def test_the_run_predicts_the_same_alone_and_among_others(run):
     classifier = TextClassifier.load(run[0])
     texts = ["the sweet apple", "a wheel on the road", "", "fruit tree " * 50, "half a \ud800"]
@@ -76,7 +123,7 @@ def test_only_the_first_tokens_are_read(run):
 
 def test_a_run_of_another_kind_or_tokenizer_is_refused(run, tmp_path):
     (tmp_path / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"has no classifier\.json"):
+    with pytest.raises(ValueError, match=r"classifier\.json cannot be read"):
         TextClassifier.load(tmp_path)
     for name in ("best.keras", "classifier.json"):
         (tmp_path / name).write_bytes((run[0] / name).read_bytes())
@@ -84,6 +131,30 @@ def test_a_run_of_another_kind_or_tokenizer_is_refused(run, tmp_path):
     (tmp_path / "vocabulary.json").write_text(json.dumps(vocabulary | {"identity": "b"}), "utf-8")
     with pytest.raises(ValueError, match="is the vocabulary of another tokenizer"):
         TextClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "classes, max_length",
+    [("ab", 16), (["a", 1], 16), ([], 16), ({"a": 1, "b": 2}, 16), (None, 16), (["a"], 16)]
+    + [(["a", "b"], one) for one in (-1, 0, "16", 1.5, 10**400, None, [16], True)],
+    ids=lambda value: f"{value!s:.20}",
+)
+def test_what_is_no_description_of_classes_is_refused(run, classes, max_length, tmp_path):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    text = json.dumps({"classes": classes, "max_length": max_length})
+    (folder / "classifier.json").write_text(text)
+    with pytest.raises(ValueError, match=r"classifier\.json") as error:
+        TextClassifier.load(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_the_network_of_another_kind_of_run_is_refused(run, tmp_path):
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    network = DQNMLP(2, (8,))
+    network.build((None, 4))
+    network.save(folder / "best.keras")
+    with pytest.raises(ValueError, match="DQNMLP, expected a TextClassifierNetwork"):
+        TextClassifier.load(folder)
 
 
 def test_the_python_of_the_page_runs(run, tmp_path, monkeypatch, capsys):

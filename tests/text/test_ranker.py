@@ -77,6 +77,18 @@ def test_the_run_ranks_the_same_alone_and_among_others(run):
     assert ranker.rank(query, []) == [] and len(ranker.rank("half a \ud800", ["\ud800"])) == 1
 
 
+@pytest.mark.parametrize("train_embedding", [False, True])
+def test_only_tokens_of_the_collection_learn(data, train_embedding):
+    cfg = dataclasses.replace(TINY, train_embedding=train_embedding)
+    task = RankingTask(load_collection(data, ["train", "dev"]), cfg)
+    network = task.make_network(cfg)
+    seen = int(task.contexts.tokens.max()) + 1
+    assert network.embedding.num_first == (max(seen, task.learned) if train_embedding else 0)
+    assert task.learned < 1_000 and network.settings["vocabulary"] == 32_000
+    table, tokens = task.vocabulary.first_vectors(), np.arange(0, 32_000, 500)
+    np.testing.assert_allclose(network.embedding(tokens), table[tokens], rtol=1e-3, atol=1e-6)
+
+
 def test_without_weight_the_order_is_that_of_the_first_search(run):
     ranker = Ranker.load(run[0])
     ranker.weight = 0.0
@@ -137,11 +149,11 @@ def test_too_few_dev_queries_are_refused(tmp_path):
 
 def test_a_run_of_another_kind_or_with_a_damaged_file_is_refused(run, tmp_path):
     (tmp_path / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"has no ranker\.json"):
+    with pytest.raises(ValueError, match=r"ranker\.json cannot be read"):
         Ranker.load(tmp_path)
     for text in ("[]", "{}", '{"weight": NaN, "search_identity": "", "collection": ""}'):
         (tmp_path / "ranker.json").write_text(text)
-        with pytest.raises(ValueError, match=r"has no ranker\.json"):
+        with pytest.raises(ValueError, match=r"ranker\.json cannot be read"):
             Ranker.load(tmp_path)
 
 

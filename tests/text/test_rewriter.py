@@ -114,7 +114,7 @@ def test_the_run_proposes_the_same_alone_and_among_others(run):
 
 def test_a_run_of_another_kind_is_refused(tmp_path):
     (tmp_path / "config.yaml").write_text("settings: {}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"has no rewriter\.json"):
+    with pytest.raises(ValueError, match=r"rewriter\.json cannot be read"):
         Rewriter.load(tmp_path)
 
 

@@ -7,10 +7,12 @@ from kytolly.text.vocabulary import (
     BEGIN,
     END,
     PADDING,
+    SPECIAL,
     UNKNOWN,
     BytePairs,
     Words,
     read_vocabulary,
+    text_tokens,
     write_vocabulary,
 )
 
@@ -38,6 +40,17 @@ def test_embeddings_of_kept_byte_pairs_are_those_of_wordllama():
     (number,), (other,) = whole.encode(["cell"])[0], some.encode(["cell"])[0]
     np.testing.assert_array_equal(whole.embedding()[number], some.embedding()[other])
     assert some.embedding().shape == (some.size, 256) and not some.embedding()[:4].any()
+
+
+def test_tokens_of_some_texts_come_first_and_no_token_is_lost():
+    whole = BytePairs()
+    texts = [text_tokens(whole, part, 99) for part in (["cell unit", "cell"], ["unit life", "a"])]
+    vocabulary, seen, (first, second) = BytePairs.seen_first(*texts)
+    assert seen == 4 + 4 and vocabulary.size == whole.size  # cell, unit, life, a
+    assert sorted({*first.tokens, *second.tokens}) == [4, 5, 6, 7]
+    assert [vocabulary.decode(row) for row in vocabulary.encode(TEXTS)] == TEXTS
+    (again,) = vocabulary.encode(["unit life"])
+    np.testing.assert_array_equal(again, second.tokens[: len(again)])
 
 
 def test_words_are_numbered_by_their_frequency():
@@ -70,8 +83,23 @@ def test_the_vocabulary_of_another_tokenizer_is_refused(tmp_path):
 def test_what_is_no_vocabulary_is_refused_in_one_line(text, tmp_path):
     path = tmp_path / "vocabulary.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match="is no vocabulary") as error:
+    with pytest.raises(ValueError, match=r"is no vocabulary|cannot be read") as error:
         read_vocabulary(path)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="cannot be read"):
         read_vocabulary(tmp_path / "missing.json")
+
+
+def test_the_tokens_of_some_texts_come_first_and_mean_the_same():
+    whole, texts = BytePairs(), ["a red apple", "wheels"]
+    tokens = text_tokens(whole, texts, 8)
+    ordered, learned, (again,) = BytePairs.seen_first(tokens)
+    assert ordered.size == whole.size
+    assert learned == SPECIAL + len(set(tokens.tokens[tokens.tokens >= SPECIAL]))
+    assert again.tokens.max() < learned
+    np.testing.assert_array_equal(again.tokens, text_tokens(ordered, texts, 8).tokens)
+    np.testing.assert_array_equal(
+        ordered.first_vectors()[again.tokens], whole.first_vectors()[tokens.tokens]
+    )
+    (unseen,) = ordered.encode(["zebra"])
+    assert (unseen >= learned).any()

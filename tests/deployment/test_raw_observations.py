@@ -1,0 +1,167 @@
+"""Agents take what an environment returns, and encode it as training does."""
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from gymnasium import spaces
+
+import kytolly
+from kytolly.agent.algorithms import make_config
+from kytolly.agent.make_agent import make_agent
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.ppo import PPOConfig
+from kytolly.deployment.saved_spec import spec_of_plain
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.spaces import observation_form
+from kytolly.environment.saved_spec import plain_spec
+from kytolly.trainer import Trainer
+
+NUMBER = spaces.Discrete(3, start=-1)
+SPACES = {
+    "number": NUMBER,
+    "numbers": spaces.MultiDiscrete([2, 3], start=[5, 0]),
+    "table": spaces.MultiDiscrete([[2, 3], [4, 2]]),
+    "bits": spaces.MultiBinary(3),
+    "scalar": spaces.Box(-1.0, 1.0, ()),
+    "dict": spaces.Dict({"n": NUMBER, "x": spaces.Box(-1.0, 1.0, (2,)), "s": spaces.Discrete(4)}),
+    "nested": spaces.Dict({"a": spaces.Dict({"n": NUMBER}), "s": spaces.Box(-1.0, 1.0, ())}),
+    "mask": spaces.Dict({"observation": NUMBER, "action_mask": spaces.MultiBinary(2)}),
+}
+
+
+class Shows(gymnasium.Env):
+    """Observations drawn from a space; a mask allows the first action."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space, self.steps = space, 0
+
+    def observed(self):
+        obs = self.observation_space.sample()
+        if isinstance(obs, dict) and "action_mask" in obs:
+            obs["action_mask"][0] = 1
+        return obs
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observed(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observed(), float(action), self.steps == 5, False, {}
+
+
+class Beside(Shows):
+    """Its mask is in the info."""
+
+    def __init__(self):
+        super().__init__(NUMBER)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"action_mask": np.array([0, 1], np.int8)}
+
+    def step(self, action):
+        return *super().step(action)[:4], {"action_mask": np.array([0, 1], np.int8)}
+
+
+def encoded(space, spec, observations):
+    """What training makes of the observations: [B, ...]."""
+    form = observation_form(space, "name", spec.action)
+    rows = np.stack([form.encode(obs) for obs in observations])
+    return form.agent_view(rows)
+
+
+def stacked(observations):
+    """A batch as a vector environment returns it."""
+    if not isinstance(observations[0], dict):
+        return np.stack(observations)
+    return {name: stacked([obs[name] for obs in observations]) for name in observations[0]}
+
+
+def row(batch, index):
+    return (
+        {n: part[index] for n, part in batch.items()} if isinstance(batch, dict) else batch[index]
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
+@pytest.mark.parametrize("kind", SPACES)
+def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
+    if (kind, algorithm) == ("mask", "dqn"):
+        pytest.skip("DQN takes no masks")
+    env = Shows(SPACES[kind])
+    spec = make_host_env(env).spec
+    agent = make_agent(make_config({"algorithm": algorithm, "hidden_units": [8]}), spec)
+    env.reset(seed=1)
+    observations = [env.observed() for _ in range(7)]
+    batch = encoded(SPACES[kind], spec, observations)
+    methods = [agent.act, agent.values]
+    methods += [agent.q_values] if algorithm == "dqn" else [agent.action_probabilities]
+    for method in methods:
+        expected = method(batch)
+        np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5)
+        for index, obs in enumerate(observations):
+            np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5)
+            np.testing.assert_allclose(method(row(batch, index)), expected[index], rtol=1e-5)
+    if algorithm == "ppo":
+        actions = agent.act(batch)
+        expected = agent.log_prob(batch, actions)
+        np.testing.assert_allclose(agent.log_prob(stacked(observations), actions), expected, 1e-5)
+
+
+def test_as_many_numbers_as_a_number_has_values_are_a_batch():
+    spec = make_host_env(Shows(NUMBER)).spec
+    agent = make_agent(DQNConfig(hidden_units=(8,)), spec)
+    expected = [agent.act(number) for number in (0, 1, 0)]  # as integers [0, 1, 0] is one-hot, too
+    assert agent.act(np.array([0, 1, 0])).tolist() == expected
+    assert agent.act(np.array([0.0, 1.0, 0.0])) == agent.act(0)  # the second value, from -1
+
+
+@pytest.mark.parametrize("make", [Beside, lambda: Shows(SPACES["nested"])], ids=["info", "nested"])
+def test_a_loaded_agent_takes_what_its_environment_returns(make, tmp_path):
+    cfg = PPOConfig(
+        total_env_steps=16,
+        num_envs=2,
+        rollout_steps=8,
+        num_minibatches=1,
+        hidden_units=(4,),
+        final_evaluation_episodes=1,
+        xla=False,
+    )
+    result = Trainer(tmp_path / "run", progress=False).train(cfg, make)
+    agents = result.agent, kytolly.load(tmp_path / "run", "last")
+    obs, info = make().reset(seed=3)
+    if "action_mask" in info:
+        for agent in agents:
+            assert agent.act({"observation": obs, **info}) == 1
+            with pytest.raises(ValueError, match="mask that the environment"):
+                agent.act(obs)
+    else:
+        np.testing.assert_allclose(
+            *(agent.action_probabilities(obs) for agent in agents), rtol=1e-5
+        )
+    assert agents[0].env_spec.encodings == agents[1].env_spec.encodings != ()
+
+
+@pytest.mark.parametrize("number", [-2, 2, 10**12])
+def test_a_number_out_of_range_is_refused(number):
+    agent = make_agent(DQNConfig(hidden_units=(8,)), make_host_env(Shows(NUMBER)).spec)
+    with pytest.raises(ValueError, match="integer from -1 to 1"):
+        agent.act(number)
+
+
+@pytest.mark.parametrize(
+    "altered", [{"counts": [4]}, {"shape": [2]}, {"starts": []}, {"counts": [0]}, {"shape": "x"}]
+)
+def test_an_altered_encoding_is_refused(altered):
+    spec = make_host_env(Shows(NUMBER)).spec
+    plain = yaml.safe_load(yaml.safe_dump(plain_spec(spec)))
+    assert spec_of_plain("name", plain).encodings == spec.encodings
+    plain["encodings"][""] |= altered
+    with pytest.raises(ValueError, match="cannot be read"):
+        spec_of_plain("name", plain)

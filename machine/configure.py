@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from kytolly.machine import facts
 from kytolly.machine.compile_cache import use_compile_cache
-from kytolly.machine.flags import LATE, OFF_WORDS, use_libdevice
+from kytolly.machine.flags import LATE, OFF_WORDS, use_libdevice, variable_items
 from kytolly.machine.report import (
     OptimizationReport,
     ReportItem,
@@ -205,7 +205,7 @@ def configure_gpu_optimization(
     items += set_xla(tf, capability, enable_xla, enable_auto_clustering)
     items += [set_tf32(tf, capability, enable_tf32)] if gpus else []
     items.append(set_precision(capability, enable_mixed_precision, mixed_precision_dtype))
-    report = OptimizationReport(tuple(items))
+    report = OptimizationReport((*items, *variable_items()))
     if verbose:
         report.print(file or sys.stdout)
     return report

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kytolly.machine import facts
 from kytolly.machine.compile_cache import cache_folder
 
+TESTED_TENSORFLOW = ("2.21.", "2.22.")
 COMPILE_PROGRAM = """
 from kytolly.machine import configure, doctor
 configure.configure_gpu_optimization(verbose=False)
@@ -45,7 +46,7 @@ def diagnose() -> list[Check]:
         import tensorflow as tf
     except Exception as error:
         finding = f"import fails: {' '.join(str(error).split())[:300]}"
-        advice = "pip install --force-reinstall 'tensorflow>=2.21,<2.22'"
+        advice = "pip install --force-reinstall 'tensorflow>=2.21,<2.23'"
         return [*checks, Check("tensorflow", "fail", finding, advice)]
     rows = [("tensorflow", check_tensorflow), ("gpu", check_gpu), ("cuda", check_cuda)]
     if tf.config.list_physical_devices("GPU"):
@@ -67,11 +68,11 @@ def run_check(name: str, check: Any, *inputs: Any) -> Check:
 
 
 def check_python() -> Check:
-    """Whether the interpreter is one that TensorFlow 2.21 has wheels for."""
+    """Whether the interpreter is one that TensorFlow 2.21 or 2.22 has wheels for."""
     found = f"{platform.python_version()} at {sys.executable}"
-    if (3, 10) <= sys.version_info[:2] <= (3, 13):
+    if (3, 11) <= sys.version_info[:2] <= (3, 14):
         return Check("python", "ok", found)
-    return Check("python", "fail", found, "make a virtual environment with Python 3.10 to 3.13")
+    return Check("python", "fail", found, "make a virtual environment with Python 3.11 to 3.14")
 
 
 def check_backend() -> Check:
@@ -84,12 +85,13 @@ def check_backend() -> Check:
 
 def check_tensorflow(tf: Any) -> Check:
     """Versions of TensorFlow and Keras against the ones this project is tested with."""
-    keras_version = importlib.metadata.version("keras")
-    finding = f"TensorFlow {tf.__version__}, Keras {keras_version}"
-    if tf.__version__.startswith("2.21.") and keras_version.startswith("3."):
+    import keras
+
+    finding = f"TensorFlow {tf.__version__}, Keras {keras.__version__}"
+    if tf.__version__.startswith(TESTED_TENSORFLOW) and keras.__version__.startswith("3."):
         return Check("tensorflow", "ok", finding)
-    advice = "pip install 'tensorflow>=2.21,<2.22' 'keras>=3.13,<4'"
-    return Check("tensorflow", "warn", f"{finding}; tested with 2.21 and 3.15", advice)
+    advice = "pip install 'tensorflow>=2.21,<2.23' 'keras>=3.13,<4'"
+    return Check("tensorflow", "warn", f"{finding}; tested with 2.21, 2.22 and Keras 3", advice)
 
 
 def check_gpu(tf: Any) -> Check:
@@ -111,7 +113,7 @@ def check_gpu(tf: Any) -> Check:
         smi = "nvidia-smi is there" if shutil.which("nvidia-smi") else "nvidia-smi is missing too"
         advice = "install the NVIDIA driver, or start the container with --gpus all"
         return Check("gpu", "fail", f"{finding}libcuda.so.1 cannot be loaded; {smi}", advice)
-    advice = "pip install 'tensorflow[and-cuda]>=2.21,<2.22'"
+    advice = "pip install 'tensorflow[and-cuda]>=2.21,<2.23'"
     return Check("gpu", "fail", finding + "the CUDA libraries could not be loaded", advice)
 
 
@@ -188,7 +190,7 @@ def check_xla(tf: Any) -> Check:
     elif check_capability(tf).status == "fail":
         return Check("xla", "fail", "not tried: it would abort on this GPU", "see capability")
     else:
-        command = [sys.executable, "-c", COMPILE_PROGRAM]
+        command = [sys.executable, "-P", "-c", COMPILE_PROGRAM]  # not from this folder
         place = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         run = subprocess.run(command, capture_output=True, text=True, timeout=120, env=place)
         if run.returncode:

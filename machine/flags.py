@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 
-from kytolly.machine.report import ReportItem, item_failed, item_on
+from kytolly.machine.report import ReportItem, item_failed, item_off, item_on
 
 LATE = "call configure_gpu_optimization() before anything else touches TensorFlow"
+AUTO_JIT_FLAG = "tf_xla_auto_jit"
 CUDA_FLAG = "xla_gpu_cuda_data_dir"
 OFF_WORDS = ("off", "0", "false")
 
@@ -29,6 +31,28 @@ def flags_were_read() -> bool:
     if context is None:
         return False
     return getattr(context.context(), "_physical_devices", None) is not None
+
+
+def variable_items() -> list[ReportItem]:
+    """What switches of other programs, set in environment variables, do here."""
+    items, name = [], "TF_ENABLE_AUTO_MIXED_PRECISION"
+    if value := os.environ.get(name, ""):
+        message = f"{name}={value} has no effect"
+        reason = "TensorFlow does not read it; pass enable_mixed_precision=True"
+        is_off = value.lower() in OFF_WORDS
+        item = item_off(name, message) if is_off else item_failed(name, message, reason)
+        items.append(item)
+    found = re.findall(rf"--{AUTO_JIT_FLAG}(?:[= ]+|$)(\S*)", os.environ.get("TF_XLA_FLAGS", ""))
+    if found:  # TensorFlow takes the last one
+        message = f"{AUTO_JIT_FLAG}={found[-1]} in TF_XLA_FLAGS: XLA auto-clustering "
+        wrong = "on, and it has returned wrong results (tensorflow#125686); remove the flag"
+        is_off = found[-1] in ("0", "-1")
+        items.append(
+            item_off(AUTO_JIT_FLAG, f"{message}off")
+            if is_off
+            else item_on(AUTO_JIT_FLAG, f"{message}{wrong}")
+        )
+    return items
 
 
 def find_libdevice() -> Path | None:

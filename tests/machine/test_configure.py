@@ -13,7 +13,13 @@ from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = ("TF_XLA_FLAGS", "XLA_FLAGS", "KYTOLLY_XLA", "KYTOLLY_COMPILE_CACHE")
-VARIABLES += ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "KERAS_BACKEND", "CUDA_HOME")
+VARIABLES += (
+    "TF_ENABLE_AUTO_MIXED_PRECISION",
+    "TF_CPP_MIN_LOG_LEVEL",
+    "CUDA_VISIBLE_DEVICES",
+    "KERAS_BACKEND",
+    "CUDA_HOME",
+)
 LATE = "Physical devices cannot be modified after being initialized"
 
 
@@ -234,6 +240,34 @@ def test_the_users_flags_are_kept(monkeypatch):
     monkeypatch.setenv("TF_XLA_FLAGS", "/home/me/flags")
     assert "names a file" in configured()["compile_cache"].reason
     assert os.environ["TF_XLA_FLAGS"] == "/home/me/flags"
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_on", "words"),
+    [
+        ("--tf_xla_auto_jit=2", True, "tf_xla_auto_jit=2 in TF_XLA_FLAGS: XLA auto-clustering on"),
+        ("--tf_xla_auto_jit 1 --tf_xla_cpu_global_jit", True, "tf_xla_auto_jit=1 in"),
+        ("--tf_xla_auto_jit=fusible", True, "125686"),
+        ("--tf_xla_auto_jit=2 --tf_xla_auto_jit=0", False, "auto-clustering off"),
+    ],
+)
+def test_auto_clustering_by_a_flag_is_named(flags, is_on, words, monkeypatch):
+    monkeypatch.setenv("TF_XLA_FLAGS", flags)
+    item = configured()["tf_xla_auto_jit"]
+    assert item.done == is_on and words in item.message
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
+    assert "tf_xla_auto_jit" not in {item.name for item in configured().items}
+
+
+def test_a_variable_that_tensorflow_does_not_read_is_named(monkeypatch):
+    name = "TF_ENABLE_AUTO_MIXED_PRECISION"
+    assert name not in {item.name for item in configured().items}
+    monkeypatch.setenv(name, "1")
+    line = configured()[name].line()
+    assert line.startswith("⚠️") and f"{name}=1 has no effect" in line
+    assert "enable_mixed_precision" in line
+    monkeypatch.setenv(name, "0")
+    assert configured()[name].line().startswith("○")
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path):

@@ -1,4 +1,6 @@
+import contextlib
 import json
+import multiprocessing
 
 import pytest
 
@@ -17,6 +19,19 @@ def test_the_benchmark_ends_with_its_figures_and_json(capsys):
     complete, throughput = captured.err.splitlines()[-2:]
     assert complete == f"✅ Benchmark complete: {result['ms_per_iteration']:.3f} ms/iteration"
     assert throughput == f"Throughput: {result['iterations_per_second']:.1f} iterations/second"
+
+
+def test_the_long_benchmark_compares_widths_and_environments_in_processes():
+    before = set(multiprocessing.active_children())
+    with contextlib.ExitStack() as stack:
+        found = [optimizations.width_case(True), optimizations.async_case(stack)]
+        rows = [optimizations.measure_case(case, 1, 0.0) for case in found]
+        assert len(set(multiprocessing.active_children()) - before) == optimizations.SLOW_ENVS
+    assert not set(multiprocessing.active_children()) - before
+    assert [row.unit for row in rows] == ["update", "env step"]
+    assert (rows[0].on_label, rows[0].off_label) == ("2x256 units", "2x512 units")
+    # One after the other, each step takes the thread at least its millisecond.
+    assert rows[1].name == "async_envs, 1 ms a step" and rows[1].off_cpu_ms >= 1
 
 
 def test_a_wrong_flag_of_the_benchmark_is_one_line_and_status_2(capsys):

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kytolly.command.entry import parse
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -27,3 +29,11 @@ def test_the_pages_of_the_commands_are_made_from_their_help():
         assert page == text, f"{name} is old, run: python docs/make_command_pages.py"
     listed = re.findall(r"commands/([\w-]+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8"))
     assert sorted(listed) == sorted(made)
+
+
+def test_every_picture_has_a_command_that_makes_it():
+    made = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
+    assert set(made["PICTURES"]) == {path.name for path in (ROOT / "docs" / "images").iterdir()}
+    for picture in made["PICTURES"]:
+        *_, last = map(parse, made["command_lines"](picture))
+        assert picture in str(getattr(last, "figure", None) or last.out)

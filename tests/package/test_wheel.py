@@ -85,7 +85,8 @@ def test_it_trains_beside_modules_with_the_names_of_our_rooms(site, tmp_path):
 
 
 def test_the_command_line_is_part_of_it(site, tmp_path):
-    assert "doctor" in run_in(tmp_path, site, "-m", "kytolly.command.entry", "--help")
+    assert "doctor" in run_in(tmp_path, site, "-m", "kytolly", "--help")
+    assert (site / "kytolly" / "py.typed").is_file()
 
 
 def test_an_import_of_the_package_loads_nothing_heavy(site, tmp_path):

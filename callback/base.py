@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -101,7 +103,7 @@ class TrainState:
     episodes: int = 0
     wall_seconds: float = 0.0
     wall_seconds_before: float = 0.0
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     evaluation: Evaluation | None = None
     best_score: float = -float("inf")
     is_best: bool = False
@@ -124,6 +126,11 @@ class TrainState:
     def total(self) -> int:
         """Where the run ends, unless something stops it earlier, in `unit`."""
         return getattr(self.config, f"total_{self.unit}")
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the weights that training changes."""
+        return sum(math.prod(weight.shape) for weight in self.network.trainable_variables)
 
     def interval(self, name: str, share_of_run: int) -> int:
         """The interval between two logs, evaluations or checkpoints; by default a share."""
@@ -200,8 +207,23 @@ def write_or_note(
         if what in unwritten:
             return
         unwritten[what] = " ".join(str(getattr(error, "strerror", "") or error).split())
-        warnings.warn(
+        warn(
             f"{run_dir}: {what} cannot be written ({unwritten[what]:.200}). Training goes on; what "
-            "was written before stays.",
-            stacklevel=2,
+            "was written before stays."
         )
+
+
+def warn(text: str) -> None:
+    """Warn at the line that called this project, as Python shows it with the warning.
+
+    `notify` calls hooks through contextlib, whose line would say nothing to anybody.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and is_internal(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
+
+
+def is_internal(module: str) -> bool:
+    """Whether a module lies between a user's line and a hook."""
+    return module.partition(".")[0] in ("kytolly", "contextlib")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import tensorflow as tf
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState, warn
 from kytolly.record.best import place_best
 from kytolly.record.checkpoint import (
     FOLDER,
+    OWN_FILE,
     checkpoints,
     complete_checkpoint,
     is_finite,
@@ -87,7 +87,8 @@ class CheckpointSaver(Callback):
         """Take the name, and finish what a kill may have interrupted after the last checkpoint."""
         folder = state.run_dir / FOLDER
         best = saved.get("best")
-        self._best = best if best and (folder / best).is_file() else None
+        known = isinstance(best, str) and OWN_FILE.fullmatch(best) and (folder / best).is_file()
+        self._best = best if known else None
         if checkpoints(folder)[0][0] == state.progress:
             prune(folder, state.progress, self.keep)
 
@@ -95,10 +96,9 @@ class CheckpointSaver(Callback):
         if self._checkpoint is None:  # training never began: there is nothing new to save
             return
         if state.network is not None and not is_finite(state.network):
-            warnings.warn(
+            warn(
                 f"The network is not finite after {state.progress:,} {state.units}: "
-                "this state is not saved, the previous checkpoint remains.",
-                stacklevel=2,
+                "this state is not saved, the previous checkpoint remains."
             )
             return
         on_disk = self._saved_any and state.progress == self._last_saved

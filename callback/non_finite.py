@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState, warn
 
 
 class StopOnNonFinite(Callback):
@@ -30,10 +29,9 @@ class StopOnNonFinite(Callback):
             value = state.metrics.get(name, 0.0)
             if not math.isfinite(value):
                 self.stop_reason = "non_finite"
-                warnings.warn(
+                warn(
                     f"{name} is {value} after {state.progress:,} {state.units}: training cannot "
-                    f"continue. Suspects: {suspects(state)}, or NaN in what is learned from.",
-                    stacklevel=2,
+                    f"continue. Suspects: {suspects(state)}, or NaN in what is learned from."
                 )
                 return
 

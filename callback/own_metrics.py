@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState, warn
 from kytolly.record.metrics_file import COUNTS, EVALUATION
 
 TAKEN = (*COUNTS["env_steps"], *EVALUATION)  # columns that are no metrics of a row
@@ -79,10 +78,9 @@ class RowAfter(Callback):
     def _say(self, name: Any, found: str, outcome: str) -> None:
         if name not in self._said:
             self._said.add(name)
-            warnings.warn(
+            warn(
                 f"a callback put {name!r} into state.metrics, which {found}: it {outcome}. Put "
-                "numbers under names of your own there, in on_log or on_evaluation.",
-                stacklevel=2,
+                "numbers under names of your own there, in on_log or on_evaluation."
             )
 
 

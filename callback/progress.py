@@ -42,7 +42,10 @@ class ProgressBar(Callback):
     def on_compile_begin(self, state: TrainState) -> None:
         """Say what takes the first seconds."""
         self._compiles_since = time.monotonic()
-        self._write_line(f"{state.env_name}: compiling the {state.loop} loop of the training ...")
+        size = "" if state.network is None else f"{state.parameters:,} parameters, "
+        self._write_line(
+            f"{state.env_name}: {size}compiling the {state.loop} loop of the training ..."
+        )
 
     def on_train_begin(self, state: TrainState) -> None:
         """Show the bar, where there is a terminal to show it in."""
@@ -121,7 +124,7 @@ class ProgressBar(Callback):
             self.seconds_left(state),
         )
         words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MOST_ADDED]]
-        words += [f"{speed:,.0f} {unit}/s"] if math.isfinite(speed) else []
+        words += [f"{rate(speed)} {unit}/s"] if math.isfinite(speed) else []
         return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
 
     def _draw(self, state: TrainState) -> None:
@@ -169,6 +172,11 @@ def memory(state: TrainState) -> list[str]:
         if now is not None and peak is not None:
             return [f"{word} {now:,.0f} MiB (peak {peak:,.0f})"]
     return []
+
+
+def rate(speed: float) -> str:
+    """A number a second in few characters, and never as 0 where something moves."""
+    return f"{speed:,.0f}" if speed >= 9.95 else f"{speed:.2g}"
 
 
 def short(number: float, digits: int = 1) -> str:

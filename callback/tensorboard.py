@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.record.files import sync
+from kytolly.record.files import open_unlinked, sync
 
-EVENTS = "events.*"
+EVENTS = "events.out.tfevents.*"
 TAGS = {
     "env_steps_per_second": "speed/env_steps_per_second",
     "updates_per_second": "speed/updates_per_second",
@@ -180,7 +179,8 @@ def histogram(tag: str, values: np.ndarray) -> Any:
 
 def event_sizes(run_dir: Path) -> dict[str, int]:
     """The sizes in bytes of a run's event files, by name."""
-    return {path.name: path.stat().st_size for path in sorted(run_dir.glob(EVENTS))}
+    files = [path for path in sorted(run_dir.glob(EVENTS)) if path.is_file()]
+    return {path.name: path.stat().st_size for path in files}
 
 
 def keep_events(run_dir: Path, sizes: Mapping[str, int]) -> None:
@@ -192,4 +192,5 @@ def keep_events(run_dir: Path, sizes: Mapping[str, int]) -> None:
         if name not in sizes:
             (run_dir / name).unlink()
         elif size > sizes[name]:
-            os.truncate(run_dir / name, sizes[name])
+            with open(run_dir / name, "r+b", opener=open_unlinked) as file:
+                file.truncate(sizes[name])

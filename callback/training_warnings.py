@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
-import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, Evaluation, TrainState, warn
 
 IDLE_SHARE = 0.5  # of the time, above which the device waits too long
 IDLE_SECONDS = 30.0  # of training, before anything is said about it
@@ -27,7 +28,79 @@ WITHOUT_EFFECT = {  # settings that change nothing with another, or in these alg
     "c51": ("huber_delta",),
     "rainbow": ("huber_delta",),
 }
-TREND = 4  # evaluations, each higher or lower than the one before
+TREND = 5  # evaluations, each higher or lower than the one before
+NOISE = 2.0  # deviations of an evaluation's returns by which it must have fallen
+MIN_FALL = 0.01  # of the first score, by which the last one must be lower
+
+
+class TrendPoint(NamedTuple):
+    """What training and evaluation had reached at one evaluation; higher is better.
+
+    Attributes:
+        training: Return of the training episodes; of texts, the negative loss.
+        score: Score of the evaluation.
+        deviation: Standard deviation of the returns of its episodes; 0 of texts.
+        comparable: Training and evaluation measure the same, in the same units.
+    """
+
+    training: float
+    score: float
+    deviation: float
+    comparable: bool
+
+
+def trend_point(state: TrainState, mean_loss: float) -> TrendPoint | None:
+    """The point of the newest evaluation; None where training has no number yet.
+
+    Args:
+        state: After the evaluation.
+        mean_loss: Of the updates since the previous one.
+    """
+    found: Any = state.evaluation
+    if isinstance(found, Evaluation):
+        training = state.metrics.get("episode_return", math.nan)
+        point = TrendPoint(training, found.return_mean, found.return_std, True)
+    elif found is not None:
+        point = TrendPoint(-mean_loss, found.score, 0.0, False)
+    else:
+        return None
+    return point if math.isfinite(point.training) and math.isfinite(point.score) else None
+
+
+def is_overfitting(points: Sequence[TrendPoint]) -> bool:
+    """Whether training rises over `TREND` evaluations while each of these is worse than the last.
+
+    Evaluations of agents that learn well go up and down, too. So the fall must be more than noise,
+    and the evaluation below the training episodes, which explore.
+    """
+    first, last = points[0], points[-1]
+    steps = itertools.pairwise(points)
+    diverge = all(old.training < new.training and old.score > new.score for old, new in steps)
+    noise = NOISE * max(point.deviation for point in points)
+    fall = first.score - last.score
+    below = not last.comparable or last.score < last.training
+    big = fall > noise and fall > MIN_FALL * abs(first.score)
+    return len(points) == TREND and diverge and big and below
+
+
+def overfitting_words(state: TrainState, first: TrendPoint, last: TrendPoint) -> str:
+    """The warning about an agent that fits its exploration, or a network that fits its texts."""
+    when = f"over {TREND} evaluations up to {state.units[:-1]} {state.progress:,}"
+    fell = f"fell from {first.score:.4g} to {last.score:.4g}"
+    kept = "The best weights are kept"
+    if last.comparable:
+        return (
+            f"{when} the training return rose from {first.training:.4g} to {last.training:.4g}, "
+            f"and the evaluation return {fell}: the agent may fit its exploration or its training "
+            f"environments. {kept}; look at the evaluation environment, or stop early with "
+            "early_stop_patience."
+        )
+    name = getattr(state.evaluation, "best_metric", "score")
+    return (
+        f"{when} the training loss fell from {-first.training:.4g} to {-last.training:.4g}, and "
+        f"{name} of the evaluations {fell}: the network overfits its training data. {kept}; stop "
+        "early with early_stop_patience, raise weight_decay, or give more data."
+    )
 
 
 class TrainingWarnings(Callback):
@@ -36,7 +109,8 @@ class TrainingWarnings(Callback):
     def __init__(self):
         self._said: list[str] = []
         self._losses: list[float] = []
-        self._returns: list[tuple[float, float]] = []  # of training and evaluation
+        self._trend: list[TrendPoint] = []  # of the last evaluations
+        self._sum = [0.0, 0.0]  # of the losses since the last evaluation, and how many they are
         self._idle = [0.0, 0.0]  # idle and all seconds since the first update
         self._updates = self._env_steps = 0
 
@@ -58,32 +132,29 @@ class TrainingWarnings(Callback):
 
     def on_evaluation(self, state: TrainState) -> None:
         """Compare the trends of training and evaluation."""
-        training = state.metrics.get("episode_return", math.nan)
-        if state.evaluation is None or not math.isfinite(training) or state.updates == 0:
+        point = trend_point(state, self._mean_loss())
+        self._sum = [0.0, 0.0]
+        if point is None or state.updates == 0:
             return
-        pair = (training, state.evaluation.return_mean)
-        self._returns = [*self._returns, pair][-TREND:]
-        steps = list(zip(self._returns, self._returns[1:], strict=False))
-        diverge = all(old[0] < new[0] and old[1] > new[1] for old, new in steps)
-        fall = self._returns[0][1] - pair[1]
-        if len(steps) == TREND - 1 and diverge and fall > state.evaluation.return_std:
-            self._say(
-                "trends",
-                f"over {TREND} evaluations up to env step {state.env_steps:,} the training return "
-                f"rose from {self._returns[0][0]:.4g} to {training:.4g}, and the evaluation return "
-                f"fell from {self._returns[0][1]:.4g} to {pair[1]:.4g}: the agent may fit its "
-                "exploration or its training environments. The best weights are kept; look at the "
-                "evaluation environment, or stop early with early_stop_patience.",
-            )
+        self._trend = [*self._trend, point][-TREND:]
+        if is_overfitting(self._trend):
+            self._say("trends", overfitting_words(state, self._trend[0], point))
+
+    def _mean_loss(self) -> float:
+        """Mean of the logged losses since the last evaluation; NaN where there is none."""
+        total, count = self._sum
+        return total / count if count else math.nan
 
     def get_state(self) -> dict[str, Any]:
         """What has been said, and what is compared."""
-        return {"said": self._said, "losses": self._losses, "returns": self._returns}
+        trend = [list(point) for point in self._trend]
+        return {"said": self._said, "losses": self._losses, "trend": trend, "sum": self._sum}
 
     def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
         """Continue to compare; nothing is said twice."""
         self._said, self._losses = list(saved["said"]), list(saved["losses"])
-        self._returns = [(pair[0], pair[1]) for pair in saved["returns"]]
+        self._trend = [TrendPoint(*point) for point in saved.get("trend", ())]
+        self._sum = list(saved.get("sum", self._sum))  # older runs have neither
 
     def _look_at_settings(self, cfg: Any) -> None:
         given = {
@@ -128,6 +199,7 @@ class TrainingWarnings(Callback):
                 f"learning_rate (now {rate:.3g}) or max_grad_norm, or set warmup_ratio.",
             )
         self._losses = [*self._losses, value][-WINDOW:]
+        self._sum = [self._sum[0] + value, self._sum[1] + 1]
 
     def _look_at_idle(self, state: TrainState, env_steps: int) -> None:
         share, speed = (state.metrics.get(n, 0.0) for n in ("device_idle", "env_steps_per_second"))
@@ -166,4 +238,4 @@ class TrainingWarnings(Callback):
     def _say(self, what: str, text: str) -> None:
         if what not in self._said:
             self._said.append(what)
-            warnings.warn(text, stacklevel=3)
+            warn(text)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kytolly.command.environment_options import add_environment_options, import_from_here
-from kytolly.command.options import environment, positive, seed
+from kytolly.command.options import environment, positive, seconds, seed
 from kytolly.command.start import prepare_machine
 
 
@@ -19,18 +19,25 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("env", type=environment, metavar="ENV", help=text)
     add_environment_options(parser)
     add("--steps", type=positive, default=1_000, help="env steps to play")
+    add(
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        default=60.0,
+        help="most that a constructor, a reset or a step may take; default 60",
+    )
     add("--seed", type=seed, default=0, help="seed of environment and actions")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit status 1 if one of them is an error."""
     prepare_machine()
-    import_from_here()
     from kytolly.environment.gym.conformance import check_env
     from kytolly.environment.gym.wrapped import wrapped_source
 
     given = getattr(args, "env_kwargs", None), getattr(args, "wrappers", ())
-    findings = check_env(wrapped_source(args.env, *given), args.steps, args.seed)
+    import_from_here(args.env, *given[1])
+    findings = check_env(wrapped_source(args.env, *given), args.steps, args.seed, args.timeout)
     failed = any(finding.level == "error" for finding in findings)
     lines = [f"{f.level:8} {f.check:18} {f.text}".rstrip() for f in findings]
     lines.append(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")

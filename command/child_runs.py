@@ -20,6 +20,7 @@ from typing import Any
 from kytolly.command.exits import PREFIX
 from kytolly.machine.facts import available_memory_bytes, usable_cores
 from kytolly.record.comparison import evaluations
+from kytolly.record.files import open_unlinked
 from kytolly.record.run_folder import read_result
 
 ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
@@ -64,13 +65,14 @@ class ChildRun:
 
     def start(self, threads: int) -> None:
         """Start the process, with so many threads of TensorFlow."""
-        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
+        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
         limits = dict.fromkeys(THREADS, str(threads))
         self.began = time.perf_counter()
-        with self.log.open("wb") as log:
+        with open(self.log, "wb", opener=open_unlinked) as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", START, *self.words],
-                env={**limits, **os.environ, "PYTHONPATH": path},
+                # -P: not from the current folder, where files of strangers may lie
+                [sys.executable, "-P", "-c", START, *self.words],
+                env={**limits, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,

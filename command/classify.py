@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         )
     texts = read_texts(Path(args.file), args.text_column)
     prepare_machine()
-    from kytolly.record.files import write_text
+    from kytolly.record.files import write_output
     from kytolly.text.classification_report import csv_text
     from kytolly.text.classifier import TextClassifier
 
@@ -53,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     ]
     table = csv_text([("class", "probability", "text"), *rows])
     if args.output is not None:
-        write_text(Path(args.output), table)
+        write_output(
+            Path(args.output), lambda to: to.write_text(table, encoding="utf-8", newline="")
+        )
     if args.json:
         counts = dict.fromkeys(sorted({one.label for one in found}), 0)
         for one in found:

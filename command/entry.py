@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 11):
     sys.stderr.write(
-        "kytolly: Python %d.%d was found, 3.10 to 3.13 is expected. Make a virtual environment "
+        "kytolly: Python %d.%d was found, 3.11 to 3.14 is expected. Make a virtual environment "
         "with a newer Python and install again.\n" % sys.version_info[:2]
     )
     sys.exit(2)
 
 import argparse
+import contextlib
 import importlib
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
@@ -42,7 +45,21 @@ COMMANDS = {
 
 def entry() -> None:
     """Run the command line of this process and exit."""
+    leave_current_folder()
     sys.exit(main(sys.argv[1:]))
+
+
+def leave_current_folder() -> None:
+    """Import nothing more from the current folder, which `python -m` and `-c` put first.
+
+    It may be a run of strangers, beside files with the names of any modules. It stays where this
+    package lies in it.
+    """
+    root = Path(__file__).absolute().parents[2]
+    with contextlib.suppress(FileNotFoundError):  # the folder was removed
+        first = not sys.flags.safe_path and sys.path[0] in ("", os.getcwd())
+        if first and root != Path.cwd():
+            del sys.path[0]
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from typing import Any
@@ -67,6 +68,8 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
 def played_environment(args: argparse.Namespace, run: Any) -> tuple[str, dict[str, Any], list[str]]:
     """Name, arguments and wrappers of what to play in: those that are given, else the run's own.
 
+    The modules that these name can be imported from the current folder afterwards.
+
     Args:
         args: With `env` and `trust`, and the options that `add_environment_options` adds.
         run: `deployment.trained_run.TrainedRun`.
@@ -77,10 +80,27 @@ def played_environment(args: argparse.Namespace, run: Any) -> tuple[str, dict[st
     folder, saved, cfg = run
     name = args.env or folder.trusted_environment(saved, trust=args.trust)
     wrappers = getattr(args, "wrappers", None) or folder.trusted_wrappers(saved, args.trust)
+    import_from_here(name, *wrappers)
     return name, (cfg.env_kwargs or {}) | getattr(args, "env_kwargs", {}), wrappers
 
 
-def import_from_here() -> None:
-    """Let Python find modules in the current folder, as `python -m` does."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def import_from_here(*names: str) -> None:
+    """Let Python find the modules that the user names in the current folder, if nowhere else.
+
+    The folder may be a stranger's, with files of any name: it comes last, and for such a name only.
+
+    Args:
+        *names: Environments and wrappers that the user gave or trusts; most name no module.
+    """
+    modules = {name.rpartition(":")[0].strip().partition(".")[0] for name in names}
+    is_needed = any(module and not is_found(module) for module in modules)
+    if is_needed and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def is_found(module: str) -> bool:
+    """Whether Python finds a module, which is not imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:  # it is imported, and does not say from where
+        return True

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from kytolly.command.environment_options import (
     add_environment_options,
-    import_from_here,
     played_environment,
 )
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
@@ -33,7 +32,6 @@ def run(args: argparse.Namespace) -> int:
     found = read_run(args.run_dir)
     given = played_environment(args, found)
     prepare_machine(found.cfg)
-    import_from_here()
     from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.record.seed_statistics import interquartile_mean
     from kytolly.trainer import Trainer

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import select
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
+from kytolly.loop.faults import disk_problem
 
 LONGEST = 1_000  # characters of a message
 PREFIX = "kytolly: "  # begins a line for the user
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
 
 # A forked worker must not report the signals that it gets as those of its parent.
@@ -30,6 +33,15 @@ class BadInput(Exception):
 
 class OneLineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, without the usage text."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse `--flag=--`: of that argparse makes an empty list, whatever type the flag has."""
+        for word in args or ():
+            if word == "--":  # what follows are no flags
+                break
+            if word.startswith("-") and word.endswith("=--"):
+                self.error(f"argument {word[:-3]}: '--' was found, expected a value")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""
@@ -45,7 +57,12 @@ def exit_status(command: Callable[[], int]) -> int:
     """
     with end_at_second_signal(), stop_signals() as received:
         try:
-            return command()
+            status = command()
+            sys.stdout.flush()  # a full disk shows now, while it can be said
+            return status
+        except BrokenPipeError:  # whoever read has gone, as in `kytolly evaluate RUN | head -1`
+            silence_standard_output()
+            return 1
         except KeyboardInterrupt as stop:
             print_problem(f"interrupted. {str(stop) or 'Nothing was saved.'}")
             return 128 + (received[0] if received else signal.SIGINT)
@@ -53,7 +70,10 @@ def exit_status(command: Callable[[], int]) -> int:
             if os.environ.get("KYTOLLY_TRACEBACK") or not is_users_problem(error):
                 raise
             print_problem(in_words(error))
-            return 2
+            if not disk_problem(error):
+                return 2
+            silence_standard_output()
+            return 1
 
 
 @contextlib.contextmanager
@@ -125,6 +145,15 @@ def stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+def silence_standard_output() -> None:
+    """Let what could not be written to standard output go, or Python tries once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_problem(message: str) -> None:
     """Print one line on standard error; of a very long one the middle is left out."""
     print(f"{PREFIX}{one_line(message, LONGEST)}", file=sys.stderr)
@@ -132,10 +161,23 @@ def print_problem(message: str) -> None:
 
 def in_words(error: Exception) -> str:
     """What an error says; of a file, its name, what is wrong with it and what to do."""
+    if isinstance(error, (BadInput, ValueError)) or says_what_to_do(error):
+        return str(error)
+    if full := disk_problem(error):
+        place = getattr(error, "filename", None) or "a file"
+        return (
+            f"{place} cannot be written ({full}), expected room on the disk. Make room; what was "
+            "written before is whole."
+        )
+    if isinstance(error, OSError) and error.filename is None and error.errno:
+        return (
+            f"a file cannot be read or written ({error.strerror}), expected that it can. Mend its "
+            "folder or choose another."
+        )
     if not isinstance(error, OSError) or error.filename is None:
         from kytolly.loop.faults import detail, is_out_of_memory
 
-        if isinstance(error, ValueError) or not is_out_of_memory(error) or says_what_to_do(error):
+        if not is_out_of_memory(error):
             return str(error)
         return (
             f"out of memory ({detail(error)}), expected that the work fits. Make it smaller, or "
@@ -151,8 +193,10 @@ def is_users_problem(error: Exception) -> bool:
     """Whether the user's input or environment, not this library, did something wrong."""
     if isinstance(error, (BadInput, ValueError, ModuleNotFoundError)):
         return True
-    if isinstance(error, OSError):  # with a name: a file that is a folder, or cannot be written
-        return error.filename is not None
+    if disk_problem(error):
+        return True
+    if isinstance(error, OSError):  # a file that is a folder, or cannot be written
+        return error.filename is not None or error.errno in UNWRITABLE
     from kytolly.loop.faults import is_out_of_memory
 
     return says_what_to_do(error) or is_out_of_memory(error)

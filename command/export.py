@@ -44,8 +44,10 @@ def run(args: argparse.Namespace) -> int:
     check_export(args.run_dir, args.format, args.out, args.quantize)
     agent = load(args.run_dir)
     env: Any = args.env
-    if args.trust and not env:
-        import_from_here()
+    if env:
+        import_from_here(env)
+    elif args.trust:
+        import_from_here(agent.env_name, *(agent.cfg.wrappers or ()))
         env = wrapped_source(agent.env_name, agent.cfg.env_kwargs, agent.cfg.wrappers or ())
     with hide_standard_error():  # converters print much
         report = export(

@@ -7,7 +7,6 @@ from typing import Any
 
 from kytolly.command.environment_options import (
     add_environment_options,
-    import_from_here,
     played_environment,
 )
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
@@ -32,7 +31,6 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
     found = read_run(args.run_dir)
     name, arguments, wrappers = played_environment(args, found)
     prepare_machine(found.cfg)
-    import_from_here()
     from kytolly.deployment.loaded_agent import load
     from kytolly.deployment.rendered import make_rendered
 

@@ -39,24 +39,37 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw the picture and print the table."""
-    from kytolly.record.comparison import group_summary, make_groups, read_runs, run_folders
+    from kytolly.record.comparison import (
+        group_comparisons,
+        group_summary,
+        make_groups,
+        read_runs,
+        run_folders,
+    )
     from kytolly.record.comparison_plot import check_picture, plot_comparison
+    from kytolly.record.files import write_output
 
     check_picture(args.out, "--out")
     runs, unit = read_runs(run_folders(args.run_dirs), args.metric)
     groups = make_groups(runs, args.group)
     file = Path(args.out).expanduser()
-    plot_comparison(groups, args.metric, unit).savefig(file, dpi=150)
+    figure = plot_comparison(groups, args.metric, unit)
+    write_output(file, lambda to: figure.savefig(to, dpi=150))
     found = [group_summary(group, args.metric, unit) for group in groups]
-    print_comparison(found, args.metric, sys.stderr if args.json else sys.stdout)
+    compared = group_comparisons(found, args.metric)
+    shown = sys.stderr if args.json else sys.stdout
+    print_groups(found, args.metric, shown)
+    if compared:
+        print_comparisons(compared, shown)
     if args.json:
-        print(json.dumps({"metric": args.metric, "unit": unit, "groups": found, "plot": args.out}))
+        summary = {"metric": args.metric, "unit": unit, "groups": found, "comparisons": compared}
+        print(json.dumps({**summary, "plot": args.out}))
     else:
         print(f"Plot: {args.out}")
     return 0
 
 
-def print_comparison(found: Sequence[dict[str, Any]], metric: str, file: Any) -> None:
+def print_groups(found: Sequence[dict[str, Any]], metric: str, file: Any) -> None:
     """Print one line for each group: the last and the best value of the metric."""
     rows = [
         [
@@ -74,15 +87,48 @@ def print_comparison(found: Sequence[dict[str, Any]], metric: str, file: Any) ->
     print_table(columns, rows, [note] if several else [], file)
 
 
+def print_comparisons(compared: Sequence[dict[str, Any]], file: Any) -> None:
+    """Print how each group compares with the first one, by its last and by its best value."""
+    rows = []
+    for pair in compared:
+        for name in ("last", "best"):
+            one = pair[name]
+            chance = "{:.2f} ({:.2f}, {:.2f})".format(
+                one["probability_of_improvement"], *one["probability_interval"]
+            )
+            difference = ""
+            if "difference" in one:
+                difference = with_interval(one["difference"], one["difference_interval"])
+            title = f"{pair['label']} against {pair['baseline']}" if name == "last" else ""
+            where = pair["environment"] or "all"
+            rows.append([title, where, name, difference, chance])
+    note = (
+        "Difference of the interquartile means, and probability that a run of the first is better "
+        "than one of the second, with 95% bootstrap intervals."
+    )
+    columns = ["", "environment", "value", "difference", "probability of improvement"]
+    print_table(columns, rows, [note], file)
+
+
 def value_and_interval(summary: dict[str, Any]) -> str:
     """One value, or the interquartile mean of several with its interval."""
-    from kytolly.record.seed_statistics import interval_text
-
     if len(summary["values"]) > 1:
-        return interval_text(summary)
+        return with_interval(summary["interquartile_mean"], summary["interval"])
     return number_text(summary["values"][0])
 
 
+def with_interval(value: float, interval: Sequence[float]) -> str:
+    """A number with the ends of its interval, all with the digits that the largest one needs."""
+    low, high = interval
+    digits = number_format(max(map(abs, (value, low, high))))
+    return f"{value:{digits}} ({low:{digits}}, {high:{digits}})"
+
+
 def number_text(value: float) -> str:
-    """A number of a table: one digit after the point, more where it is small."""
-    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.4g}"
+    """A number of a table."""
+    return f"{value:{number_format(value)}}"
+
+
+def number_format(value: float) -> str:
+    """Format of a number in a table: one digit after the point, more where it is small."""
+    return ",.1f" if 10 <= abs(value) < 1e9 else ".4g"

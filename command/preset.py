@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kytolly.agent.algorithms import make_config, part
+from kytolly.command.environment_options import import_from_here
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.start import prepare_machine
 from kytolly.config.presets import PRESETS, preset
@@ -58,6 +59,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
         for name in PRESETS
     }
     smallest = configs[PRESETS[0]]
+    import_from_here(env, *(smallest.wrappers or ()))
     source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
     side = choose_side(smallest, source)
     side.close()  # what is looked at is its spec

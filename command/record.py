@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import time
@@ -45,17 +44,19 @@ def fps(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Play, write the video and print the return of each episode."""
     from kytolly.deployment.trained_run import read_run
+    from kytolly.record.run_folder import path_part
 
     _, saved, _ = read_run(args.run_dir)
-    name = f"{saved.environment}_{saved.settings['algorithm']}".replace("/", "-").replace(":", "-")
+    name = path_part(f"{saved.environment}_{saved.settings['algorithm']}")
     out = Path(args.out or f"{name}.mp4")
     from kytolly.deployment.video_file import check_video_path
 
     check_video_path(out)  # before anything that takes time
     agent, env = load_and_make(args, "rgb_array")
     from kytolly.deployment.video import record_video
+    from kytolly.environment.faults import closing
 
-    with contextlib.closing(env):
+    with closing(env, name):
         report = Report(args.episodes, sys.stderr if args.json else sys.stdout)
         played = record_video(agent, env, out, args.episodes, args.seed, fps=args.fps, watch=report)
     if args.json:

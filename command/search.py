@@ -104,8 +104,8 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
 
 
 def cell(hit: Any, before: Sequence[Any] | None, place: int, texts: dict[str, str]) -> str:
-    """How a document moved since the search before, if there is one, and how its text begins."""
-    text = " ".join(texts[hit.doc_id].split()) or hit.doc_id
+    """How a document moved since the search before, if there is one, its id, and its text."""
+    text = f"[{hit.doc_id}] {' '.join(texts[hit.doc_id].split())}"
     if before is None:
         return text
     places = {one.doc_id: at for at, one in enumerate(before)}

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
-from collections.abc import Iterator
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
+import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
@@ -80,7 +85,7 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
     Args:
         file: SQLite file.
         task: What the study is for: algorithm, environment, settings and search space.
-        seed: Of the sampler's draws.
+        seed: Of the sampler's draws; a continued study draws others, see `sampler_seed`.
 
     Raises:
         BadInput: The file holds a study for something else, or no study of ours.
@@ -88,27 +93,72 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
     optuna = import_optuna()
     try:
         study = optuna.create_study(
-            storage=f"sqlite:///{file}",
+            storage=storage(file),
             study_name=NAME,
             direction="maximize",
             load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=seed),
             pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, WARMUP_EVALUATIONS),
         )
         saved = study.user_attrs.get("task")
         if saved is None:
             study.set_user_attr("task", task)
-    except Exception as error:
-        if "sqlalchemy" not in type(error).__module__ and "optuna" not in type(error).__module__:
+        check_study(saved, study.get_trials(deepcopy=False))
+    except Exception as error:  # of SQLAlchemy, of Optuna, and of what reads values in the file
+        if isinstance(error, MemoryError):
             raise
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
-            f"{file} is no study that Optuna can read ({str(error).splitlines()[0]:.200}). Choose "
-            "another --study."
+            f"{file} is no study that Optuna can read ({reason:.200}). Choose another --study."
         ) from None
     refuse_other_task(file, saved or task, task)
     for trial in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)  # its process is gone
+    study.sampler = optuna.samplers.TPESampler(seed=sampler_seed(seed, len(study.get_trials())))
     return study
+
+
+class StudyTask(TypedDict):
+    """What a study is for, as its file holds it."""
+
+    algorithm: str
+    environment: str
+    space: dict[str, Any]
+    settings: dict[str, Any]
+
+
+def check_study(saved: Any, trials: Sequence[Any]) -> None:
+    """ValueError where a file, perhaps a stranger's, holds what no command of ours wrote."""
+    if saved is not None:
+        msgspec.convert(saved, StudyTask)
+    for trial in trials:
+        values = trial.values or []
+        if trial.state.name == "COMPLETE" and not (len(values) == 1 and math.isfinite(values[0])):
+            raise ValueError(f"trial {trial.number} is complete and has no return")
+        msgspec.convert(trial.params, dict[str, bool | int | float | str | list | None])
+        if set(trial.user_attrs) - {FAILED}:
+            raise ValueError(f"trial {trial.number} has attributes that are not ours")
+
+
+def storage(file: Path) -> Any:
+    """Optuna's storage in an SQLite file of any name.
+
+    Optuna takes a URL, in which `%`, `?` and braces are no characters of a name. So SQLite opens
+    the file by itself, and the URL says only that it is SQLite's.
+    """
+    optuna, path = import_optuna(), file.absolute()
+    open_file = functools.partial(sqlite3.connect, path, check_same_thread=False)
+    return optuna.storages.RDBStorage("sqlite:///study", engine_kwargs={"creator": open_file})
+
+
+def sampler_seed(seed: int, num_trials: int) -> int:
+    """Seed of the sampler's draws in a study that has so many trials.
+
+    The sampler begins to draw anew with every command: with the same seed, a continued study
+    would draw the settings of its first trials again.
+    """
+    if num_trials == 0:
+        return seed
+    return int(np.random.SeedSequence((seed, num_trials)).generate_state(1)[0])
 
 
 def refuse_other_task(file: Path, saved: dict[str, Any], task: dict[str, Any]) -> None:

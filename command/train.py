@@ -27,7 +27,7 @@ from kytolly.command.options import (
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.command.tuned import chosen_tuned_settings, tuned_line
-from kytolly.config.words import path_text, value_text
+from kytolly.config.words import nearest, path_text, value_text
 
 # Each has `add_options(parser, words)` and `run(args)`.
 TEXT_MODELS = {
@@ -121,6 +121,16 @@ def refuse_only_in_python(names: Sequence[str]) -> None:
             )
 
 
+def check_algorithm(name: str, known: Sequence[str]) -> None:
+    """Refuse what is no algorithm of a command; the message names those that are."""
+    refuse_only_in_python([name])
+    if name not in known:
+        raise BadInput(
+            f"{value_text(name)} is no algorithm; there are {', '.join(known)}."
+            f"{nearest(name, known)}"
+        )
+
+
 def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, Any]]:
     """Fields and their types, by name, in the config of one algorithm or of all of them."""
     fields: dict[str, tuple[dataclasses.Field, Any]] = {}
@@ -136,8 +146,7 @@ def run(args: argparse.Namespace) -> int:
     """Train and print the result."""
     if args.algorithm in TEXT_MODELS:
         return TEXT_MODELS[args.algorithm].run(args)
-    refuse_only_in_python([args.algorithm])
-    import_from_here()
+    check_algorithm(args.algorithm, trained_names())
     if args.seeds:
         from kytolly.command import train_seeds
 
@@ -196,7 +205,9 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     """Config and environment that the command line asks for."""
     check_resume(args)
     flags = given_flags(args)
-    return continuation(args, flags) if args.resume else new_run(args, flags)
+    cfg, env = continuation(args, flags) if args.resume else new_run(args, flags)
+    import_from_here(env, *(cfg.wrappers or ()))
+    return cfg, env
 
 
 def given_flags(args: argparse.Namespace) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def existing_group(args: argparse.Namespace) -> tuple[SeedGroup, RunFolder]:
         )
     settings, beside = read_settings(file)
     cfg = make_config(settings)
-    saved = SavedConfig(settings, str(beside.get("environment")), beside.get("loop"), "")
+    saved = SavedConfig(settings, beside.get("environment", ""), beside.get("loop"), "")
     env = args.env or folder.trusted_environment(saved, trust=args.trust)
     folder.trusted_wrappers(saved, trust=args.trust)
     if (cfg.algorithm, saved.environment) != (args.algorithm, env):
@@ -244,7 +244,7 @@ def existing_group(args: argparse.Namespace) -> tuple[SeedGroup, RunFolder]:
             f"{args.algorithm} on {env} is asked for, and the group in {path_text(args.resume)} is "
             f"{cfg.algorithm} on {saved.environment}. Change one of them."
         )
-    init = None if beside.get("init") is None else str(beside["init"])
+    init = beside.get("init")
     held = folder.lock_folder()  # before the group looks at which seeds are done
     return SeedGroup(held.path, cfg, env, args.seeds, init), held
 

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import math
+import os
 import shutil
 import sys
 import time
@@ -77,14 +78,26 @@ class Search:
         self.left, self.until = 0, math.inf
 
     def run(self, trials: int, jobs: int, timeout: float | None) -> None:
-        """Train until the study has so many trials, or no time is left to begin one."""
+        """Train until the study has so many trials, or no time is left to begin one.
+
+        Raises:
+            BadInput: The folder holds a run that the next trials would be taken for.
+        """
         from kytolly.command.study import counted_trials
 
+        self.refuse_other_runs(len(self.study.get_trials()))
         self.left = trials - len(counted_trials(self.study))
         self.until = math.inf if timeout is None else time.monotonic() + timeout
         jobs = max(1, min(jobs, self.left))
         print_line(f"{max(0, self.left)} trials to train, {jobs} at a time, in {self.folder}")
         run_children(jobs, self.next_child, self.report, self.end_child)
+
+    def refuse_other_runs(self, num_trials: int) -> None:
+        """Refuse a folder with trials that the study does not have: they are another study's."""
+        for run_dir in sorted(self.folder.glob("trial-*")):
+            number = run_dir.name.removeprefix("trial-")
+            if number.isascii() and number.isdigit() and int(number) >= num_trials:
+                raise other_run(run_dir)
 
     def next_child(self) -> ChildRun | None:
         """The run of the next trial whose settings fit together."""
@@ -105,6 +118,8 @@ class Search:
                 self.fail(name, str(error))
                 continue
             run_dir = self.folder / f"trial-{trial.number}"
+            if os.path.lexists(run_dir):  # made by somebody else since this command began
+                raise other_run(run_dir)
             file = self.folder / f"{run_dir.name}.yaml"
             write_text(file, yaml_text(cfg, {"environment": self.environment}))
             words = ["train", cfg.algorithm, "--env", self.environment, "--json"]
@@ -125,7 +140,7 @@ class Search:
 
     def end_child(self, child: ChildRun) -> None:
         """Tell the study how a trial ended; what is wrong at once is wrong for all."""
-        result, name = child.result(), child.name
+        result, name = None if child.process.returncode else child.result(), child.name
         shutil.rmtree(child.run_dir / "checkpoints", ignore_errors=True)  # no trial is continued
         if result is not None and math.isfinite(result["evaluation"]["return_mean"]):
             value = result["evaluation"]["return_mean"]
@@ -165,9 +180,9 @@ def run(args: argparse.Namespace) -> int:
     """Search, and write what was found."""
     from kytolly.command.study import hold_study, import_optuna, open_study
     from kytolly.config.files import read_settings
-    from kytolly.config.search_space import search_space
+    from kytolly.config.search_space import SEARCH_SPACES, search_space
 
-    train.refuse_only_in_python([args.algorithm])
+    train.check_algorithm(args.algorithm, list(SEARCH_SPACES))
     began, flags = time.perf_counter(), train.given_flags(args)
     cfg, env = train.given_config(args)
     given = set(flags) | set(read_settings(args.config)[0] if args.config else {})
@@ -196,7 +211,8 @@ def run(args: argparse.Namespace) -> int:
                 f"with --study {file} continues."
             ) from None
         except BadInput:
-            if is_new:  # nothing can train with it
+            if is_new and not any(path.is_dir() for path in folder.iterdir()):
+                # nothing can train with it
                 file.unlink()
                 shutil.rmtree(folder)
             raise
@@ -207,11 +223,21 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found["best"] else 1
 
 
+def other_run(run_dir: Path) -> BadInput:
+    """The error where a run stands in the place of a trial that has not begun."""
+    return BadInput(
+        f"{run_dir} exists, and the study has no such trial yet, expected a new folder for each: "
+        "its result would be taken for the trial's. Move it away, or choose another --study."
+    )
+
+
 def study_file(given: str | None, env: str, algorithm: str) -> Path:
     """The study's file; its name without the end is the folder of the trials."""
+    from kytolly.record.run_folder import path_part
+
     if given is None:
         moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        return Path("runs") / f"{env.replace('/', '-')}_{algorithm}_tune_{moment}.db"
+        return Path("runs") / f"{path_part(env)}_{algorithm}_tune_{moment}.db"
     if Path(given).suffix not in SUFFIXES or Path(given).is_dir():
         raise BadInput(
             f"--study is {given!r}, expected the name of a file that ends with "

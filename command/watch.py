@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     agent, env = load_and_make(args, "human")
     from kytolly.deployment.episodes import play_episodes
     from kytolly.deployment.rendered import is_window_closed
+    from kytolly.environment.faults import closing
 
     played: list[Any] = []
     stream = sys.stderr if args.json else sys.stdout
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if is_window_closed():
             raise WindowClosed
 
-    with contextlib.closing(env), contextlib.suppress(WindowClosed):
+    with closing(env, args.env or args.run_dir), contextlib.suppress(WindowClosed):
         try:
             for episode in play_episodes(agent, env, args.episodes, args.seed, stop_if_closed):
                 played.append(episode)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -36,17 +36,37 @@ def setting(default: Any, help: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help})
 
 
-def from_mapping(kind: type, values: Mapping[str, Any]) -> Any:
-    """A configuration from field names and values; an unknown name is an error."""
+class UnknownSetting(ValueError, TypeError):
+    """A name that no field has: TypeError, as Python has it, and ValueError, as a file's is."""
+
+
+class Settings:
+    """A configuration dataclass refuses an unknown name with the one that was meant."""
+
+    __slots__ = ()
+
+    def __new__(cls, *_: Any, **settings: Any) -> Any:
+        """An instance, for `__init__` to fill."""
+        check_names(cls, settings)
+        return object.__new__(cls)
+
+
+def check_names(kind: Any, names: Iterable[str]) -> None:
+    """Refuse a name that is no field of a configuration dataclass."""
     known = [field.name for field in dataclasses.fields(kind)]
-    for name in values:
+    for name in names:
         if name not in known:
             from kytolly.config.words import nearest, value_text
 
-            raise ValueError(
+            raise UnknownSetting(
                 f"{value_text(name)} is not a setting of {kind.__name__}.{nearest(name, known)} "
                 "`kytolly train --help` lists them."
             )
+
+
+def from_mapping(kind: type, values: Mapping[str, Any]) -> Any:
+    """A configuration from field names and values; an unknown name is an error."""
+    check_names(kind, values)
     return kind(**values)
 
 

@@ -1,19 +1,35 @@
-"""Settings in YAML files: read with care, and written."""
+"""Files of settings and of runs, which may be a stranger's: read with care, by a schema."""
 
 from __future__ import annotations
 
 import collections
+import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import yaml
 
 from kytolly.config.words import nearest, path_text, value_text
 
 MOST_BYTES = 2**16
 MOST_DEPTH = 16
-# What the config.yaml of a run holds beside its settings.
-BESIDE_SETTINGS = ("environment", "loop", "parts", "versions", "spec", "init")
+MOST_JSON_BYTES = 2**26  # a vocabulary, or the terms of all queries
+
+
+class BesideSettings(TypedDict, total=False):
+    """What the config.yaml of a run, or the group.yaml of several, holds beside its settings."""
+
+    environment: str
+    loop: str | None
+    parts: dict[str, str | None] | None
+    versions: dict[str, str]
+    spec: dict[str, Any] | None
+    init: str | None
+
+
+BESIDE_SETTINGS = tuple(BesideSettings.__annotations__)
 
 
 class SettingsLoader(yaml.SafeLoader):
@@ -99,4 +115,36 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"{', '.join(BESIDE_SETTINGS)}.{nearest(name, BESIDE_SETTINGS)} Move it below "
                 "settings."
             )
-    return settings, values
+    try:
+        return settings, dict(msgspec.convert(values, BesideSettings))
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"{path_text(path)} holds something else than training wrote ({error}). Restore it, or "
+            "train again."
+        ) from None
+
+
+def read_json(path: str | os.PathLike[str], schema: Any, advice: str) -> Any:
+    """What a JSON file of a run holds.
+
+    Args:
+        path: The file.
+        schema: A type that msgspec checks, such as a TypedDict; it may hold other names as well.
+        advice: Where such a file comes from and what to do, as a sentence without its full stop.
+
+    Raises:
+        ValueError: There is no such file, or it holds something else.
+    """
+    try:
+        if not os.path.isfile(path):  # a pipe would never end
+            raise FileNotFoundError(
+                "it is no file" if os.path.exists(path) else "it does not exist"
+            )
+        with open(path, "rb") as file:
+            content = file.read(MOST_JSON_BYTES + 1)
+        if len(content) > MOST_JSON_BYTES:
+            raise ValueError(f"more than {MOST_JSON_BYTES:,} bytes")
+        return msgspec.convert(json.loads(content), schema)
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ValueError(f"{path_text(path)} cannot be read ({reason:.200}); {advice}.") from None

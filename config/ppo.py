@@ -65,6 +65,8 @@ class PPOConfig(RolloutConfig):
     )
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
 
+    units_of_weights = ("normalize_rewards",)  # settings without which learned values mean nothing
+
     def __post_init__(self) -> None:
         RolloutConfig.__post_init__(self)
         if self.normalize_advantage and self.rows_per_update < 2:

@@ -55,6 +55,7 @@ class PQNConfig(RolloutConfig):
     )
     normalize_rewards: bool = setting(True, "divide rewards by the running deviation of returns")
 
+    units_of_weights = ("normalize_rewards",)  # as in PPOConfig
     optimizer = "radam"
     exploration_repeat = 1  # each step decides anew
 

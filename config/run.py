@@ -15,6 +15,7 @@ from kytolly.config.fields import (
     NotNegative,
     Positive,
     Seed,
+    Settings,
     check_fields,
     setting,
 )
@@ -38,7 +39,7 @@ MOST_PROCESSES = 1_024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class RunConfig:
+class RunConfig(Settings):
     """Settings that every algorithm shares: length, environments, device, intervals, stopping.
 
     An algorithm's config adds its own, and what an iteration consists of: env steps and updates.

@@ -7,7 +7,16 @@ from typing import Annotated, Literal, Self
 
 from msgspec import Meta
 
-from kytolly.config.fields import NotNegative, Positive, Rows, Seed, Share, check_fields, setting
+from kytolly.config.fields import (
+    NotNegative,
+    Positive,
+    Rows,
+    Seed,
+    Settings,
+    Share,
+    check_fields,
+    setting,
+)
 from kytolly.config.run import DEVICE, ON_NAN, ON_OOM, Seconds
 
 Updates = Annotated[int, Meta(ge=1, le=10**10), "updates"]
@@ -20,7 +29,7 @@ NAME = Meta(pattern=r"\A[a-z][a-z0-9-]{0,31}\Z", description="a name of lower-ca
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class SupervisedConfig:
+class SupervisedConfig(Settings):
     """Settings of supervised training; the config of a task adds its own.
 
     An *update* is one optimizer step, an *epoch* one pass over the rows of the training data.

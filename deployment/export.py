@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kytolly.config.words import path_text
 from kytolly.deployment.act_function import (
     ActFunction,
     ActingParts,
@@ -130,7 +131,7 @@ def export(
     parts = acting_parts(agent)
     target = check_export(getattr(agent, "path", None), format, path, quantize)
     obs, observed = make_observations(parts, env)
-    act = ActFunction(parts, narrow_mask=quantize == "int8")
+    act = ActFunction(parts, narrow_mask=quantize == "int8", unrolled=format == "litert")
     run, result, same = write_and_compare(parts, act, obs, target, format, quantize)
     if episodes is None:
         episodes = 0 if quantize is None else EPISODES
@@ -173,7 +174,7 @@ def write_and_compare(
     The last number counts the actions that are those of the agent in its own precision.
     """
     inputs, module = act.named_inputs(obs), format_module(format)
-    partial = path.with_name(f"{PARTIAL}{path.name}")
+    partial = partial_path(path)
     remove(partial)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -216,7 +217,28 @@ def check_export(
             f"{target} exists, expected a new path: an export overwrites nothing. Choose another "
             "one, or remove it."
         )
+    require_writable(target)
     return target
+
+
+def require_writable(target: Path) -> None:
+    """ValueError where no file of that name can be made, found out before there is work to lose."""
+    folder = next(parent for parent in target.absolute().parents if parent.is_dir())
+    probe = partial_path(folder / target.name)
+    try:
+        remove(probe)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"{path_text(target)} cannot be written ({error.strerror}), expected a new file or "
+            "folder in one that is writable. Choose another path."
+        ) from None
+
+
+def partial_path(target: Path) -> Path:
+    """Where an export lies until it has been compared."""
+    return target.with_name(f"{PARTIAL}{target.name}")
 
 
 def check_format(format: str, quantize: str | None) -> None:
@@ -267,7 +289,7 @@ def size_bytes(path: Path) -> int:
 
 def remove(path: Path) -> None:
     """Remove a file or a folder, if there is one."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
+from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
+
+UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting
+VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
 
 def take_run_weights(agent: Any, run: Path) -> None:
@@ -33,15 +41,10 @@ def take_run_weights(agent: Any, run: Path) -> None:
                 f"of this config's network: {expected}. Give the settings of that run, such as "
                 "hidden_units, or leave init out."
             )
-    for name in getattr(agent.cfg, "units_of_weights", ()):
-        found, expected = getattr(loaded.cfg, name, None), getattr(agent.cfg, name)
-        if found not in (None, expected):
-            raise ValueError(
-                f"init is {path_text(run)}, which learned with {name} {found:g}, expected "
-                f"{expected:g}: its values would mean something else. Set {name} to {found:g}, or "
-                "leave init out."
-            )
-    agent.policy.set_weights(loaded.network.get_weights())
+    check_same_units(loaded, agent.cfg)
+    agent.policy.begin_with(loaded.network.get_weights())
+    if getattr(agent.cfg, "normalize_rewards", False):
+        take_reward_scale(agent.memory.reward_scale, loaded.path)
 
 
 def check_same_spec(loaded: LoadedAgent, agent: Any) -> None:
@@ -55,6 +58,44 @@ def check_same_spec(loaded: LoadedAgent, agent: Any) -> None:
                 f"{found}, expected those of {spec.name}: {expected}. Take a run of an environment "
                 "with the same spaces, or leave init out."
             )
+
+
+def check_same_units(loaded: LoadedAgent, cfg: Any) -> None:
+    """ValueError where a setting gives the run's values another unit than the config's."""
+    names = (getattr(each, "units_of_weights", ()) for each in (loaded.cfg, cfg))
+    for name in dict.fromkeys(itertools.chain(*names)):
+        found, expected = (getattr(each, name, UNIT.get(name)) for each in (loaded.cfg, cfg))
+        if found != expected and None not in (found, expected):
+            was, now = (f"{each:g}" if type(each) is not bool else str(each).lower()
+                        for each in (found, expected))  # fmt: skip
+            raise ValueError(
+                f"init is {path_text(loaded.path)}, which learned with {name} {was}, expected "
+                f"{now}: its values would mean something else. Set {name} to {was}, or leave init "
+                "out."
+            )
+
+
+def take_reward_scale(scale: RewardScale, run: Path) -> None:
+    """Go on with the statistics by which a run divided its rewards, as its newest checkpoint has.
+
+    Warns where the run has no checkpoint: its values are then in a unit that nothing tells.
+    """
+    for _, path in checkpoints(run / FOLDER):
+        try:
+            check_files(path)
+            reader = tf.train.load_checkpoint(path)
+            for name in ("mean", "variance", "count"):
+                saved = reader.get_tensor(f"agent/memory/reward_scale/{name}/{VALUE}")
+                getattr(scale, name).assign(saved)
+            return
+        except (*DAMAGE, ValueError):
+            continue
+    warnings.warn(
+        f"{path_text(run)} learned with normalize_rewards and has no readable checkpoint, which "
+        "would say by what its rewards were divided: values are off at first, until the rewards "
+        "of this run show it.",
+        stacklevel=2,
+    )
 
 
 def weight_shapes(network: keras.Model) -> list[tuple[int, ...]]:

@@ -49,7 +49,7 @@ class LoadedAgent(Player):
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
         exploration = part_for(cfg, "exploration")(cfg, distribution)
         scale = getattr(cfg, "reward_scale", 1.0)
-        super().__init__(network, distribution, env_spec.obs, exploration, reward_scale=scale)
+        super().__init__(network, distribution, env_spec, exploration, reward_scale=scale)
         self.cfg, self.env_name, self.env_spec, self.path = cfg, env_spec.name, env_spec, path
 
     def __repr__(self) -> str:

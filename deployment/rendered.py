@@ -19,13 +19,7 @@ from kytolly.environment.registry import tensor_environment
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
 MOST_FPS = 1_000
 USUAL_FPS = 30  # where an environment does not say
-# Pygame greets on standard output, and complains where there is no loudspeaker. A window that it
-# draws by OpenGL ends the process: Mesa's LLVM meets the one that TensorFlow exports.
-PYGAME = {
-    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-    "SDL_AUDIODRIVER": "dummy",
-    "SDL_FRAMEBUFFER_ACCELERATION": "0",
-}
+NO_SOUND = {"SDL_AUDIODRIVER": "dummy"}  # pygame complains where there is no loudspeaker
 NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
 # Of Gymnasium's own environments, those that draw with pygame.
 DRAWN_BY_PYGAME = tuple(f"gymnasium.envs.{n}" for n in ("classic_control", "box2d", "toy_text"))
@@ -60,7 +54,7 @@ def make_rendered(
             f"{spec.id} draws with pygame, which is not installed. Install it: "
             'pip install "kytolly[video]".'
         )
-    for variable, value in {**PYGAME, **(NO_WINDOW if mode == FRAMES else {})}.items():
+    for variable, value in {**NO_SOUND, **(NO_WINDOW if mode == FRAMES else {})}.items():
         os.environ.setdefault(variable, value)
     arguments = dict(arguments or {})
     plain = make_env(spec, **arguments)

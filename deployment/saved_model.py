@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.deployment.act_function import ActFunction
+from kytolly.record.files import path_without_pattern
 
 SIGNATURE = "serving_default"
 VERSION = "1"
@@ -44,7 +45,8 @@ def request(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def load(path: Path) -> Callable[[dict[str, Any]], dict[str, np.ndarray]]:
     """The function in the folder: from named arrays to named arrays."""
-    function = tf.saved_model.load(str(path / VERSION)).signatures[SIGNATURE]
+    with path_without_pattern(path) as folder:
+        function = tf.saved_model.load(str(folder / VERSION)).signatures[SIGNATURE]
 
     def run(inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         tensors = {name: tf.constant(part) for name, part in inputs.items()}

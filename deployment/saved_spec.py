@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import tensorflow as tf
 
-from kytolly.environment.spec import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete
+from kytolly.environment.spec import ActionSpace, Box, Discrete, Encoding, EnvSpec, MultiDiscrete
 
 DTYPES = ("float32", "uint8", "bool")  # of observations, and of masks
 MOST_NUMBERS = 2**24  # of an observation, or of actions
@@ -24,7 +25,14 @@ def spec_of_plain(name: str, values: Any) -> EnvSpec:
         known = obs if isinstance(obs, dict) else {"": obs}
         if not set(grids) <= set(known):
             raise ValueError(f"grids {grids!s:.50}")
-        return EnvSpec(name, obs, read_action(values["action"]), grids=tuple(grids))
+        encodings = values.get("encodings", {})
+        return EnvSpec(
+            name,
+            obs,
+            read_action(values["action"]),
+            grids=tuple(grids),
+            encodings=tuple((n, read_encoding(one, known[n])) for n, one in encodings.items()),
+        )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"the spec of the environment {name} cannot be read ({type(error).__name__}: {error}), "
@@ -44,6 +52,22 @@ def read_observation(values: dict[str, Any]) -> Any:
     if dtype not in DTYPES or any(size < 1 for size in shape) or math.prod(shape) > MOST_NUMBERS:
         raise ValueError(f"shape {shape}, dtype {dtype!s:.20}")
     return tf.TensorSpec(shape, dtype)
+
+
+def read_encoding(values: dict[str, Any], spec: tf.TensorSpec) -> Encoding:
+    """How an entry of this spec is encoded."""
+    parts = (tuple(map(operator.index, values[name])) for name in Encoding._fields)
+    encoding = Encoding(*parts)
+    count, numbers = math.prod(encoding.shape), sum(encoding.counts) or 1
+    components = {len(encoding.counts), len(encoding.starts)}
+    if (
+        components not in ({count}, {0})
+        or min(encoding.counts, default=1) < 1
+        or spec.shape != (numbers,)
+        or (count != 1 and not encoding.counts)
+    ):
+        raise ValueError(f"encoding {values!s:.80}")
+    return encoding
 
 
 def read_action(values: dict[str, Any]) -> ActionSpace:

@@ -53,7 +53,7 @@ def read_run(run: str | os.PathLike[str]) -> TrainedRun:
 def refuse_text_model(settings: Mapping[str, Any], run_dir: str) -> None:
     """ValueError for the run of a model of texts, with the command that measures it."""
     name = "fine-tuning" if "fine_tune" in settings else settings["algorithm"]
-    if name not in TEXT_MODELS:
+    if not isinstance(name, str) or name not in TEXT_MODELS:
         return
     config, model = TEXT_MODELS[name]
     command = from_mapping(pkgutil.resolve_name(config), settings).command

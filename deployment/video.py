@@ -11,7 +11,7 @@ import gymnasium
 from kytolly.deployment.episodes import Episode, play_episodes
 from kytolly.deployment.rendered import frame_of, frames_per_second
 from kytolly.deployment.video_file import VideoFile, check_video_path
-from kytolly.record.files import write_file
+from kytolly.record.files import write_output
 
 
 def record_video(
@@ -44,10 +44,17 @@ def record_video(
     played: list[Episode] = []
 
     def write(partial: Path) -> None:
+        partial.open("wb").close()  # fails before an episode is played, if at all
         video = VideoFile(partial, fps or frames_per_second(env))
+        unwritten: list[ValueError] = []
 
         def show() -> None:
-            video.add(frame_of(env))
+            frame = frame_of(env)
+            try:
+                video.add(frame)
+            except ValueError as error:  # it passes through the environment, whose fault it is not
+                unwritten.append(error)
+                raise
             watch(video.frames, None)
 
         try:
@@ -56,8 +63,10 @@ def record_video(
                 watch(video.frames, episode)
         except BaseException:
             video.abandon()
+            if unwritten:
+                raise unwritten[0] from unwritten[0].__cause__
             raise
         video.finish()
 
-    write_file(path, write)
+    write_output(path, write)
     return played

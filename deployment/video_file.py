@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 from fractions import Fraction
@@ -16,6 +17,7 @@ from kytolly.environment.faults import EnvironmentFault
 GIF_FPS = 50  # browsers slow down what shows a frame for less than 2/100 s
 # Each frame of a GIF has colors of its own, and holds only what has changed.
 GIF_COLORS = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none"
+GIF_END = b";"
 EVEN_SIZE = "pad=ceil(iw/2)*2:ceil(ih/2)*2"  # H.264 has half as many colors as pixels in a row
 FORMATS: dict[str, dict[str, Any]] = {
     ".mp4": {"codec": "libx264", "quality": 6},
@@ -74,7 +76,7 @@ class VideoFile:
         try:
             self._ffmpeg.send(frame)
         except OSError as error:
-            raise self._failure("ffmpeg ended early") from error
+            raise self._failure("ffmpeg ended early") from OSError(errno.EIO, str(error))
         self.frames += 1
 
     def finish(self) -> None:
@@ -83,6 +85,8 @@ class VideoFile:
             self._ffmpeg.close()
         if not self.path.is_file() or not self.path.stat().st_size:
             raise self._failure("ffmpeg wrote nothing")
+        if not self._is_whole():
+            raise self._failure("it cannot be read again")
 
     def abandon(self) -> None:
         """End without a file that is worth keeping."""
@@ -107,8 +111,23 @@ class VideoFile:
         )
         self._ffmpeg.send(None)
 
+    def _is_whole(self) -> bool:
+        """Whether the file ends as it should: ffmpeg ends without a word where a disk is full."""
+        import imageio_ffmpeg
+
+        try:
+            frames, _ = imageio_ffmpeg.count_frames_and_secs(self.path)
+        except RuntimeError:
+            return False
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read()
+        return bool(frames) and (self.path.suffix.lower() != ".gif" or last == GIF_END)
+
     def _failure(self, what: str) -> ValueError:
-        return ValueError(
+        error = ValueError(
             f"the video cannot be written ({what}), expected room for it on the disk. Make room, "
             "or record fewer episodes."
         )
+        error.__cause__ = OSError(errno.EIO, what)
+        return error

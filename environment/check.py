@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
+import traceback
 from typing import Any
 
 import numpy as np
@@ -41,21 +43,22 @@ def check_environment(env: TensorEnvironment) -> None:
     spec = env.spec
     rng = np.random.default_rng(0)
     draws = tf.constant(rng.random((_NUM_ENVS, env.reset_uniforms)), tf.float32)
-    first = env.reset(draws)
+    first = _call(env, "reset", draws)
     _check_state(name, "reset()", first, first)
-    for one, two in zip(tf.nest.flatten(first), tf.nest.flatten(env.reset(draws)), strict=True):
+    again = env.reset(draws)
+    for one, two in zip(tf.nest.flatten(first), tf.nest.flatten(again), strict=True):
         if not np.array_equal(one, two):
             raise ValueError(
                 f"{name}.reset() gave two different states for the same uniforms. It must be a "
                 "pure function of its argument, or runs cannot be repeated: use the uniforms it "
                 "receives (reset_uniforms of them for each environment), and draw no random number."
             )
-    obs = env.observe(first)
+    obs = _call(env, "observe", first)
     _check_observation(name, spec, obs)
 
     action = _extreme_actions(spec, obs)
     draws = tf.constant(rng.random((_NUM_ENVS, env.step_uniforms)), tf.float32)
-    outcome = env.step(first, action, draws)
+    outcome = _call(env, "step", first, action, draws)
     if not isinstance(outcome, tuple) or len(outcome) != 3:
         raise ValueError(
             f"{name}.step() returned {_description(outcome)}, expected a tuple of three: next "
@@ -68,6 +71,38 @@ def check_environment(env: TensorEnvironment) -> None:
     _check_tensor(f"terminated of {name}.step()", terminated, (_NUM_ENVS,), tf.bool)
     _check_finite(f"the reward of {name}.step()", reward)
     _check_observation(name, spec, env.observe(stepped))
+
+
+def _call(env: TensorEnvironment, method: str, *inputs: Any) -> Any:
+    """What a method returns; ValueError where it asks Python what a tensor holds."""
+    function = getattr(env, method)
+    try:
+        tf.function(function, autograph=False).get_concrete_function(*inputs)
+    except tf.errors.OperatorNotAllowedInGraphError as error:
+        name = type(env).__name__
+        raise ValueError(
+            f"{name}.{method}() uses a tensor where Python needs a value, as in `if`, `while`, "
+            f"`for` or `bool()`{_line_of(error, function)}. It is compiled for all environments "
+            "at once, so a choice is made for each of them: write tf.where(condition, this, that), "
+            "and & or | for `and` or `or`."
+        ) from error
+    except NotImplementedError as error:
+        if "symbolic" not in str(error):
+            raise
+        raise ValueError(
+            f"{type(env).__name__}.{method}() hands a tensor to NumPy"
+            f"{_line_of(error, function)}, which cannot be compiled. Use TensorFlow's functions, "
+            "such as tf.where."
+        ) from error
+    return function(*inputs)
+
+
+def _line_of(error: BaseException, function: Any) -> str:
+    """Where in a function an error arose, for a message; empty where that is not known."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__)
+             if code is not None and f.filename == code.co_filename]  # fmt: skip
+    return f" (line {lines[-1]} of {code.co_filename})" if lines and code is not None else ""
 
 
 def check_spec(what: str, spec: EnvSpec) -> None:

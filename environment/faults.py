@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 
@@ -26,10 +28,19 @@ def close_or_warn(env: Any, name: str) -> None:
     """Close an environment; one that cannot close must not cost the result of a training."""
     try:
         env.close()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         warnings.warn(
             one_line(f"{name} raised {type(error).__name__} in close(): {error}"), stacklevel=3
         )
+
+
+@contextlib.contextmanager
+def closing(env: Any, name: str) -> Iterator[None]:
+    """Close an environment after the block, by `close_or_warn`."""
+    try:
+        yield
+    finally:
+        close_or_warn(env, name)
 
 
 def one_line(text: str, most: int = 800) -> str:

@@ -12,13 +12,19 @@ def plain_spec(env_spec: EnvSpec) -> dict[str, Any]:
 
     The observation is {shape, dtype}, or {entries: {name: {shape, dtype}}}. The action is
     {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}. Where
-    there are some, `grids` are the names of the entries that hold bools or small integers.
+    there are some, `grids` are the names of the entries that hold bools or small integers, and
+    `encodings` say how entries are encoded: {name: {shape, counts, starts}}, "" the observation.
     """
     plain = {
         "observation": plain_observation(env_spec.obs),
         "action": plain_action(env_spec.action),
     }
-    return plain | ({"grids": list(env_spec.grids)} if env_spec.grids else {})
+    encodings = {
+        name: {part: list(value) for part, value in encoding._asdict().items()}
+        for name, encoding in env_spec.encodings
+    }
+    plain |= {"grids": list(env_spec.grids)} if env_spec.grids else {}
+    return plain | ({"encodings": encodings} if encodings else {})
 
 
 def plain_observation(obs: Any) -> dict[str, Any]:

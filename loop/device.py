@@ -15,7 +15,7 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.learn import LoopMetrics, learn
-from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
+from kytolly.loop.limits import EpisodeLimit
 from kytolly.loop.program import Program
 from kytolly.policy.base import greedy_action
 from kytolly.policy.batch import Rollout, rollout_spec
@@ -38,10 +38,18 @@ class DeviceSide:
         """Nothing: a loop that failed holds no environments."""
 
     def evaluator(
-        self, network: Any, episodes: int, seed: int, *, xla: bool, device: str | None
+        self,
+        network: Any,
+        episodes: int,
+        seed: int,
+        *,
+        xla: bool,
+        device: str | None,
+        step_limit: int | None = None,
     ) -> DeviceEvaluator:
         """What plays one episode in each of `episodes` environments at once, by a Keras network."""
-        return DeviceEvaluator(self, network, episodes, seed, xla, device)
+        limit = EpisodeLimit(self.env.spec.name, step_limit)
+        return DeviceEvaluator(self, network, episodes, seed, limit, xla, device)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -179,12 +187,21 @@ class DeviceEvaluator:
     `how` is what a `Program` takes last: `xla` and `device`.
     """
 
-    def __init__(self, side: DeviceSide, network: Any, episodes: int, seed: int, *how: Any):
+    def __init__(
+        self,
+        side: DeviceSide,
+        network: Any,
+        episodes: int,
+        seed: int,
+        limit: EpisodeLimit,
+        *how: Any,
+    ):
         self.env, self.network, self.episodes = side.env, network, episodes
+        self.limit = limit
         policy = part(side.cfg.algorithm, "policy")
         self.distribution = policy.distribution_for(side.cfg, side.spec)
         self.random_stream = RandomStream(seed, purpose=2)
-        self.step_limit = self.env.spec.max_episode_steps or STEP_LIMIT
+        self.step_limit = self.env.spec.max_episode_steps or limit.env_steps
         self.program = self._make_program(*how)
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
@@ -192,7 +209,7 @@ class DeviceEvaluator:
         self.random_stream.counter.assign(number << 32)
         returns, lengths, ended = self.program()
         if not ended and self.env.spec.max_episode_steps is None:
-            warn_of_cut(self.env.spec.name)
+            self.limit.warn_of_cut()
         return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
 
     def _make_program(self, *how: Any) -> Program:

@@ -6,7 +6,9 @@ Nothing here imports TensorFlow: commands ask whether an error means that memory
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +19,8 @@ MOST_RESTARTS = 3  # after losses that were not finite
 BRAIN_FLOAT_SINCE = 8.0  # NVIDIA's compute capability
 # What XLA and TensorFlow say in errors of other classes.
 WORDS = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when allocating", "CUDA_ERROR_OUT_OF_MEMORY")
+# What the system says of a disk, a quota, or a limit of the files' size.
+FULL_DISK = {n: os.strerror(n) for n in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)}
 CLASSES = {"ResourceExhaustedError", "MemoryError", "NotEnoughMemory"}
 
 
@@ -35,7 +39,19 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__):
         return False
-    return any(speaks_of_memory(one) for one in causes(error))
+    return not disk_problem(error) and any(speaks_of_memory(one) for one in causes(error))
+
+
+def disk_problem(error: BaseException) -> str:
+    """The system's words for a disk that takes no more, if that is what an error means; else ""."""
+    for one in causes(error):
+        number = getattr(one, "errno", None)
+        if number in FULL_DISK:
+            return FULL_DISK[number]
+        for words in FULL_DISK.values():  # TensorFlow calls a full disk an exhausted resource
+            if words in str(one):
+                return words
+    return ""
 
 
 def speaks_of_memory(error: BaseException) -> bool:

@@ -124,7 +124,9 @@ class HostLoop:
         """What the next rollout depends on beside the agent, as JSON can hold it."""
         if not self.collectors:
             return {}
-        state: dict[str, Any] = {"acting": saved_state({"packed": self._packed})}
+        state: dict[str, Any] = {}
+        if self.overlap is not None:  # else acting has the newest weights, which the agent saves
+            state["acting"] = saved_state({"packed": self._packed})
         if self._restarts:
             state["restarts"] = self.env_restarts
         try:
@@ -178,7 +180,7 @@ class HostLoop:
     def _restore(self) -> None:
         """Go on within the episodes of the checkpoint, or say why new ones begin."""
         state, reason = self._restored, self._restored.get("reason")
-        if "acting" in state:
+        if "acting" in state and self.overlap is not None:
             packed = {"packed": self._packed}
             try:
                 restore_state(packed, state["acting"])

@@ -34,7 +34,7 @@ from kytolly.environment.gym.wrappers import (
 )
 from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import STEP_LIMIT, warn_of_cut
+from kytolly.loop.limits import EpisodeLimit
 
 EVALUATION_ENVS = 8
 
@@ -82,7 +82,14 @@ class HostSide:
         self.groups = loop.release()
 
     def evaluator(
-        self, network: keras.Model, episodes: int, seed: int, *, xla: bool, device: str | None
+        self,
+        network: keras.Model,
+        episodes: int,
+        seed: int,
+        *,
+        xla: bool,
+        device: str | None,
+        step_limit: int | None = None,
     ) -> HostEvaluator:
         """Plays episodes in environments apart from those that train."""
         distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
@@ -111,7 +118,8 @@ class HostSide:
                 copy_statistics(self.given, env.given)
             return contextlib.closing(env)
 
-        return HostEvaluator(actor.greedy, environments, episodes, seed)
+        limit = EpisodeLimit(self.spec.name, step_limit)
+        return HostEvaluator(actor.greedy, environments, episodes, seed, limit)
 
     def close(self) -> None:
         """Close the environments that were made here, but for those of a loop."""
@@ -130,6 +138,7 @@ class HostEvaluator:
         environments: Function that makes environments from a seed, and closes them after a block.
         episodes: Episodes in all.
         seed: Seed of the episodes, together with their number.
+        limit: The longest episode.
     """
 
     def __init__(
@@ -138,8 +147,10 @@ class HostEvaluator:
         environments: Callable[[int], contextlib.AbstractContextManager[HostEnv]],
         episodes: int,
         seed: int,
+        limit: EpisodeLimit,
     ):
-        self.act, self.environments, self.episodes, self.seed = act, environments, episodes, seed
+        self.act, self.environments, self.limit = act, environments, limit
+        self.episodes, self.seed = episodes, seed
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
@@ -156,7 +167,7 @@ class HostEvaluator:
             obs = step.obs
             now[:, 0] += step.reward
             now[:, 1] += step.valid
-            over = step.ended | (now[:, 1] >= STEP_LIMIT)
+            over = step.ended | (now[:, 1] >= self.limit.env_steps)
             late = time.perf_counter() > deadline
             if not over.any():
                 continue
@@ -169,7 +180,7 @@ class HostEvaluator:
                 obs, cut = env.reset(), True
                 now[:] = 0.0
         if cut:
-            warn_of_cut(env.spec.name)
+            self.limit.warn_of_cut()
         late = bool(quota.any())
         if late:
             warn_of_time(env.spec.name, len(played), self.episodes)

@@ -38,6 +38,7 @@ def result_summary(session: Any, evaluation: Any, stopped_by: str, seconds: floa
         "environment": state.env_name,
         "loop": state.loop,
         "seed": state.config.seed,
+        "parameters": state.parameters,
         "env_steps": state.env_steps,
         "updates": state.updates,
         "wall_seconds": state.wall_seconds_before + seconds,

@@ -16,6 +16,7 @@ from kytolly.callback.base import Callback, Evaluation, TrainState, notify
 from kytolly.loop.host_state import host_state
 from kytolly.loop.interrupt import hold_signals
 from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.limits import training_step_limit
 from kytolly.loop.log_row import log_row
 from kytolly.loop.result import result_summary
 
@@ -28,7 +29,8 @@ class TrainingSession:
     Args:
         agent: The learner.
         loop: `DeviceLoop` or `HostLoop`, which trains it.
-        make_evaluator: Makes what plays greedily, from a number of episodes, a seed and `xla`.
+        make_evaluator: Makes what plays greedily, from a number of episodes, a seed, `xla` and
+            `step_limit`.
         callbacks: Called in this order at every hook.
         state: The run at its beginning.
     """
@@ -113,8 +115,10 @@ class TrainingSession:
 
     @functools.cached_property
     def _evaluator(self) -> Any:
-        seed = stream_seed(self.cfg.seed, EVALUATION)
-        return self.make_evaluator(self.cfg.evaluation_episodes, seed, xla=self.loop.xla)
+        seed, limit = stream_seed(self.cfg.seed, EVALUATION), training_step_limit(self.state)
+        return self.make_evaluator(
+            self.cfg.evaluation_episodes, seed, xla=self.loop.xla, step_limit=limit
+        )
 
     def wall_seconds(self) -> float:
         """Time spent on the run until now."""

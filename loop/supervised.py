@@ -259,6 +259,7 @@ class SupervisedSession(TrainingSession):
             "algorithm": state.config.algorithm,
             "data": state.env_name,
             "seed": state.config.seed,
+            "parameters": state.parameters,
             "updates": state.updates,
             "epochs": state.updates / state.updates_per_epoch,
             "wall_seconds": state.wall_seconds_before + seconds,

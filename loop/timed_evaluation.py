@@ -12,7 +12,7 @@ import tensorflow as tf
 from kytolly.callback.base import Evaluation
 from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.device import DeviceEvaluator, DeviceSide
-from kytolly.loop.limits import warn_of_cut
+from kytolly.loop.limits import EpisodeLimit
 from kytolly.loop.program import Program
 
 CALL_STEPS = 200  # of each environment, between two looks at the clock
@@ -22,10 +22,18 @@ class TimedSide(DeviceSide):
     """Training as ever; evaluations look at the clock."""
 
     def evaluator(
-        self, network: Any, episodes: int, seed: int, *, xla: bool, device: str | None
+        self,
+        network: Any,
+        episodes: int,
+        seed: int,
+        *,
+        xla: bool,
+        device: str | None,
+        step_limit: int | None = None,
     ) -> TimedEvaluator:
         """What plays one episode in each of `episodes` environments at once, by a Keras network."""
-        return TimedEvaluator(self, network, episodes, seed, xla, device)
+        limit = EpisodeLimit(self.env.spec.name, step_limit)
+        return TimedEvaluator(self, network, episodes, seed, limit, xla, device)
 
 
 class TimedEvaluator(DeviceEvaluator):
@@ -51,7 +59,7 @@ class TimedEvaluator(DeviceEvaluator):
             counted = ended if ended.any() else ~ended
             returns, lengths = returns[counted], lengths[counted]
         elif not ended.all() and self.env.spec.max_episode_steps is None:
-            warn_of_cut(name)
+            self.limit.warn_of_cut()
         return Evaluation.of_episodes(returns, lengths, late)
 
     def _make_program(self, *how: Any) -> Program:

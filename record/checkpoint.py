@@ -16,13 +16,24 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.record.files import PARTIAL, checksum, sync, write_file, write_text
+from kytolly.record.files import (
+    PARTIAL,
+    checksum,
+    path_without_pattern,
+    sync,
+    write_file,
+    write_text,
+)
 
 FOLDER = "checkpoints"
 BEST = "best.keras"
+MAX_LIST_BYTES = 2**28  # of a checkpoint's JSON file, with the history of a run
 BEST_WEIGHTS = "best.weights.h5"  # only where Keras cannot save the model itself
 
 OWN_FILE = re.compile(r"(ckpt|best)-[0-9][\w.-]*", re.ASCII)  # in the folder of the checkpoints
+# What a run writes there, and what a kill leaves of it: nothing else is removed.
+ENDINGS = r"(\.json|\.index|\.data-\d+-of-\d+|\.keras|\.weights\.h5)"
+REMOVABLE = re.compile(rf"(ckpt|best)-(\d+){ENDINGS}?(_temp|\.tempstate\d+)?", re.ASCII)
 # What TensorFlow raises for files that are cut off or altered, and for values that do not fit.
 DAMAGE = (tf.errors.OpError, OSError, RuntimeError, IndexError, UnicodeDecodeError)
 MISMATCH = (tf.errors.InvalidArgumentError, AssertionError, ValueError, TypeError)
@@ -64,12 +75,12 @@ def write_checkpoint(
     folder.mkdir(exist_ok=True)
     host_text = json.dumps(host_state)  # fails, if it does, before anything is touched
     if checkpoint is not None:
-        remove(path for path in folder.glob(f"{name}.*") if path.is_dir())  # a stranger's
+        remove(path for path in own_files(folder, name) if path.is_dir())  # a stranger's
         (folder / f"{name}.json").unlink(missing_ok=True)
         try:
             checkpoint.write(str(folder / name))
         except BaseException:
-            remove(folder.glob(f"{name}[._]*"))
+            remove(own_files(folder, name))
             raise
     files = [folder / f"{name}.index", *sorted(folder.glob(f"{name}.data-*"))]
     for path in files:
@@ -137,17 +148,27 @@ def prune(folder: Path, newest: int, keep: int) -> None:
     for _, path in kept:
         with contextlib.suppress(OSError):  # a damaged one names nothing
             named |= set(read_manifest(path)[0])
-    for path in list(folder.iterdir()):
-        own = re.match(r"ckpt-(\d+)\D", path.name)
-        old = int(own[1]) not in steps if own else path.name.startswith("best-")
-        if path.name.startswith(PARTIAL) or (old and path.name not in named):
+    for path in own_files(folder):
+        own = REMOVABLE.fullmatch(path.name)
+        kept = own and (path.name in named or (own[1] == "ckpt" and int(own[2]) in steps))
+        if not kept:
             remove([path])
+
+
+def own_files(folder: Path, name: str | None = None) -> list[Path]:
+    """What checkpoints consist of, or the one of that name, with what killed writes left."""
+    return [
+        path
+        for path in folder.glob("*")  # none where the folder is gone
+        if (own := REMOVABLE.fullmatch(path.name.removeprefix(PARTIAL)))
+        and name in (None, f"{own[1]}-{own[2]}")
+    ] + ([] if name else list(folder.glob(f"{PARTIAL}checkpoint")))
 
 
 def remove(paths: Iterable[Path]) -> None:
     """Remove files and folders, where that is possible."""
     for path in list(paths):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):
@@ -160,7 +181,10 @@ def read_manifest(path: str) -> tuple[dict[str, str], dict[str, Any]]:
     A name is one of a file in the folder of the checkpoints, or nothing could be written there.
     """
     try:
-        values = json.loads(Path(f"{path}.json").read_text(encoding="utf-8"))
+        file = Path(f"{path}.json")
+        if not file.is_file() or file.stat().st_size > MAX_LIST_BYTES:  # a pipe would never end
+            raise ValueError
+        values = json.loads(file.read_text(encoding="utf-8"))
         sums, host_state = dict(values["files"]), dict(values["host_state"] or {})
         if all(OWN_FILE.fullmatch(name) for name in sums):
             return sums, host_state
@@ -250,9 +274,16 @@ def restore(
 
 def _read(path: str, trackables: Mapping[str, Any], changed: Sequence[str]) -> None:
     """Read one checkpoint; ValueError where its values and the objects do not match."""
+    from kytolly.record.dead_weights import without_dead_weights
+
     tf.get_logger().addFilter(no_list_of_values)
+    network = getattr(getattr(trackables.get("agent"), "policy", None), "network", None)
     try:
-        complete_checkpoint(trackables).read(path).assert_consumed()
+        with (
+            path_without_pattern(Path(path).parent) as folder,
+            without_dead_weights(str(folder / Path(path).name), network) as readable,
+        ):
+            complete_checkpoint(trackables).read(readable).assert_consumed()
     except UnicodeDecodeError:  # a ValueError, but one that speaks of damage
         raise
     except MISMATCH as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,12 @@ import numpy as np
 from kytolly.record.learning_curve import curve, read_curve
 from kytolly.record.metrics_file import COUNTS, NAME, number_in, read_rows
 from kytolly.record.run_folder import RunFolder
-from kytolly.record.seed_statistics import summary
+from kytolly.record.seed_statistics import (
+    difference_interval,
+    improvement,
+    iqm_difference,
+    summary,
+)
 
 GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
 DEFAULT_METRIC = "evaluation_return_mean"
@@ -64,12 +70,13 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
         if not (path / GROUP_FILE).is_file():
             found.append(RunFolder.existing(path).path)
             continue
-        seeds = sorted(path.glob("seed-*/metrics.csv"), key=lambda p: int(p.parent.name[5:]))
+        seeds = [file.parent for file in path.glob("seed-*/metrics.csv")]
+        seeds = [run for run in seeds if re.fullmatch("seed-[0-9]+", run.name)]
         if not seeds:
             raise ValueError(
                 f"{path} holds no run with a metrics.csv, expected at least one. Train its seeds."
             )
-        found += [file.parent for file in seeds]
+        found += sorted(seeds, key=lambda run: int(run.name.removeprefix("seed-")))
     places = [path.resolve() for path in found]
     for number, path in enumerate(found):
         if places[number] in places[:number]:
@@ -187,4 +194,45 @@ def group_summary(group: Group, metric: str, unit: str) -> dict[str, Any]:
     }.items():
         whole = summary(numbers)
         found[name] = {key: whole[key] for key in kept} | {"values": numbers}
+    return found
+
+
+def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """How groups of several seeds compare with the first one of the same environment.
+
+    Where two have more than one environment in common, a last entry without an environment has the
+    probability of improvement over all of them; a difference in other units has no mean.
+
+    Args:
+        groups: As `group_summary` gives them.
+        metric: Name of the metric.
+    """
+    several = [group for group in groups if len(group["runs"]) > 1]
+    firsts: dict[str, dict[str, Any]] = {}
+    tasks: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for group in several:
+        first = firsts.setdefault(group["environment"], group)
+        if first is not group:
+            tasks.setdefault((group["label"], first["label"]), []).append((group, first))
+    found = []
+    for (label, baseline), pairs in tasks.items():
+        names = {"label": label, "baseline": baseline}
+        for pair in pairs:
+            found.append({**names, "environment": pair[0]["environment"]})
+            found[-1] |= {n: two_groups([pair], n, metric) for n in ("last", "best")}
+        if len(pairs) > 1:
+            found.append({**names, "environment": None})
+            found[-1] |= {n: two_groups(pairs, n, metric) for n in ("last", "best")}
+    return found
+
+
+def two_groups(
+    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], name: str, metric: str
+) -> dict[str, Any]:
+    """Probability of improvement over tasks; of one task also the difference."""
+    values = [(one[name]["values"], other[name]["values"]) for one, other in pairs]
+    found: dict[str, Any] = improvement(values, lower_is_better(metric))
+    if len(values) == 1:
+        found["difference"] = float(iqm_difference(*values[0]))
+        found["difference_interval"] = list(difference_interval(values, iqm_difference))
     return found

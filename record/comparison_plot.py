@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kytolly.record.comparison import Group, group_curves
-from kytolly.record.learning_curve import finish_axes
+from kytolly.record.learning_curve import finish_axes, plain_text
 from kytolly.record.seed_statistics import CONFIDENCE, interquartile_mean, interval
 
 BAND_RESAMPLES = 2_000  # at each moment of a curve
@@ -44,12 +44,12 @@ def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
     for ax, (environment, shown) in zip(axes, panels.items(), strict=True):
         for group in shown:
             draw_group(ax, group, metric, unit, styles[group.label], each=len(groups) == 1)
-        ax.set_title(environment, fontsize=10)
+        ax.set_title(plain_text(environment), fontsize=10)
         finish_axes(ax, unit.replace("_", " "), True)
         if columns:  # beside the axes, where it covers no line
             place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "ncols": columns}
             ax.legend(frameon=False, fontsize=8, **place)
-    axes[0].set_ylabel(metric_words(metric))
+    axes[0].set_ylabel(plain_text(metric_words(metric)))
     if any(len(group.runs) > 1 for group in groups):
         note = f"Lines: interquartile mean over seeds. Bands: {CONFIDENCE:.0%} bootstrap interval."
         figure.supxlabel(note, fontsize=8, color="0.4")
@@ -65,7 +65,7 @@ def draw_group(
     middle = np.array([interquartile_mean(moment) for moment in values.T])
     marks = {"marker": "o", "ms": 3} if len(counts) <= MARKED_POINTS else {}
     label = f"{group.label} ({seeds} seeds)" if seeds > 1 else group.label
-    ax.plot(counts, middle, lw=1.7, label=label, **style, **marks)
+    ax.plot(counts, middle, lw=1.7, label=plain_text(label), **style, **marks)
     if seeds > 1:
         low, high = interval(values, BAND_RESAMPLES)
         for one in values if each else ():
@@ -94,7 +94,8 @@ def check_picture(path: str | None, flag: str) -> None:
     """Refuse a place where no picture can be saved, before time is spent on it."""
     if path is None:
         return
-    known, found = Figure().canvas.get_supported_filetypes(), Path(path).suffix[1:].lower()
+    known, found = set(Figure().canvas.get_supported_filetypes()), Path(path).suffix[1:].lower()
+    known -= {"pgf"}  # for which Matplotlib runs LaTeX
     if found not in known:
         raise ValueError(
             f"{flag} is {path!r}, expected the name of a plot that ends with "

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Callable
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +23,16 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> Path:
         write: Writes the content to the path that it is given.
     """
     partial = path.with_name(f"{PARTIAL}{path.name}")
+    partial.unlink(missing_ok=True)  # what a kill left, or a link: it would be written through
     try:
         write(partial)
         sync(partial)
         os.replace(partial, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(partial):
+            error.filename = str(path)
         raise
     sync(path.parent)
     return path
@@ -35,6 +41,73 @@ def write_file(path: Path, write: Callable[[Path], Any]) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Write a text file in UTF-8, as it is given, whole or not at all; returns `path`."""
     return write_file(path, lambda to: to.write_text(text, encoding="utf-8", newline=""))
+
+
+def write_output(path: Path, write: Callable[[Path], Any]) -> Path:
+    """Write what a user names as an output, whole or not at all; returns `path`.
+
+    A link, a device or a pipe, such as /dev/stdout, is written as it is and never replaced.
+    """
+    if not path.is_symlink() and (path.is_file() or not path.exists()):
+        return write_file(path, write)
+    write(path)
+    return path
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> Path:
+    """Write arrays as NumPy's archive, whole or not at all; returns `path`."""
+    import numpy as np
+
+    def write(to: Path) -> None:
+        with to.open("wb") as file:  # of a path NumPy changes the ending
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+    return write_file(path, write)
+
+
+def open_unlinked(path: str, flags: int) -> int:
+    """Open a file of a run, as an opener of `open`; OSError where the name is a link.
+
+    What a stranger's folder links to lies elsewhere, and is not ours to change.
+    """
+    here = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    number = os.open(path, flags | here, 0o666)
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return number
+
+
+def refuse_links(folder: Path) -> None:
+    """ValueError where a folder to be written in has a link: writes would change what is elsewhere.
+
+    A missing folder has none; OSError where it cannot be read.
+    """
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                from kytolly.config.words import path_text
+
+                raise ValueError(
+                    f"{path_text(entry.path)} is a link, expected a file or folder of the run: "
+                    "training would write to where it leads. Put what it links to in its place."
+                )
+
+
+@contextlib.contextmanager
+def path_without_pattern(folder: Path) -> Iterator[Path]:
+    """The folder under a name that TensorFlow, when it reads, cannot take for a pattern.
+
+    It looks for a checkpoint's files by `glob`, in which a run called `run[1]` does not match
+    itself. Such a folder gets a link in a temporary folder, for as long as the block runs.
+    """
+    if os.name == "nt" or not set("*?[\\") & set(str(folder)):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="kytolly-") as place:
+        link = Path(place) / "run"
+        link.symlink_to(folder.absolute(), target_is_directory=True)
+        yield link
 
 
 def sync(path: Path) -> None:

@@ -89,6 +89,14 @@ def read_curve(run_dir_or_csv: str | Path, count: str) -> list[dict[str, str]]:
     return read_rows(path, count)
 
 
+def plain_text(text: str) -> str:
+    """A text that Matplotlib draws as it is.
+
+    Between two dollars it would read a formula. A legend leaves out what begins with `_`.
+    """
+    return " " * text.startswith("_") + text.replace("$", r"\$")
+
+
 def make_axes() -> Axes:
     """Axes of a new figure."""
     return Figure(figsize=(7, 4), layout="constrained").add_subplot()

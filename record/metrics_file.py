@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import math
@@ -10,11 +9,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from kytolly.record.files import write_text
+from kytolly.record.files import open_unlinked, write_text
 
 NAME = "metrics.csv"
+MAX_BYTES = 2**28  # of a file that is read: a million rows
+MAX_NUMBER = 3.4028235e38  # of float32, in which training computes
 COUNTS = {  # by the unit in which a run counts
     "env_steps": ("env_steps", "updates", "episodes", "wall_seconds"),
     "updates": ("updates", "wall_seconds"),
@@ -78,7 +79,7 @@ class MetricsFile:
             self._rewrite()
             return
         self._is_whole = False
-        with self.path.open("r+", newline="", encoding="utf-8") as file:
+        with self._open() as file:
             self._last_row_starts_at = file.seek(0, os.SEEK_END)
             file.write(self._line(row))
         self._is_whole = True
@@ -90,11 +91,14 @@ class MetricsFile:
             self._rewrite()
             return
         self._is_whole = False
-        with self.path.open("r+", newline="", encoding="utf-8") as file:
+        with self._open() as file:
             file.seek(self._last_row_starts_at)
             file.write(self._line(row))
             file.truncate()
         self._is_whole = True
+
+    def _open(self) -> IO[str]:
+        return open(self.path, "r+", newline="", encoding="utf-8", opener=open_unlinked)
 
     def _add_columns(self, row: Mapping[str, Any]) -> bool:
         before, self.columns = self.columns, column_order([*self.columns, *row])
@@ -129,24 +133,33 @@ def read_rows(path: Path, unit: str = "env_steps") -> list[dict[str, str]]:
     """The rows of a metrics file that were written to their end; none where there is no file."""
     if not path.is_file():
         return []
-    text = path.read_text(encoding="utf-8", errors="replace")
-    whole = text[: text.rfind("\n") + 1]
-    reader = csv.DictReader(io.StringIO(whole))
-    rows, columns = [], None
-    with contextlib.suppress(csv.Error):  # a null byte, or a cell without end
-        rows, columns = list(reader), reader.fieldnames
+    rows, columns, reason = [], None, f"has no column {unit}"
+    if path.stat().st_size > MAX_BYTES:
+        whole, reason = "too much", f"has more than {MAX_BYTES:,} bytes"
+    else:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        whole = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(io.StringIO(whole))
+        try:
+            rows, columns = list(reader), reader.fieldnames
+        except csv.Error as error:  # a cell without end
+            reason = f"cannot be read ({error})"
     if whole.strip() and unit not in (columns or ()):
         raise ValueError(
-            f"{path} has no column {unit}, expected the metrics file of a run. Move it "
-            "elsewhere: the run would overwrite it."
+            f"{path} {reason}, expected the metrics file of a run. Move it elsewhere: the run "
+            "would overwrite it."
         )
     rows = [row for row in rows if None not in row and None not in row.values()]
     return [row for row in rows if re.fullmatch("[0-9]{1,18}", row[unit])]
 
 
 def number_in(row: Mapping[str, str], column: str) -> float:
-    """A cell as a number; NaN where it holds none."""
+    """A cell as a number; NaN where it holds none that float32 has.
+
+    Larger numbers, such as 1e308, have no mean, and no axis that holds them.
+    """
     try:
-        return float(row.get(column, ""))
+        value = float(row.get(column, ""))
     except ValueError:
         return math.nan
+    return value if abs(value) <= MAX_NUMBER else math.nan

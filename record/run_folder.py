@@ -13,18 +13,36 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import yaml
 from filelock import FileLock, Timeout
 
 from kytolly.config.fields import Default
-from kytolly.record.files import PARTIAL, write_text
+from kytolly.record.files import PARTIAL, refuse_links, write_text
 from kytolly.record.version import __version__
 
 LOCK = ".lock"  # the system knows which process holds it; a file left behind means nothing
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
 CHECKPOINTS_SINCE = (0, 2)
+MAX_PATH_BYTES = 4_096  # on Linux
+LONGEST_INSIDE = 256  # bytes of a file's path within a run: TensorFlow's names are long
+
+
+class EvaluationResult(TypedDict):
+    """What is read of the evaluation in a result.json."""
+
+    return_mean: float
+
+
+class RunResult(TypedDict):
+    """What is read of the result.json of an agent's run; it holds more."""
+
+    evaluation: EvaluationResult
+    env_steps: int
+    updates: int
+    wall_seconds: float
+    stopped_by: str
 
 
 class SavedConfig(NamedTuple):
@@ -73,11 +91,10 @@ class RunFolder:
         """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:
             moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-            path = Path("runs") / f"{re.sub('[/:]', '-', name)}_{moment}"
+            path = Path("runs") / f"{path_part(name)}_{moment}"
             path = next(p for p in numbered_paths(path) if not p.exists())
         path = Path(path)
-        if "\0" in str(path):
-            raise unwritable(path, "a null byte in its name")
+        check_path(path)
         try:
             check_empty(path)
             path.mkdir(parents=True, exist_ok=True)
@@ -95,8 +112,13 @@ class RunFolder:
         """The folder, held by this process until `release` or its death; refused where it is held.
 
         Raises:
-            ValueError: Another run holds the folder, or it cannot be written.
+            ValueError: Another run holds the folder, it cannot be written, or it has a link.
         """
+        try:
+            for folder in (self.path, self.path / "checkpoints"):
+                refuse_links(folder)
+        except OSError as error:
+            raise unwritable(self.path, error.strerror) from None
         lock = FileLock(self.path / LOCK)
         try:
             lock.acquire(timeout=0)
@@ -145,8 +167,22 @@ class RunFolder:
         if path is None:
             raise ValueError("resume=True needs the run's folder: Trainer(log_dir='runs/NAME').")
         folder = cls.existing(path)
+        check_path(folder.path)
         folder.check_version(folder.read_config())
+        folder.check_checkpoints()
         return folder
+
+    def check_checkpoints(self) -> None:
+        """Refuse a run that has ended and has no checkpoints, such as those of the zoo.
+
+        Before the folder is locked: nothing is written into it.
+        """
+        folder = self.path / "checkpoints"
+        if not self.is_before_first_checkpoint() and not any(folder.glob("ckpt-*.json")):
+            raise ValueError(
+                f"{folder} holds no checkpoint, expected files such as ckpt-1000.json: resume the "
+                "folder of a run that has trained, or start a new run."
+            )
 
     def check_version(self, saved: SavedConfig) -> None:
         """Refuse a run of an early version, whose checkpoints nothing reads any more."""
@@ -195,24 +231,22 @@ class RunFolder:
 
     def read_config(self) -> SavedConfig:
         """What `config.yaml` says; ValueError where the algorithm or the environment is missing."""
+        path = self.path / "config.yaml"
         from kytolly.config.files import read_settings
 
-        path = self.path / "config.yaml"
         settings, beside = read_settings(path)
         if "algorithm" not in settings:
             lacking = "settings with an algorithm"
         elif "environment" not in beside:
             lacking = "environment"
         else:
-            versions = beside.get("versions")
-            version = versions.get("kytolly") if isinstance(versions, dict) else None
             return SavedConfig(
                 settings,
-                str(beside["environment"]),
+                beside["environment"],
                 beside.get("loop"),
-                str(version),
+                beside.get("versions", {}).get("kytolly", "None"),
                 beside.get("spec"),
-                str(beside["init"]) if beside.get("init") else None,
+                beside.get("init") or None,
                 beside.get("parts"),
             )
         raise ValueError(
@@ -248,7 +282,9 @@ class RunFolder:
         path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
         if path.is_file():
             with contextlib.suppress(ValueError):
-                old = json.loads(path.read_text(encoding="utf-8"))
+                from kytolly.config.files import read_json
+
+                old = read_json(path, dict[str, Any], "it is written anew")
                 if old == summary | {name: old.get(name) for name in times}:
                     return
         write_text(self.path / "result.json", json.dumps(summary, indent=2) + "\n")
@@ -257,6 +293,14 @@ class RunFolder:
 def bare_id(environment: str) -> str:
     """The id of an environment, without the module that registers it."""
     return environment.rpartition(":")[2]
+
+
+def path_part(name: str) -> str:
+    """A name as part of a file's name: what a shell, or Windows, takes for something else is `-`.
+
+    An environment is called `module:Env-v0` or `ALE/Pong-v5`.
+    """
+    return re.sub(r"[^\w.+-]+", "-", name)
 
 
 def check_empty(path: Path) -> None:
@@ -269,6 +313,17 @@ def check_empty(path: Path) -> None:
             f"{path} exists and is not empty, expected a new folder: two runs never write "
             "into one. Choose another --log-dir, or continue that run with --resume."
         )
+
+
+def check_path(path: Path) -> None:
+    """Refuse a path that is no name of a folder, or where the files of a run would have none."""
+    text = str(path)
+    if "\0" in text:
+        raise unwritable(path, "a null byte in its name")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # TensorFlow takes no other
+        raise unwritable(path, "a name that is not UTF-8")
+    if len(os.fsencode(path.absolute())) > MAX_PATH_BYTES - LONGEST_INSIDE:
+        raise unwritable(path, "a name too long for the files in it")
 
 
 def unwritable(path: Path, reason: str | None) -> ValueError:
@@ -319,6 +374,10 @@ def plain_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """What a run's result.json holds; None where there is none."""
+    """What an agent's result.json holds; None where there is none, ValueError where it is none."""
     path = run_dir / "result.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.exists():
+        return None
+    from kytolly.config.files import read_json
+
+    return read_json(path, RunResult, "expected the result of a run: remove it, and resume the run")

@@ -19,6 +19,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
+from kytolly.config.files import read_json
 from kytolly.record.files import write_text
 from kytolly.reformulation.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.reformulation.network import NumpyScorer
@@ -248,14 +249,9 @@ def read_choices(folder: Path) -> Choices:
     path = folder / CHOICE_FILE
     if not path.is_file():
         return Choices(None, {})
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_ChoiceFile)
-        choices = [Choice(**msgspec.structs.asdict(row)) for row in found.choices]
-        return Choices(found.fusion, {one.fusion: one for one in choices}, found.digest)
-    except (msgspec.MsgspecError, OSError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}); expected what a training run writes: train again."
-        ) from None
+    found = read_json(path, _ChoiceFile, "expected what a training run writes: train again")
+    choices = [Choice(**msgspec.structs.asdict(row)) for row in found.choices]
+    return Choices(found.fusion, {one.fusion: one for one in choices}, found.digest)
 
 
 class _ChoiceRow(msgspec.Struct, forbid_unknown_fields=True):

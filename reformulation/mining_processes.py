@@ -19,9 +19,7 @@ import numpy as np
 from kytolly.reformulation.mining import Miner, MiningResult
 
 MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
-# With -c, Python would look for modules in the working directory, where files of strangers may lie.
-PROGRAM = "import sys; sys.path[:] = [path for path in sys.path if path]; "
-PROGRAM += "from kytolly.reformulation.mining_processes import serve; serve()"
+PROGRAM = "from kytolly.reformulation.mining_processes import serve; serve()"
 
 
 def mine_texts(
@@ -95,7 +93,8 @@ def _answer_of_process(head: bytes, tasks: bytes) -> list[MiningResult | str] | 
         environment[name] = "1"  # the processes are the parallelism
     try:
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
+            # -P: not from the current folder, where files of strangers may lie
+            [sys.executable, "-P", "-c", PROGRAM],
             input=head + tasks,
             capture_output=True,
             env=environment,

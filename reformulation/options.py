@@ -21,6 +21,7 @@ from kytolly.config.fields import (
 )
 from kytolly.config.files import given_or_packaged, read_yaml
 from kytolly.config.words import nearest, value_text
+from kytolly.record.files import write_text
 from kytolly.retrieval.metric_names import metric_parts
 
 TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="text")
@@ -156,6 +157,9 @@ class TrainingOptions:
     patience: Annotated[int, Meta(ge=1, le=10**6), "evaluations"] = setting(
         8, "evaluations without improvement before PPO stops"
     )
+    min_improvement: NotNegative = setting(
+        0.0, "smallest increase of the gain that counts as an improvement"
+    )
     pool_documents: Annotated[int, Meta(ge=64, le=10**6), "documents"] = setting(
         512, "number of documents of each query that training ranks"
     )
@@ -241,4 +245,4 @@ def write_options(path: str | Path, options: ReformulationOptions) -> None:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in values[section].items()
         }
-    Path(path).write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    write_text(Path(path), yaml.safe_dump(values, sort_keys=False))

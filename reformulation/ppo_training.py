@@ -111,6 +111,7 @@ def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes
         evaluation_episodes=evaluation_episodes,
         final_evaluation_episodes=evaluation_episodes,
         early_stop_patience=training.patience,
+        early_stop_min_improvement=training.min_improvement,
         log_interval_env_steps=rows,
         evaluation_interval_env_steps=rows,
     )

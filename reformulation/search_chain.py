@@ -22,6 +22,7 @@ from kytolly.retrieval.first_search import NONE, FirstSearch, FusedSearch
 from kytolly.retrieval.trec import check_replaceable, write_ranking
 from kytolly.text.ranker import RANKER_FILE, Ranker
 from kytolly.text.train_ranker import train_ranker
+from kytolly.text.vocabulary import require_byte_pairs
 
 PRETRAINED = "pretrained"  # in place of an agent's run
 
@@ -265,6 +266,7 @@ def train_ranker_of_chain(
     if cfg.agent is None:
         return train_ranker(cfg, collection, log_dir, **options)
     known = cfg.agent if cfg.agent == PRETRAINED else str(Path(cfg.agent).resolve())
+    require_byte_pairs()
     first = AgentSearch(load_agent(known, collection))
     cfg = dataclasses.replace(cfg, agent=known)
     return train_ranker(cfg, collection, log_dir, first=first, **options)

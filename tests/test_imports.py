@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "environment": set(),
     "machine": {"config"},
     "record": {"config"},
-    "retrieval": {"config", "machine"},
+    "retrieval": {"config", "machine", "record"},
     "policy": {"model", "config"} | SPEC,
     "agent": {"policy", "model", "config"} | SPEC,
     "callback": {"config", "record"},

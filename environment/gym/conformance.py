@@ -14,12 +14,20 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from kytolly.environment.faults import EnvironmentFault, one_line
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.make import make_env, registered_spec
-from kytolly.environment.gym.masks import mask_source
-from kytolly.environment.gym.random_play import Subject, difference, mask_of, play
+from kytolly.environment.gym.masks import MaskedVector, mask_source, vector_mask_source
+from kytolly.environment.gym.random_play import (
+    RandomActions,
+    Subject,
+    difference,
+    mask_of,
+    play,
+)
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.spaces import observation_form
+from kytolly.environment.gym.time_limit import Hangs, time_limit
 from kytolly.environment.gym.vector import autoreset_mode
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import Box
@@ -39,7 +47,9 @@ class Finding(NamedTuple):
     text: str
 
 
-def check_env(env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0) -> list[Finding]:
+def check_env(
+    env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
+) -> list[Finding]:
     """Play an environment with random actions and compare it with what it promises.
 
     Args:
@@ -47,30 +57,44 @@ def check_env(env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0) -
             environment. Several are made: some checks compare two of them.
         steps: Env steps to play.
         seed: Seed of the environments and of the actions.
+        timeout_seconds: Most that a constructor, a reset or a step may take: see
+            `time_limit.time_limit` for where this holds.
 
     Returns:
-        The findings. Where one check raises, its finding is an error and the others go on.
+        The findings. Where one check raises, its finding is an error and the others go on, unless
+        the environment hangs.
 
     Raises:
         ValueError: The environment is not known or cannot be made.
+        EnvironmentFault: It hangs when it is made for the first time.
     """
     make: Any = env
     if isinstance(env, str):
         spec = registered_spec(env)
         make = lambda: make_env(spec)  # noqa: E731
-    env = make()
-    name = env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
-    checks = VECTOR_CHECKS if isinstance(env, VectorEnv) else CHECKS
-    env.close()
-    subject, findings = Subject(make, make, name, steps, seed), []
-    for title, check in checks.items():
+    findings: list[Finding] = []
+    with time_limit(timeout_seconds) as begin_call:
         try:
-            found = run_check(check, subject)
-        except Exception as error:
-            found = [("error", f"{type(error).__name__}: {error}")]
-        findings += [Finding(title, *pair) for pair in found or [("ok", "")]]
-        if title == "spaces" and findings[-1].level == "error":
-            break  # nothing else can be tried
+            env = make()
+        except Hangs as hang:
+            raise EnvironmentFault(hang) from None
+        name = (
+            env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
+        )
+        checks = VECTOR_CHECKS if isinstance(env, VectorEnv) else CHECKS
+        close_quietly(env, begin_call)
+        subject = Subject(make, make, name, steps, seed, begin_call)
+        for title, check in checks.items():
+            hangs = False
+            try:
+                found = run_check(check, subject)
+            except (Exception, SystemExit, Hangs) as error:
+                hangs = isinstance(error, Hangs)
+                text = f"{error}: mend it." if hangs else f"{type(error).__name__}: {error}"
+                found = [("error", one_line(text))]
+            findings += [Finding(title, *pair) for pair in found or [("ok", "")]]
+            if hangs or (title == "spaces" and findings[-1].level == "error"):
+                break  # nothing else can be tried
     return findings
 
 
@@ -82,11 +106,19 @@ def run_check(check: Callable[[Subject], Findings], subject: Subject) -> list[tu
     with contextlib.ExitStack() as stack:
 
         def make():
+            subject.begin_call()
             env = subject.factory()
-            stack.callback(env.close)
+            stack.callback(close_quietly, env, subject.begin_call)
             return env
 
         return list(check(subject._replace(make=make)))
+
+
+def close_quietly(env: Any, begin_call: Callable[[], object]) -> None:
+    """Close an environment; what it raises is the finding of one check, `close_findings`."""
+    begin_call()
+    with contextlib.suppress(Exception, SystemExit, Hangs):
+        env.close()
 
 
 def space_findings(subject: Subject) -> Findings:
@@ -220,8 +252,8 @@ def process_findings(subject: Subject) -> Findings:
     import cloudpickle
 
     try:
-        pickle.loads(cloudpickle.dumps(subject.factory))().close()
-    except Exception as error:
+        close_quietly(pickle.loads(cloudpickle.dumps(subject.factory))(), subject.begin_call)
+    except (Exception, SystemExit) as error:
         yield (
             "warning",
             f"it cannot move to other processes, {type(error).__name__}: {error}. async_envs will "
@@ -232,7 +264,8 @@ def process_findings(subject: Subject) -> Findings:
 def resume_findings(subject: Subject) -> Findings:
     """Whether a resumed run can go on within its episodes."""
     one, two = subject.make(), subject.make()
-    play(one, subject._replace(steps=subject.steps // 4))
+    after = play(one, subject._replace(steps=subject.steps // 4))[-1]
+    source = mask_source(two)
     try:
         state = json.loads(json.dumps(saved_state(one)))
     except (NotSavable, RecursionError) as reason:
@@ -243,13 +276,27 @@ def resume_findings(subject: Subject) -> Findings:
         )
         return
     restore_state(two, state)
-    index = difference(*(play(env, subject, begin=False) for env in (one, two)))
+    index = difference(*(play(env, subject, after=after, source=source) for env in (one, two)))
     if index is not None:
         yield (
             "warning",
             f"an environment that was restored differs from step {index} on, so a resumed run is "
             "not exact. Give it the methods get_state(), which returns plain data, and "
             "set_state(state).",
+        )
+
+
+def close_findings(subject: Subject) -> Findings:
+    """Whether an environment can be closed."""
+    env = subject.factory()
+    subject.begin_call()
+    try:
+        env.close()
+    except (Exception, SystemExit) as error:
+        yield (
+            "warning",
+            f"close() raised {type(error).__name__}: {error}. Training warns of it and goes on; "
+            "what it holds may stay. Let close() end without it, also when it is called twice.",
         )
 
 
@@ -275,14 +322,22 @@ def autoreset_findings(subject: Subject) -> Findings:
     env = subject.make()
     mode = autoreset_mode(env, subject.name)
     env.action_space.seed(subject.seed)
-    env.reset(seed=subject.seed)
+    chooser = RandomActions(env.single_action_space, subject.name, subject.seed)
+    if chooser.counts and (source := vector_mask_source(env)):
+        env = MaskedVector(env, mode, source, sum(chooser.counts), subject.name)
+    obs, _ = env.reset(seed=subject.seed)
+    masked = chooser.counts and isinstance(obs, dict) and ACTION_MASK in obs
     ended = np.zeros(env.num_envs, bool)
     seen = 0
     for step in range(subject.steps):
         if mode is AutoresetMode.DISABLED and ended.any():
-            env.reset(options={"reset_mask": ended.copy()})
+            new, _ = env.reset(options={"reset_mask": ended.copy()})
+            if masked:  # of the others nothing is known here
+                obs[ACTION_MASK][ended] = new[ACTION_MASK][ended]
         before = ended
-        _, reward, terminated, truncated, info = env.step(env.action_space.sample())
+        subject.begin_call()
+        actions = chooser.batch(obs[ACTION_MASK]) if masked else env.action_space.sample()
+        obs, reward, terminated, truncated, info = env.step(actions)
         ended = np.logical_or(terminated, truncated)
         seen += int(ended.sum())
         if mode is AutoresetMode.NEXT_STEP and before.any():
@@ -314,9 +369,14 @@ CHECKS: dict[str, Callable[[Subject], Findings]] = {
     "action masks": mask_findings,
     "worker processes": process_findings,
     "exact resume": resume_findings,
+    "closing": close_findings,
     "speed": speed_findings,
 }
-VECTOR_CHECKS = {"spaces": vector_space_findings, "autoreset mode": autoreset_findings}
+VECTOR_CHECKS = {
+    "spaces": vector_space_findings,
+    "autoreset mode": autoreset_findings,
+    "closing": close_findings,
+}
 
 
 def description(part: Any) -> str:

@@ -83,7 +83,7 @@ class MaskedObservation(gymnasium.Wrapper):
         if self._ask is None and ACTION_MASK not in info:
             raise EnvironmentFault(_no_mask_message(self._name) + self._where)
         mask = info[ACTION_MASK] if self._ask is None else self._ask()
-        return _mask_row(mask, self._size, self._name, self._where)
+        return mask_row(mask, self._size, self._name, self._where)
 
 
 class MaskedVector(gymnasium.vector.VectorWrapper):
@@ -140,7 +140,7 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
             where = f" for environment {index} of {self.num_envs}"
             if not present[index]:
                 raise EnvironmentFault(_no_mask_message(self._name) + where)
-            masks[index] = _mask_row(given[index], self._size, self._name, where)
+            masks[index] = mask_row(given[index], self._size, self._name, where)
         return masks
 
 
@@ -167,7 +167,8 @@ def _with_mask(obs: Any, mask: np.ndarray) -> dict[str, Any]:
     return {**(obs if isinstance(obs, dict) else {OBSERVATION: obs}), ACTION_MASK: mask}
 
 
-def _mask_row(mask: Any, size: int, name: str, where: str) -> np.ndarray:
+def mask_row(mask: Any, size: int, name: str, where: str) -> np.ndarray:
+    """One mask [A], whose shape is right."""
     if isinstance(mask, tuple):  # one for each component, as MultiDiscrete.sample() takes them
         mask = np.concatenate([np.ravel(part) for part in mask])
     mask = np.asarray(mask)

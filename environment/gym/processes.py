@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.util
 import os
 import select
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -28,9 +30,18 @@ from gymnasium.vector.utils import (
 from kytolly.environment.faults import EnvironmentFault, one_line
 from kytolly.environment.gym.restarts import Restarts
 from kytolly.environment.gym.saved_state import NotSavable
-from kytolly.environment.gym.worker import DONE, RAISED, Job, Offer, Raised, run_worker
+from kytolly.environment.gym.worker import (
+    DONE,
+    RAISED,
+    Job,
+    Offer,
+    Raised,
+    run_worker,
+    set_variables,
+)
 
 CLOSE_SECONDS = 5.0  # for an environment's own close(), before its process is ended
+SAFE_PATH, SEARCH_PATH = "PYTHONSAFEPATH", "PYTHONPATH"
 UNKNOWN = 255  # exit status of a process that has closed what would tell it; it may be alive
 START_SECONDS = 60.0  # for a process to start and to import what it needs
 
@@ -56,16 +67,14 @@ class Worker:
     """
 
     def __init__(self, job: Job, timeout_seconds: float, buffer: Any = None, slot: int = 0):
-        # Not forked from this process: TensorFlow's threads do not survive a fork.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["__main__", run_worker.__module__])
+        context = forkserver()
         self.place = f"environment {job.index}"
         self.job, self.timeout, self.failed = job, timeout_seconds, False
         self.pipe, theirs = context.Pipe()
         try:
             self.process = context.Process(
                 target=run_worker,
-                args=(self._sendable_job(), theirs, buffer, slot),
+                args=(self._sendable_job(), theirs, buffer, slot, python_variables()),
                 daemon=True,
             )
             with clear_mpi_env_vars():
@@ -152,6 +161,30 @@ class Worker:
         raise fault from (RuntimeError(raised.traceback) if raised else None)
 
 
+def forkserver() -> Any:
+    """The context of processes that are forked from a server, which runs when this returns.
+
+    They are not forked from this process: TensorFlow's threads do not survive a fork. The server is
+    started with `python -c`, which would first look for modules in the current folder, where files
+    of strangers may lie. It looks where this process does.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", run_worker.__module__])
+    own = python_variables()
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    set_variables({SAFE_PATH: "1", SEARCH_PATH: path})
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        set_variables(own)
+    return context
+
+
+def python_variables() -> dict[str, str | None]:
+    """The user's own environment variables that say where Python looks for modules."""
+    return {name: os.environ.get(name) for name in (SAFE_PATH, SEARCH_PATH)}
+
+
 def describe(job: Job, timeout_seconds: float) -> Offer | None:
     """What the environment of a job says of itself; None for what is not one environment."""
     worker = Worker(job._replace(describes=True), timeout_seconds)
@@ -193,7 +226,7 @@ class ProcessVector:
         self.single_observation_space = space = offer.observation_space
         self.single_action_space = offer.action_space
         self.action_space = batch_space(offer.action_space, self.num_envs)
-        context: Any = multiprocessing.get_context("forkserver")
+        context: Any = forkserver()
         self._buffer = create_shared_memory(space, self.num_envs, context)
         self._rows = read_from_shared_memory(space, self._buffer, self.num_envs)
         self.workers: list[Worker] = []

@@ -10,14 +10,17 @@ import numpy as np
 from gymnasium import spaces
 
 from kytolly.environment.faults import EnvironmentFault
-from kytolly.environment.gym.masks import mask_source
+from kytolly.environment.gym.actions import ActionForm
+from kytolly.environment.gym.masks import mask_row, mask_source
 from kytolly.environment.mask import ACTION_MASK
+from kytolly.environment.spec import Box, Discrete
 
 
 class Subject(NamedTuple):
     """An environment to check, and how: `steps` env steps with random actions from `seed`.
 
-    `factory` is the function that was given; what `make` makes is closed after the check.
+    `factory` is the function that was given; what `make` makes is closed after the check. Who calls
+    the environment calls `begin_call` before it: so long a call may last.
     """
 
     factory: Callable[[], Any]
@@ -25,6 +28,7 @@ class Subject(NamedTuple):
     name: str
     steps: int
     seed: int
+    begin_call: Callable[[], object] = lambda: None
 
 
 class Outcome(NamedTuple):
@@ -38,52 +42,94 @@ class Outcome(NamedTuple):
     info: Any = None
 
 
+class RandomActions:
+    """Random actions of a space, of which masks allow each.
+
+    Args:
+        space: The action space of one environment.
+        name: The environment's name, for messages.
+        seed: Of the actions.
+    """
+
+    def __init__(self, space: spaces.Space, name: str, seed: int):
+        self.space, self.name, self.form = space, name, ActionForm(space, name)
+        action, self.counts = self.form.space, ()  # no mask is for continuous actions
+        if not isinstance(action, Box):
+            self.counts = (action.count,) if isinstance(action, Discrete) else action.counts
+        space.seed(seed)
+
+    def one(self, mask: Any) -> Any:
+        """One action; a mask of None allows all."""
+        if mask is None or not self.counts:
+            return self.space.sample()
+        return self.form.separate(self._choices(mask)[np.newaxis])[0]
+
+    def batch(self, masks: Any) -> np.ndarray:
+        """[E, ...] actions of a vector environment for masks [E, A]."""
+        return self.form.batch(np.stack([self._choices(mask) for mask in masks]))
+
+    def _choices(self, mask: Any) -> np.ndarray:
+        """[] or [D] actions as agents number them; 0 where the mask allows nothing."""
+        allowed = np.asarray(mask_row(mask, sum(self.counts), self.name, ""), np.bool_)
+        parts = np.split(allowed, np.cumsum(self.counts)[:-1])
+        chosen = [
+            self.space.np_random.choice(np.flatnonzero(part)) if part.any() else 0 for part in parts
+        ]
+        return np.array(chosen[0] if isinstance(self.form.space, Discrete) else chosen)
+
+
 def play(
-    env: gymnasium.Env, subject: Subject, *, actions: int | None = None, begin: bool = True
+    env: gymnasium.Env,
+    subject: Subject,
+    *,
+    actions: int | None = None,
+    after: Outcome | None = None,
+    source: str | None = None,
 ) -> list[Outcome]:
-    """Outcomes of random actions, resets included.
+    """Outcomes of random actions that masks allow, resets included.
 
     Args:
         env: The environment.
         subject: How many steps, and the seed.
         actions: Seed of the actions; None takes that of the environment.
-        begin: Whether to reset first; else the environment goes on as it is.
+        after: The environment goes on after this outcome; None: it is reset first.
+        source: Where it has its masks, as `mask_source` says; found where it is reset first.
     """
     outcomes: list[Outcome] = []
-    env.action_space.seed(subject.seed if actions is None else actions)
-    source = None
-    if begin:
+    seed = subject.seed if actions is None else actions
+    chooser = RandomActions(env.action_space, subject.name, seed)
+    subject.begin_call()
+    if after is None:
         source = mask_source(env)
         obs, info = env.reset(seed=subject.seed)
-        outcomes.append(Outcome(None, obs, info=info))
+        after = Outcome(None, obs, info=info)
+        outcomes.append(after)
     for _ in range(subject.steps):
-        mask = mask_of(env, outcomes[-1], source) if outcomes else None
-        action = env.action_space.sample(mask) if mask is not None else env.action_space.sample()
+        action = chooser.one(mask_of(env, after, source))
+        subject.begin_call()
         outcome = env.step(action)
         if not isinstance(outcome, tuple) or len(outcome) != 5:
             raise EnvironmentFault(
                 f"step() returned {str(outcome)[:100]}, expected (observation, reward, terminated, "
                 "truncated, info)."
             )
-        outcomes.append(Outcome(action, *outcome))
+        after = Outcome(action, *outcome)
+        outcomes.append(after)
         if outcome[2] or outcome[3]:
+            subject.begin_call()
             obs, info = env.reset()
-            outcomes.append(Outcome(None, obs, info=info))
+            after = Outcome(None, obs, info=info)
+            outcomes.append(after)
     return outcomes
 
 
 def mask_of(env: Any, outcome: Outcome, source: str | None) -> Any:
-    """The mask of the allowed actions for `Discrete.sample`; None where there is none."""
-    if not isinstance(env.action_space, spaces.Discrete):
-        return None
-    mask = None
+    """The mask of the allowed actions after an outcome; None where there is none."""
     if isinstance(outcome.obs, dict) and ACTION_MASK in outcome.obs:
-        mask = outcome.obs[ACTION_MASK]
-    elif source == ACTION_MASK:
-        mask = (outcome.info or {}).get(ACTION_MASK)
-    elif source is not None:
-        mask = env.get_wrapper_attr(source)()
-    return None if mask is None else np.asarray(mask, np.int8)
+        return outcome.obs[ACTION_MASK]
+    if source == ACTION_MASK:
+        return (outcome.info or {}).get(ACTION_MASK)
+    return None if source is None else env.get_wrapper_attr(source)()
 
 
 def difference(one: list[Outcome], two: list[Outcome]) -> int | None:

@@ -18,6 +18,7 @@ from kytolly.environment.spec import (
     ActionSpace,
     Box,
     Discrete,
+    Encoding,
     EnvSpec,
     num_choices,
 )
@@ -50,6 +51,8 @@ class ObservationForm:
             every observation has to be looked at.
         short: Whether it is a row of few floats.
         grids: Names of the entries that hold bools or small integers in three axes.
+        encodings: Names of the entries that are no such arrays when the environment returns them,
+            and how they become them.
         frame_stack, clips_rewards: As the space says, see `environment.gym.atari.FrameStack`.
     """
 
@@ -59,17 +62,20 @@ class ObservationForm:
         if not isinstance(space, spaces.Box | _ONE_HOT | spaces.MultiBinary):
             raise ValueError(_refusal(name, entry, space))
         self.name, self._entry = name, "" if entry is None else f" {entry!r}"
-        self._counts = np.zeros(0, np.int64)  # of each component's numbers
         self.dtype = np.dtype(np.float32)
         self._raw_shape: tuple[int, ...] = space.shape or ()
         self.shape = self._raw_shape or (1,)
         if isinstance(space, spaces.Box):
             self.dtype = np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32)
-        elif isinstance(space, spaces.Discrete):
-            self._set_one_hot(np.array([space.n]), np.array([space.start]))
+        self._encoding = Encoding(self._raw_shape)
+        if isinstance(space, spaces.Discrete):
+            self._encoding = Encoding((), (int(space.n),), (int(space.start),))
         elif isinstance(space, spaces.MultiDiscrete):
-            self._set_one_hot(space.nvec.ravel(), space.start.ravel())
-        if 0 in self.shape or np.any(self._counts < 1):
+            numbers = (tuple(part.ravel().tolist()) for part in (space.nvec, space.start))
+            self._encoding = Encoding(self._raw_shape, *numbers)
+        counts = self._encoding.counts
+        self.shape = (sum(counts),) if counts else self.shape
+        if 0 in self.shape or min(counts, default=1) < 1:
             raise ValueError(
                 f"the observation space{self._entry} of {name} is {display_text(space)}, in which "
                 "there is nothing to observe; expected at least one number."
@@ -83,10 +89,12 @@ class ObservationForm:
         self.grids = ("" if entry is None else entry,) if is_grid(space) else ()
         self.frame_stack = getattr(space, "frame_stack", 0)
         self.clips_rewards = getattr(space, "clips_rewards", False)
-        encodes = self._counts.size > 0 or self.dtype != np.float32
+        encodes = bool(counts) or self.dtype != np.float32
         self.ready_shape = None if encodes else self._raw_shape
         self.short = not encodes and len(self._raw_shape) == 1 and self.shape[0] <= _FEW
         self.spec: Any = tf.TensorSpec(self.shape, self.dtype)
+        is_same = self.shape == self._raw_shape and not counts
+        self.encodings = () if is_same else ((entry or "", self._encoding),)
 
     def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New array [*obs] of one raw observation, or [rows, *obs] of a batch of them."""
@@ -97,8 +105,13 @@ class ObservationForm:
                 f"{self.name} returned an observation{self._entry} of shape {values.shape}, but "
                 f"its observation space has shape {batch + self._raw_shape}."
             )
-        if self._counts.size:
-            return self._one_hot(values, batch)
+        if self._encoding.counts:
+            if (encoded := self._encoding.one_hot(values)) is not None:
+                return encoded
+            raise EnvironmentFault(
+                f"{self.name} returned the observation{self._entry} {values}, expected "
+                f"{self._encoding.range_text()}."
+            )
         return self._cast(values).reshape(batch + self.shape)
 
     def agent_view(self, rows: np.ndarray) -> Any:
@@ -117,25 +130,6 @@ class ObservationForm:
             f"{self.name} returned an observation{self._entry} with NaN or infinite numbers: "
             f"{np.array2string(rows[bad], threshold=20)}."
         )
-
-    def _set_one_hot(self, counts: np.ndarray, starts: np.ndarray) -> None:
-        self._counts, self._starts = counts.astype(np.int64), starts.astype(np.int64)
-        self.shape = (sum(self._counts.tolist()),)
-        if self.shape[0] <= MOST_NUMBERS:
-            self._numbers = np.concatenate([np.arange(count) for count in self._counts])
-
-    def _one_hot(self, values: np.ndarray, batch: tuple[int, ...]) -> np.ndarray:
-        index = values.reshape(*batch, -1) - self._starts
-        if values.dtype.kind not in "iu" or np.any((index < 0) | (index >= self._counts)):
-            first, last = self._starts, self._starts + self._counts - 1
-            wanted = f"an integer from {first[0]} to {last[0]}"
-            if self._raw_shape:
-                wanted = f"integers from {first.tolist()} to {last.tolist()}"
-            raise EnvironmentFault(
-                f"{self.name} returned the observation{self._entry} {values}, expected {wanted}."
-            )
-        repeated = np.repeat(index, self._counts, axis=-1)
-        return (repeated == self._numbers).astype(np.float32)
 
     def _cast(self, values: np.ndarray) -> np.ndarray:
         if values.dtype == self.dtype:
@@ -169,6 +163,8 @@ class MaskForm:
         name: The environment's name, for messages.
         action: What the environment accepts.
     """
+
+    encodings = ()
 
     def __init__(self, space: spaces.Space, name: str, action: ActionSpace):
         if isinstance(action, Box):
@@ -262,6 +258,7 @@ class DictForm:
             for entry, leaf in zip(self._forms, leaves.values(), strict=True)
             if entry != ACTION_MASK and is_grid(leaf)
         )
+        self.encodings = sum((form.encodings for form in self._forms.values()), ())
 
     def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
         """New structured array [] of one raw observation, or [rows] of a batch of them."""
@@ -327,6 +324,7 @@ def host_spec(
         limit,
         None if threshold is None else float(threshold),
         grids=form.grids,
+        encodings=form.encodings,
         frame_stack=form.frame_stack,
         clips_rewards=form.clips_rewards,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -64,7 +65,13 @@ class Raised(NamedTuple):
     missing: str | None  # the module that an ImportError did not find
 
 
-def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: int) -> None:
+def run_worker(
+    given: Callable[[], Job],
+    pipe: Connection,
+    buffer: Any,
+    slot: int,
+    variables: Mapping[str, str | None],
+) -> None:
     """Serve one environment after the other until the other end closes.
 
     Args:
@@ -72,7 +79,9 @@ def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: in
         pipe: Commands come in, (kind, payload) go out.
         buffer: Shared memory of the observations of several environments.
         slot: Where this one writes.
+        variables: Of the user's environment, for programs that an environment starts.
     """
+    set_variables(variables)
     # A terminal sends its signals to these processes, too: they end when the run closes them.
     for stop in STOP_SIGNALS:
         signal.signal(stop, signal.SIG_IGN)
@@ -102,6 +111,15 @@ def run_worker(given: Callable[[], Job], pipe: Connection, buffer: Any, slot: in
                 env.close()
     except BaseException:  # nobody listens any more, or close() raised: say nothing
         return
+
+
+def set_variables(values: Mapping[str, str | None]) -> None:
+    """Set environment variables; None removes one."""
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def offer_of(env: Any, job: Job) -> Offer | None:

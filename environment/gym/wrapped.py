@@ -44,7 +44,7 @@ class WrappedSource:
             wrapper = wrapper_class(name)
             try:
                 env = wrapper(env)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 reason = one_line(f"{type(error).__name__}: {error}")
                 raise EnvironmentFault(
                     f"the wrapper {name} cannot wrap an environment, {reason}. It is called with "

@@ -6,10 +6,11 @@ import re
 import sys
 import types
 
+import keras
 import pytest
 
 from kytolly.callback import progress
-from kytolly.callback.progress import ProgressBar, clock
+from kytolly.callback.progress import ProgressBar, clock, rate
 from tests.callback.states import make_state, metrics_row
 
 
@@ -145,3 +146,18 @@ def test_an_end_without_a_beginning_is_quiet(tmp_path):
 @pytest.mark.parametrize(("seconds", "words"), [(7.4, "0:07"), (71, "1:11"), (3_725, "1:02:05")])
 def test_clock(seconds, words):
     assert clock(seconds) == words
+
+
+def test_the_first_line_counts_the_parameters(tmp_path):
+    pipe, network = io.StringIO(), keras.Sequential([keras.layers.Dense(3)])
+    network.build((None, 4))
+    ProgressBar(pipe).on_compile_begin(make_state(tmp_path, network=network))
+    assert "15 parameters" in pipe.getvalue()  # 4 x 3 + 3
+
+
+@pytest.mark.parametrize(
+    "speed, text",
+    [(0.6, "0.6"), (0.034, "0.034"), (9.94, "9.9"), (12.4, "12"), (9_999.6, "10,000")],
+)
+def test_a_slow_rate_is_not_0(speed, text):
+    assert rate(speed) == text

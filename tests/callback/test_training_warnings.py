@@ -1,12 +1,19 @@
 """What is said, once, of a run that trains badly."""
 
+import dataclasses
+import json
 import re
 import warnings
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from kytolly.callback.base import notify
 from kytolly.callback.training_warnings import FEWEST, TREND, TrainingWarnings
 from kytolly.config.c51 import C51Config
+from kytolly.config.classifier import ClassifierConfig
+from kytolly.loop.supervised import SupervisedState, TaskEvaluation
 from tests.callback.states import make_state, metrics_row
 
 
@@ -89,12 +96,57 @@ def test_targets_beyond_the_bounds_of_distributions_are_said_once():
 
 
 def test_rising_training_and_falling_evaluations_are_said():
-    rising = [(10.0 + n, 50.0 - n) for n in range(TREND)]
-    assert len(said(started(), evaluations=[*rising, (20.0, 40.0), (21.0, 39.0)])) == 1
+    # Training passes the evaluation at the fifth, which has fallen by 4, more than 2 * 1.5.
+    rising = [(43.0 + n, 50.0 - n) for n in range(TREND)]
+    (words,) = said(started(), evaluations=[*rising, (48.0, 45.0), (49.0, 44.0)])
+    assert "return rose from 43 to 47, and the evaluation return fell from 50 to 46" in words
     assert said(started(), evaluations=rising[:-1]) == []
-    assert said(started(), evaluations=[(10.0 - n, 50.0 - n) for n in range(TREND)]) == []
-    within_noise = [(10.0 + n, 50.0 - 0.4 * n) for n in range(TREND)]  # 1.2 in all
+    assert said(started(), evaluations=[(47.0 - n, 50.0 - n) for n in range(TREND)]) == []
+    within_noise = [(50.0 + n, 50.0 - 0.74 * n) for n in range(TREND)]  # 2.96 in all
     assert said(started(), evaluations=within_noise) == []
+    still_better = [(10.0 + n, 50.0 - n) for n in range(TREND)]  # than the training episodes
+    assert said(started(), evaluations=still_better) == []
+
+
+def supervised(losses, scores, watcher=None):
+    """The warnings of texts: two rows of metrics for each evaluation, their losses 0.2 apart."""
+    watcher = watcher or started()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for number, (loss, score) in enumerate(zip(losses, scores, strict=True), 1):
+            state = SupervisedState(Path(), ClassifierConfig(), "texts", "device", "/CPU:0")
+            for part, updates in ((-0.1, 10 * number - 5), (0.1, 10 * number)):
+                state = dataclasses.replace(state, updates=updates, metrics={"loss": loss + part})
+                watcher.on_log(state)
+            evaluation = TaskEvaluation("macro_f1", {"macro_f1": score})
+            watcher.on_evaluation(dataclasses.replace(state, evaluation=cast(Any, evaluation)))
+    return [str(one.message) for one in found]
+
+
+def test_texts_that_are_learned_by_heart_are_said():
+    losses, scores = [0.9, 0.7, 0.5, 0.4, 0.3, 0.2], [0.7, 0.69, 0.68, 0.66, 0.65, 0.6]
+    (words,) = supervised(losses, scores)
+    assert "up to update 50 the training loss fell from 0.9 to 0.3" in words
+    assert "macro_f1 of the evaluations fell from 0.7 to 0.65" in words
+    assert supervised(losses, scores[::-1]) == []  # it learns
+    assert supervised(losses[::-1], scores) == []  # it forgets
+    assert supervised(losses[:4], scores[:4]) == []
+    assert supervised(losses, [0.7 - 0.001 * n for n in range(6)]) == []  # 0.6% less
+    first, second = started(), started()
+    assert supervised(losses[:3], scores[:3], first) == []
+    second.set_state(make_state(None), json.loads(json.dumps(first.get_state())))
+    assert len(supervised(losses[3:], scores[3:], second)) == 1
+
+
+def test_a_warning_is_of_the_users_line():
+    """Not of contextlib, through which hooks are called."""
+    rows = [*[metrics_row(loss=0.1)] * FEWEST, metrics_row(loss=5.0)]
+    watcher = started()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for number, row in enumerate(rows, 1):
+            notify([watcher], "on_log", make_state(None, number, metrics=row), {})
+    assert [one.filename for one in found] == [__file__]
 
 
 def test_a_resumed_run_says_nothing_twice():

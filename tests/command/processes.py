@@ -25,7 +25,7 @@ class Processes:
 
     def start(self, argv, env, stderr, **options):
         assert options["start_new_session"]  # else Ctrl-C would reach it twice
-        process = Process(self, argv[3:], env, stderr.name)
+        process = Process(self, argv[4:], env, stderr.name)
         self.started.append(process)
         running = sum(one.returncode is None for one in self.started)
         self.most_at_once = max(self.most_at_once, running)

@@ -22,6 +22,13 @@ TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 PPO = ["train", "ppo", "--env", "CartPole-v1"]
 
 
+@pytest.mark.parametrize("argv", [["train", "sac"], ["train", "ppo-k"], ["tune", "ppo-k"]])
+def test_no_algorithm_is_offered_that_the_command_refuses(argv, capsys):
+    line = error_line([*argv, "--env", "CartPole-v1"], capsys)
+    offered = line.partition("there are ")[2]
+    assert " ppo" in offered and "ppo-kl" not in offered
+
+
 def error_line(argv, capsys):
     """The one line on standard error of a command that must exit with status 2."""
     assert cli.main([str(argument) for argument in argv]) == 2
@@ -272,7 +279,7 @@ def test_a_python_that_is_too_old_is_refused(monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(cli.__file__)
     assert stop.value.code == 2
-    assert "Python 3.9 was found, 3.10 to 3.13 is expected" in capsys.readouterr().err
+    assert "Python 3.9 was found, 3.11 to 3.14 is expected" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [["evaluate"], ["train", "dqn", "--resume"]])

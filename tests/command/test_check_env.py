@@ -1,6 +1,9 @@
 """`kytolly check-env`."""
 
 import json
+import os
+import subprocess
+import sys
 
 from kytolly.command.entry import main
 
@@ -23,3 +26,16 @@ def test_an_environment_that_cannot_be_used_is_exit_status_1(capsys):
 def test_an_unknown_environment_is_exit_status_2(capsys):
     assert main(["check-env", "CarPole-v1"]) == 2
     assert "CartPole-v1" in capsys.readouterr().err
+
+
+def test_a_window_without_a_display_does_not_end_the_process():
+    program = "import sys; from kytolly.command.entry import main; sys.exit(main(sys.argv[1:]))"
+    words = "check-env CartPole-v1 --steps 3 --env-kwargs render_mode=human --json".split()
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "PYGAME_HIDE_SUPPORT_PROMPT")
+    left_out = [name for name in os.environ if name in screens or name.startswith("SDL_")]
+    environ = {name: value for name, value in os.environ.items() if name not in left_out}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], env=environ, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["ok"]  # and no greeting of pygame

@@ -2,11 +2,15 @@
 
 import argparse
 import os
+import shutil
 
 import pytest
 
 from kytolly.command import entry, train_optimized
 from kytolly.command.exits import OneLineParser
+from kytolly.deployment.zoo import run_path
+from tests.command.written_runs import write_run
+from tests.reformulation.tiny_collection import write_collection
 
 # Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,
 # tests/text_command/test_classifier.py --output, and tests/deployment/test_export_command.py --out.
@@ -46,6 +50,31 @@ def test_every_option_that_names_a_path_is_an_input_or_an_output():
                 with pytest.raises(argparse.ArgumentTypeError, match="expected a path"):
                     action.type("a\0b")
     assert found == OUTPUTS | INPUTS
+
+
+@pytest.mark.parametrize(
+    "name", ["/".join(["x" * 199] * 25), "x" * 300, os.fsdecode(b"run\xff"), "a\0b", "/proc/new"]
+)
+@pytest.mark.parametrize("argv", CASES, ids=lambda argv: " ".join(argv[:5]))
+def test_an_output_whose_path_no_file_can_have_is_refused_before_work_begins(
+    argv, name, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(run_path("zoo:ppo/CartPole-v1"), "run")
+    shutil.copy(write_run(tmp_path / "written", [1.0, 2.0]) / "metrics.csv", "run")
+    collection = str(write_collection(tmp_path / "data"))
+    argv = [collection if word == "data" else word for word in argv]
+    (tmp_path / "f.yaml").write_text(f"collection: {collection}\n")
+    if argv[0] == "train":
+        (tmp_path / "f.yaml").write_text("seed: 1\n")
+    end = ".png" if argv[0] in ("plot", "benchmark") else ".mp4" if argv[0] == "record" else ""
+    end = ".db" if argv[0] == "tune" else end
+    main = train_optimized.main if argv[0] == "train_optimized" else entry.main
+    before = sorted(tmp_path.rglob("*"))
+    assert main([*argv[argv[0] == "train_optimized" :], name + end]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1, captured
+    assert len(captured.err) < 1_100 and sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -167,3 +167,17 @@ def test_words_that_do_not_fit_are_refused(words, found, capsys, tmp_path):
 
 def test_export_writes_nothing_into_the_zoo(capsys):
     assert "--out is missing" in error_line(["export", RUN, "--format", "saved_model"], capsys)
+
+
+class CannotClose(gymnasium.Wrapper):
+    def close(self):
+        super().close()
+        raise RuntimeError("stuck")
+
+
+@pytest.mark.parametrize("command", ["record", "watch"])
+def test_close_that_raises_costs_no_video(command, capsys):
+    words = [command, RUN, *SHORT, "--wrapper", f"{__name__}:CannotClose", "--episodes", "1"]
+    assert entry.main(words) == 0
+    captured = capsys.readouterr()
+    assert "return 5.0, 5 steps" in captured.out and "RuntimeError in close()" in captured.err

@@ -1,7 +1,9 @@
 """`kytolly tune`: trials, pruning, a study that continues, and settings that train reads back."""
 
+import contextlib
 import dataclasses
 import json
+import re
 import signal
 import sqlite3
 import sys
@@ -11,11 +13,14 @@ import pytest
 from filelock import FileLock
 
 from kytolly.agent.algorithms import make_config
+from kytolly.command import child_runs
 from kytolly.command.entry import main, parse
 from kytolly.command.train import given_config
+from kytolly.command.tune import study_file
 from kytolly.config.search_space import SEARCH_SPACES, Choice, search_space
 from tests.command.processes import Processes
 from tests.command.test_train import kytolly
+from tests.command.written_runs import write_run
 
 TUNE = ["tune", "ppo", "--env", "CartPole-v1", "--study", "s.db"]
 FEW = ["--total-env-steps", "2000"]  # an evaluation every 100, as the written runs have
@@ -96,6 +101,85 @@ def test_a_study_goes_on_where_it_was_stopped(monkeypatch, capsys):
     ]  # fmt: skip
     processes = Processes(monkeypatch, lambda *_: [3.0])
     assert main([*TUNE, *FEW, "--trials", "5", "--json"]) == 0 and not processes.started
+
+
+def test_a_continued_study_draws_other_settings(monkeypatch, capsys):
+    Processes(monkeypatch, lambda *_: [1.0])
+
+    def params(*words):
+        assert main([*TUNE[:-1], *words, *FEW, "--json"]) == 0
+        return [one["params"] for one in json.loads(capsys.readouterr().out)["trials"]]
+
+    first = params("s.db", "--trials", "2")
+    after = params("s.db", "--trials", "4")
+    assert after[:2] == first and len({one["learning_rate"] for one in after}) == 4
+    assert params("t.db", "--trials", "2") == first  # a new study of the same seed
+    assert params("t.db", "--trials", "4") == after
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["before", "during"])
+def test_the_run_of_another_study_is_no_trial(moved, monkeypatch, capsys):
+    old = write_run(Path("old/trial-1"), [500.0])
+    (old / "result.json").write_text(json.dumps({"evaluation": {"return_mean": 500.0}}))
+    (old / "checkpoints").mkdir()
+    (old / "checkpoints" / "ckpt-1.index").touch()
+
+    def place():
+        Path("s").mkdir(exist_ok=True)
+        old.rename("s/trial-1")
+
+    def returns(_, seed):
+        if moved and seed == 0:  # while the first trial trains
+            place()
+        return [1.0]
+
+    processes = Processes(monkeypatch, returns)
+    if not moved:
+        place()
+        Path("s.db").touch()  # SQLite takes an empty file for a new database
+    assert main([*TUNE, *FEW, "--trials", "2", "--jobs", "1", "--seed", "0"]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "s/trial-1 exists" in last and len(processes.started) == moved
+    assert Path("s/trial-1/checkpoints/ckpt-1.index").is_file() and Path("s.db").is_file()
+
+
+def test_a_result_of_a_process_that_failed_is_no_value(monkeypatch, capsys):
+    processes = Processes(monkeypatch, lambda *_: [1.0])
+    start = processes.start
+
+    def start_after_somebody_else(argv, **options):
+        process = start(argv, **options)
+        process.write([500.0])
+        result = {"evaluation": {"return_mean": 500.0}}
+        (process.run_dir / "result.json").write_text(json.dumps(result))
+        process.end(2, "exists and is not empty")
+        process.poll = lambda: 2
+        return process
+
+    monkeypatch.setattr(child_runs.subprocess, "Popen", start_after_somebody_else)
+    assert main([*TUNE, *FEW, "--trials", "1", "--json"]) == 1
+    (trial,) = json.loads(capsys.readouterr().out)["trials"]
+    assert (trial["state"], trial["value"]) == ("failed", None)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a b%20#.db", "q?mode=ro.db", "{SCHEMA_VERSION}.db", "100%.db", "ü'\"$\\.sqlite", "x@h:1.db"],
+)
+def test_a_study_is_in_the_file_that_is_named(name, monkeypatch, capsys):
+    Processes(monkeypatch, lambda *_: [1.0])
+    assert main([*TUNE[:-1], name, *FEW, "--trials", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["study"] == name
+    assert {path.name for path in Path().iterdir()} <= {name, f"{name}.lock", Path(name).stem}
+    with contextlib.closing(sqlite3.connect(name)) as file:
+        assert file.execute("select count(*) from trials").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("env", ["gymnasium:CartPole-v1", "ALE/Pong-v5", 'a b:"C"'])
+def test_the_name_of_a_new_study_has_no_colon(env):
+    file = study_file(None, env, "ppo")
+    assert file.parent == Path("runs")
+    assert re.fullmatch(r"[A-Za-z0-9-]+_ppo_tune_\d{8}-\d{6}\.db", file.name)
 
 
 def test_failed_trials_are_named_and_no_return_is_no_success(monkeypatch, capsys):

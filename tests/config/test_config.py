@@ -1,10 +1,13 @@
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
 import yaml
 
 from kytolly.agent.algorithms import make_config
+from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.fields import Default, from_mapping
 from kytolly.config.files import read_settings
@@ -194,3 +197,19 @@ def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, words):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="cannot be read"):
         read_settings(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    "kind, name, meant",
+    [
+        (PPOConfig, "n_steps", "rollout_steps"),
+        (DQNConfig, "buffer_size", "replay_capacity"),
+        (ClassifierConfig, "learning_rat", "learning_rate"),
+    ],
+)
+def test_python_gives_the_hint_that_files_and_flags_have(kind, name, meant):
+    for error in (TypeError, ValueError):  # as Python has it, and as a mapping has it
+        with pytest.raises(error, match=meant):
+            kind(**{name: 128})
+    assert dataclasses.replace(kind(), seed=3).seed == copy.copy(kind(seed=3)).seed == 3
+    assert pickle.loads(pickle.dumps(kind(seed=3))) == kind(seed=3)

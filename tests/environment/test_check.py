@@ -168,7 +168,7 @@ def test_check_environment_accepts_a_good_one():
 def test_check_environment_tries_the_extreme_actions_that_are_allowed(action, mask, tried):
     env = Keypad(action, mask)
     check_environment(env)
-    (taken,) = env.taken
+    taken = env.taken[-1]  # before, it was traced
     np.testing.assert_array_equal(taken, tried)
     assert taken.dtype == (tf.float32 if isinstance(action, Box) else tf.int32)
 
@@ -252,3 +252,30 @@ BAD_ENTRIES = [
 def test_check_environment_refuses_wrong_entries_and_masks(env, message):
     with pytest.raises((TypeError, ValueError), match=message):
         check_environment(env)
+
+
+class Undecided(Counter):
+    """A Counter with a Python `if` on a tensor in a method of choice."""
+
+    def __init__(self, method):
+        super().__init__()
+        right = getattr(super(), method)
+
+        def wrong(*inputs):
+            result = right(*inputs)
+            if tf.reduce_any(tf.nest.flatten(result)[0] > 0.5):
+                return result
+            return result
+
+        setattr(self, method, wrong)
+
+
+@pytest.mark.parametrize("method", ["reset", "observe", "step"])
+def test_a_python_if_on_a_tensor_names_the_method_and_what_to_write(method):
+    with pytest.raises(ValueError, match=rf"Undecided\.{method}\(\) .*line \d+.*tf\.where"):
+        check_environment(Undecided(method))
+
+
+def test_a_tensor_that_is_handed_to_numpy_names_the_method():
+    with pytest.raises(ValueError, match=r"Counter\.observe\(\) .*NumPy"):
+        check_environment(counter_with(observe=lambda state: np.sin(state)))

@@ -1,13 +1,18 @@
 """The conformance kit: good environments pass, and every kind of fault is found and named."""
 
 import re
+import signal
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.conformance import check_env
+from tests.environment.masked import SOURCES, Masked
 from tests.environment.predictable import Predictable
 
 
@@ -164,3 +169,117 @@ def test_a_wrong_autoreset_mode_is_an_error():
 
     level, text = findings(make)["autoreset mode"]
     assert level == "error" and "final_obs" in text
+
+
+class Forbids(Masked):
+    """Raises where an action is played that its mask forbids, also after it was restored."""
+
+    def step(self, action):
+        if not (self.steps >= self.episode_length()):
+            self.refuse(action, self.mask())
+        return super().step(action)
+
+    def refuse(self, action, mask):
+        if not mask[action - getattr(self.action_space, "start", 0)]:
+            raise ValueError(f"{action} is forbidden by {mask}")
+
+
+class ForbidsParts(Forbids):
+    """Two components of two: the mask [4] is for one after the other, and allows one of each."""
+
+    def mask(self):
+        return np.array([1, 0, 0, 1] if self.steps % 2 else [0, 1, 1, 1], np.int8)
+
+    def refuse(self, action, mask):
+        if not all(mask.reshape(2, 2)[range(2), np.ravel(action)]):
+            raise ValueError(f"{action} is forbidden by {mask}")
+
+
+ACTIONS = {
+    "discrete": (Forbids, None),
+    "start": (Forbids, spaces.Discrete(4, start=3)),
+    "multi_discrete": (ForbidsParts, spaces.MultiDiscrete([2, 2])),
+    "table": (ForbidsParts, spaces.MultiDiscrete([[2], [2]])),
+    "multi_binary": (ForbidsParts, spaces.MultiBinary(2)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_no_action_is_played_that_a_mask_forbids(kind, source):
+    make, space = ACTIONS[kind]
+    found = findings(lambda: make(source, space=space))
+    assert not {check: of for check, of in found.items() if of[0] == "error"}
+    assert found["exact resume"] == ("ok", "") and "found in" in found["action masks"][1]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_nor_in_a_vector_environment(mode, source):
+    def make():
+        return SyncVectorEnv([lambda: Forbids(source)] * 3, autoreset_mode=mode)
+
+    assert findings(make)["autoreset mode"][0] == "ok"
+
+
+class Ends(Predictable):
+    """Ends the process, or hangs, in one of its methods."""
+
+    def __init__(self, method, fault):
+        super().__init__()
+        self.method, self.fault = method, fault
+
+    def fail(self, method):
+        if method != self.method:
+            return
+        if self.fault == "hang":
+            while True:
+                try:
+                    time.sleep(0.01)
+                except Exception:  # as careless environments do
+                    continue
+        raise self.fault
+
+    def reset(self, **settings):
+        self.fail("reset")
+        return super().reset(**settings)
+
+    def step(self, action):
+        self.fail("step")
+        return super().step(action)
+
+    def close(self):
+        self.fail("close")
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_environment_that_ends_the_process_is_an_error(method):
+    level, text = findings(lambda: Ends(method, SystemExit(3)))["observations"]
+    assert level == "error" and "SystemExit" in text
+
+
+@pytest.mark.parametrize("error", [RuntimeError("stuck"), SystemExit(3)], ids=repr)
+def test_close_that_raises_is_a_finding_of_its_own(error):
+    found = findings(lambda: Ends("close", error))
+    assert found["closing"][0] == "warning" and type(error).__name__ in found["closing"][1]
+    assert {level for check, (level, _) in found.items() if check != "closing"} == {"ok"}
+
+
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_an_environment_that_hangs_ends_the_check(method):
+    before = signal.getsignal(signal.SIGALRM)
+    found = check_env(lambda: Ends(method, "hang"), steps=60, timeout_seconds=0.2)
+    assert (found[-1].check, found[-1].level) == ("observations", "error")
+    assert "0.2 seconds" in found[-1].text
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_an_environment_whose_constructor_hangs_is_a_fault():
+    with pytest.raises(EnvironmentFault, match=r"0\.2 seconds"):
+        check_env(lambda: Ends("constructor", "hang").fail("constructor"), timeout_seconds=0.2)
+
+
+def test_close_that_hangs_ends_the_check():
+    found = check_env(lambda: Ends("close", "hang"), steps=4, timeout_seconds=0.05)
+    assert (found[-1].check, found[-1].level) == ("closing", "error")

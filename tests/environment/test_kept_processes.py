@@ -15,8 +15,9 @@ from kytolly.environment.gym import processes
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.kept_processes import KeptProcesses
 from kytolly.loop.host_side import HostEvaluator
+from kytolly.loop.limits import EpisodeLimit
 from tests.environment.masked import Masked
-from tests.environment.predictable import Recorded
+from tests.environment.predictable import Predictable, Recorded
 
 SETTINGS = {"async_envs": True, "timeout_seconds": 5.0}
 
@@ -50,7 +51,7 @@ def compare_evaluations(make, num_envs=3, episodes=8, between=lambda kept: None,
 
     with keeping(make, **settings) as kept:
         evaluators = [
-            HostEvaluator(act, environments, episodes, 5)
+            HostEvaluator(act, environments, episodes, 5, EpisodeLimit("an environment"))
             for environments in (lambda seed: kept.environments(num_envs, seed), new)
         ]
         used, seen = [], set()
@@ -98,7 +99,9 @@ def test_environments_are_made_with_what_the_factory_holds_now():
         return env
 
     with keeping(make) as kept:
-        evaluator = HostEvaluator(act, lambda seed: kept.environments(2, seed), 2, 5)
+        evaluator = HostEvaluator(
+            act, lambda seed: kept.environments(2, seed), 2, 5, EpisodeLimit("an environment")
+        )
         found = []
         for _ in range(3):
             evaluation = evaluator.evaluate()
@@ -219,7 +222,9 @@ def test_no_process_is_left_when_an_evaluation_breaks_off(what, tmp_path, monkey
 
     error = {"fault": EnvironmentFault, "interrupt": KeyboardInterrupt}[what]
     with keeping(Breaking) as kept:
-        evaluator = HostEvaluator(act, lambda seed: kept.environments(2, seed), 2, 5)
+        evaluator = HostEvaluator(
+            act, lambda seed: kept.environments(2, seed), 2, 5, EpisodeLimit("an environment")
+        )
         expected = [evaluator.evaluate(number) for number in range(2)]
         (tmp_path / what).touch()
         if what == "interrupt":
@@ -229,3 +234,25 @@ def test_no_process_is_left_when_an_evaluation_breaks_off(what, tmp_path, monkey
         assert not multiprocessing.active_children()
         (tmp_path / what).unlink()
         assert [evaluator.evaluate(number) for number in range(2)] == expected
+
+
+class WithVariables(Predictable):
+    """Refuses to be made where Python's own variables are not those of the process that trains."""
+
+    def __init__(self, expected):
+        super().__init__()
+        found = {name: os.environ.get(name) for name in expected}
+        if found != expected:
+            raise ValueError(f"{found}, expected {expected}")
+
+
+@pytest.mark.parametrize("own", [None, "1"])
+def test_environments_see_the_users_own_variables(own, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    if own:
+        monkeypatch.setenv("PYTHONSAFEPATH", own)
+    expected = {"PYTHONPATH": "/nowhere", "PYTHONSAFEPATH": own}
+    env = make_host_env(lambda: WithVariables(expected), 1, **SETTINGS)
+    env.close()
+    assert os.environ["PYTHONPATH"] == "/nowhere"

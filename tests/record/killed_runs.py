@@ -8,6 +8,7 @@ its operations: that is what a kill leaves, at half the cost. Each process is fo
 which has imported everything and run nothing.
 """
 
+import builtins
 import io
 import json
 import os
@@ -66,7 +67,7 @@ def before_operations(call):
     for name in ("replace", "fsync", "unlink", "truncate", "mkdir"):
         setattr(os, name, watched(getattr(os, name)))
     io.open = watched(io.open, opens_to_write)
-    pathlib.io.open = io.open
+    pathlib.io.open = builtins.open = io.open
     tf.train.Checkpoint.write = watched(tf.train.Checkpoint.write)
     tf.summary.experimental.write_raw_pb = watched(tf.summary.experimental.write_raw_pb)
 

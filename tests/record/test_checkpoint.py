@@ -21,6 +21,13 @@ def test_every_value_comes_back_into_objects_that_were_made_anew(tmp_path):
         np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.parametrize("name", ["run[1]", "a\\b", "a*b?", "{a,b}", "a 'b\" $HOME%20#ü"])
+def test_any_name_of_a_run_s_folder_can_be_resumed(tmp_path, name):
+    (tmp_path / name).mkdir()
+    train(tmp_path / name, 200)
+    assert restored_steps(tmp_path / name) == 200
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 

@@ -1,3 +1,5 @@
+import json
+import os
 import re
 
 import pytest
@@ -5,7 +7,8 @@ import yaml
 
 import kytolly
 from kytolly.config.dqn import DQNConfig
-from kytolly.record.run_folder import RunFolder
+from kytolly.deployment.trained_run import read_run
+from kytolly.record.run_folder import RunFolder, read_result
 
 
 @pytest.fixture
@@ -13,6 +16,13 @@ def folder(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "dqn")
     folder.write_config(DQNConfig(), "CartPole-v1", "device")
     return folder
+
+
+@pytest.mark.parametrize("name", ["a\0b", os.fsdecode(b"a\xff"), "/".join(["x" * 200] * 19)])
+def test_a_path_that_training_could_not_use_is_refused_before_a_folder_is_made(name, tmp_path):
+    with pytest.raises(ValueError, match="cannot be written"):
+        RunFolder.create(tmp_path / name, "dqn")
+    assert not list(tmp_path.iterdir())
 
 
 def set_version(folder, version):
@@ -89,3 +99,43 @@ def test_an_environment_that_would_import_a_module_must_be_trusted(folder):
         folder.trusted_environment(folder.read_config(), trust=False)
     assert "--trust" in str(error.value) and "\n" not in str(error.value)
     assert folder.trusted_environment(folder.read_config(), trust=True) == "evil.module:Env-v0"
+
+
+NONSENSE = ["null", "[]", "3", '"a"', "NaN", "{", "", "[" * 100_000, '{"evaluation": null}']
+
+
+@pytest.mark.parametrize("text", [*NONSENSE, '{"a": 1}'], ids=lambda text: text[:20])
+def test_a_result_replaces_whatever_lies_there_and_nonsense_is_no_result(text, folder):
+    (folder.path / "result.json").write_text(text)
+    with pytest.raises(ValueError, match=r"result\.json cannot be read") as error:
+        read_result(folder.path)
+    assert "\n" not in str(error.value)
+    folder.write_result({"evaluation": {"return_mean": 1.0}})
+    assert json.loads((folder.path / "result.json").read_text()) == {
+        "evaluation": {"return_mean": 1.0}
+    }
+
+
+@pytest.mark.parametrize("value", [None, 3, 0.5, True, [1], {"a": 1}, "a", [], [[]], {}, "x" * 999])
+@pytest.mark.parametrize("name", ["environment", "loop", "parts", "versions", "spec", "init"])
+def test_a_config_of_other_types_is_used_or_refused_in_one_line(name, value, folder):
+    path = folder.path / "config.yaml"
+    values = yaml.safe_load(path.read_text()) | {name: value}
+    path.write_text(yaml.safe_dump(values))
+    try:
+        saved = folder.read_config()
+    except ValueError as error:
+        assert "\n" not in str(error) and len(str(error)) < 600
+    else:
+        assert isinstance(saved.environment, str) and isinstance(saved.version, str)
+
+
+@pytest.mark.parametrize("algorithm", [[1], {"a": 1}, 3, True, None, 1.5, "x" * 999, ""])
+def test_an_algorithm_that_is_no_name_is_refused(algorithm, folder):
+    path = folder.path / "config.yaml"
+    values = yaml.safe_load(path.read_text())
+    values["settings"]["algorithm"] = algorithm
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(ValueError, match="algorithm") as error:
+        read_run(folder.path)
+    assert "\n" not in str(error.value)

@@ -1,6 +1,7 @@
 """BM25, a first search and a re-ranker in one chain, and the command that shows it."""
 
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -16,6 +17,7 @@ from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.first_search import NONE
 from kytolly.retrieval.trec import read_run
 from kytolly.text.ranker import Ranker
+from kytolly.text.vocabulary import _byte_pair_tokenizer
 from tests.text.ranked_texts import write_ranking
 
 SMALL = {
@@ -118,6 +120,7 @@ def test_the_command_prints_columns_of_100_characters(folder, capsys, monkeypatc
     assert max(map(len, lines)) <= 100 and lines[0] == "Query: what is topic3"
     assert any(line.split() == ["BM25", "reformulated", "re-ranked"] for line in lines)
     assert sum("topic3" in line for line in lines) > 5
+    assert any("= [d3." in line for line in lines) and any("[d3.0] " in line for line in lines)
     found = json.loads(search(folder, capsys, "fused", "what is topic3", "--json", "--top", "3"))
     assert [len(one) for one in found["columns"].values()] == [3, 3, 3]
     assert found["columns"]["re-ranked"][0]["doc_id"] == "d3.0" and found["added"] == []
@@ -125,6 +128,21 @@ def test_the_command_prints_columns_of_100_characters(folder, capsys, monkeypatc
     plain = search(folder, capsys, "fused", "what is topic3", "--fusion", "0")
     assert plain.endswith("has the weight 0: nothing says that it helps here.\n")
     assert any(line.split() == ["BM25", "re-ranked"] for line in plain.splitlines())
+
+
+@pytest.mark.parametrize("agent", [[], ["--agent", "over-agent"]], ids=["alone", "with an agent"])
+def test_a_ranker_without_wordllama_is_refused_before_anything_is_read(
+    agent, folder, capsys, monkeypatch
+):
+    monkeypatch.chdir(folder)
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    for module in ("reformulation.search", "text.train_ranker"):
+        name = f"kytolly.{module}.load_collection"
+        monkeypatch.setattr(name, lambda *_: pytest.fail("read"))
+    _byte_pair_tokenizer.cache_clear()
+    assert entry.main(["train", "ranker", "--collection", "tiny", *agent]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "wordllama is not installed" in line
 
 
 def test_a_file_of_queries_becomes_a_run_for_each_search(folder, capsys, monkeypatch):
@@ -152,7 +170,7 @@ def test_a_file_of_queries_becomes_a_run_for_each_search(folder, capsys, monkeyp
         (["fused", "topic3", "--ranker", "fused"], "leave --ranker out"),
         (["pretrained", "a", "--collection", "data", "--ranker", "data"], "data is no run"),
         (["fused", "topic3", "--collection", "none"], "none does not exist"),
-        (["fused", "topic3", "--classifier", "fused"], "that names its classes"),
+        (["fused", "topic3", "--classifier", "fused"], "classifier.json cannot be read"),
         (["pretrained", "topic3"], "pretrained needs --collection DIR"),
     ],
 )

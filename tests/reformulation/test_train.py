@@ -143,7 +143,10 @@ def test_ppo_gets_the_training_aids_of_the_options(queries, batch):
     aids = {"gradient_accumulation": 4, "warmup_ratio": 0.1, "weight_decay": 0.01}
     options = make_options("x", batch_size=batch, **aids)
     agent = dataclasses.replace(options.rl_agent, max_grad_norm=None)
-    cfg = ppo_config(dataclasses.replace(options, rl_agent=agent), queries, 4)
+    training = dataclasses.replace(options.training, patience=3, min_improvement=0.01)
+    options = dataclasses.replace(options, rl_agent=agent, training=training)
+    cfg = ppo_config(options, queries, 4)
+    assert (cfg.early_stop_patience, cfg.early_stop_min_improvement) == (3, 0.01)
     assert {name: getattr(cfg, name) for name in aids} == aids and cfg.max_grad_norm is None
     assert cfg.env_steps_per_iteration % cfg.num_minibatches == 0
     plain = ppo_config(make_options("x", batch_size=batch), queries, 4)

@@ -72,7 +72,7 @@ def test_a_run_on_disk_is_complete(run):
     assert {"python", "tensorflow", "keras", "kytolly"} <= set(config["versions"])
     summary = json.loads((result.run_dir / "result.json").read_text())
     promised = (
-        "algorithm environment loop seed env_steps updates wall_seconds compile_seconds "
+        "algorithm environment loop seed parameters env_steps updates wall_seconds compile_seconds "
         "env_steps_per_second evaluation stopped_by run_dir memory"
     )
     assert set(promised.split()) == set(summary)
@@ -264,7 +264,7 @@ def test_a_mapping_must_name_its_algorithm_and_know_its_settings(tmp_path):
     for values, words in (
         ({}, "name no algorithm, expected one of dqn, ddqn, c51"),
         ({"algorithm": "dqnn"}, "'dqnn' is no algorithm.*Did you mean 'dqn'?"),
-        ({"algorithm": ["dqn"]}, r"\['dqn'\] is no algorithm"),
+        ({"algorithm": ["dqn"]}, r"algorithm is \['dqn'\], expected one of dqn"),
         ({"algorithm": "ppo", "n_step": 3}, "'n_step' is not a setting of PPOConfig"),
     ):
         with pytest.raises(ValueError, match=words):

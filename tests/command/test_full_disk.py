@@ -1,0 +1,187 @@
+"""A disk that takes no more: earlier files stay whole, one line says so, no traceback."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from kytolly.command.exits import exit_status
+from kytolly.loop.faults import disk_problem, is_out_of_memory
+from kytolly.record.files import write_output, write_text
+from kytolly.trainer import Trainer
+from tests.text.labeled_files import write_labeled
+
+ROOT = Path(__file__).parents[2]
+DQN = {
+    "algorithm": "dqn",
+    "total_env_steps": 60,
+    "warmup_env_steps": 20,
+    "batch_size": 4,
+    "hidden_units": (8,),
+    "replay_capacity": 200,
+    "evaluation_episodes": 1,
+    "final_evaluation_episodes": 1,
+    "xla": False,
+}
+NUMBERS = {name: value for name, value in DQN.items() if type(value) is int}
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in NUMBERS.items()]
+FLAGS += ["--no-xla", "--hidden-units", "8"]
+TRAIN = ["train", "dqn", "--env", "CartPole-v1", *FLAGS]
+LIMITS = (0, 100, 3_000)
+MANY_LIMITS = (0, 1, 100, 1_000, 3_000, 10_000, 20_000, 50_000)
+COMMANDS = {
+    "train": [*TRAIN, "--log-dir", "new"],
+    "oom": [*TRAIN, "--on-oom", "shrink", "--on-nan", "restart", "--log-dir", "new"],
+    "resume": ["train", "dqn", "--resume", "run", "--total-env-steps", "90"],
+    "plot": ["plot", "run", "--out", "old.png"],
+    "record": ["record", "run", "--out", "new.mp4", "--episodes", "1"],
+    "gif": ["record", "run", "--out", "new.gif", "--episodes", "1"],
+    "saved_model": ["export", "run", "--format", "saved_model", "--out", "new"],
+    "litert": ["export", "run", "--format", "litert", "--out", "new.tflite"],
+    "onnx": ["export", "run", "--format", "onnx", "--out", "new.onnx"],
+    "classifier": ["train", "classifier", "--data", "texts.csv", "--epochs=1", "--log-dir", "new"],
+    "seeds": [*TRAIN, "--seeds", "0-1", "--jobs", "1", "--log-dir", "new"],
+    "tune": ["tune", "dqn", "--env", "CartPole-v1", "--trials", "1", "--study", "new.db"],
+    "evaluate": ["evaluate", "run", "--episodes", "1"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run, a picture and texts."""
+    path = tmp_path_factory.mktemp("full")
+    Trainer(path / "run", progress=False).train(DQN, "CartPole-v1")
+    (path / "old.png").write_bytes(b"an old picture")
+    write_labeled(path / "texts.csv")
+    return path
+
+
+def sums(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def run_cases(folder, tmp_path, names, limits):
+    """Results by (command, bytes)."""
+    cases = {}
+    for name in names:
+        for limit in limits:
+            place = tmp_path / f"{name}-{limit}"
+            shutil.copytree(folder, place)
+            cases[name, limit] = [COMMANDS[name], limit, str(place)]
+    program = "from tests.command.full_disk import main; main()"
+    env = {**os.environ, "KYTOLLY_COMPILE_CACHE": "off", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(list(cases.values())),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return dict(zip(cases, found, strict=True))
+
+
+def check_cases(folder, tmp_path, names, limits):
+    before = sums(folder)
+    for (name, limit), found in run_cases(folder, tmp_path, names, limits).items():
+        case, errors = f"{name} with {limit} bytes: {found['errors'][-2000:]}", found["errors"]
+        status = 1 if "temporary directory" in errors else found["status"]  # Python's, asked first
+        assert "Traceback" not in errors and status in (0, 1), case
+        assert status == 1 or limit or name == "evaluate", case
+        if found["status"]:
+            assert errors.splitlines()[-1].startswith("kytolly: "), case
+        after = sums(tmp_path / f"{name}-{limit}")
+        changed = [file for file, digest in before.items() if after.get(file) != digest]
+        whole = ("metrics.csv", "events.", "config.yaml", "result.json")  # a resumed run's
+        assert not [file for file in changed if not any(name in file for name in whole)], case
+
+
+def test_a_full_disk_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
+    check_cases(folder, tmp_path, ["oom", "plot", "record", "resume", "train", "litert"], LIMITS)
+
+
+@pytest.mark.learning
+def test_every_command_on_a_full_disk(folder, tmp_path):
+    check_cases(folder, tmp_path, COMMANDS, MANY_LIMITS)
+
+
+def test_a_full_disk_is_no_lack_of_memory():
+    full = tf.errors.ResourceExhaustedError(None, None, "ckpt-1.index; No space left on device")
+    memory = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+    assert disk_problem(full) and not is_out_of_memory(full)
+    assert is_out_of_memory(memory) and not disk_problem(memory)
+
+
+@pytest.mark.parametrize(
+    "error, status",
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "metrics.csv"), 1),
+        (tf.errors.ResourceExhaustedError(None, None, "x; No space left on device"), 1),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS)), 2),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "gone/metrics.csv"), 2),
+    ],
+)
+def test_what_a_disk_refuses_is_one_line(error, status, capsys):
+    def command():
+        raise error
+
+    assert exit_status(command) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "written" in line or "used" in line
+
+
+def rows_to(path):
+    return write_output(path, lambda to: to.write_text("rows\n"))
+
+
+def test_an_output_that_is_a_pipe_or_a_link_is_written_and_never_replaced(tmp_path):
+    pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (pipe, link, tmp_path / "new"):
+        rows_to(path)
+    assert os.read(reader, 100) == b"rows\n" and pipe.is_fifo()
+    assert link.is_symlink() and file.read_text() == (tmp_path / "new").read_text() == "rows\n"
+    os.close(reader)
+
+
+def test_an_output_that_is_a_device_is_never_renamed_over(monkeypatch):
+    monkeypatch.setattr(os, "replace", lambda *paths: pytest.fail("the device would be gone"))
+    with pytest.raises(OSError, match="No space"):
+        rows_to(Path("/dev/full"))
+
+
+def test_a_file_of_a_run_that_is_a_pipe_is_replaced(tmp_path):
+    os.mkfifo(tmp_path / "result.json")  # to open it would wait for a reader
+    assert write_text(tmp_path / "result.json", "{}").read_text() == "{}"
+
+
+@pytest.mark.parametrize("python", ["python", "unbuffered"])
+def test_standard_output_on_a_full_disk_is_one_line(python):
+    program = "from kytolly.command.entry import entry; entry()"
+    flags = ["-u"] if python == "unbuffered" else []
+    line = [sys.executable, *flags, "-c", program, "completion", "bash"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert done.returncode == 1 and "Exception ignored" not in done.stderr
+    (text,) = done.stderr.splitlines()
+    assert text.startswith("kytolly: ")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    os.close(writer)
+    assert done.returncode == 1 and not done.stderr

@@ -25,7 +25,7 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.machine.configure import xla_enabled
 from kytolly.model.candidate_scorer import NO_WEIGHT
 from kytolly.policy.continuous import Gaussian
-from kytolly.policy.policy_gradient import clipped_surrogate, value_loss
+from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
 from kytolly.reformulation.candidates import mine
 from kytolly.reformulation.device_env import LARGEST, MOST_LOWERED, is_own, kept_proposals

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from kytolly.config.rewriter import RewriterConfig
 from kytolly.loop.supervised import Learner, SupervisedLoop
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.retrieval.corpus import load_collection
 from kytolly.text.buckets import BucketBatchSampler
 from kytolly.text.rewriter import RewriterTask

@@ -183,7 +183,7 @@ def make_quantile_network(cfg, obs_spec, distribution):
     return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **noise_options(cfg))
 
 
-def middles(count):
+def quantile_midpoints(count):
     """[count] float32 levels in the middles of equal parts of [0, 1]."""
     return (np.arange(count, dtype=np.float32) + 0.5) / np.float32(count)
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kytolly.model.distributional_mlp import is_dueling, middles
+from kytolly.model.distributional_mlp import is_dueling, quantile_midpoints
 from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, fan_in_dense
 from kytolly.model.numpy_forward import NumpyForward, dense
 from kytolly.model.q_networks import make_torso, noise_options
@@ -81,7 +81,7 @@ class IQNMLP(DQNMLP):
         return ops.reshape(quantiles, (-1, levels.shape[-1], self.num_actions))
 
     def call(self, obs, training=False):
-        levels = ops.convert_to_tensor(middles(self.num_levels))
+        levels = ops.convert_to_tensor(quantile_midpoints(self.num_levels))
         return ops.mean(self.action_quantiles(obs, levels, training), axis=1)
 
     def numpy_plan(self):
@@ -115,7 +115,7 @@ class IQNForward(NumpyForward):
     def __init__(self, network, before, levels, cosines, **arguments):
         self._before, self._levels = before, levels
         steps = math.pi * np.arange(cosines, dtype=np.float32)
-        self._cosines = np.cos(middles(levels)[:, np.newaxis] * steps)
+        self._cosines = np.cos(quantile_midpoints(levels)[:, np.newaxis] * steps)
         super().__init__(network, **arguments)
 
     def __call__(self, obs):

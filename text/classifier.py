@@ -16,7 +16,7 @@ from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.files import read_json
 from kytolly.model.text_classifier import TextClassifierNetwork
 from kytolly.model.token_bag import TokenBag
-from kytolly.policy.cross_entropy import balanced_class_weights, cross_entropy
+from kytolly.policy.losses import balanced_class_weights, cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of

@@ -17,7 +17,7 @@ from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_json
 from kytolly.config.ranker import RankerConfig
 from kytolly.model.cross_encoder import CrossEncoder
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of

@@ -19,7 +19,7 @@ from kytolly.config.rewriter import RewriterConfig
 from kytolly.machine.configure import xla_enabled
 from kytolly.model.sequence_to_sequence import SequenceToSequence
 from kytolly.model.token_actor_critic import TokenActorCritic  # noqa: F401  for Keras: of a file
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of

@@ -11,7 +11,7 @@ import tensorflow as tf
 pytest.importorskip("wordllama")
 
 from kytolly.config.rewriter import RewriterConfig
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.retrieval.bm25 import BM25Index
 from kytolly.retrieval.corpus import load_collection
 from kytolly.retrieval.tokens import EnglishTokenizer

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.text.rows import Ragged
 from kytolly.text.tables import make_rows
 

@@ -31,7 +31,7 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         return {"rate": self.rate, "factor": self.factor}
 
 
-def make_own_optimizer(
+def make_custom_optimizer(
     given: Any, rate: Any, factor: float, scale_loss: bool
 ) -> keras.optimizers.Optimizer:
     """A new optimizer like the one that is given, or what a function makes of the learning rate.
@@ -49,10 +49,10 @@ def make_own_optimizer(
     optimizer = new_optimizer(given, rate, factor)
     check_step(new_optimizer(given, rate, factor))
     for each in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
-        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.adam.Adam` says
+        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.optimizers.Adam` says
     if not scale_loss or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer
-    from kytolly.policy.loss_scale import LossScale
+    from kytolly.policy.optimizers import LossScale
 
     return LossScale(optimizer)
 
@@ -119,12 +119,6 @@ def learning_rate_of(cfg: Any) -> Any:
     if cfg.learning_rate_final is None or updates is None:
         return rate
     return keras.optimizers.schedules.PolynomialDecay(rate, updates, cfg.learning_rate_final)
-
-
-def follows_schedule(optimizer: keras.optimizers.Optimizer, but: Any = None) -> bool:
-    """Whether the optimizer's learning rate is a schedule, other than `but`, and no variable."""
-    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
-    return callable(rate) and rate is not but
 
 
 def check_step(optimizer: keras.optimizers.Optimizer) -> None:

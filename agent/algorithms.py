@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kytolly.config.fields import from_mapping
+from kytolly.config.run import RunConfig
 
 
 class Algorithm(NamedTuple):
@@ -86,7 +87,7 @@ def part(algorithm: str, name: str) -> Any:
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
 
-def part_for(cfg: Any, name: str) -> Any:
+def part_for(cfg: RunConfig, name: str) -> Any:
     """The part `name` of a config's algorithm, or what one of its switches has in its place."""
     for switch, (place, found) in SWITCHES.items():
         if place == name and getattr(cfg, switch, False):
@@ -94,7 +95,7 @@ def part_for(cfg: Any, name: str) -> Any:
     return part(cfg.algorithm, name)
 
 
-def algorithms_with(setting: Any) -> list[str]:
+def algorithms_with(setting: str) -> list[str]:
     """The algorithms that have a setting of that name."""
     configs = {name: part(name, "config") for name in ALGORITHMS}
     return [name for name, kind in configs.items() if setting in kind.__dataclass_fields__]

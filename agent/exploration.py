@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor
+from kytolly.agent.acting import HostActor, HostObs
 from kytolly.agent.randomness import uniforms, whole_numbers
 from kytolly.agent.schedules import Schedule, linear_schedule
 from kytolly.model.numpy_forward import NumpyForward, ordered_weights
@@ -60,7 +60,7 @@ class Exploration(Protocol):
         """What `host_action` needs for each of the `T` steps of a `shape` (T, E)."""
         ...
 
-    def host_action(self, params: HostParams, obs: Any, noise: Any) -> np.ndarray:
+    def host_action(self, params: HostParams, obs: HostObs, noise: Any) -> np.ndarray:
         """[E, ...] raw actions for [E, *obs]; `params` gives [E, P] where they are needed."""
         ...
 
@@ -137,7 +137,7 @@ class EpsilonGreedy:
         return np.arange(steps) // held * held
 
     def host_action(
-        self, params: HostParams, obs: Any, noise: tuple[np.ndarray, np.ndarray]
+        self, params: HostParams, obs: HostObs, noise: tuple[np.ndarray, np.ndarray]
     ) -> np.ndarray:
         """[E] actions for [E, *obs]; `params` gives [E, A] values where they are needed."""
         explores, action = noise
@@ -172,7 +172,7 @@ class NoisyGreedy(EpsilonGreedy):
         return [(*noise, network) for noise in super().host_noise(rng, shape, state)]
 
     def host_action(
-        self, params: HostParams, obs: Any, noise: tuple[np.ndarray, np.ndarray, HostNoise]
+        self, params: HostParams, obs: HostObs, noise: tuple[np.ndarray, np.ndarray, HostNoise]
     ) -> np.ndarray:
         """[E] actions for [E, *obs]; `params` gives [E, A] values with noise."""
         explores, action, network = noise
@@ -187,7 +187,7 @@ class HostNoise:
     def __init__(self, seed: int):
         self.seed, self._twin, self._numbers = seed, None, None
 
-    def params(self, actor: HostActor, obs: Any) -> np.ndarray:
+    def params(self, actor: HostActor, obs: HostObs) -> np.ndarray:
         """[E, P] params of observations [E, *obs], by the network of a `HostActor`."""
         rows = len(keras.tree.flatten(obs)[0])
         from kytolly.model.noisy import noise_widths, noisy_layers
@@ -263,7 +263,7 @@ class Sampling:
         """[T, E, N] noise for a `shape` (T, E)."""
         return self._correlate(self.distribution.host_noise(rng, shape))
 
-    def host_action(self, params: HostParams, obs: Any, noise: np.ndarray) -> np.ndarray:
+    def host_action(self, params: HostParams, obs: HostObs, noise: np.ndarray) -> np.ndarray:
         """[E, ...] raw actions for [E, *obs]."""
         return self.distribution.host_sample(params(obs), noise)
 

@@ -52,6 +52,10 @@ class KytollyAgent(tf.Module):
         self.cfg, self.env_spec = cfg, env_spec
         self.scheduled = scheduled or ScheduledNumbers.of(cfg)
         self.part_names = tuple((part_names or {}).items())
+        # What a resumed run begins with, whatever its checkpoint says; None: a schedule says it.
+        is_fixed = "learning_rate" not in self.scheduled.schedules
+        is_fixed = is_fixed and not follows_schedule(policy.optimizer)
+        self.fixed_rate = float(policy.optimizer.learning_rate) if is_fixed else None
         self.random_stream = RandomStream(cfg.seed)
         self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
@@ -62,14 +66,7 @@ class KytollyAgent(tf.Module):
             self.latest_names += ("weight_noise",)
         self.latest_names += self.scheduled.metric_names
 
-    @cached_property
-    def fixed_rate(self) -> float | None:
-        """The learning rate that a resumed run begins with; None where a schedule says it."""
-        changes = "learning_rate" in self.scheduled.schedules
-        optimizer = self.policy.optimizer
-        return None if changes or follows_schedule(optimizer) else float(optimizer.learning_rate)
-
-    def discount(self, terminated: Any) -> Any:
+    def discount(self, terminated: tf.Tensor | np.ndarray) -> Any:
         """Weight of what follows a step: gamma, or 0 where the episode terminated.
 
         Made here and nowhere else, of tensors and arrays. A time limit is not a termination.

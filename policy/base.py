@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.config.run import RunConfig
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, map_columns
@@ -78,7 +79,7 @@ class Policy(tf.Module):
     Args:
         network: Built Keras model [B, *obs] -> params [B, P], or a pair of params and values [B].
             Of a Dict observation it gets the dict without its `action_mask`.
-        distribution: Reads the params.
+        distribution: Reads the params; None where there are no actions.
         optimizer: Keras optimizer, not built yet.
         cfg: Configuration.
     """
@@ -98,8 +99,8 @@ class Policy(tf.Module):
         cfg: PolicyConfig,
     ):
         super().__init__(name="policy")  # an algorithm may be called qr-dqn
-        self.network, self.distribution, self.optimizer = network, distribution, optimizer
-        self.cfg = cfg
+        self.network, self.optimizer, self.cfg = network, optimizer, cfg
+        self.distribution = cast(ActionReader, distribution)
         self.weights = self.make_weights(network)
         optimizer.build([self.weights.variable])  # else the first update traces twice
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -107,12 +108,12 @@ class Policy(tf.Module):
         self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
 
     @classmethod
-    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> ActionReader:
+    def distribution_for(cls, cfg: RunConfig, env_spec: EnvSpec) -> ActionReader:
         """What reads the params of an environment's actions; ValueError where nothing does."""
         raise NotImplementedError
 
     @classmethod
-    def check_network(cls, network: keras.Model, cfg: Any) -> None:
+    def check_network(cls, network: keras.Model, cfg: RunConfig) -> None:
         """Refuse a network of the user's whose call is right, and which lacks something else."""
 
     @property
@@ -142,7 +143,9 @@ class Policy(tf.Module):
         weights = self.current_weights()
         return self.weights.row_weights(weights, noise) if self.weights.noise_count else weights
 
-    def outputs(self, obs: Obs, weights: Weights, **options: Any) -> tuple[tf.Tensor, Any]:
+    def outputs(
+        self, obs: Obs, weights: Weights, **options: bool | tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs]."""
         outputs = self.weights.call(weights, without_mask(obs), **options)
         return read_outputs(outputs, self.distribution, obs)
@@ -247,7 +250,9 @@ class Policy(tf.Module):
         return loss
 
 
-def read_outputs(outputs: Any, distribution: Any, obs: Obs) -> tuple[tf.Tensor, tf.Tensor | None]:
+def read_outputs(
+    outputs: tf.Tensor | Sequence[tf.Tensor], distribution: Any, obs: Obs
+) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Params [B, P], masked as `obs` says, and values [B] or None, from a network's outputs."""
     params, *value = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
     if isinstance(obs, dict) and ACTION_MASK in obs:

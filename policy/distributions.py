@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -53,7 +52,7 @@ class Distribution:
         uniform = rng.random((*shape, self.num_params), dtype=np.float32)
         return -np.log(-np.log(np.maximum(uniform, np.float32(2.0**-25))))
 
-    def host_mode(self, params: Any) -> Any:
+    def host_mode(self, params: np.ndarray) -> np.ndarray:
         """`mode` in NumPy."""
         raise NotImplementedError
 

@@ -27,7 +27,7 @@ Levels = tf.Tensor | None  # [B, N] or [N], in [0, 1], of the quantiles that a h
 class Network(Protocol):
     """A network with weights: action values [B, A], or what one of its methods gives."""
 
-    def __call__(self, obs: Obs, method: str = "", **options: Any) -> tf.Tensor:
+    def __call__(self, obs: Obs, method: str = "", **options: bool | tf.Tensor) -> tf.Tensor:
         """What `method` of the network gives for [B, *obs]; "" for a call."""
         ...
 
@@ -67,7 +67,9 @@ class Head(Protocol):
         """The levels of estimates and of targets, from [B, N] numbers of a batch in [0, 1)."""
         ...
 
-    def outputs(self, network: Network, obs: Obs, levels: Levels, **options: Any) -> tf.Tensor:
+    def outputs(
+        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
+    ) -> tf.Tensor:
         """[B, A] or [B, A, Z] what is learned of each action."""
         ...
 
@@ -103,7 +105,9 @@ class Scalar:
         """None."""
         return None, None
 
-    def outputs(self, network: Network, obs: Obs, levels: Levels, **options: Any) -> tf.Tensor:
+    def outputs(
+        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
+    ) -> tf.Tensor:
         """[B, A] action values."""
         return network(obs, **options)
 
@@ -155,7 +159,9 @@ class Categorical:
         """None."""
         return None, None
 
-    def outputs(self, network: Network, obs: Obs, levels: Levels, **options: Any) -> tf.Tensor:
+    def outputs(
+        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
+    ) -> tf.Tensor:
         """[B, A, Z] logits."""
         return network(obs, self.network_method, **options)
 
@@ -226,7 +232,9 @@ class Quantile:
         levels = tf.constant(quantile_midpoints(self.count))
         return levels, levels
 
-    def outputs(self, network: Network, obs: Obs, levels: Levels, **options: Any) -> tf.Tensor:
+    def outputs(
+        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
+    ) -> tf.Tensor:
         """[B, A, N] quantiles."""
         return network(obs, self.network_method, **options)
 
@@ -278,7 +286,9 @@ class ImplicitQuantile:
         estimates, targets = tf.split(noise, [self.estimates, self.targets], axis=1)
         return estimates, targets
 
-    def outputs(self, network: Network, obs: Obs, levels: Levels, **options: Any) -> tf.Tensor:
+    def outputs(
+        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
+    ) -> tf.Tensor:
         """[B, A, N] quantiles at these levels."""
         quantiles = network(obs, self.network_method, levels=levels, **options)
         return tf.transpose(quantiles, [0, 2, 1])

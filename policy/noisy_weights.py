@@ -56,7 +56,7 @@ class NoisyWeights(FlatWeights):
         weights: Weights,
         obs: Obs,
         function: Callable[..., Any] | None = None,
-        **options: Any,
+        **options: bool | tf.Tensor,
     ) -> Any:
         """As for all weights; with `RowNoise` each row has its own noise."""
         if not isinstance(weights, RowNoise):

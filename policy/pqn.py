@@ -44,7 +44,9 @@ class PQNPolicy(Policy):
         """As for DQN."""
         return action_values_for(cfg.algorithm, env_spec)
 
-    def outputs(self, obs: Obs, weights: Weights, **options: Any) -> tuple[tf.Tensor, tf.Tensor]:
+    def outputs(
+        self, obs: Obs, weights: Weights, **options: bool | tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Action values [B, A], and [B] the best of each row: the value of the observation."""
         q, _ = super().outputs(obs, weights, **options)
         return q, tf.reduce_max(q, axis=-1)

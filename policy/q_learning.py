@@ -117,7 +117,9 @@ class QLearningPolicy(Policy):
         """[B, A] action values of the target network, with the noise of the batch, if any."""
         return self.outputs(obs, self.target_weights(batch))[0]
 
-    def forward(self, weights: Weights, obs: Obs, method: str = "", **options: Any) -> tf.Tensor:
+    def forward(
+        self, weights: Weights, obs: Obs, method: str = "", **options: bool | tf.Tensor
+    ) -> tf.Tensor:
         """[B, A] action values of the network, or what one of its methods gives."""
         if not method:
             return self.outputs(obs, weights, **options)[0]

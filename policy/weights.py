@@ -62,7 +62,7 @@ class FlatWeights(tf.Module):
         weights: Weights,
         obs: Obs | Mapping[str, Any],
         function: Callable[..., Any] | None = None,
-        **options: Any,
+        **options: bool | tf.Tensor,
     ) -> Any:
         """What the network makes of [B, *obs] with `split` weights, or a function that calls it."""
         mapping = list(zip(self._weights, weights, strict=True))

@@ -18,7 +18,7 @@ class Table(NamedTuple):
     """Where the function of a table lives, and what the help says of it.
 
     Attributes:
-        module: Of this room.
+        module: Of this room, or of `search.benchmark`.
         function: In it; called with options and a watch.
         measures: What.
         takes: Options that it heeds, besides --repeats, --quick and --json.
@@ -112,6 +112,8 @@ LONG = {
         "returns of PPO on MuJoCo's tasks",
         "--seeds --env --figure",
     ),
+}
+SEARCH = {
     "text": Table(
         "text", "text", "training a query rewriter, each measure on and off", "--collection"
     ),
@@ -140,7 +142,7 @@ LONG = {
         "--seeds --collection",
     ),
 }
-TABLES = {**SHORT, **LONG}
+TABLES = {**SHORT, **LONG, **SEARCH}
 OPTIMIZATIONS = "optimizations"  # measured in this process, and printed by its own program
 SYNONYMS = {"optimisations": OPTIMIZATIONS}
 
@@ -180,7 +182,8 @@ def run(
     )
     output, facts, found = sys.stderr if as_json else sys.stdout, machine_facts(), {}
     for key in [name] if name else SHORT:
-        module = importlib.import_module(f"kytolly.benchmarks.{TABLES[key].module}")
+        room = "search.benchmark" if key in SEARCH else "benchmarks"
+        module = importlib.import_module(f"kytolly.{room}.{TABLES[key].module}")
         make = getattr(module, TABLES[key].function)
         with progress_display() as progress:
             report: Report = make(options, Watch(progress))
@@ -188,7 +191,7 @@ def run(
         print_report(report, command, output)
         found[key] = {"title": report.title, "command": command, **report.data}
     if not name:
-        print(f"By name only: {', '.join([*LONG, OPTIMIZATIONS])}.", file=output)
+        print(f"By name only: {', '.join([*LONG, *SEARCH, OPTIMIZATIONS])}.", file=output)
     if quick:
         print("A trial run: these numbers mean nothing.", file=output)
     if as_json:
@@ -218,7 +221,8 @@ def print_report(report: Report, command: str, file: Any) -> None:
 def help_lines() -> list[str]:
     """The tables, with what they measure and which options they take."""
     found = []
-    for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", LONG)):
+    by_name = {**LONG, **SEARCH}
+    for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", by_name)):
         found.append(title)
         for name, table in tables.items():
             takes = f" [{table.takes}]" if table.takes else ""

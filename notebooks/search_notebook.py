@@ -45,7 +45,7 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import (
+from kytolly.search import (
     BUILTIN,
     BM25Index,
     RankerConfig,

@@ -12,8 +12,8 @@ import pytest
 from kytolly.callback.base import notify
 from kytolly.callback.training_warnings import FEWEST, TREND, TrainingWarnings
 from kytolly.config.c51 import C51Config
-from kytolly.config.classifier import ClassifierConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
+from kytolly.search.config.classifier import ClassifierConfig
 from tests.callback.states import make_state, metrics_row
 
 

@@ -16,7 +16,7 @@ from kytolly.command.exits import exit_status
 from kytolly.loop.faults import disk_problem, is_out_of_memory
 from kytolly.record.files import write_output, write_text
 from kytolly.trainer import Trainer
-from tests.text.labeled_files import write_labeled
+from tests.search.text.labeled_files import write_labeled
 
 ROOT = Path(__file__).parents[2]
 DQN = {

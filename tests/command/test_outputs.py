@@ -6,14 +6,15 @@ import shutil
 
 import pytest
 
-from kytolly.command import entry, train_optimized
+from kytolly.command import entry
 from kytolly.command.exits import OneLineParser
 from kytolly.deployment.zoo import run_path
+from kytolly.search.command import train_optimized
 from tests.command.written_runs import write_run
-from tests.reformulation.tiny_collection import write_collection
+from tests.search.reformulate.tiny_collection import write_collection
 
-# Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,
-# tests/text_command/test_classifier.py --output, and tests/deployment/test_export_command.py --out.
+# Some need a run that was trained: tests/search/reformulate/test_reformulator.py has --run-file,
+# tests/search/command/test_classifier.py --output, tests/deployment/test_export_command.py --out.
 OUTPUTS = {"--log-dir", "--out", "--run-file", "--study", "--figure", "--output"}
 INPUTS = {"--config", "--init", "run_dirs", "--collection", "--queries", "--resume", "run_dir"}
 INPUTS |= {"file", "--rewriter", "--ranker", "--classifier"}

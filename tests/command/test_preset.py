@@ -10,13 +10,13 @@ from kytolly.agent.algorithms import ALGORITHMS, make_config
 from kytolly.command.entry import main
 from kytolly.command.exits import BadInput
 from kytolly.command.preset import with_preset
-from kytolly.command.text_options import add_training_options, given_config
-from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.presets import KINDS, PRESETS, preset
-from kytolly.config.ranker import RankerConfig
-from kytolly.config.rewriter import RewriterConfig
 from kytolly.machine import doctor, facts, presets
 from kytolly.machine.presets import pixel_needs, recommend, text_needs
+from kytolly.search.command.text_options import add_training_options, given_config
+from kytolly.search.config.classifier import ClassifierConfig
+from kytolly.search.config.ranker import RankerConfig
+from kytolly.search.config.rewriter import RewriterConfig
 
 GIB = 2**30
 

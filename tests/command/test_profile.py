@@ -10,7 +10,7 @@ from kytolly.command import profile
 from kytolly.command.entry import main
 from kytolly.command.profile import differences, profile_lines, profile_run, update_parts
 from kytolly.loop.supervised import Learner
-from tests.text.tiny_task import ContainsWord, small_config
+from tests.search.text.tiny_task import ContainsWord, small_config
 
 FEW = ["--log-interval-env-steps", "256", "--evaluation-interval-env-steps", "600"]
 SMALL = ["--evaluation-episodes", "2", "--final-evaluation-episodes", "2", "--no-xla", "--json"]
@@ -25,7 +25,7 @@ SIZES = {
 def test_the_parts_of_an_agents_run_are_printed_and_saved(
     algorithm, loop, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("kytolly.reformulation.profile.TURNS", 2)
+    monkeypatch.setattr("kytolly.search.reformulate.profile.TURNS", 2)
     monkeypatch.setattr(profile, "ITERATIONS", 1)
     where = ["--env", "CartPole-v1", "--log-dir", str(tmp_path / "run"), "--loop", loop]
     assert main(["train", algorithm, *where, *SIZES[algorithm], *FEW, *SMALL, "--profile"]) == 0

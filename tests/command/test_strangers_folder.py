@@ -17,7 +17,7 @@ from kytolly.command.environment_options import import_from_here
 from kytolly.deployment.zoo import run_path
 from tests.command.test_environment_options import MODULE
 from tests.command.written_runs import HEAD
-from tests.reformulation.tiny_collection import write_collection
+from tests.search.reformulate.tiny_collection import write_collection
 
 ROOT = Path(__file__).parents[2]
 # As pip writes it, but for several commands: Python looks for modules where this file is.

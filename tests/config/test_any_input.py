@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config
-from kytolly.command import entry, train, train_optimized
+from kytolly.command import entry, train
 from kytolly.command.exits import BadInput, exit_status
 from kytolly.config.files import read_settings
-from kytolly.reformulation.options import SECTIONS, options_from
+from kytolly.search.command import train_optimized
+from kytolly.search.reformulate.options import SECTIONS, options_from
 
 NAMES = {name: sorted(train.config_fields(name)) for name in ALGORITHMS}
 BUDGETS = [90, pytest.param(5_000, marks=pytest.mark.learning)]

@@ -7,13 +7,13 @@ import pytest
 import yaml
 
 from kytolly.agent.algorithms import make_config
-from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.fields import Default, from_mapping
 from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import TUNED, tuned_settings
 from kytolly.record.run_folder import yaml_text
+from kytolly.search.config.classifier import ClassifierConfig
 
 
 @pytest.mark.parametrize(

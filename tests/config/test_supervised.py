@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from kytolly.command import entry
-from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.ppo_kl import PPOKLConfig
 from kytolly.config.presets import PRESETS, preset
-from kytolly.config.ranker import RankerConfig
-from kytolly.config.rewriter import RewriterConfig
-from kytolly.config.rewriting_ppo import RewritingPPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.record.resume import what_is_saved
+from kytolly.search.config.classifier import ClassifierConfig
+from kytolly.search.config.ranker import RankerConfig
+from kytolly.search.config.rewriter import RewriterConfig
+from kytolly.search.config.rewriting_ppo import RewritingPPOConfig
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import yaml
 from hypothesis import strategies as st
 
 from kytolly.deployment.zoo import run_path
-from kytolly.model.cross_encoder import CrossEncoder
-from kytolly.model.sequence_to_sequence import SequenceToSequence
-from kytolly.model.text_classifier import TextClassifierNetwork
-from kytolly.text.classifier import TextClassifier
-from kytolly.text.ranker import Ranker
-from kytolly.text.rewriter import Rewriter
-from kytolly.text.vocabulary import Words
+from kytolly.search.model.cross_encoder import CrossEncoder
+from kytolly.search.model.sequence_to_sequence import SequenceToSequence
+from kytolly.search.model.text_classifier import TextClassifierNetwork
+from kytolly.search.text.classifier import TextClassifier
+from kytolly.search.text.ranker import Ranker
+from kytolly.search.text.rewriter import Rewriter
+from kytolly.search.text.vocabulary import Words
 from tests.command.written_runs import write_run
 
 HUGE_BYTES = 2**30  # of a file with a hole: it takes no room

@@ -26,11 +26,11 @@ import yaml
 
 from kytolly.command import entry
 from kytolly.record.files import checksum
-from kytolly.reformulation.reformulator import Reformulator
-from kytolly.reformulation.train import train as train_reformulation
+from kytolly.search.reformulate.reformulator import Reformulator
+from kytolly.search.reformulate.train import train as train_reformulation
 from kytolly.trainer import Trainer
 from tests.record.killed_runs import config
-from tests.reformulation.tiny_collection import make_options, write_collection
+from tests.search.reformulate.tiny_collection import make_options, write_collection
 
 assert Reformulator  # what the commands import is imported before the processes are forked
 ODD = [None, True, "", "evil", "evil:Env-v0", "../../outside", "x" * 5_000, "\0", "a\nb", -1, 0, 1]

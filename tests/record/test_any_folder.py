@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 
 from kytolly.command import child_runs, entry
 from kytolly.command.exits import BadInput, exit_status
-from kytolly.text.ranker import Ranker
-from kytolly.text.rewriter import Rewriter
+from kytolly.search.text.ranker import Ranker
+from kytolly.search.text.rewriter import Rewriter
 from tests.record.stranger_folders import (
     replace,
     replacements,

@@ -11,18 +11,18 @@ import pytest
 import tensorflow as tf
 
 from kytolly.callback.base import Callback
-from kytolly.config.classifier import ClassifierConfig
-from kytolly.config.ranker import RankerConfig
-from kytolly.config.rewriter import RewriterConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.faults import OutOfMemory
 from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.record.metrics_file import read_rows
 from kytolly.record.run_folder import RunFolder
-from kytolly.text.rows import Ragged
+from kytolly.search.config.classifier import ClassifierConfig
+from kytolly.search.config.ranker import RankerConfig
+from kytolly.search.config.rewriter import RewriterConfig
+from kytolly.search.text.rows import Ragged
 from kytolly.trainer import Trainer
 from tests.record.same_run import TIMES, assert_same_tensors
-from tests.text.tiny_task import ContainsWord, small_config
+from tests.search.text.tiny_task import ContainsWord, small_config
 
 VARIES = TIMES | {"tokens_per_second"}
 

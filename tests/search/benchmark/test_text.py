@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("wordllama")
 
-from kytolly.benchmarks.competitors import torch_rewriter
 from kytolly.benchmarks.suite import ChildFailed, Options, Watch, progress_display
-from kytolly.search.benchmark import text, text_training
+from kytolly.search.benchmark import text, text_training, torch_rewriter
 from kytolly.search.benchmark.text_training import (
     PairsTask,
     Side,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
@@ -142,6 +144,8 @@ SEARCH = {
         "--seeds --collection",
     ),
 }
+if importlib.util.find_spec("kytolly.search") is None:  # a library without its guest
+    SEARCH.clear()
 TABLES = {**SHORT, **LONG, **SEARCH}
 OPTIMIZATIONS = "optimizations"  # measured in this process, and printed by its own program
 SYNONYMS = {"optimisations": OPTIMIZATIONS}
@@ -182,11 +186,9 @@ def run(
     )
     output, facts, found = sys.stderr if as_json else sys.stdout, machine_facts(), {}
     for key in [name] if name else SHORT:
-        room = "search.benchmark" if key in SEARCH else "benchmarks"
-        module = importlib.import_module(f"kytolly.{room}.{TABLES[key].module}")
-        make = getattr(module, TABLES[key].function)
+        make = table_function(key)
         with progress_display() as progress:
-            report: Report = make(options, Watch(progress))
+            report = make(options, Watch(progress))
         command = f"kytolly benchmark {key} {options.as_flags()}"
         print_report(report, command, output)
         found[key] = {"title": report.title, "command": command, **report.data}
@@ -197,6 +199,13 @@ def run(
     if as_json:
         print(json.dumps({"machine": facts, "tables": found}))
     return 0
+
+
+def table_function(name: str) -> Callable[[Options, Watch], Report]:
+    """What measures a table, imported now."""
+    room = "search.benchmark" if name in SEARCH else "benchmarks"
+    module = importlib.import_module(f"kytolly.{room}.{TABLES[name].module}")
+    return getattr(module, TABLES[name].function)
 
 
 def machine_facts() -> dict[str, Any]:

@@ -2,14 +2,21 @@
 
 A module has `add_options(parser, words)` and `run(args)`, and is imported when its command is
 called. Of the library, only this table and those of the benchmarks, of the algorithms and of
-Keras's classes name the room `search`.
+Keras's classes name the room `search`. Where it is not installed, its commands do not exist.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 
+HAS_SEARCH = importlib.util.find_spec("kytolly.search") is not None
+SEARCH_COMMANDS = {
+    "reformulate": "add terms to search queries with a run of train_optimized.py",
+    "search": "show what BM25, the new query and a re-ranker find, one beside the other",
+    "classify": "name the classes of texts with a trained classifier",
+}
 COMMANDS = {
     "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
     "evaluate": "play a run's best weights greedily",
@@ -18,23 +25,21 @@ COMMANDS = {
     "watch": "show a run's best weights in a window",
     "tune": "search the settings of an algorithm",
     "plot": "draw the curves of several runs in one picture, and compare them in numbers",
-    "reformulate": "add terms to search queries with a run of train_optimized.py",
-    "search": "show what BM25, the new query and a re-ranker find, one beside the other",
-    "classify": "name the classes of texts with a trained classifier",
     "check-env": "compare an environment with what it promises",
     "benchmark": "print throughput tables",
+    **(SEARCH_COMMANDS if HAS_SEARCH else {}),
     "completion": "print what completes these commands in a shell",
     "doctor": "show what works on this machine, what does not, and what to do",
 }
-SEARCH_COMMANDS = ("reformulate", "search", "classify")
 
-# What `kytolly train` trains beside the algorithms, and the module in search/command/.
-TEXT_MODELS = {
+# What `kytolly train` trains beside the algorithms, and the module of each in `search.command`.
+_TEXT_MODELS = {
     "classifier": "train_classifier",
     "ranker": "train_ranker",
     "reformulation": "train_optimized",
     "rewriter": "train_rewriter",
 }
+TEXT_MODELS = _TEXT_MODELS if HAS_SEARCH else {}
 
 
 def command_module(name: str) -> ModuleType:

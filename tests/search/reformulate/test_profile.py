@@ -1,7 +1,6 @@
 """The profile of the loop: its arithmetic, and parts timed apart."""
 
 import contextlib
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +19,6 @@ from kytolly.search.reformulate.profile import (
     PartSeconds,
     Transfers,
     WithoutNetwork,
-    fastest_call,
     measure_transfers,
     part_seconds,
     profile_loop,
@@ -120,18 +118,6 @@ def test_parts_are_differences_of_what_is_timed(loop, monkeypatch):
     assert loop.agent.policy.updates.numpy() == 6  # it learned, and has its weights back
     for old, new in zip(before, loop.agent.policy.network.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
-
-
-def test_the_fastest_call_counts():
-    waits = iter([0.05, 0.0, 0.03, *[0.02] * 100])
-
-    def run():
-        wait = next(waits)
-        time.sleep(wait)
-        return wait
-
-    _, which = fastest_call(run)
-    assert which == 0.0
 
 
 def test_without_the_network_actions_are_standard_normal_numbers(loop):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import signal
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -23,6 +24,7 @@ from kytolly.search.text.rows import Ragged
 from kytolly.trainer import Trainer
 from tests.record.same_run import TIMES, assert_same_tensors
 from tests.search.text.tiny_task import ContainsWord, small_config
+from tests.test_examples import PYTHON_BLOCK
 
 VARIES = TIMES | {"tokens_per_second"}
 
@@ -250,3 +252,15 @@ def test_a_loss_that_is_not_a_number_halves_the_rate(tmp_path, monkeypatch):
     assert [fault["updates"] for fault in result.summary["faults"]] == [10, 10]
     assert result.stopped_by == "total_updates" and result.evaluation.metrics["accuracy"] > 0.5
     assert max(row["learning_rate"] for row in result.history) <= 0.0075
+
+
+def test_the_task_of_the_page_on_text_models_learns(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "training_text_models.md").read_text(
+        encoding="utf-8"
+    )
+    (block,) = PYTHON_BLOCK.findall(page)
+    exec(compile(block, "training_text_models.md", "exec"), namespace := {"__name__": "__main__"})
+    # Without pairs of words, the best guess of half of the scores is 0: 0.5 would be explained.
+    assert namespace["result"].summary["evaluation"]["explained"] > 0.9
+    assert (tmp_path / "runs" / "reviews" / "best.keras").is_file()

@@ -252,7 +252,7 @@ class OneQueryFlow(QueryByQuery):
 
 
 class Start(NamedTuple):
-    """What an episode begins with, kept for all episodes of the query.
+    """The start of an episode, kept for all episodes of the query.
 
     Attributes:
         shown: What the agent sees.
@@ -311,7 +311,7 @@ class SequentialFlow(QueryByQuery):
         return self.finish(start.shown, action, drawn, after - start.value)
 
     def start(self, query: Query, fusion: float) -> Start:
-        """What the query's episodes begin with."""
+        """The start of the query's episodes."""
         index = self.side.index
         scores = index.scores(query.weights)
         if query.excluded >= 0:

@@ -253,7 +253,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def latency_line(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Where the time of one query goes, from the turns of one size."""
+    """The seconds of each part of one query, from the turns of one size."""
     first = runs[0]
     cpu, wall, slow = (
         statistics.median(run[name] for run in runs) for name in ("cpu_ms", "wall_ms", "slow_ms")
@@ -270,7 +270,7 @@ def latency_line(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def growth(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How much each figure grows from one size to the next, beside the documents."""
+    """The growth of each number from one size to the next, beside the documents."""
     lines = []
     for before, after in itertools.pairwise(rows):
         documents = after["documents"] / before["documents"]

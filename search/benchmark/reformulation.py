@@ -56,7 +56,7 @@ KINDS = ("embedding calls", "search calls", "terms scored")
 
 
 class Flow(Protocol):
-    """What is measured."""
+    """A flow that is measured."""
 
     @property
     def counts(self) -> Sequence[int]:
@@ -73,7 +73,7 @@ class Flow(Protocol):
 
 
 class Ground(NamedTuple):
-    """What all flows start from.
+    """The common start of all flows.
 
     Attributes:
         side: Collection, index and encoder.
@@ -242,7 +242,7 @@ def gain(
     sequential: Sequence[Mapping[str, Any]],
     one_query: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """What the compiled flow saves, from the turns of all flows.
+    """The savings of the compiled flow, from the turns of all flows.
 
     Returns:
         Medians of episodes per second; the ratio to one query at a time with rank_bm25, without
@@ -285,7 +285,7 @@ def gain(
 
 
 def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """What `gain` found for a reader."""
+    """The result of `gain` for a reader."""
     yield (
         f"{found['collection']}: {found['documents']:,} documents, {found['queries']:,} training "
         f"queries; median of {found['turns']} turns each, in turn (slowest, fastest)"

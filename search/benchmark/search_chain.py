@@ -23,12 +23,13 @@ import numpy as np
 
 from kytolly.benchmarks.suite import Options, Report, Watch
 from kytolly.benchmarks.tables import print_report
+from kytolly.search.chain import SearchChain
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import BUILTIN, load_collection
 from kytolly.search.index.first_search import FusedSearch
 from kytolly.search.index.metrics import paired_bootstrap, per_query
+from kytolly.search.ranker_training import train_ranker
 from kytolly.search.reformulate.options import ReformulationOptions
-from kytolly.search.reformulate.search_chain import SearchChain, train_ranker_of_chain
 from kytolly.search.reformulate.train import train
 
 METRIC, TOP = "ndcg@10", 10
@@ -75,7 +76,7 @@ def chain_values(
         if ranker is None:
             ranker = f"{folder}/ranker"
             cfg = RankerConfig(agent=agent, seed=seed, **(TRIAL if quick else {}))
-            train_ranker_of_chain(cfg, collection, ranker, progress=False)
+            train_ranker(cfg, collection, ranker, progress=False)
         chain = SearchChain.load(agent or ranker, collection, ranker=agent and ranker)
     return {**chain_metrics(chain, collection), "weight": chain.weight}
 

@@ -70,7 +70,7 @@ class Row:
         self.name, self.tokens, self.on, self.off = name, tokens, on, off
 
     def ratio(self, clock: str) -> float:
-        """How many times as long an update takes without the measure."""
+        """The seconds of an update without the measure, as a multiple of those with it."""
         return self.off[f"{clock}_seconds"] / self.on[f"{clock}_seconds"]
 
     def cells(self) -> list[str]:
@@ -111,7 +111,7 @@ def torch_rows(found: Mapping[str, Any], sides: Sequence[Mapping[str, Any]]) -> 
 def torch_runs(
     given: Sequence[str], options: Options, core: int | None, watch: Watch
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """What PyTorch took for the same batches, eager and compiled, and why it did not run."""
+    """PyTorch's seconds for the same batches, eager and compiled, and why it did not run."""
     found, absent = [], {}
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "batches.npz")

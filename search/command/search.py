@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.queries is None and not query.strip():
         raise BadInput("the query is empty, expected at least one word: give its text.")
     prepare_machine()
-    from kytolly.search.reformulate.search_chain import SearchChain, search_file
+    from kytolly.search.chain import SearchChain, search_file
 
     chain = SearchChain.load(args.run_dir, args.collection, args.fusion, args.ranker)
     if args.queries is not None:
@@ -104,7 +104,7 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
 
 
 def cell(hit: Any, before: Sequence[Any] | None, place: int, texts: dict[str, str]) -> str:
-    """How a document moved since the search before, if there is one, its id, and its text."""
+    """A document's move since the search before, if there is one, its id, and its text."""
     text = f"[{hit.doc_id}] {' '.join(texts[hit.doc_id].split())}"
     if before is None:
         return text

@@ -26,5 +26,5 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, choose, measure and print."""
     missing = "--collection is missing: give a folder with corpus.jsonl, queries.jsonl and qrels/."
-    train = "kytolly.search.reformulate.search_chain:train_ranker_of_chain"
+    train = "kytolly.search.ranker_training:train_ranker"
     return run_training(args, RankerConfig, args.collection, missing, train)

@@ -106,7 +106,7 @@ class BM25Index:
         self._impacts = impacts.astype(np.float32)
 
     def postings(self, term: str) -> tuple[np.ndarray, np.ndarray]:
-        """Where a term occurs and what it adds there.
+        """The documents in which a term occurs, and its scores there.
 
         Returns:
             docs: [n] int32 document indices, ascending.
@@ -291,7 +291,7 @@ class BM25Index:
 
 
 def _read(path: Path) -> tuple[dict, sparse.csr_matrix]:
-    """What `save` wrote: the header, and how often each term occurs in each document."""
+    """The content of a saved index: the header, and how often each term occurs in each document."""
     try:
         header, *parts = read_arrays(path, ("header", "starts", "terms", "counts"))
         bound = json.loads(header.tobytes())

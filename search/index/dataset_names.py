@@ -30,7 +30,7 @@ HELD_OUT = 5  # one training query of this many is a dev query where a data set 
 
 
 def dataset_name(source: str | Path) -> str | None:
-    """What stands behind "ir_datasets:"; None if the source is something else."""
+    """The name after "ir_datasets:"; None if the source is something else."""
     text = str(source)
     return text.removeprefix(PREFIX) if text.startswith(PREFIX) else None
 
@@ -133,7 +133,7 @@ def _dataset(name: str) -> Any:
 
 
 def _has(name: str, kind: str) -> bool:
-    """Whether there is a data set of this name, with this kind of records."""
+    """True if there is a data set of this name, with this kind of records."""
     try:
         return _package().load(name).has(kind)
     except KeyError:
@@ -196,5 +196,5 @@ def _judgments(
 
 
 def _is_held_out(query_id: str) -> bool:
-    """Whether a training query is a dev query where there is no dev part; the same everywhere."""
+    """True if a training query is a dev query where there is no dev part; the same everywhere."""
     return hashlib.sha256(query_id.encode()).digest()[0] % HELD_OUT == 0

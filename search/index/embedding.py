@@ -25,7 +25,7 @@ WORDLLAMA_DIMENSION = 256
 
 
 class Encoder(Protocol):
-    """What a cache asks of an encoder.
+    """An encoder, as a cache needs it.
 
     Attributes:
         identity: Names the model and all that changes its vectors; a saved cache is bound to it.

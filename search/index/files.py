@@ -100,7 +100,7 @@ def stored_archive(file: BinaryIO) -> zipfile.ZipFile:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text has no half of a character, which no file and no encoder takes."""
+    """True if a text has no half of a character, which no file and no encoder takes."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -107,6 +107,6 @@ def fused_scores(
 
 
 def score_unit(scores: np.ndarray) -> float:
-    """What a cosine of 1 is worth at `fusion` 1: the highest score, or 1 where all are 0."""
+    """The score of a cosine of 1 at `fusion` 1: the highest score, or 1 where all are 0."""
     highest = float(scores.max(initial=0.0))
     return highest if highest > 0.0 else 1.0

@@ -48,7 +48,7 @@ UNSPACED = (
 
 
 class Tokenizer(Protocol):
-    """What an index asks of a tokenizer."""
+    """A tokenizer, as an index needs it."""
 
     @property
     def identity(self) -> str:

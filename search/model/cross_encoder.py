@@ -143,7 +143,7 @@ class CrossEncoder(keras.Model):
 
     @property
     def noise_shape(self):
-        """What `noise` of a pair is."""
+        """The length of the noise of a pair."""
         return 1 + 2 * self.settings["layers"], self.settings["width"]
 
     def build(self, input_shape=None):
@@ -202,7 +202,7 @@ class CrossEncoder(keras.Model):
         return ops.cast(ops.concatenate([x[:, 0], mean], axis=-1), "float32")
 
     def matches(self, question, context):
-        """What the texts have in common, as `match_features` says."""
+        """The features of what the texts have in common, as `match_features` says."""
         texts = question, context
         words = [ops.cast(one >= SPECIAL, "float32") for one in texts]
         vectors = [ops.stop_gradient(self.embedding(one)) for one in texts]

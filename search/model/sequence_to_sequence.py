@@ -11,7 +11,7 @@ HIDDEN = -1e4  # added to the attention that padding would get
 
 
 class Memory(NamedTuple):
-    """What the decoder knows of a source."""
+    """The decoder's view of a source."""
 
     outputs: Any  # [B, S, U] of the encoder's last layer
     absent: Any  # [B, 1, S] `HIDDEN` at padding, else 0

@@ -37,7 +37,7 @@ FEW_QUERIES = 50  # on dev: with fewer, a choice says little
 
 
 class Choice(NamedTuple):
-    """How proposals are used in a search with one weight of the cosines.
+    """The use of proposals in a search with one weight of the cosines.
 
     Attributes:
         fusion: Weight of the cosines.
@@ -241,7 +241,7 @@ def write_choices(folder: Path, fusion: float, choices: Sequence[Choice], digest
 
 
 def read_choices(folder: Path) -> Choices:
-    """What `write_choices` wrote; where nothing was chosen, everything is used at a fixed scale.
+    """The choices of `write_choices`; where nothing was chosen, all is used at a fixed scale.
 
     Raises:
         ValueError: The file holds something else.

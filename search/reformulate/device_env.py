@@ -97,11 +97,11 @@ class DeviceQueries(tf.Module):
         return QueryState(picked[:, 0], picked[:, 1])
 
     def observe(self, state: QueryState) -> dict[str, tf.Tensor]:
-        """What the agent sees. Nothing in it comes from a judgment."""
+        """The agent's observation. Nothing in it comes from a judgment."""
         return self.observation(state.query, tf.gather(self.weights_of_fusion, state.fusion))
 
     def observation(self, query: tf.Tensor, fusion: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the agent sees of [E] rows of the table, searched with weights [E] of cosines."""
+        """The observation of [E] rows of the table, searched with weights [E] of cosines."""
         state = tf.gather(self.arrays["state_features"], query)
         return {
             "candidates": tf.gather(self.arrays["candidate_features"], query),

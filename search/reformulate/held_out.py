@@ -65,7 +65,7 @@ class System(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a system found for [q] queries.
+    """The ranking of a system for [q] queries.
 
     Attributes:
         values: Metric -> [q] values.
@@ -217,7 +217,7 @@ def with_choice(
 
 
 def other_systems(queries: TestQueries) -> tuple[dict[str, System], dict[str, Any]]:
-    """What needs no agent, tuned on dev queries, and the settings of each."""
+    """The systems without an agent, tuned on dev queries, and the settings of each."""
     side, say, metric = queries.side, queries.say, queries.metric
     dev = judged_queries(side, "dev")
     if not dev:

@@ -196,7 +196,7 @@ class Miner:
     def _best_spellings(
         self, names: list[str], feedback: np.ndarray, typed: dict[str, str]
     ) -> list[tuple[str, float]]:
-        """How each term is spelled, and the share of its feedback documents that open with it.
+        """The spelling of each term, and the share of its feedback documents that open with it.
 
         A term of the query is spelled as it was typed, a candidate as it mostly is in the feedback
         documents; of two equally frequent spellings, the first one that was met counts.
@@ -223,7 +223,7 @@ class Miner:
         return [(shown[name], wanted[name] / max(holders[name], 1)) for name in names]
 
     def _spelling_in_texts(self, term: str) -> str:
-        """How the first document that holds a term spells it."""
+        """The spelling of a term in the first document that holds it."""
         first = int(self.index.postings(term)[0][0])
         return next(word for one, word in self._surface(first) if one == term)
 

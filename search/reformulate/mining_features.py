@@ -60,7 +60,7 @@ Postings = tuple[np.ndarray, np.ndarray, np.ndarray]  # of all candidates, as `p
 
 
 class Candidates(NamedTuple):
-    """What features are computed from: `n` candidates, `k` feedback documents, `q` query terms.
+    """The inputs of the features: `n` candidates, `k` feedback documents, `q` query terms.
 
     Attributes:
         terms: [n] ids.

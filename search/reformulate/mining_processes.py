@@ -30,7 +30,7 @@ def mine_texts(
     workers: int | None = None,
     generated: Sequence[Mapping[str, float]] | None = None,
 ) -> list[MiningResult | str]:
-    """What `Miner.mine` returns for each text, in order. It does not depend on `workers`.
+    """The result of `Miner.mine` for each text, in order. It does not depend on `workers`.
 
     Args:
         miner: The index, and how candidates are mined.

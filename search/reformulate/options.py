@@ -29,7 +29,7 @@ TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RetrievalOptions:
-    """How a collection is searched, and what an episode may do."""
+    """Options of the search in a collection, and of an episode."""
 
     metric: Annotated[str, TEXT] = setting(
         "ndcg@10", "metric whose gain is the reward: ndcg@k, ap, recall@k or mrr@k"
@@ -106,7 +106,7 @@ class RetrievalOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingOptions:
-    """How long to train, and with how much at once."""
+    """Options of training: its length and sizes."""
 
     epochs: Annotated[int, Meta(ge=0, le=10**4), "passes"] = setting(
         5, "passes of PPO over the training queries; 0: no PPO"

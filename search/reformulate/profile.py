@@ -67,7 +67,7 @@ class WithoutNetwork:
 
 
 class LoopProfile(NamedTuple):
-    """Where the time of PPO went.
+    """The time of PPO by part.
 
     Attributes:
         seconds: Part -> seconds. All but the transfer of the tables add up to the whole.
@@ -95,7 +95,7 @@ class PartSeconds(NamedTuple):
 
 
 class Transfers(NamedTuple):
-    """What moves between host and device: tables once, metrics with every call of the program.
+    """Copies between host and device: tables once, metrics with every call of the program.
 
     On a CPU everything is 0, because nothing moves.
     """

@@ -57,12 +57,12 @@ class Query(NamedTuple):
 
     @property
     def has_relevant(self) -> bool:
-        """Whether any document that may be found is relevant."""
+        """True if any document that may be found is relevant."""
         return any(doc != self.excluded for doc in self.relevant)
 
 
 class SearchRules(NamedTuple):
-    """What a reformulation may do, and what training sees of a search.
+    """The limits of a reformulation, and training's view of a search.
 
     Attributes:
         metric: The reward is the change of this metric, such as "ndcg@10".
@@ -78,7 +78,7 @@ class SearchRules(NamedTuple):
 
 
 class MiningRules(NamedTuple):
-    """How candidates are found.
+    """The settings of the search for candidates.
 
     Attributes:
         feedback_documents: Number of best documents that terms are taken from.

@@ -107,7 +107,7 @@ class Reformulation:
         return elasticsearch_query(self.words, field)
 
     def as_dict(self) -> dict[str, Any]:
-        """What `kytolly reformulate --json` prints."""
+        """The object that `kytolly reformulate --json` prints."""
         found = {name: value for name, value in vars(self).items() if name != "query_id"}
         found["query"], found["lucene"] = found.pop("text"), self.lucene
         for name in ("added", "lowered", "before", "after"):
@@ -136,7 +136,7 @@ class Reformulation:
 
 
 def term_source(features: Mapping[str, float]) -> str:
-    """Where a candidate with these features comes from, as `AddedTerm` says it."""
+    """The source of a candidate with these features, as `AddedTerm` says it."""
     names = {"mined": "mining rank", "generated": "is generated"}
     return ", ".join(one for one, name in names.items() if features[name] > 0.0) or "neighbor"
 

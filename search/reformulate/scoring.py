@@ -13,7 +13,7 @@ from kytolly.search.reformulate.query import Query
 
 
 class ScoredIndex(Protocol):
-    """What scores need of `search.index.bm25.BM25Index`."""
+    """The part of `search.index.bm25.BM25Index` that scores need."""
 
     def scores(self, weights: Mapping[str, float]) -> np.ndarray:
         """[D] float32 scores of a weighted query."""

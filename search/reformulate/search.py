@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from kytolly.machine.memory import check_memory
-from kytolly.record.files import write_file
+from kytolly.record.files import write_arrays
 from kytolly.search.index.bm25 import EPSILON, BM25Index
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
@@ -136,20 +136,18 @@ class SearchSide:
             self.generator.save(folder)
         self.index.save(folder / INDEX_FILE)
         identity = np.array([self.cache.encoder.identity, self.index.digest])
-        write_file(
-            folder / VECTORS_FILE,
-            lambda path: np.savez(path, identity=identity, vectors=self.documents.half),
-        )
+        arrays = {"identity": identity, "vectors": self.documents.half}
+        write_arrays(folder / VECTORS_FILE, arrays)
 
     @property
     def rules(self) -> SearchRules:
-        """What a reformulation may do."""
+        """The limits of a reformulation."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
         return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool)
 
     @property
     def encoder_name(self) -> str:
-        """What the option `encoder` calls the encoder that is used."""
+        """The name of the encoder, as the option `encoder` has it."""
         name = self.cache.encoder.identity.partition("-")[0]
         return name if name in ("hash", "wordllama") else "own"
 
@@ -171,7 +169,7 @@ class SearchSide:
 
     @property
     def mining(self) -> MiningRules:
-        """How candidates are mined."""
+        """The settings of mining."""
         retrieval = self.options.retrieval
         fusion = 0.0 if self.encoder_name == "hash" else 1.0
         return MiningRules(

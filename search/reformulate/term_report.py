@@ -118,7 +118,7 @@ def term_gains(table: QueryTable, name: str, fusion: float, weights: np.ndarray)
 
 
 def term_report(gain: np.ndarray, changed: np.ndarray, kind: str) -> ClassificationReport:
-    """How often the action is right for good, neutral and bad terms.
+    """The share of right actions for good, neutral and bad terms.
 
     It is right to change a good term and to leave the others. The precision of a class is the share
     of right actions among all actions of that kind, its recall that among the terms of the class.

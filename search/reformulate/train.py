@@ -258,7 +258,7 @@ def make_choice(
     seed: int,
     say: Say,
 ) -> dict[str, Selection]:
-    """What is used with BM25 alone ("plain") and with cosines beside it ("fused").
+    """The choices with BM25 alone ("plain") and with cosines beside it ("fused").
 
     Both use one network: that of searches with cosines, if anything helps there.
     """
@@ -328,7 +328,7 @@ def selection_summary(one: Selection) -> dict[str, Any]:
 
 
 def saved_where(path: Path) -> str:
-    """What to say to somebody who interrupted a run."""
+    """The message for somebody who interrupted a run."""
     if not (path / BEST).is_file():
         return "Training had not begun: nothing is saved."
     return (

@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 class Confirmation(NamedTuple):
-    """What whole searches allow.
+    """The limits of whole searches.
 
     Attributes:
         choice: The choice with its scale, a share of it, or 0.

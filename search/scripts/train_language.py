@@ -247,7 +247,7 @@ def train(
 
 
 class Answer(NamedTuple):
-    """What the network says of a text."""
+    """The network's answer for a text."""
 
     language: str
     found: str

@@ -118,7 +118,7 @@ class FineTuning:
         return metric_values(self.index, queries, written, cfg.term_weight, cfg.metric)
 
     def comparison(self, before: Rewriter, after: Rewriter, split: str) -> dict[str, Any]:
-        """What the terms of two rewriters gain, what they are, and how the gains differ."""
+        """The terms of two rewriters, their gains, and the difference of these."""
         without = self.values(split, [[] for _ in self.queries[split]])
         found: dict[str, Any] = {"bm25": float(without.mean())}
         values, judged = {}, judged_queries(self.collection, self.index, split, self.length)

@@ -29,7 +29,7 @@ def write_held_out(path: Path, terms: Mapping[str, Sequence[Term]], updates: int
 
 
 def read_held_out(path: Path, updates: int | None = None) -> dict[str, list[Term]] | None:
-    """What `write_held_out` wrote; None if there is no file, or one of other `updates`.
+    """The terms that `write_held_out` wrote; None if there is no file, or one of other `updates`.
 
     Raises:
         ValueError: The file holds something else.

@@ -277,7 +277,7 @@ class Rewriter:
 
     @classmethod
     def read(cls, folder: Path) -> Rewriter:
-        """What `save` wrote, and a network beside it.
+        """The rewriter that `save` wrote, with the network beside it.
 
         Raises:
             ValueError: The files are not there, or do not fit.
@@ -306,7 +306,7 @@ class Rewriter:
         ]
 
     def texts(self, queries: Sequence[str]) -> list[str]:
-        """What is written for each query, as one text."""
+        """The text that is written for each query."""
         return [self.vocabulary.decode(row[:, 0].astype(int)) for row in self.rows(queries)]
 
     def rows(self, queries: Sequence[str]) -> np.ndarray:

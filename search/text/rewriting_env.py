@@ -16,7 +16,7 @@ TOGETHER = 64  # queries whose metric is computed at once before training
 
 
 class RewardRules(NamedTuple):
-    """What a written term brings.
+    """The reward of a written term.
 
     Attributes:
         metric: The reward is the change of this metric, such as "ndcg@10".
@@ -116,7 +116,7 @@ class RewritingEnv(tf.Module):
         return RewritingState(query, written, none, self.rows("base", query), value)
 
     def observe(self, state: RewritingState) -> dict[str, tf.Tensor]:
-        """What the agent sees. Nothing in it comes from a judgment."""
+        """The agent's observation. Nothing in it comes from a judgment."""
         source = self.rows("source", state.query)
         return {
             "source": source,

@@ -48,7 +48,7 @@ class Pools(NamedTuple):
 
 
 class Postings(NamedTuple):
-    """Where the words of a vocabulary of `V` occur, one word after the other.
+    """The documents in which the words of a vocabulary of `V` occur, one word after the other.
 
     Attributes:
         starts: [V + 1] int32 where each word's documents begin.

@@ -99,7 +99,7 @@ Columns = Mapping[str, Any]  # `Ragged`, `Lookup` or arrays [N, ...], of equally
 
 
 class Call(NamedTuple):
-    """What one call of a training program takes: some updates of one group of batches."""
+    """The input of one call of a training program: some updates of one group of batches."""
 
     bucket: int
     first: int  # of the group's batches
@@ -152,7 +152,7 @@ class Rows:
         return dict(zip(names, map(int, self.sampler.bucket_lengths[bucket]), strict=bool(names)))
 
     def arguments(self, number: int) -> Any:
-        """What the program takes of the group of that number, counted from the run's beginning."""
+        """The program's input for the group of that number, counted from the run's beginning."""
         raise NotImplementedError
 
     def signature(self, bucket: int) -> Any:
@@ -165,7 +165,7 @@ class Rows:
 
 
 def is_ragged(column: Any) -> bool:
-    """Whether a column holds sequences of tokens."""
+    """True if a column holds sequences of tokens."""
     return isinstance(column, (Ragged, Lookup))
 
 

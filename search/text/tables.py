@@ -73,7 +73,7 @@ def make_rows(cfg: SupervisedConfig, columns: Columns) -> Rows:
 
 
 def on_device(cfg: SupervisedConfig, columns: Columns) -> bool:
-    """Whether the columns fit on the device, or shall lie there anyway."""
+    """True if the columns fit on the device, or shall lie there anyway."""
     if cfg.tables != "auto":
         return cfg.tables == "device"
     size = sum(np.asarray(part).nbytes for part in tf.nest.flatten(dict(columns)))

@@ -47,7 +47,7 @@ def sampled_inputs(
 
 
 def most_draws(count: int, share: float) -> int:
-    """How many of `count` draws hit a share, but for a chance of one in a hundred million."""
+    """Most of `count` draws that hit a share, but for a chance of one in a hundred million."""
     deviation = math.sqrt(count * share * (1.0 - share))
     return min(count, math.ceil(count * share + 6.0 * deviation))
 

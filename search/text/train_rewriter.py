@@ -96,7 +96,7 @@ def best_rewriter(task: RewriterTask, folder: Path) -> Rewriter:
 def held_out_summary(
     task: RewriterTask, parts: np.ndarray, folder: Path, updates: int, progress: bool
 ) -> dict[str, Any] | None:
-    """How good the held-out terms are, which are made here; None where none are asked for.
+    """The quality of the held-out terms, which are made here; None where none are asked for.
 
     For the arguments, see `held_out_terms`.
     """
@@ -117,7 +117,7 @@ def held_out_summary(
 def held_out_terms(
     task: RewriterTask, parts: np.ndarray, folder: Path, updates: int, progress: bool
 ) -> dict[str, list[Term]]:
-    """What rewriters propose for the train queries that each has not learned from.
+    """The proposals of rewriters for the train queries that each has not learned from.
 
     Args:
         task: With all train queries.

@@ -46,7 +46,7 @@ class Vocabulary(Protocol):
         ...
 
     def settings(self) -> dict[str, Any]:
-        """What `read_vocabulary` makes it from, as JSON can hold it."""
+        """The settings from which `read_vocabulary` makes it, as JSON can hold them."""
         ...
 
 
@@ -143,7 +143,7 @@ class BytePairs:
         return table * (SPREAD / table.std())
 
     def settings(self) -> dict[str, Any]:
-        """What `read_vocabulary` makes it from."""
+        """The settings from which `read_vocabulary` makes it."""
         kept = None if self._all else self._kept.tolist()
         return {"kind": self.kind, "identity": self.identity, "kept": kept}
 
@@ -186,7 +186,7 @@ class Words:
         return " ".join(self._words[token] for token in _plain(tokens))
 
     def settings(self) -> dict[str, Any]:
-        """What `read_vocabulary` makes it from."""
+        """The settings from which `read_vocabulary` makes it."""
         return {"kind": self.kind, "identity": self.identity, "words": self._words[SPECIAL:]}
 
 

@@ -29,12 +29,18 @@ ODD_NAMES = ["/".join(["x" * 199] * 25), "x" * 300, os.fsdecode(b"run\xff"), "a\
 NAMES = ["f.yaml", "data/../f.yaml", "link", "hard", "data", "data/q.jsonl", "plot.txt", "folder"]
 
 
-def paths_in_options(commands):
-    """The options of commands that name a path, each of which refuses what is none."""
-    found = set()
-    for name in commands:
-        parser = OneLineParser(prog=name)
+def command_parsers(names):
+    """The parsers of some commands."""
+    parsers = [OneLineParser(prog=name) for name in names]
+    for name, parser in zip(names, parsers, strict=True):
         command_module(name).add_options(parser, [name])
+    return parsers
+
+
+def paths_in_options(parsers):
+    """The options of parsers that name a path, each of which refuses what is none."""
+    found = set()
+    for parser in parsers:
         for action in parser._actions:
             if action.metavar in ("FILE", "DIR", "OUT", "RUN"):
                 found.add(([*action.option_strings, action.dest])[0])
@@ -44,7 +50,10 @@ def paths_in_options(commands):
 
 
 def test_every_option_that_names_a_path_is_an_input_or_an_output():
-    assert paths_in_options(COMMANDS.keys() - SEARCH_COMMANDS.keys()) == OUTPUTS | INPUTS
+    assert (
+        paths_in_options(command_parsers(COMMANDS.keys() - SEARCH_COMMANDS.keys()))
+        == OUTPUTS | INPUTS
+    )
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

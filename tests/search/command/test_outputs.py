@@ -10,14 +10,16 @@ from tests.command.test_outputs import (
     ODD_NAMES,
     check_odd_output,
     check_output_of_the_user,
+    command_parsers,
     paths_in_options,
 )
 from tests.search.reformulate.tiny_collection import write_collection
 
 # They need a run that was trained: tests/search/reformulate/test_reformulator.py has --run-file,
 # and tests/search/command/test_classifier.py --output.
-OUTPUTS = {"--run-file", "--output"}
-INPUTS = {"--collection", "--queries", "run_dir", "file", "--rewriter", "--ranker", "--classifier"}
+OUTPUTS = {"--run-file", "--output", "--log-dir"}
+INPUTS = {"--collection", "--config", "--queries", "--rewriter", "--ranker", "--classifier"}
+INPUTS |= {"run_dir", "file"}
 CASES = [
     (train_optimized.main, ["--config", "f.yaml", "--log-dir"]),
     (train_optimized.main, ["--collection", "data", "--log-dir"]),
@@ -26,7 +28,8 @@ CASES = [
 
 
 def test_every_option_that_names_a_path_is_an_input_or_an_output():
-    assert paths_in_options(SEARCH_COMMANDS) == OUTPUTS | INPUTS
+    parsers = [*command_parsers(SEARCH_COMMANDS), train_optimized.make_parser()]
+    assert paths_in_options(parsers) == OUTPUTS | INPUTS
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)

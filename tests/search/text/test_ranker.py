@@ -13,8 +13,8 @@ pytest.importorskip("wordllama")
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.first_search import NONE
+from kytolly.search.ranker_training import result_lines, train_ranker
 from kytolly.search.text.ranker import Ranker, RankingTask
-from kytolly.search.text.train_ranker import result_lines, train_ranker
 from tests.search.text.ranked_texts import write_ranking
 from tests.test_examples import PYTHON_BLOCK
 

@@ -10,12 +10,13 @@ import pytest
 pytest.importorskip("wordllama")
 
 from kytolly.command import entry
+from kytolly.search.chain import AgentSearch, SearchChain
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.first_search import NONE
 from kytolly.search.index.trec import read_run
+from kytolly.search.ranker_training import train_ranker
 from kytolly.search.reformulate.reformulator import Reformulator
-from kytolly.search.reformulate.search_chain import AgentSearch, SearchChain, train_ranker_of_chain
 from kytolly.search.text.ranker import Ranker
 from kytolly.search.text.vocabulary import _byte_pair_tokenizer
 from tests.search.text.ranked_texts import write_ranking
@@ -41,7 +42,7 @@ def folder(tmp_path_factory):
     write_ranking(made / "other", topics=12)
     for name, agent in (("fused", None), ("over-agent", "pretrained")):
         cfg = RankerConfig(agent=agent, **SMALL)
-        train_ranker_of_chain(cfg, data, made / name, progress=False)
+        train_ranker(cfg, data, made / name, progress=False)
     return made
 
 
@@ -136,8 +137,8 @@ def test_a_ranker_without_wordllama_is_refused_before_anything_is_read(
 ):
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "wordllama", None)
-    for module in ("reformulation.search", "text.train_ranker"):
-        name = f"kytolly.{module}.load_collection"
+    for module in ("reformulate.search", "ranker_training"):
+        name = f"kytolly.search.{module}.load_collection"
         monkeypatch.setattr(name, lambda *_: pytest.fail("read"))
     _byte_pair_tokenizer.cache_clear()
     assert entry.main(["train", "ranker", "--collection", "tiny", *agent]) == 2

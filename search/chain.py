@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection, read_queries
 from kytolly.search.index.first_search import NONE, FirstSearch, FusedSearch
@@ -21,8 +20,6 @@ from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.search.reformulate.result import Hit, Reformulation
 from kytolly.search.text.ranker import RANKER_FILE, Ranker
-from kytolly.search.text.train_ranker import train_ranker
-from kytolly.search.text.vocabulary import require_byte_pairs
 
 PRETRAINED = "pretrained"  # in place of an agent's run
 
@@ -64,7 +61,7 @@ class AgentSearch:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What each search of a chain finds for a query.
+    """The documents that each search of a chain finds for a query.
 
     Attributes:
         query_id: Its id, or "" for one that was typed.
@@ -79,7 +76,7 @@ class Found:
     reformulation: Reformulation | None
 
     def as_dict(self) -> dict[str, Any]:
-        """What `kytolly search --json` prints."""
+        """The object that `kytolly search --json` prints."""
         made = self.reformulation
         result: dict[str, Any] = {"query": self.text, "added": [], "lowered": [], "reason": None}
         if made is not None:
@@ -151,7 +148,7 @@ class SearchChain:
         return cls(agent.side.collection, AgentSearch(agent), loaded)
 
     def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[Found]:
-        """What each search finds.
+        """The documents that each search finds.
 
         Args:
             queries: Texts, or id -> text.
@@ -254,19 +251,3 @@ def load_agent(
     if collection is None:
         raise ValueError(f"{PRETRAINED} needs a collection to search: give it.")
     return Reformulator.pretrained(collection, fusion)
-
-
-def train_ranker_of_chain(
-    cfg: RankerConfig,
-    collection: str | Path,
-    log_dir: str | Path | None = None,
-    **options: Any,
-) -> tuple[dict[str, Any], list[str]]:
-    """`train_ranker` with the agent that cfg names, if it names one."""
-    if cfg.agent is None:
-        return train_ranker(cfg, collection, log_dir, **options)
-    known = cfg.agent if cfg.agent == PRETRAINED else str(Path(cfg.agent).resolve())
-    require_byte_pairs()
-    first = AgentSearch(load_agent(known, collection))
-    cfg = dataclasses.replace(cfg, agent=known)
-    return train_ranker(cfg, collection, log_dir, first=first, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 from kytolly.record.checkpoint import BEST
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
+from kytolly.search.chain import PRETRAINED, AgentSearch, load_agent
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import available_splits, load_collection, resolved_source
-from kytolly.search.index.first_search import FirstSearch
 from kytolly.search.index.metrics import paired_bootstrap
 from kytolly.search.text.ranker import Ranker, RankingTask
 from kytolly.search.text.ranking_data import METRIC, mixed_scores, ndcg
@@ -24,7 +25,6 @@ def train_ranker(
     collection: str | Path,
     log_dir: str | Path | None = None,
     *,
-    first: FirstSearch | None = None,
     cb: Sequence[Any] = (),
     resume: bool = False,
     progress: bool = True,
@@ -32,11 +32,10 @@ def train_ranker(
     """Train a re-ranker, choose its weight beside a search on dev, and measure it on test.
 
     Args:
-        cfg: How to search, to read and to learn.
+        cfg: How to search, perhaps with an agent, to read and to learn.
         collection: A collection, as `load_collection` takes it, with train and dev queries. Where
             it has no test queries, the gain is not measured.
         log_dir: The run's folder; None: a new one.
-        first: The search whose best documents are ranked anew; None: the one that cfg names.
         cb: Callbacks, ours and Keras's.
         resume: Continue the run in `log_dir`.
         progress: Show a progress bar on standard error.
@@ -49,6 +48,11 @@ def train_ranker(
         ModuleNotFoundError: wordllama is not installed.
     """
     require_byte_pairs()
+    first = None  # the one that cfg names
+    if cfg.agent is not None:
+        agent = cfg.agent if cfg.agent == PRETRAINED else str(Path(cfg.agent).resolve())
+        cfg = dataclasses.replace(cfg, agent=agent)
+        first = AgentSearch(load_agent(agent, collection))
     splits = ["train", "dev", *({"test"} & set(available_splits(collection)))]
     task = RankingTask(load_collection(collection, splits), cfg, first)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)

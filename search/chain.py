@@ -35,13 +35,13 @@ class AgentSearch:
 
     def __init__(self, reformulator: Reformulator):
         self.reformulator = reformulator
-        choices, side = reformulator.choices, reformulator.side
-        self.index = side.index
+        choices, context = reformulator.choices, reformulator.context
+        self.index = context.index
         parts: list[Any] = [
             np.asarray(part).tobytes() for part in keras.tree.flatten(vars(reformulator.scorer))
         ]
-        how = reformulator.fusion, choices.at(reformulator.fusion), side.mining, side.rules
-        plain = FusedSearch(side.index, reformulator.fusion, side.documents, side.cache)
+        how = reformulator.fusion, choices.at(reformulator.fusion), context.mining, context.rules
+        plain = FusedSearch(context.index, reformulator.fusion, context.documents, context.cache)
         digest = hashlib.sha256(b"".join([*parts, repr(how).encode()])).hexdigest()
         self.identity = f"agent {digest} with {plain.identity}"
 
@@ -145,7 +145,7 @@ class SearchChain:
                 return cls(documents, first, loaded)
             run = loaded.cfg.agent
         agent = load_agent(run, collection, fusion)
-        return cls(agent.side.collection, AgentSearch(agent), loaded)
+        return cls(agent.context.collection, AgentSearch(agent), loaded)
 
     def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[Found]:
         """The documents that each search finds.

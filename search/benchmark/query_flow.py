@@ -32,10 +32,10 @@ from kytolly.search.index.metric_names import metric_parts
 from kytolly.search.index.metrics import ideal_dcg
 from kytolly.search.model.candidate_scorer import NO_WEIGHT
 from kytolly.search.reformulate.candidates import mine
-from kytolly.search.reformulate.device_env import LARGEST, MOST_LOWERED, is_own, kept_proposals
+from kytolly.search.reformulate.device_env import MAX_ACTION, MAX_LOWERED, is_own, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer
 from kytolly.search.reformulate.query import Query
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import candidate_postings, padded_rows
 
 EPISODES_PER_UPDATE, MINIBATCH = 128, 64  # of the usual program
@@ -56,7 +56,7 @@ class QueryByQuery:
     """Trains a network with PPO, one query after another, for as long as it is asked to.
 
     Args:
-        side: Collection, index and embeddings.
+        context: Collection, index and embeddings.
         queries: Training queries with their judgments.
         fusions: Weights of the cosines; an episode has one of them.
         network: A `CandidateScorer`, which learns.
@@ -72,7 +72,7 @@ class QueryByQuery:
 
     def __init__(
         self,
-        side: SearchSide,
+        context: SearchContext,
         queries: Sequence[Query],
         fusions: Sequence[float],
         network: Any,
@@ -80,10 +80,12 @@ class QueryByQuery:
         rows: int = EPISODES_PER_UPDATE,
         minibatch: int = MINIBATCH,
     ):
-        self.side, self.queries, self.fusions = side, queries, fusions
+        self.context, self.queries, self.fusions = context, queries, fusions
         self.network, self.cfg, self.rows, self.minibatch = network, cfg, rows, minibatch
-        self.candidates = side.rules.max_candidates
-        self.distribution = Gaussian((-LARGEST,) * self.candidates, (LARGEST,) * self.candidates)
+        self.candidates = context.rules.max_candidates
+        self.distribution = Gaussian(
+            (-MAX_ACTION,) * self.candidates, (MAX_ACTION,) * self.candidates
+        )
         self.optimizer = keras.optimizers.Adam(cfg.learning_rate, epsilon=cfg.adam_epsilon)
         self.optimizer.build(network.trainable_variables)
         self.rng = np.random.default_rng(cfg.seed)
@@ -141,10 +143,10 @@ class QueryByQuery:
 
     def weights(self, action: np.ndarray, own: np.ndarray) -> np.ndarray:
         """[N] weights that an action gives the candidates, of which `own` [N] are the query's."""
-        action = np.clip(action, -LARGEST, LARGEST)
+        action = np.clip(action, -MAX_ACTION, MAX_ACTION)
         weights = np.logaddexp(action, np.float32(0.0))
-        weights = np.where(own, np.minimum(weights, np.float32(MOST_LOWERED)), weights)
-        return kept_proposals(weights[np.newaxis], own[np.newaxis], self.side.rules.max_terms)[0]
+        weights = np.where(own, np.minimum(weights, np.float32(MAX_LOWERED)), weights)
+        return kept_proposals(weights[np.newaxis], own[np.newaxis], self.context.rules.max_terms)[0]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""
@@ -185,8 +187,8 @@ class OneQueryFlow(QueryByQuery):
         from rank_bm25 import BM25Okapi
 
         super().__init__(*args, **options)
-        wanted, index = self.side.options.retrieval, self.side.index
-        tokens = [index.tokenizer(text) for text in self.side.collection.texts]
+        wanted, index = self.context.options.retrieval, self.context.index
+        tokens = [index.tokenizer(text) for text in self.context.collection.texts]
         self.engine = BM25Okapi(tokens, k1=wanted.k1, b=wanted.b)
         self._forward = tf.function(lambda obs: self.network(obs))
 
@@ -198,7 +200,7 @@ class OneQueryFlow(QueryByQuery):
         typed = self.scores(query.weights)
         if query.excluded >= 0:
             typed[query.excluded] = 0.0
-        cosines = fusion * score_unit(typed) * self.side.documents.cosines(query.vector)
+        cosines = fusion * score_unit(typed) * self.context.documents.cosines(query.vector)
         before = self.value(query, typed + cosines)
         weights = self.weights(action, is_own(shown[0]))
         changes = {int(place): float(weights[place]) for place in np.flatnonzero(weights)}
@@ -218,7 +220,7 @@ class OneQueryFlow(QueryByQuery):
         """[documents] scores of a weighted query."""
         self.searches += 1
         self.terms += len(weights)
-        scores = np.zeros(len(self.side.collection.texts))
+        scores = np.zeros(len(self.context.collection.texts))
         for term, weight in weights.items():
             scores += weight * self.engine.get_scores([term])
         return scores
@@ -231,18 +233,18 @@ class OneQueryFlow(QueryByQuery):
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         found = rank[query.relevant[query.relevant != query.excluded]]
-        return metric_value(self.side.rules.metric, found, len(query.relevant))
+        return metric_value(self.context.rules.metric, found, len(query.relevant))
 
     def _mine(self, typed: Query) -> Query:
         """The query's candidates and features from scratch, with its judgments."""
-        side, cache = self.side, EmbeddingCache(self.side.cache.encoder, 10_000)
+        context, cache = self.context, EmbeddingCache(self.context.cache.encoder, 10_000)
         (fresh,) = mine(
-            side.collection,
+            context.collection,
             [typed.number],
-            side.index,
+            context.index,
             cache,
-            side.documents,
-            side.mining,
+            context.documents,
+            context.mining,
             workers=1,
         )
         self.embedded += cache.misses
@@ -312,12 +314,12 @@ class SequentialFlow(QueryByQuery):
 
     def start(self, query: Query, fusion: float) -> Start:
         """The start of the query's episodes."""
-        index = self.side.index
+        index = self.context.index
         scores = index.scores(query.weights)
         if query.excluded >= 0:
             scores[query.excluded] = 0.0
         unit = np.float32(fusion * score_unit(scores))
-        scores += unit * self.side.documents.cosines(query.vector)
+        scores += unit * self.context.documents.cosines(query.vector)
         if query.excluded >= 0:
             scores[query.excluded] = -np.inf
         postings = [candidate_postings(index, query, place) for place in range(query.options)]
@@ -331,7 +333,7 @@ class SequentialFlow(QueryByQuery):
                 own = scores[doc]
                 ahead = np.count_nonzero(scores > own) + np.count_nonzero(scores[:doc] == own)
                 ranks.append(ahead)
-        return metric_value(self.side.rules.metric, np.array(ranks), len(query.relevant))
+        return metric_value(self.context.rules.metric, np.array(ranks), len(query.relevant))
 
     def _read_network(self) -> None:
         self.scorer, self.log_std = NumpyScorer(self.network), float(self.network.log_std.numpy())

@@ -62,11 +62,11 @@ def measure(options: ReformulationOptions, count: int) -> dict[str, Any]:
     from kytolly.search.reformulate.choice import Choices
     from kytolly.search.reformulate.network import PRETRAINED
     from kytolly.search.reformulate.reformulator import Reformulator, load_scorer
-    from kytolly.search.reformulate.search import SearchSide
+    from kytolly.search.reformulate.search import SearchContext
 
-    side = SearchSide.load(options, ())
-    reformulator = Reformulator(side, load_scorer(PRETRAINED), Choices(None, {}), FUSION)
-    queries = list(dict.fromkeys(side.collection.queries))
+    context = SearchContext.load(options, ())
+    reformulator = Reformulator(context, load_scorer(PRETRAINED), Choices(None, {}), FUSION)
+    queries = list(dict.fromkeys(context.collection.queries))
     count = min(count, (len(queries) - FIRST) // 2)
     if count < 1:
         raise ValueError(
@@ -88,10 +88,10 @@ def measure(options: ReformulationOptions, count: int) -> dict[str, Any]:
             with parts.part("rest"):
                 reformulator.reformulate(query, TOP)
     return {
-        "documents": side.index.documents,
-        "terms": len(side.index.terms),
-        "words": side.index.mean_length,
-        "encoder": side.encoder_name,
+        "documents": context.index.documents,
+        "terms": len(context.index.terms),
+        "words": context.index.mean_length,
+        "encoder": context.encoder_name,
         "queries": count,
         "added": added / count,
         "cpu_ms": statistics.median(cpu),
@@ -128,7 +128,7 @@ class Parts:
         from kytolly.search.reformulate.mining import Miner
         from kytolly.search.reformulate.mining_features import MiningFeatures
         from kytolly.search.reformulate.network import NumpyScorer
-        from kytolly.search.reformulate.search import SearchSide
+        from kytolly.search.reformulate.search import SearchContext
 
         methods = [
             ("mining", Miner, "mine"),
@@ -138,7 +138,7 @@ class Parts:
             ("network", NumpyScorer, "__call__"),
             ("BM25", BM25Index, "scores"),
             ("cosines", DocumentVectors, "scores"),
-            ("ranking", SearchSide, "rank_all"),
+            ("ranking", SearchContext, "rank_all"),
         ]
         with contextlib.ExitStack() as stack:
             for name, kind, method in methods:

@@ -81,20 +81,21 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     from kytolly.search.reformulate.device_env import DeviceQueries
     from kytolly.search.reformulate.network import copied_scorer, make_scorer
     from kytolly.search.reformulate.ppo_training import ppo_config
-    from kytolly.search.reformulate.search import SearchSide
+    from kytolly.search.reformulate.search import SearchContext
     from kytolly.search.reformulate.table import make_table
 
     spans = {name: Span() for name in (*STAGES, "compiling", "training")}
     with spans["indexing"]:
-        side = SearchSide.load(options, ("train", "dev"))
+        context = SearchContext.load(options, ("train", "dev"))
     with spans["mining"]:
-        queries = {split: side.queries(split) for split in ("train", "dev")}
+        queries = {split: context.queries(split) for split in ("train", "dev")}
     with spans["tables"]:
         tables = [
-            make_table(part, side.index, side.documents, side.rules) for part in queries.values()
+            make_table(part, context.index, context.documents, context.rules)
+            for part in queries.values()
         ]
     with spans["compiling"]:
-        train = DeviceQueries(tables[0], side.rules)
+        train = DeviceQueries(tables[0], context.rules)
         cfg = ppo_config(options, train.num_queries, len(queries["dev"]))
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
         playing = choose_side(cfg, train)
@@ -107,8 +108,8 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
         episodes = sum(int(loop.run(steps).episodes) for _ in range(rollouts))
     loop.close()
     return {
-        "documents": side.index.documents,
-        "terms": len(side.index.terms),
+        "documents": context.index.documents,
+        "terms": len(context.index.terms),
         "queries": {split: len(part) for split, part in queries.items()},
         "table_mib": sum(table.bytes for table in tables) / 2**20,
         "episodes": episodes,

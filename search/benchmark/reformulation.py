@@ -41,7 +41,7 @@ from kytolly.search.reformulate.options import ReformulationOptions
 if TYPE_CHECKING:
     from kytolly.search.reformulate.device_env import DeviceQueries
     from kytolly.search.reformulate.query import Query
-    from kytolly.search.reformulate.search import SearchSide
+    from kytolly.search.reformulate.search import SearchContext
     from kytolly.search.reformulate.table import QueryTable
 
 COMPILED, SEQUENTIAL, ONE_QUERY = "compiled", "sequential", "one-query"
@@ -76,7 +76,7 @@ class Ground(NamedTuple):
     """The common start of all flows.
 
     Attributes:
-        side: Collection, index and encoder.
+        context: Collection, index and encoder.
         queries: The training queries.
         table: The same as arrays.
         fusions: Weights of the cosines; in a pass, each query has an episode with each.
@@ -84,7 +84,7 @@ class Ground(NamedTuple):
         counts: Calls of each of KINDS that making it took.
     """
 
-    side: SearchSide
+    context: SearchContext
     queries: list[Query]
     table: QueryTable
     fusions: tuple[float, ...]
@@ -99,24 +99,24 @@ class Ground(NamedTuple):
 
 def prepare(options: ReformulationOptions) -> Ground:
     """Collection, index, candidates and tables of the training queries."""
-    from kytolly.search.reformulate.search import SearchSide
+    from kytolly.search.reformulate.search import SearchContext
     from kytolly.search.reformulate.table import make_table
 
     began = time.perf_counter()
-    side = SearchSide.load(options, ("train",))
-    found = side.queries("train")
+    context = SearchContext.load(options, ("train",))
+    found = context.queries("train")
     queries = [query for query in found if query.has_relevant]
     if not queries:
         raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
-    table = make_table(queries, side.index, side.documents, side.rules)
-    without = sum(skip.reason == NO_CANDIDATE for skip in side.skipped["train"])
+    table = make_table(queries, context.index, context.documents, context.rules)
+    without = sum(skip.reason == NO_CANDIDATE for skip in context.skipped["train"])
     searches = len(found) + without + len(queries)
     terms = sum(len(query.weights) for query in [*found, *queries])
     terms += sum(query.options for query in queries)
-    embedded = side.cache.misses + len(side.collection.texts)
+    embedded = context.cache.misses + len(context.collection.texts)
     seconds, counts = time.perf_counter() - began, (embedded, searches, terms)
-    fusions = tuple(dict.fromkeys((0.0, side.usual_fusion)))
-    return Ground(side, queries, table, fusions, seconds, counts)
+    fusions = tuple(dict.fromkeys((0.0, context.usual_fusion)))
+    return Ground(context, queries, table, fusions, seconds, counts)
 
 
 class CompiledFlow:
@@ -162,19 +162,19 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
     from kytolly.search.reformulate.network import copied_scorer, make_scorer
     from kytolly.search.reformulate.ppo_training import ppo_config
 
-    side, table, fusions = ground.side, ground.table, ground.fusions
-    keras.utils.set_random_seed(side.options.seed)
-    network = copied_scorer(make_scorer(table, side.options.rl_agent), 0.0)
+    context, table, fusions = ground.context, ground.table, ground.fusions
+    keras.utils.set_random_seed(context.options.seed)
+    network = copied_scorer(make_scorer(table, context.options.rl_agent), 0.0)
     # No update is left out for the policies being too far apart: all flows do all of their work.
-    cfg = dataclasses.replace(ppo_config(side.options, ground.pass_episodes, 1), target_kl=None)
+    cfg = dataclasses.replace(ppo_config(context.options, ground.pass_episodes, 1), target_kl=None)
     if name == COMPILED:
-        env = DeviceQueries(table, side.rules, fusions, side.options.training.term_cost)
+        env = DeviceQueries(table, context.rules, fusions, context.options.training.term_cost)
         return CompiledFlow(env, network, cfg, device)
     if name == SEQUENTIAL:
         rows = cfg.env_steps_per_iteration
         minibatch = rows // cfg.num_minibatches
-        return SequentialFlow(side, ground.queries, fusions, network, cfg, rows, minibatch)
-    return OneQueryFlow(side, ground.queries, fusions, network, cfg)
+        return SequentialFlow(context, ground.queries, fusions, network, cfg, rows, minibatch)
+    return OneQueryFlow(context, ground.queries, fusions, network, cfg)
 
 
 def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
@@ -183,11 +183,11 @@ def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[
     with Span() as span:
         episodes = flow.run(seconds)
     calls = [now - then for now, then in zip(flow.counts, before, strict=True)]
-    own, options = name != ONE_QUERY, ground.side.options
+    own, options = name != ONE_QUERY, ground.context.options
     return {
         "name": name,
         "collection": options.collection,
-        "documents": len(ground.side.collection.texts),
+        "documents": len(ground.context.collection.texts),
         "queries": len(ground.queries),
         "episodes": episodes,
         "wall_seconds": span.wall_seconds,
@@ -252,10 +252,10 @@ def gain(
     """
     run = compiled[0]
     speeds = [
-        sorted(r["episodes"] / r["wall_seconds"] for r in side)
-        for side in (compiled, sequential, one_query)
+        sorted(r["episodes"] / r["wall_seconds"] for r in flow)
+        for flow in (compiled, sequential, one_query)
     ]
-    fast, best, slow = (statistics.median(side) for side in speeds)
+    fast, best, slow = (statistics.median(speed) for speed in speeds)
     wall = (
         statistics.median(r["preparation_seconds"] for r in compiled) + run["run_episodes"] / fast
     )

@@ -92,10 +92,10 @@ def chain_metrics(chain: SearchChain, folder: str) -> dict[str, Any]:
         for name, hits in one.columns.items():
             runs[name][one.query_id] = list(hits)
     agent = chain.agent
-    side = agent.side if agent else None
+    context = agent.context if agent else None
     fused = (
-        FusedSearch(side.index, 1.0, side.documents, side.cache)
-        if side
+        FusedSearch(context.index, 1.0, context.documents, context.cache)
+        if context
         else FusedSearch.of_texts(collection.texts)
     )
     hits = chain.hits(fused, collection, numbers, TOP)

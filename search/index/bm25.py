@@ -30,7 +30,7 @@ from kytolly.search.index.ranking import best_nonzero, best_places
 from kytolly.search.index.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
-LARGEST = 1_000_000  # k1; with more, float32 does not hold the scores
+MAX_K1 = 1_000_000  # k1; with more, float32 does not hold the scores
 EPSILON = 0.25  # idf of a term in more than half of the documents, in average idfs
 
 
@@ -307,9 +307,9 @@ def _read(path: Path) -> tuple[dict, sparse.csr_matrix]:
 
 
 def _checked_parameters(k1: float, b: float, epsilon: float) -> tuple[float, float, float]:
-    if not (0 <= k1 <= LARGEST and 0 <= b <= 1 and abs(epsilon) <= LARGEST):
+    if not (0 <= k1 <= MAX_K1 and 0 <= b <= 1 and abs(epsilon) <= MAX_K1):
         raise ValueError(
-            f"BM25 got k1 {k1}, b {b} and epsilon {epsilon}; expected k1 from 0 to {LARGEST:,}, b "
+            f"BM25 got k1 {k1}, b {b} and epsilon {epsilon}; expected k1 from 0 to {MAX_K1:,}, b "
             "from 0 to 1 and a finite epsilon: change them."
         )
     return float(k1), float(b), float(epsilon)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-LONGEST_LINE = 2**26  # bytes; no document is as long, and a line must fit into memory
+MAX_LINE_BYTES = 2**26  # bytes; no document is as long, and a line must fit into memory
 # What separates the columns of a run file, ends its lines, or commands a terminal; and halves of
 # characters, which JSON can spell and UTF-8 cannot.
 NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -57,12 +57,12 @@ def decoded_lines(path: str | Path, expected: str) -> Iterator[tuple[int, str]]:
         ValueError: As `open_file`, or a line is too long or not UTF-8; the message names it.
     """
     with open_file(path, expected) as file:
-        read_line = functools.partial(file.readline, LONGEST_LINE + 1)
+        read_line = functools.partial(file.readline, MAX_LINE_BYTES + 1)
         for number, data in enumerate(iter(read_line, b""), start=1):
-            if len(data) > LONGEST_LINE:
+            if len(data) > MAX_LINE_BYTES:
                 raise ValueError(
-                    f"{path}:{number}: longer than {LONGEST_LINE:,} bytes; expected one record per "
-                    "line: check that the file has line ends."
+                    f"{path}:{number}: longer than {MAX_LINE_BYTES:,} bytes; expected one record "
+                    "per line: check that the file has line ends."
                 )
             try:
                 yield number, data.decode("utf-8-sig" if number == 1 else "utf-8")

@@ -9,8 +9,8 @@ import numpy as np
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.embedding import Encoder
 
-MOST_TERMS = 20_000
-FEWEST_DOCUMENTS = 2  # that hold a term; one of a single document leads to that document alone
+MAX_TERMS = 20_000
+MIN_DOCUMENTS = 2  # that hold a term; one of a single document leads to that document alone
 
 
 class TermVectors:
@@ -35,8 +35,8 @@ class TermVectors:
             encoder: Embeds the words.
         """
         frequency = index.document_frequency
-        order = np.argsort(-frequency, kind="stable")[:MOST_TERMS]
-        ids = np.sort(order[frequency[order] >= FEWEST_DOCUMENTS])
+        order = np.argsort(-frequency, kind="stable")[:MAX_TERMS]
+        ids = np.sort(order[frequency[order] >= MIN_DOCUMENTS])
         missing, found = {index.terms[term] for term in ids}, {}
         for text in texts:
             if not missing:

@@ -15,9 +15,9 @@ from kytolly.search.reformulate.query import SearchRules
 from kytolly.search.reformulate.table import QueryTable
 
 BATCH = 64  # queries ranked at once where all are; ranks compare relevant documents with the pool
-LARGEST = 20.0  # of an action, whose softplus is a weight
-SMALLEST_WEIGHT = 0.01  # a term of less is not added
-MOST_LOWERED = 0.9  # share of its weight that a term of the query loses: what it finds stays found
+MAX_ACTION = 20.0  # of an action, whose softplus is a weight
+MIN_WEIGHT = 0.01  # a term of less is not added
+MAX_LOWERED = 0.9  # share of its weight that a term of the query loses: what it finds stays found
 
 
 class QueryState(NamedTuple):
@@ -78,7 +78,7 @@ class DeviceQueries(tf.Module):
                 "candidates": tf.TensorSpec([self.candidates, features], tf.float32),
                 "state": tf.TensorSpec([table.state_features.shape[1] + 1], tf.float32),
             },
-            action=Box((-LARGEST,) * self.candidates, (LARGEST,) * self.candidates),
+            action=Box((-MAX_ACTION,) * self.candidates, (MAX_ACTION,) * self.candidates),
         )
         nothing = np.zeros((self.num_queries, self.candidates), np.float32)
         starts = [self.values(fusion, nothing) for fusion in self.fusions]
@@ -128,7 +128,7 @@ class DeviceQueries(tf.Module):
     def weights(self, query: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         """[E, N] weights that an agent's numbers [E, N] stand for."""
         weights = tf.nn.softplus(numbers)
-        return tf.where(self.own(query), tf.minimum(weights, MOST_LOWERED), weights)
+        return tf.where(self.own(query), tf.minimum(weights, MAX_LOWERED), weights)
 
     def used_weights(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """[E, N] `kept_weights` of rows of the table."""
@@ -188,7 +188,7 @@ def kept_weights(weights: tf.Tensor, own: tf.Tensor, max_terms: int) -> tf.Tenso
     if max_terms < count:
         best = tf.math.top_k(tf.where(own, 0.0, weights), max_terms).indices
         weights *= tf.where(own, 1.0, tf.reduce_sum(tf.one_hot(best, count), axis=1))
-    return tf.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
+    return tf.where(weights >= MIN_WEIGHT, weights, 0.0)
 
 
 def kept_proposals(weights: np.ndarray, own: np.ndarray, max_terms: int) -> np.ndarray:
@@ -198,4 +198,4 @@ def kept_proposals(weights: np.ndarray, own: np.ndarray, max_terms: int) -> np.n
         added = np.ones_like(own)
         np.put_along_axis(added, others, False, axis=1)
         weights = np.where(added | own, weights, 0.0)
-    return np.where(weights >= SMALLEST_WEIGHT, weights, 0.0)
+    return np.where(weights >= MIN_WEIGHT, weights, 0.0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # it loads TensorFlow
     from kytolly.search.text.rewriting_words import Term
 
 FOLDER = "rewriter"  # in a run of the agent: what it needs of the rewriter's run
-LEAST_SHARED = 0.2  # of the words of rewriter or index, whichever has fewer
+MIN_SHARED = 0.2  # of the words of rewriter or index, whichever has fewer
 
 
 class GeneratedTerms:
@@ -91,10 +91,10 @@ class GeneratedTerms:
         known = words if self.rewriter.writes_terms else own(" ".join(words))
         known = set(known)
         shared = len(known & index.term_ids.keys()) / max(min(len(known), len(index.terms)), 1)
-        if shared < LEAST_SHARED:
+        if shared < MIN_SHARED:
             raise ValueError(
                 f"only {shared:.0%} of the rewriter's words are terms of the documents, expected "
-                f"at least {LEAST_SHARED:.0%}: give a rewriter of the same language and subject."
+                f"at least {MIN_SHARED:.0%}: give a rewriter of the same language and subject."
             )
 
     def terms_of(self, texts: Sequence[str]) -> list[dict[str, float]]:

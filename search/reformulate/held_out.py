@@ -33,14 +33,14 @@ from kytolly.search.reformulate.candidates import SkippedQuery, with_judgments
 from kytolly.search.reformulate.choice import Choice, Choices
 from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.reformulator import Plan, Reformulator, trec_run
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.term_model import fit_term_model
 from kytolly.search.reformulate.term_report import report_terms
 
 RUN_DEPTH = 1_000  # documents of a query in a run file
 UNCHANGED = 1e-6  # difference of a metric; less is rounding
-MOST_LEARNED = 300  # queries that other systems learn from, and are tuned on
-MOST_CEILING = 300  # test queries whose ceiling is searched for
+MAX_LEARNED = 300  # queries that other systems learn from, and are tuned on
+MAX_CEILING = 300  # test queries whose ceiling is searched for
 # Smaller than `baselines.RM3_GRID`, which would take minutes. The first setting is BM25 itself.
 RM3_SHORT = {"original": (1.0, 0.9, 0.7, 0.5), "documents": (5, 10), "terms": (10, 30)}
 ROCCHIO_SHORT = {"beta": (0.0, 0.1, 0.3, 0.75), "documents": (5, 10), "terms": (10, 30)}
@@ -82,21 +82,21 @@ class TestQueries:
     """The test queries of a collection, with candidates and judgments.
 
     Args:
-        side: The collection, and how it is searched.
+        context: The collection, and how it is searched.
         run_dir: Receives `test_SYSTEM.run`.
     """
 
     __test__ = False  # pytest would take it for a test
 
-    def __init__(self, side: SearchSide, run_dir: Path):
-        self.side, self.run_dir, self.say = side, run_dir, side.phases.say
-        self.collection, self.metric = side.collection, side.options.retrieval.metric
+    def __init__(self, context: SearchContext, run_dir: Path):
+        self.context, self.run_dir, self.say = context, run_dir, context.phases.say
+        self.collection, self.metric = context.collection, context.options.retrieval.metric
         self.metrics = tuple(dict.fromkeys((self.metric, *METRICS)))
         self.numbers = self.collection.split("test")
         self.qrels = self.collection.judgments["test"]
         self.skipped: list[SkippedQuery] = []
         self.say(f"test: mining {len(self.numbers):,} queries")
-        found = side.mine(self.collection, self.numbers, self.skipped)
+        found = context.mine(self.collection, self.numbers, self.skipped)
         self.mined = with_judgments(found, self.collection, "test")
 
     def plans(self, reformulator: Reformulator) -> list[Plan]:
@@ -105,7 +105,7 @@ class TestQueries:
 
     def typed_weights(self) -> list[Weights]:
         """[Q] weights of all queries as they were typed."""
-        return [self.side.index.query_weights(self.collection.queries[n]) for n in self.numbers]
+        return [self.context.index.query_weights(self.collection.queries[n]) for n in self.numbers]
 
     def feedback_weights(self, method: Method) -> list[Weights]:
         """[Q] weights of a method that needs no candidates."""
@@ -137,7 +137,7 @@ class TestQueries:
         self.say(f"test: searching with {name}")
         places = np.arange(len(self.numbers)) if system.places is None else system.places
         numbers = [self.numbers[place] for place in places]
-        hits = self.side.rank(self.collection, numbers, system.weights, system.fusion, RUN_DEPTH)
+        hits = self.context.rank(self.collection, numbers, system.weights, system.fusion, RUN_DEPTH)
         run = trec_run(self.collection, numbers, hits)
         write_run(self.run_dir / f"test_{name}.run", run, name)
         qrels = {query: self.qrels[query] for query in run}
@@ -165,7 +165,7 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         ceiling's gain that the agent reaches; how well it expects its gains; and which terms it
         changes.
     """
-    queries = TestQueries(reformulator.side, run_dir)
+    queries = TestQueries(reformulator.context, run_dir)
     plans = {
         AGENT: queries.plans(with_choice(reformulator, 0.0)),
         AGENT_FUSED: queries.plans(reformulator),
@@ -185,7 +185,7 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
     everything = with_choice(reformulator, fusion, Choice(fusion, 1.0))
     proposed, used = queries.plans(everything), reformulator.choices.at(fusion).scale > 0.0
     queries.say("test: gain of each term alone")
-    terms = report_terms(queries.side, plans[AGENT_FUSED] if used else proposed, fusion, run_dir)
+    terms = report_terms(queries.context, plans[AGENT_FUSED] if used else proposed, fusion, run_dir)
     return {
         "metric": queries.metric,
         "fusion": fusion,
@@ -218,22 +218,22 @@ def with_choice(
 
 def other_systems(queries: TestQueries) -> tuple[dict[str, System], dict[str, Any]]:
     """The systems without an agent, tuned on dev queries, and the settings of each."""
-    side, say, metric = queries.side, queries.say, queries.metric
-    dev = judged_queries(side, "dev")
+    context, say, metric = queries.context, queries.say, queries.metric
+    dev = judged_queries(context, "dev")
     if not dev:
         say("test: no dev queries to tune RM3 and Rocchio on: they are left out")
         return {}, {}
     systems, tuned = {}, {}
     for name, kind, grid in (("rm3", RM3, RM3_SHORT), ("rocchio", Rocchio, ROCCHIO_SHORT)):
         say(f"test: tuning {name} on {len(dev)} dev queries")
-        best = tune(functools.partial(kind, side.index), grid, dev, side.index, metric)
+        best = tune(functools.partial(kind, context.index), grid, dev, context.index, metric)
         systems[name] = System(queries.feedback_weights(best.method))
         tuned[name] = best.settings
-    train = judged_queries(side, "train")
+    train = judged_queries(context, "train")
     if train and importlib.util.find_spec("lightgbm"):
         say(f"test: boosted terms learn from {len(train)} train queries")
         try:
-            model = fit_term_model(train, dev, side.index, metric, seed=side.options.seed)
+            model = fit_term_model(train, dev, context.index, metric, seed=context.options.seed)
         except ModuleNotFoundError as error:  # a library of the system is missing
             say(f"test: boosted terms are left out: {error}")
         else:
@@ -248,13 +248,13 @@ def ceilings(queries: TestQueries) -> dict[str, System]:
     the generated ones are a part.
     """
     count, places = len(queries.numbers), None
-    if count > MOST_CEILING:
-        rng = np.random.default_rng(queries.side.options.seed)
-        places = np.sort(rng.permutation(count)[:MOST_CEILING])
-    queries.say(f"test: ceiling of the candidates of {min(count, MOST_CEILING)} queries")
-    greedy = GreedyCeiling(queries.side.index, metric=queries.metric)
+    if count > MAX_CEILING:
+        rng = np.random.default_rng(queries.context.options.seed)
+        places = np.sort(rng.permutation(count)[:MAX_CEILING])
+    queries.say(f"test: ceiling of the candidates of {min(count, MAX_CEILING)} queries")
+    greedy = GreedyCeiling(queries.context.index, metric=queries.metric)
     kinds: dict[str, Method] = {CEILING: greedy}
-    if queries.side.generator is not None:
+    if queries.context.generator is not None:
         kinds[CEILING_MINED] = lambda query: greedy(mined_candidates(query))
         kinds[CEILING_AS_MANY] = lambda query: greedy(as_many_as_mined(query))
     return {
@@ -263,14 +263,14 @@ def ceilings(queries: TestQueries) -> dict[str, System]:
     }
 
 
-def judged_queries(side: SearchSide, split: str) -> list[Query]:
+def judged_queries(context: SearchContext, split: str) -> list[Query]:
     """Queries of a split with candidates and a relevant document: a few, drawn by the seed."""
-    if split not in side.collection.judgments:
+    if split not in context.collection.judgments:
         return []
-    numbers = side.collection.split(split)
-    drawn = np.random.default_rng(side.options.seed).permutation(len(numbers))[:MOST_LEARNED]
-    mined = side.mine(side.collection, [numbers[place] for place in np.sort(drawn)], [])
-    return [q for q in with_judgments(mined, side.collection, split) if q.has_relevant]
+    numbers = context.collection.split(split)
+    drawn = np.random.default_rng(context.options.seed).permutation(len(numbers))[:MAX_LEARNED]
+    mined = context.mine(context.collection, [numbers[place] for place in np.sort(drawn)], [])
+    return [q for q in with_judgments(mined, context.collection, split) if q.has_relevant]
 
 
 def metric_row(name: str, found: Mapping[str, Outcome], metric: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ TERM_FEATURES = (
     "is generated",
     "log-probability",
 )
-LEAST_PROBABLE = -10.0  # log-probability from which on the feature is 0
+MIN_LOG_PROB = -10.0  # log-probability from which on the feature is 0
 MANY_POSTINGS = 30_000  # from here on, to count in each part takes less time than to add up
 QUERY_FEATURES = (
     "query length",
@@ -112,7 +112,7 @@ class MiningFeatures:
         frequency = self.frequency[found.terms]
         present, postings = found.counts > 0, index.postings_of(found.terms)
         best = float(found.mining[0] if found.mined else found.mining.max())
-        probable = np.clip(1.0 - found.generated / LEAST_PROBABLE, 0.0, 1.0)
+        probable = np.clip(1.0 - found.generated / MIN_LOG_PROB, 0.0, 1.0)
         columns = [
             index.idf[found.terms] / log_documents,
             np.log1p(frequency) / log_documents,
@@ -168,7 +168,7 @@ class MiningFeatures:
         slot[found.feedback] = np.arange(len(found.feedback))
         inside = slot.take(docs)
         hits = np.flatnonzero(inside >= 0)
-        row = np.searchsorted(starts, hits, side="right") - 1
+        row = np.searchsorted(starts, hits, context="right") - 1
         lifts = np.zeros((len(starts), len(found.feedback)))
         lifts[row, inside[hits]] = impacts[hits] / top
         first = top * (1.0 + self.rules.weight * lifts[:, 0])

@@ -26,7 +26,7 @@ from kytolly.search.reformulate.network import HALF
 from kytolly.search.reformulate.options import ReformulationOptions, write_options
 from kytolly.search.reformulate.profile import LoopKeeper
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.trainer import Trainer
 
 Say = Callable[[str], None]
@@ -34,18 +34,18 @@ COLLECTION = "batched collection and update"
 
 
 class SaveBeforePPO(Callback):
-    """Makes a run usable before PPO's first evaluation: search side, network of the warm start.
+    """Makes a run usable before PPO's first evaluation: search context, network of the warm start.
 
     Args:
-        side: Search side of the run.
+        context: Search context of the run.
     """
 
-    def __init__(self, side: SearchSide):
-        self.side = side
+    def __init__(self, context: SearchContext):
+        self.context = context
 
     def on_train_begin(self, state: TrainState) -> None:
         """Write them."""
-        save_search(self.side, state.run_dir)
+        save_search(self.context, state.run_dir)
         save_network(state.network, state.run_dir)
 
 
@@ -118,7 +118,7 @@ def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes
 
 
 def train_with_ppo(
-    side: SearchSide,
+    context: SearchContext,
     train: DeviceQueries,
     evaluation: DeviceQueries,
     network: keras.Model,
@@ -131,7 +131,7 @@ def train_with_ppo(
     """Train a network with PPO; if memory does not suffice, with half as many queries at once.
 
     Args:
-        side: Search side of the run.
+        context: Search context of the run.
         train: The queries to learn from.
         evaluation: The queries that decide when to stop, in order.
         network: A built `CandidateScorer`.
@@ -144,7 +144,7 @@ def train_with_ppo(
     Raises:
         ValueError: Memory does not suffice for one query at a time.
     """
-    options, begin = side.options, network.get_weights()
+    options, begin = context.options, network.get_weights()
     half = gpu and options.training.use_amp
     kinds = len(train.fusions)
     while True:
@@ -154,7 +154,7 @@ def train_with_ppo(
             precision=HALF if half else "float32",
         )
         lines = EvaluationLines(say, options.retrieval.metric)
-        callbacks = [SaveBeforePPO(side), lines, clock, *([keeper] if keeper else [])]
+        callbacks = [SaveBeforePPO(context), lines, clock, *([keeper] if keeper else [])]
         if not gpu:
             check_rollout_memory(cfg, options, train)
         try:
@@ -194,17 +194,17 @@ def check_rollout_memory(
     )
 
 
-def save_search(side: SearchSide, folder: Path) -> None:
+def save_search(context: SearchContext, folder: Path) -> None:
     """Write what a run needs to be used, beside its network: options, index and embeddings."""
-    write_options(folder / OPTIONS_FILE, resolved_options(side))
-    side.save(folder)
+    write_options(folder / OPTIONS_FILE, resolved_options(context))
+    context.save(folder)
 
 
-def resolved_options(side: SearchSide) -> ReformulationOptions:
+def resolved_options(context: SearchContext) -> ReformulationOptions:
     """The options with the full paths of files and the encoder that was chosen."""
-    options = side.options
+    options = context.options
     retrieval = dataclasses.replace(
-        options.retrieval, encoder=side.encoder_name, dimension=side.cache.encoder.dimension
+        options.retrieval, encoder=context.encoder_name, dimension=context.cache.encoder.dimension
     )
     if retrieval.stop_words not in STOP_WORD_LISTS:
         path = str(Path(retrieval.stop_words).resolve())

@@ -11,7 +11,7 @@ from kytolly.search.index.synthetic import synthetic_collection
 from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, skip_report
 from kytolly.search.reformulate.options import ReformulationOptions
 from kytolly.search.reformulate.phases import Phases
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, make_table, row_bytes
 
 Say = Callable[[str], None]
@@ -23,7 +23,7 @@ class Preparation:
     """Everything that training needs.
 
     Attributes:
-        side: Collection, index and embeddings.
+        context: Collection, index and embeddings.
         train: Training queries; None where there are none.
         dev: Dev queries that can be reformulated and have a relevant document, in order; None
             where there are none.
@@ -31,7 +31,7 @@ class Preparation:
         counts: Numbers of queries: in all, and left out for each reason.
     """
 
-    side: SearchSide
+    context: SearchContext
     train: QueryTable | None
     dev: QueryTable | None
     synthetic: QueryTable | None
@@ -57,30 +57,30 @@ def prepare(
     Raises:
         ValueError: A file is malformed.
     """
-    side = SearchSide.load(options, splits, Phases(say), encoder=encoder)
+    context = SearchContext.load(options, splits, Phases(say), encoder=encoder)
     counts: dict[str, int] = {}
-    tables = {split: _split_table(side, split, counts, say) for split in LEARNING}
+    tables = {split: _split_table(context, split, counts, say) for split in LEARNING}
     synthetic = None
     if options.training.synthetic_queries:
         asked = options.training.synthetic_queries
-        texts = synthetic_collection(side.collection, asked, options.seed)
-        synthetic = _split_table(side.with_texts(texts), "train", {}, lambda line: None)
+        texts = synthetic_collection(context.collection, asked, options.seed)
+        synthetic = _split_table(context.with_texts(texts), "train", {}, lambda line: None)
         found = 0 if synthetic is None else len(synthetic.number)
         say(f"synthetic queries: {found} of {asked}")
-    return Preparation(side, tables["train"], tables["dev"], synthetic, counts)
+    return Preparation(context, tables["train"], tables["dev"], synthetic, counts)
 
 
 def _split_table(
-    side: SearchSide, split: str, counts: dict[str, int], say: Say
+    context: SearchContext, split: str, counts: dict[str, int], say: Say
 ) -> QueryTable | None:
-    if split not in side.collection.judgments:
+    if split not in context.collection.judgments:
         counts |= {split: 0, f"{split}_skipped": 0, f"{split}_without_relevant": 0}
         say(f"{split} queries: none, the collection has no judgments of this split")
         return None
-    numbers = side.collection.split(split)
-    queries = side.queries(split, side.options.training.max_queries)
+    numbers = context.collection.split(split)
+    queries = context.queries(split, context.options.training.max_queries)
     usable = [query for query in queries if query.has_relevant]
-    skipped = side.skipped[split]
+    skipped = context.skipped[split]
     drawn = len(queries) + len(skipped)
     if drawn < len(numbers):
         say(f"{split} queries: {drawn:,} of {len(numbers):,} are drawn, which max_queries allows")
@@ -95,12 +95,12 @@ def _split_table(
     )
     if not usable:
         return None
-    size = row_bytes(side.rules, len(CANDIDATE_FEATURES))
+    size = row_bytes(context.rules, len(CANDIDATE_FEATURES))
     check_memory(
         len(usable) * size,
-        f"tables of {len(usable):,} queries with candidates: {side.rules.max_candidates:,} and "
-        f"pool_documents: {side.rules.pool_documents:,}",
+        f"tables of {len(usable):,} queries with candidates: {context.rules.max_candidates:,} and "
+        f"pool_documents: {context.rules.pool_documents:,}",
         "lower max_queries, candidates or pool_documents",
     )
-    with side.phases.measure("tables"):
-        return make_table(usable, side.index, side.documents, side.rules)
+    with context.phases.measure("tables"):
+        return make_table(usable, context.index, context.documents, context.rules)

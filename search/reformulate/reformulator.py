@@ -38,7 +38,7 @@ from kytolly.search.reformulate.result import (
     Reformulation,
     term_source,
 )
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import padded_rows
 
 OPTIONS_FILE = "reformulation.yaml"
@@ -73,7 +73,7 @@ class Reformulator:
     What is changed is what a trained network proposes, as far as dev queries allowed it.
 
     Args:
-        side: The collection's documents, their index and embeddings.
+        context: The collection's documents, their index and embeddings.
         network: A `CandidateScorer`.
         choices: How its proposals are used.
         fusion: Weight of the cosines beside BM25; None: that of the choices.
@@ -81,13 +81,13 @@ class Reformulator:
 
     def __init__(
         self,
-        side: SearchSide,
+        context: SearchContext,
         network: CandidateScorer,
         choices: Choices,
         fusion: float | None = None,
     ):
-        self.side, self.choices, self.scorer = side, choices, NumpyScorer(network)
-        usual = side.usual_fusion if choices.fusion is None else choices.fusion
+        self.context, self.choices, self.scorer = context, choices, NumpyScorer(network)
+        usual = context.usual_fusion if choices.fusion is None else choices.fusion
         self.fusion = usual if fusion is None else fusion
 
     @classmethod
@@ -128,16 +128,16 @@ class Reformulator:
             options = dataclasses.replace(options, collection=str(collection))
         network = load_scorer(path / BEST)
         _check_encoder(encoder, options)
-        side = SearchSide.load(options, (), saved=path, encoder=encoder)
-        if choices.digest and choices.digest != side.index.digest:
-            choices, side = Choices(None, {}), for_unknown_documents(side)
+        context = SearchContext.load(options, (), saved=path, encoder=encoder)
+        if choices.digest and choices.digest != context.index.digest:
+            choices, context = Choices(None, {}), for_unknown_documents(context)
             warnings.warn(
                 f"{run_dir} was trained with other documents than those of {collection}: nothing "
                 "says that its network helps here. What is trained for unknown documents: the word "
                 "pretrained in place of the run.",
                 stacklevel=2,
             )
-        return cls(side, network, choices, fusion)
+        return cls(context, network, choices, fusion)
 
     @classmethod
     def pretrained(cls, collection: str | Path, fusion: float | None = None) -> Reformulator:
@@ -149,8 +149,10 @@ class Reformulator:
         """
         retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
-        side = SearchSide.load(options, ())
-        return cls(for_unknown_documents(side), load_scorer(PRETRAINED), Choices(None, {}), fusion)
+        context = SearchContext.load(options, ())
+        return cls(
+            for_unknown_documents(context), load_scorer(PRETRAINED), Choices(None, {}), fusion
+        )
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -214,22 +216,22 @@ class Reformulator:
         Args:
             collection: A collection with the same documents.
             numbers: Places of the queries in it.
-            mined: What `SearchSide.mine` found for them, and skipped; None: they are mined here.
+            mined: What `SearchContext.mine` found for them, and skipped; None: they are mined here.
         """
         if mined is None:
             left_out: list[SkippedQuery] = []
-            mined = self.side.mine(collection, numbers, left_out), left_out
+            mined = self.context.mine(collection, numbers, left_out), left_out
         queries, skipped = mined
         choice, found = self.choices.at(self.fusion), {}
         for first in range(0, len(queries), BATCH):
             batch = queries[first : first + BATCH]
             weights, expected = scaled_proposals(
-                self.scorer, batch, self.side.rules, choice._replace(fusion=self.fusion)
+                self.scorer, batch, self.context.rules, choice._replace(fusion=self.fusion)
             )
             for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
                 found[query.number] = query_plan(query, row, gain, choice)
         for one in skipped:
-            own = self.side.index.query_weights(collection.queries[one.number])
+            own = self.context.index.query_weights(collection.queries[one.number])
             found[one.number] = Plan(None, {}, own, 0.0, one.reason)
         return [found[number] for number in numbers]
 
@@ -237,9 +239,11 @@ class Reformulator:
         self, collection: Collection, numbers: Sequence[int], plans: Sequence[Plan], top: int
     ) -> tuple[list[tuple[Hit, ...]], list[tuple[Hit, ...]]]:
         """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
-        typed = [self.side.index.query_weights(collection.queries[number]) for number in numbers]
+        typed = [self.context.index.query_weights(collection.queries[number]) for number in numbers]
         planned = [plan.weights for plan in plans]
-        before, after = self.side.rank_all(collection, numbers, (typed, planned), self.fusion, top)
+        before, after = self.context.rank_all(
+            collection, numbers, (typed, planned), self.fusion, top
+        )
         return before, after
 
     def _with_queries(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
@@ -256,7 +260,7 @@ class Reformulator:
                     f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
                     "the terminal's encoding."
                 )
-        return self.side.collection.with_queries(ids, texts)
+        return self.context.collection.with_queries(ids, texts)
 
     def _changed_terms(self, plan: Plan) -> tuple[list[AddedTerm], list[LoweredTerm]]:
         added, lowered, query = [], [], cast(Query, plan.query)  # None has no changes
@@ -277,21 +281,21 @@ class Reformulator:
         self, text: str, weights: Mapping[str, float], added: Sequence[AddedTerm]
     ) -> dict[str, float]:
         words: dict[str, str] = {}  # term -> as it was typed first
-        for term, word in self.side.index.tokenizer.surface(text):
+        for term, word in self.context.index.tokenizer.surface(text):
             words.setdefault(term, word)
         own = {word: weights[term] for term, word in words.items()}
         return {**own, **{term.surface: term.weight for term in added}}
 
 
-def for_unknown_documents(side: SearchSide) -> SearchSide:
-    """The search side for a network that learned from other documents.
+def for_unknown_documents(context: SearchContext) -> SearchContext:
+    """The search context for a network that learned from other documents.
 
     Which words of a query matter less, and what a rewriter writes for it, is learned for one
     collection: elsewhere it does harm.
     """
-    retrieval = dataclasses.replace(side.options.retrieval, query_terms=0, rewriter=None)
-    options = dataclasses.replace(side.options, retrieval=retrieval)
-    return dataclasses.replace(side, options=options, generator=None)
+    retrieval = dataclasses.replace(context.options.retrieval, query_terms=0, rewriter=None)
+    options = dataclasses.replace(context.options, retrieval=retrieval)
+    return dataclasses.replace(context, options=options, generator=None)
 
 
 def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:

@@ -42,7 +42,7 @@ INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchSide:
+class SearchContext:
     """Everything about a collection that is known before learning begins.
 
     Attributes:
@@ -73,7 +73,7 @@ class SearchSide:
         phases: Phases | None = None,
         saved: Path | None = None,
         encoder: Encoder | None = None,
-    ) -> SearchSide:
+    ) -> SearchContext:
         """Read and index a collection.
 
         Args:
@@ -116,8 +116,8 @@ class SearchSide:
                 documents = DocumentVectors.of_texts(collection.texts, encoder)
         return cls(options, collection, index, cache, documents, phases, generator=generator)
 
-    def with_texts(self, collection: Collection) -> SearchSide:
-        """The search side of a collection that has as many documents, some with other texts."""
+    def with_texts(self, collection: Collection) -> SearchContext:
+        """The search context of a collection that has as many documents, some with other texts."""
         pairs = zip(collection.texts, self.collection.texts, strict=True)
         changed = [place for place, (new, old) in enumerate(pairs) if new != old]
         with self.phases.measure("indexing"):

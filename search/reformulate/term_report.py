@@ -16,7 +16,7 @@ import tensorflow as tf
 from kytolly.search.index.metrics import metric, relevant_ranks
 from kytolly.search.reformulate.query import MiningRules
 from kytolly.search.reformulate.reformulator import Plan
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, make_table
 from kytolly.search.text.classification_report import ClassificationReport, write_report
 
@@ -24,9 +24,9 @@ CLASSES = ("good", "neutral", "bad")
 RIGHT = (0, 1, 1)  # what to do with a term of each class: change it, or leave it
 ACTIONS = {"candidate": ("added", "left"), "query_term": ("lowered", "left")}
 NOUNS = {"candidate": "candidate terms", "query_term": "query terms"}
-SMALLEST_GAIN = 1e-6  # of the metric; less is rounding
+MIN_GAIN = 1e-6  # of the metric; less is rounding
 USUAL_WEIGHT = MiningRules().weight  # and the share of its weight that a query's term loses
-MOST_QUERIES = 300  # drawn by the seed
+MAX_QUERIES = 300  # drawn by the seed
 AT_ONCE = 32  # queries whose tables are made at once
 
 
@@ -45,12 +45,12 @@ class Terms(NamedTuple):
 
 
 def report_terms(
-    side: SearchSide, plans: Sequence[Plan], fusion: float, run_dir: Path
+    context: SearchContext, plans: Sequence[Plan], fusion: float, run_dir: Path
 ) -> dict[str, Any]:
     """Compare what plans do with the gain of each term alone, and write tables and plots.
 
     Args:
-        side: The collection, and how it is searched.
+        context: The collection, and how it is searched.
         plans: What the agent does with queries that have their judgments.
         fusion: Weight of the cosines in the searches.
         run_dir: Receives `candidate_confusion_matrix.png` and `.csv`,
@@ -60,13 +60,13 @@ def report_terms(
         For candidates and for query terms the metrics of each class; without a term, nothing.
     """
     usable = [plan for plan in plans if plan.query is not None and plan.query.has_relevant]
-    if len(usable) > MOST_QUERIES:
-        drawn = np.random.default_rng(side.options.seed).permutation(len(usable))
-        usable = [usable[place] for place in np.sort(drawn[:MOST_QUERIES])]
+    if len(usable) > MAX_QUERIES:
+        drawn = np.random.default_rng(context.options.seed).permutation(len(usable))
+        usable = [usable[place] for place in np.sort(drawn[:MAX_QUERIES])]
     if not usable:
         return {}
     parts = [
-        terms_of(side, usable[first : first + AT_ONCE], fusion)
+        terms_of(context, usable[first : first + AT_ONCE], fusion)
         for first in range(0, len(usable), AT_ONCE)
     ]
     found = Terms(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -80,18 +80,18 @@ def report_terms(
     return summary
 
 
-def terms_of(side: SearchSide, plans: Sequence[Plan], fusion: float) -> Terms:
+def terms_of(context: SearchContext, plans: Sequence[Plan], fusion: float) -> Terms:
     """The terms of some plans, all of which have a query with a relevant document."""
     queries = [plan.query for plan in plans if plan.query is not None]
-    table = make_table(queries, side.index, side.documents, side.rules)
-    count, wide = len(queries), side.rules.max_candidates
+    table = make_table(queries, context.index, context.documents, context.rules)
+    count, wide = len(queries), context.rules.max_candidates
     weights = np.full((count, wide), USUAL_WEIGHT, np.float32)
     changed, own = np.zeros((count, wide), bool), np.zeros((count, wide), bool)
     for row, plan in enumerate(plans):
         own[row, len(queries[row].candidates) :] = True
         for place, weight in plan.changes.items():
             changed[row, place], weights[row, place] = True, weight
-    gains = term_gains(table, side.rules.metric, fusion, weights)
+    gains = term_gains(table, context.rules.metric, fusion, weights)
     there = np.arange(wide) < np.array([[query.options] for query in queries])
     return Terms(gains[there], changed[there], own[there])
 
@@ -128,7 +128,7 @@ def term_report(gain: np.ndarray, changed: np.ndarray, kind: str) -> Classificat
         changed: [n] bool, whether the agent changes it.
         kind: A key of `ACTIONS`.
     """
-    true = np.where(gain > SMALLEST_GAIN, 0, np.where(gain < -SMALLEST_GAIN, 2, 1))
+    true = np.where(gain > MIN_GAIN, 0, np.where(gain < -MIN_GAIN, 2, 1))
     counts = np.zeros((len(CLASSES), 2), int)
     np.add.at(counts, (true, np.where(changed, 0, 1)), 1)
     right = np.zeros_like(counts)

@@ -47,7 +47,7 @@ from kytolly.search.reformulate.prepare import LEARNING, Preparation, prepare
 from kytolly.search.reformulate.profile import LoopKeeper, profile_loop
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import phase_rows, write_phases
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import concatenation, subset
 from kytolly.search.reformulate.warm_start import held_out_networks, parts_of, warm_network
 from kytolly.search.reformulate.whole_search import confirm_choice
@@ -97,33 +97,33 @@ def train(
             preparation = prepare(options, say, splits, encoder)
             summary, network = train_network(preparation, folder, gpu, profile, say)
             if test:
-                with preparation.side.phases.measure("test"):
+                with preparation.context.phases.measure("test"):
                     choices = read_choices(folder.path)
-                    reformulator = Reformulator(preparation.side, network, choices)
+                    reformulator = Reformulator(preparation.context, network, choices)
                     summary["test"] = test_metrics(reformulator, folder.path)
     except BaseException as error:
         folder.remove_if_empty()
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(saved_where(folder.path)) from None
         raise
-    summary |= closing_summary(summary, preparation.side, time.perf_counter() - began)
+    summary |= closing_summary(summary, preparation.context, time.perf_counter() - began)
     write_phases(folder.path, summary)
     folder.write_result(summary)
     return summary
 
 
 def closing_summary(
-    summary: dict[str, Any], side: SearchSide, total_seconds: float
+    summary: dict[str, Any], context: SearchContext, total_seconds: float
 ) -> dict[str, Any]:
     """The part of a run's summary that is known when all is done: times, and the embedding cache.
 
     With a profile of the loop, its rows take the place of the loop's phase.
     """
-    seconds, profile = dict(side.phases.seconds), summary.get("loop_profile")
+    seconds, profile = dict(context.phases.seconds), summary.get("loop_profile")
     if profile is not None:
         del seconds[COLLECTION]
         seconds |= {**profile["seconds"], "profile": seconds.pop("profile")}
-    cache = side.cache
+    cache = context.cache
     return {
         "total_seconds": total_seconds,
         "phases": phase_rows(seconds, total_seconds),
@@ -139,30 +139,30 @@ def train_network(
     preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool, say: Say
 ) -> tuple[dict[str, Any], CandidateScorer]:
     """Warm start, PPO and the choice on held-out queries; the run's summary, and its network."""
-    side, options = preparation.side, preparation.side.options
-    dev = None if preparation.dev is None else DeviceQueries(preparation.dev, side.rules)
-    with side.phases.measure("choice"):
+    context, options = preparation.context, preparation.context.options
+    dev = None if preparation.dev is None else DeviceQueries(preparation.dev, context.rules)
+    with context.phases.measure("choice"):
         fusion = judged_fusion(preparation)
     say(f"searches weigh cosines with {fusion:g} beside BM25")
-    known = side.encoder_name == "wordllama"  # the network of the package has seen no other
+    known = context.encoder_name == "wordllama"  # the network of the package has seen no other
     begin = load_pretrained() if options.training.pretrained and known else None
-    unseen = None if side.index.digest in pretrained_digests() else begin
+    unseen = None if context.index.digest in pretrained_digests() else begin
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     held_out: dict[str, HeldOut] = {}
     fusions, train = tuple(dict.fromkeys((0.0, fusion))), None
     if preparation.train is not None:
         cost = options.training.term_cost
-        train = DeviceQueries(preparation.train, side.rules, fusions, cost)
+        train = DeviceQueries(preparation.train, context.rules, fusions, cost)
     synthetic = None
     if preparation.synthetic is not None:
-        synthetic = DeviceQueries(preparation.synthetic, side.rules, fusions)
+        synthetic = DeviceQueries(preparation.synthetic, context.rules, fusions)
     if train is not None or synthetic is not None:
-        learned, summary = learn(side, train, synthetic, begin, folder, gpu, profile, say)
+        learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile, say)
         networks |= learned
         if train is not None and options.training.warm_start_epochs:
-            with side.phases.measure("warm start"):
-                parts = parts_of(side, train.table, preparation.dev)
+            with context.phases.measure("warm start"):
+                parts = parts_of(context, train.table, preparation.dev)
                 if parts is not None:
                     found = held_out_networks(options, train, parts, synthetic, unseen, say)
                     held_out["warm start"] = found
@@ -174,7 +174,7 @@ def train_network(
         )
     else:
         say("no query to learn from: the network that comes with the package is used as it is")
-    with side.phases.measure("choice"):
+    with context.phases.measure("choice"):
         if train is not None and unseen is not None:
             fold = np.zeros(train.num_queries, np.int64)
             held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
@@ -184,9 +184,11 @@ def train_network(
         chosen = confirm_selections(preparation, chosen, made, rest, say)
     name, network = list(networks.items())[chosen["fused"].network]
     if preparation.train is None:
-        save_search(side, folder.path)
+        save_search(context, folder.path)
     save_network(network, folder.path)
-    write_choices(folder.path, fusion, [one.choice for one in chosen.values()], side.index.digest)
+    write_choices(
+        folder.path, fusion, [one.choice for one in chosen.values()], context.index.digest
+    )
     return summary | {
         "collection": options.collection,
         "metric": options.retrieval.metric,
@@ -199,16 +201,16 @@ def train_network(
 
 def judged_fusion(preparation: Preparation) -> float:
     """The weight of the cosines: what the options say, or what train and dev queries prefer."""
-    side = preparation.side
+    context = preparation.context
     tables = [one for one in (preparation.train, preparation.dev) if one is not None]
-    if side.options.retrieval.fusion != "auto" or not tables:
-        return side.usual_fusion
-    judged = DeviceQueries(concatenation(tables), side.rules)
-    return select_fusion(judged, side.usual_fusion, side.options.seed)
+    if context.options.retrieval.fusion != "auto" or not tables:
+        return context.usual_fusion
+    judged = DeviceQueries(concatenation(tables), context.rules)
+    return select_fusion(judged, context.usual_fusion, context.options.seed)
 
 
 def learn(
-    side: SearchSide,
+    context: SearchContext,
     train: DeviceQueries | None,
     synthetic: DeviceQueries | None,
     begin: CandidateScorer | None,
@@ -218,12 +220,12 @@ def learn(
     say: Say,
 ) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
     """The networks after the warm start and after PPO, by name, and PPO's summary."""
-    options, training, phases = side.options, side.options.training, side.phases
+    options, training, phases = context.options, context.options.training, context.phases
     with phases.measure("warm start"):
         network = warm_network(options, train, synthetic, begin, say)
     networks, summary = {"warm start": copied_scorer(network, 0.0)}, {}
     if training.epochs == 0 or train is None:
-        save_search(side, folder.path)
+        save_search(context, folder.path)
         return networks, {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     half = gpu and training.use_amp
     if training.use_amp and not gpu:
@@ -232,12 +234,12 @@ def learn(
     rng = np.random.default_rng(options.seed)
     few = np.sort(rng.permutation(train.num_queries)[:EVALUATED])
     evaluation = DeviceQueries(
-        subset(train.table, few), side.rules, train.fusions, training.term_cost, in_order=True
+        subset(train.table, few), context.rules, train.fusions, training.term_cost, in_order=True
     )
     clock, keeper = LoopClock(), LoopKeeper() if profile else None
     with phases.measure(COLLECTION):
         result = train_with_ppo(
-            side, train, evaluation, network, folder.path, gpu, say, clock, keeper
+            context, train, evaluation, network, folder.path, gpu, say, clock, keeper
         )
     summary = {**result.summary, "device_utilization": clock.utilization}
     summary["collect_batch_size"] = result.agent.cfg.num_envs
@@ -304,11 +306,11 @@ def confirm_selections(
     say: Say,
 ) -> dict[str, Selection]:
     """The selections, as far as searches of all documents confirm them."""
-    side, dev, confirmed = preparation.side, preparation.dev, dict(chosen)
+    context, dev, confirmed = preparation.context, preparation.dev, dict(chosen)
     numbers = None if dev is None else dev.number
     for kind, one in chosen.items():
         scorer, more = NumpyScorer(networks[one.network]), held_out[one.network]
-        found = confirm_choice(side, one.choice, scorer, numbers, more, side.options.seed)
+        found = confirm_choice(context, one.choice, scorer, numbers, more, context.options.seed)
         if found is not None:
             confirmed[kind] = one._replace(choice=found.choice, whole_gain=found.gain)
             scale = found.choice.scale

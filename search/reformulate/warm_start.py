@@ -13,7 +13,7 @@ from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.listwise import fit_listwise
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.search.reformulate.options import ReformulationOptions
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable
 
 Say = Callable[[str], None]
@@ -65,18 +65,20 @@ def warm_network(
     return network
 
 
-def parts_of(side: SearchSide, train: QueryTable, dev: QueryTable | None) -> np.ndarray | None:
+def parts_of(
+    context: SearchContext, train: QueryTable, dev: QueryTable | None
+) -> np.ndarray | None:
     """[Q] the part of each train query that `held_out_networks` leaves out together.
 
     Args:
-        side: Has the collection and the options.
+        context: Has the collection and the options.
         train: Queries of the split "train".
         dev: Those of "dev"; None: there are none.
 
     Returns:
         None if none are asked for, or there are too few queries.
     """
-    folds, collection = side.options.training.held_out_folds, side.collection
+    folds, collection = context.options.training.held_out_folds, context.collection
     judged = []
     for split, table in (("train", train), ("dev", dev)):
         numbers: list[int] = [] if table is None else table.number.tolist()
@@ -84,7 +86,7 @@ def parts_of(side: SearchSide, train: QueryTable, dev: QueryTable | None) -> np.
         judged.append(JudgedTexts([collection.queries[number] for number in numbers], others))
     if folds < 2 or len(set(judged[0].texts)) < folds:
         return None
-    return held_out_parts(judged[0], judged[1], folds, side.options.seed)
+    return held_out_parts(judged[0], judged[1], folds, context.options.seed)
 
 
 def held_out_networks(

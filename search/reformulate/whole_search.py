@@ -20,9 +20,9 @@ from kytolly.search.reformulate.choice import Choice, HeldOut
 from kytolly.search.reformulate.network import NumpyScorer
 from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.reformulator import query_plan, scaled_proposals, trec_run
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 
-MOST_QUERIES = 1_000  # that are searched
+MAX_QUERIES = 1_000  # that are searched
 SHARES = (1.0, 0.5, 0.25)  # of the scale that was chosen
 DEPTH = 1_000  # documents of a ranking where the metric has no cutoff
 
@@ -60,7 +60,7 @@ class Confirmation(NamedTuple):
 
 
 def confirm_choice(
-    side: SearchSide,
+    context: SearchContext,
     choice: Choice,
     network: NumpyScorer,
     dev: np.ndarray | None,
@@ -70,7 +70,7 @@ def confirm_choice(
     """Search with a choice, and with shares of its scale, all documents.
 
     Args:
-        side: The collection and how it is searched.
+        context: The collection and how it is searched.
         choice: What pools allow.
         network: The network that it uses.
         dev: [Q] dev queries, as places in the collection; None: there are none.
@@ -82,47 +82,47 @@ def confirm_choice(
     """
     samples, rng = [], np.random.default_rng(seed)
     if dev is not None:
-        numbers = np.sort(rng.permutation(dev)[:MOST_QUERIES])
+        numbers = np.sort(rng.permutation(dev)[:MAX_QUERIES])
         samples.append(Sample("dev", numbers, [network], np.zeros(len(numbers), np.int64)))
-    left = MOST_QUERIES - sum(len(one.numbers) for one in samples)
+    left = MAX_QUERIES - sum(len(one.numbers) for one in samples)
     if held_out is not None and left > 0:
         rows = np.sort(rng.permutation(len(held_out.fold))[:left])
         numbers = held_out.queries.table.number[rows]
         samples.append(Sample("train", numbers, held_out.networks, held_out.fold[rows]))
     if not samples or not choice.scale:
         return None
-    gains = np.concatenate([whole_gains(side, one, choice) for one in samples], axis=1)
+    gains = np.concatenate([whole_gains(context, one, choice) for one in samples], axis=1)
     best, chance = best_row(gains, CHANCE, seed)
     scale = 0.0 if best is None else choice.scale * SHARES[best]
     gain = float(gains.mean(axis=1).max())
     return Confirmation(choice._replace(scale=scale), gain, chance, gains.shape[1])
 
 
-def whole_gains(side: SearchSide, sample: Sample, choice: Choice) -> np.ndarray:
+def whole_gains(context: SearchContext, sample: Sample, choice: Choice) -> np.ndarray:
     """[len(SHARES), Q] gains of the queries that have candidates."""
     found, skipped = [], list[SkippedQuery]()
-    mined = side.mine(side.collection, sample.numbers.tolist(), skipped)
-    mined = with_judgments(mined, side.collection, sample.split)
+    mined = context.mine(context.collection, sample.numbers.tolist(), skipped)
+    mined = with_judgments(mined, context.collection, sample.split)
     fold = dict(zip(sample.numbers.tolist(), sample.fold.tolist(), strict=True))
     for number, network in enumerate(sample.networks):
         queries = [query for query in mined if fold[query.number] == number]
         if queries:
-            found.append(_gains(side, sample.split, queries, network, choice))
+            found.append(_gains(context, sample.split, queries, network, choice))
     return np.concatenate(found, axis=1) if found else np.zeros((len(SHARES), 0))
 
 
 def _gains(
-    side: SearchSide,
+    context: SearchContext,
     split: str,
     queries: Sequence[Query],
     network: NumpyScorer,
     choice: Choice,
 ) -> np.ndarray:
-    collection, metric = side.collection, side.options.retrieval.metric
+    collection, metric = context.collection, context.options.retrieval.metric
     weights = [[query.weights for query in queries]]
     for share in SHARES:
         used = choice._replace(scale=choice.scale * share)
-        rows, expected = scaled_proposals(network, queries, side.rules, used)
+        rows, expected = scaled_proposals(network, queries, context.rules, used)
         plans = zip(queries, rows, expected.tolist(), strict=True)
         weights.append([query_plan(query, row, gain, used).weights for query, row, gain in plans])
     numbers = [query.number for query in queries]
@@ -130,7 +130,7 @@ def _gains(
     ids = [collection.query_ids[number] for number in numbers]
     grades = {one: collection.judgments[split][one] for one in ids}
     values = []
-    for hits in side.rank_all(collection, numbers, weights, choice.fusion, depth):
+    for hits in context.rank_all(collection, numbers, weights, choice.fusion, depth):
         run = trec_run(collection, numbers, hits)
         found = per_query(grades, run, [metric])[metric]
         values.append([found[one] for one in ids])

@@ -27,11 +27,11 @@ from kytolly.search.reformulate.listwise import fit_listwise
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions, ReformulationOptions
 from kytolly.search.reformulate.query import Query, SearchRules
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation, make_table
 
-MOST = 700  # train queries of a collection
-MOST_TEST = 800
+MAX_QUERIES = 700  # train queries of a collection
+MAX_TEST_QUERIES = 800
 FUSIONS = (0.0, 1.0)
 EPOCHS, LEARNING_RATE, DROPOUT = 15, 2e-3, 0.1
 
@@ -48,20 +48,20 @@ def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
     """Tables of a collection's train queries and of those of its test split."""
     splits = available_splits(folder)
     options = ReformulationOptions(collection=folder, seed=seed)
-    side = SearchSide.load(options, splits)
+    context = SearchContext.load(options, splits)
     found = {}
-    for split, most in (("train", MOST), ("test", MOST_TEST)):
-        numbers = side.collection.split(split)
+    for split, most in (("train", MAX_QUERIES), ("test", MAX_TEST_QUERIES)):
+        numbers = context.collection.split(split)
         drawn = np.random.default_rng(seed).permutation(len(numbers))[:most]
-        mined = side.mine(side.collection, [numbers[place] for place in np.sort(drawn)], [])
-        queries = [_with_judgments(query, side, split) for query in mined]
+        mined = context.mine(context.collection, [numbers[place] for place in np.sort(drawn)], [])
+        queries = [_with_judgments(query, context, split) for query in mined]
         queries = [query for query in queries if query.has_relevant]
-        found[split] = make_table(queries, side.index, side.documents, rules)
-    return Tables(found["train"], found["test"], side.index.digest)
+        found[split] = make_table(queries, context.index, context.documents, rules)
+    return Tables(found["train"], found["test"], context.index.digest)
 
 
-def _with_judgments(query: Query, side: SearchSide, split: str) -> Query:
-    return query._replace(relevant=np.array(side.collection.relevant(query.number, split)))
+def _with_judgments(query: Query, context: SearchContext, split: str) -> Query:
+    return query._replace(relevant=np.array(context.collection.relevant(query.number, split)))
 
 
 def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> CandidateScorer:

@@ -16,8 +16,8 @@ from kytolly.record.files import write_file, write_text
 from kytolly.record.learning_curve import EVALUATION_COLOR, TRAINING_COLOR
 
 MATRIX, METRICS, CURVE = "confusion_matrix", "class_metrics", "f1_curve"
-MOST_WITH_PERCENT = 20  # classes; in a larger matrix a cell has room for the count only
-MOST_NAMED = 30  # characters of a class in a plot
+MAX_WITH_PERCENT = 20  # classes; in a larger matrix a cell has room for the count only
+MAX_NAME_CHARACTERS = 30  # characters of a class in a plot
 
 
 class WeakestClass(NamedTuple):
@@ -221,7 +221,7 @@ def log_image(run_dir: Path, name: str, picture: bytes, step: int) -> None:
 def confusion_figure(report: ClassificationReport) -> Figure:
     """The confusion matrix: counts as numbers, row percentages as colors and as numbers."""
     size = max(len(report.classes), len(report.columns))
-    side = min(max(4.5, 0.75 * size), 16) if size <= MOST_WITH_PERCENT else min(0.45 * size, 40)
+    side = min(max(4.5, 0.75 * size), 16) if size <= MAX_WITH_PERCENT else min(0.45 * size, 40)
     figure = Figure(figsize=(side + 2.5, side + 1.5), layout="constrained")
     ax = figure.add_subplot()
     percent = report.row_percent
@@ -229,7 +229,7 @@ def confusion_figure(report: ClassificationReport) -> Figure:
     figure.colorbar(mesh, ax=ax, label=f"percent of the class's {report.noun}", shrink=0.8)
     for row, column in zip(*report.counts.nonzero(), strict=True):
         text = str(report.counts[row, column])
-        if size <= MOST_WITH_PERCENT:
+        if size <= MAX_WITH_PERCENT:
             text += f"\n{percent[row, column]:.0f}%"
         color = "white" if percent[row, column] > 55 else "black"
         ax.text(column, row, text, ha="center", va="center", fontsize=8, color=color)
@@ -246,7 +246,10 @@ def confusion_figure(report: ClassificationReport) -> Figure:
 
 def short_names(names: Sequence[str]) -> list[str]:
     """Names that are not too long for a plot."""
-    return [name if len(name) <= MOST_NAMED else name[: MOST_NAMED - 1] + "…" for name in names]
+    return [
+        name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 1] + "…"
+        for name in names
+    ]
 
 
 def f1_curve_figure(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kytolly.config.words import nearest, path_text, value_text
-from kytolly.search.index.files import LONGEST_LINE, decoded_lines, open_file, text_lines
+from kytolly.search.index.files import MAX_LINE_BYTES, decoded_lines, open_file, text_lines
 
 SPLITS = ("train", "dev", "test")
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # of a .csv: the one that fits the header
@@ -201,7 +201,7 @@ def file_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[st
 
 def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Line number and the fields of some columns, in each row of a file with a header."""
-    csv.field_size_limit(LONGEST_LINE)  # a long document exceeds the default of 128 KiB
+    csv.field_size_limit(MAX_LINE_BYTES)  # a long document exceeds the default of 128 KiB
     lines = (line for _, line in decoded_lines(path, EXPECTED))
     first = next(lines, "")
     delimiter = next(

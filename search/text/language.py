@@ -20,8 +20,8 @@ from kytolly.search.index.files import read_arrays
 MODEL = Path(__file__).with_name("language_model.npz")
 NO_LANGUAGE = "none"  # of a text without a letter, as the tokenizers call it
 UNSPACED_LANGUAGES = ("chinese", "japanese", "korean", "thai")  # Korean: words carry particles
-LONGEST_TEXT = 1_000  # characters that are looked at
-LONGEST_GRAM = 4  # characters
+MAX_CHARACTERS = 1_000  # characters that are looked at
+MAX_GRAM = 4  # characters
 NOT_LETTERS = re.compile(r"https?://\S+|[\W\d_]+")  # a row of them is one space
 
 
@@ -94,13 +94,13 @@ def language_scores(model: LanguageModel, grams: np.ndarray) -> np.ndarray:
 
 def gram_buckets(text: str, buckets: int) -> np.ndarray:
     """[n] bucket of each run of 1 to 4 letters and spaces of a text; empty without a letter."""
-    plain = NOT_LETTERS.sub(" ", text[:LONGEST_TEXT].lower()).strip()
+    plain = NOT_LETTERS.sub(" ", text[:MAX_CHARACTERS].lower()).strip()
     if not plain:
         return np.zeros(0, np.int64)
     padded = f" {plain} "
     grams = [
         padded[at : at + n].encode("utf-8", "replace")
-        for n in range(1, LONGEST_GRAM + 1)
+        for n in range(1, MAX_GRAM + 1)
         for at in range(len(padded) - n + 1)
     ]
     return np.fromiter(map(zlib.crc32, grams), np.int64, len(grams)) % buckets

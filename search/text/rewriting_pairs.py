@@ -11,7 +11,7 @@ import numpy as np
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
 
-LEAST_DOCUMENTS = 2  # a term of fewer is a name, or a typing error: nobody could guess it
+MIN_DOCUMENTS = 2  # a term of fewer is a name, or a typing error: nobody could guess it
 OPENING = 8  # words of a document that stand for a query, about as many as questions have
 FEEDBACK = 10  # documents of the first search that terms are mined from
 
@@ -68,7 +68,7 @@ def best_terms(index: BM25Index, docs: Iterable[int], without: Group[str], count
     for doc in docs:
         terms, counts = index.document_terms(doc)
         weights[terms] += index.idf[terms] * np.log1p(counts)
-    weights[index.document_frequency < LEAST_DOCUMENTS] = 0.0
+    weights[index.document_frequency < MIN_DOCUMENTS] = 0.0
     weights[[index.term_ids[term] for term in without if term in index.term_ids]] = 0.0
     order = np.argsort(-weights, kind="stable")[:count]
     return [index.terms[term] for term in order if weights[term] > 0]

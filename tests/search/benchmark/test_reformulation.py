@@ -54,7 +54,7 @@ def test_all_flows_see_and_get_the_same_for_the_same_actions(metric, name, optio
     flow, rewards = make_flow(name, ground, "/CPU:0"), []
     flow.ready()
     flow.buffer = []
-    env = DeviceQueries(ground.table, ground.side.rules, ground.fusions)
+    env = DeviceQueries(ground.table, ground.context.rules, ground.fusions)
     for row in range(len(ground.queries)):
         for place, fusion in enumerate(ground.fusions):
             flow.play(row, fusion)

@@ -30,8 +30,8 @@ def test_the_network_of_the_package_needs_no_run(collection, capsys):
     fused, plain = found
     reformulator = Reformulator.pretrained(collection)
     assert fused["after"] == reformulator.reformulate("key12 noise1").as_dict()["after"] != []
-    scores = reformulator.side.index.scores(plain["weights"])  # BM25 alone, no cosine
-    places = reformulator.side.collection.doc_index
+    scores = reformulator.context.index.scores(plain["weights"])  # BM25 alone, no cosine
+    places = reformulator.context.collection.doc_index
     for hit in plain["after"]:
         assert hit["score"] == pytest.approx(float(scores[places[hit["doc_id"]]]))
     assert fused["after"] != plain["after"]

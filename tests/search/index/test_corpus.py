@@ -183,7 +183,7 @@ def test_negative_grades_are_not_relevant(folder):
 
 
 def test_a_line_without_end_is_not_read_into_memory(folder, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1_000)
     text = json.dumps({"_id": "d1", "text": "a" * 900}) + "\n"
     (folder / "corpus.jsonl").write_text(text + json.dumps({"_id": "d2", "text": "a" * 1_000}))
     assert "corpus.jsonl:2: longer than 1,000 bytes" in refusal(folder)

@@ -20,7 +20,7 @@ def test_terms_of_one_document_are_left_out_and_others_spelled_as_they_are_met_f
 
 
 def test_only_the_most_frequent_terms_are_embedded(monkeypatch):
-    monkeypatch.setattr(term_vectors, "MOST_TERMS", 1)
+    monkeypatch.setattr(term_vectors, "MAX_TERMS", 1)
     assert list(made()[1].spellings) == ["cave"]  # in three documents; of equal ones the first
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from kytolly.environment.check import check_environment
 from kytolly.search.reformulate import device_env
 from kytolly.search.reformulate.device_env import (
-    SMALLEST_WEIGHT,
+    MIN_WEIGHT,
     DeviceQueries,
     kept_proposals,
     kept_weights,
@@ -140,7 +140,7 @@ def slow_kept(weights, own, most):
         added = [place for place in range(len(values)) if not own[row, place]]
         added = sorted(added, key=lambda n: (-values[n], n))[:most]
         for place in [*added, *np.flatnonzero(own[row])]:
-            if values[place] >= SMALLEST_WEIGHT:
+            if values[place] >= MIN_WEIGHT:
                 result[row, place] = values[place]
     return result
 
@@ -148,7 +148,7 @@ def slow_kept(weights, own, most):
 def test_at_most_so_many_weights_are_kept_and_of_equal_ones_the_first():
     rng = np.random.default_rng(0)
     weights = np.round(rng.uniform(-0.02, 0.3, (200, 8)), 2).astype(np.float32)  # many tie
-    weights[:3] = np.array([[0.1], [0.0], [SMALLEST_WEIGHT]])
+    weights[:3] = np.array([[0.1], [0.0], [MIN_WEIGHT]])
     own = rng.random((200, 8)) < 0.3
     own[:100] = False
     for most in (1, 3, 8, 20):

@@ -13,13 +13,13 @@ from kytolly.search.reformulate.baselines import GreedyCeiling, as_many_as_mined
 from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
 from kytolly.search.reformulate.generated import GeneratedTerms
 from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner
-from kytolly.search.reformulate.mining_features import LEAST_PROBABLE
+from kytolly.search.reformulate.mining_features import MIN_LOG_PROB
 from kytolly.search.reformulate.mining_processes import mine_texts
 from kytolly.search.reformulate.ppo_training import resolved_options
 from kytolly.search.reformulate.query import MiningRules
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import test_lines as report_lines
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.train import train
 from kytolly.search.text.held_out_terms import HELD_OUT_FILE, read_held_out
 from kytolly.search.text.rewriter import Rewriter
@@ -61,7 +61,7 @@ def test_terms_of_no_feedback_document_are_candidates_and_mined_ones_carry_the_f
     # "cave" is of the query, "unknown" of no document, and "tax" is the fourth.
     assert found.candidates == [*alone.candidates, "incom", "solitari"] and found.own == alone.own
     features = generated_features(found)
-    assert features["incom"] == pytest.approx([0.0, 1.0, 1.0 - 1.0 / -LEAST_PROBABLE])
+    assert features["incom"] == pytest.approx([0.0, 1.0, 1.0 - 1.0 / -MIN_LOG_PROB])
     assert features["solitari"] == [0.0, 1.0, 0.0]
     assert features[mined] == pytest.approx([0.5, 1.0, 0.75])
     assert features["cave"] == [0.0, 0.0, 0.0] and features[alone.candidates[0]][1:] == [0.0, 0.0]
@@ -157,7 +157,7 @@ def test_other_documents_get_no_generated_terms(trained, animals, tmp_path):
         file.write('{"_id": "one-more", "text": "horse and being2"}\n')
     with pytest.warns(UserWarning, match="nothing says that its network helps here"):
         found = Reformulator.load(trained[0], other)
-    assert found.side.generator is None and found.side.rules.max_candidates == 8
+    assert found.context.generator is None and found.context.rules.max_candidates == 8
     assert all(one.source == "mined" for one in found.reformulate("any horse").added)
 
 
@@ -178,16 +178,16 @@ def test_a_rewriter_without_held_out_terms_is_refused_where_an_agent_learns(
     bare = shutil.copytree(rewriter, tmp_path / "bare")
     (bare / HELD_OUT_FILE).unlink()
     with pytest.raises(ValueError, match=r"has no held_out_terms\.json: of its train queries"):
-        SearchSide.load(options_of(animals, bare), ("train", "dev"))
-    side = SearchSide.load(options_of(animals, bare), ("test",))  # nothing learns
-    assert side.generator is not None and not side.generator.held_out
+        SearchContext.load(options_of(animals, bare), ("train", "dev"))
+    context = SearchContext.load(options_of(animals, bare), ("test",))  # nothing learns
+    assert context.generator is not None and not context.generator.held_out
 
 
 def test_a_rewriter_of_another_tokenizer_or_subject_is_refused(animals, rewriter, tmp_path):
     german = dataclasses.replace(options_of(animals, rewriter).retrieval, language="german")
     options = dataclasses.replace(options_of(animals, rewriter), retrieval=german)
     with pytest.raises(ValueError, match=r"the rewriter makes terms by the rules english-1 .* set"):
-        SearchSide.load(options, ())
+        SearchContext.load(options, ())
     found = GeneratedTerms.load(rewriter, learning=False)
     found.check_index(BM25Index(["being1 limb1", "cat horse", "dog"]))
     with pytest.raises(ValueError, match="only 10% of the rewriter's words are terms of the docum"):
@@ -196,29 +196,29 @@ def test_a_rewriter_of_another_tokenizer_or_subject_is_refused(animals, rewriter
 
 def test_a_folder_that_is_no_rewriter_is_refused(animals, tmp_path):
     with pytest.raises(ValueError, match="is no run"):
-        SearchSide.load(options_of(animals, tmp_path), ("train",))
+        SearchContext.load(options_of(animals, tmp_path), ("train",))
 
 
 def test_the_options_of_a_run_name_the_rewriter_in_full(animals, rewriter, monkeypatch):
     monkeypatch.chdir(rewriter.parent)
-    side = SearchSide.load(options_of("animals", rewriter.name), ("train",))
-    assert resolved_options(side).retrieval.rewriter == str(rewriter)
-    (query,) = side.mine(side.collection, [0], [])
+    context = SearchContext.load(options_of("animals", rewriter.name), ("train",))
+    assert resolved_options(context).retrieval.rewriter == str(rewriter)
+    (query,) = context.mine(context.collection, [0], [])
     held_out = read_held_out(rewriter / HELD_OUT_FILE) or {}
-    proposed = [one.term for one in held_out[side.collection.queries[0]]]
+    proposed = [one.term for one in held_out[context.collection.queries[0]]]
     assert query.candidates[-2:] == proposed
-    assert len(query.candidates) + len(query.own) <= side.rules.max_candidates == 8 + 2 + 12
+    assert len(query.candidates) + len(query.own) <= context.rules.max_candidates == 8 + 2 + 12
 
 
 def test_ceilings_are_compared_at_an_equal_number_of_candidates(animals, rewriter):
-    side = SearchSide.load(options_of(animals, rewriter), ("test",))
-    (query,) = side.queries("test")[:1]
+    context = SearchContext.load(options_of(animals, rewriter), ("test",))
+    (query,) = context.queries("test")[:1]
     mined, equal = mined_candidates(query), as_many_as_mined(query)
     assert mined.candidates == query.candidates[:-2]
     assert equal.candidates == [*mined.candidates[:-2], *query.candidates[-2:]]
     assert equal.own == mined.own == query.own
     assert len(equal.candidate_features) == len(equal.surfaces) == equal.options
-    greedy = GreedyCeiling(side.index)
+    greedy = GreedyCeiling(context.index)
     assert set(greedy(equal)) - set(query.weights) and greedy(mined) == query.weights
     nothing = query._replace(candidates=query.candidates[-2:])  # and no mined one
     nothing = nothing._replace(

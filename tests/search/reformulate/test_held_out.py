@@ -17,7 +17,7 @@ from kytolly.search.reformulate.network import make_scorer
 from kytolly.search.reformulate.prepare import prepare
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import test_lines as report_lines
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
 SYSTEMS = ["bm25", "rm3", "rocchio", "agent", "fused", "agent_fused", "ceiling"]
@@ -30,7 +30,7 @@ def reformulator(collection):
     preparation = prepare(options, lambda line: None, ("train", "dev", "test"))
     network = make_scorer(preparation.train, options.rl_agent)
     choices = Choices(0.5, {one: Choice(one, 1.0) for one in (0.0, 0.5)})
-    return Reformulator(preparation.side, network, choices)
+    return Reformulator(preparation.context, network, choices)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def test_the_table_holds_what_the_run_files_hold(tested, collection):
 def test_the_agent_alone_searches_without_cosines(tested, reformulator):
     folder, _ = tested
     scores = {name: read_run(folder / f"test_{name}.run") for name in ("agent", "agent_fused")}
-    index, documents = reformulator.side.index, reformulator.side.collection.doc_index
+    index, documents = reformulator.context.index, reformulator.context.collection.doc_index
     plan = held_out.with_choice(reformulator, 0.0).plans(
-        reformulator.side.collection, [reformulator.side.collection.query_ids.index("q11.0")]
+        reformulator.context.collection, [reformulator.context.collection.query_ids.index("q11.0")]
     )[0]
     assert plan.changes
     expected = index.scores(plan.weights)
@@ -114,10 +114,10 @@ def test_what_is_tuned_is_at_least_bm25_on_dev(tested):
 def test_without_dev_queries_nothing_is_tuned(tmp_path, reformulator):
     other = write_collection(tmp_path / "tiny")
     (other / "qrels" / "dev.tsv").unlink()
-    side = SearchSide.load(make_options(other), ("train", "test"))
+    context = SearchContext.load(make_options(other), ("train", "test"))
     said = []
-    side.phases.say = said.append
-    queries = held_out.TestQueries(side, tmp_path)
+    context.phases.say = said.append
+    queries = held_out.TestQueries(context, tmp_path)
     assert held_out.other_systems(queries) == ({}, {})
     assert "test: no dev queries to tune RM3 and Rocchio on: they are left out" in said
 
@@ -131,8 +131,8 @@ def test_boosted_terms_learn_from_train_and_are_tuned_on_dev(tmp_path, reformula
 
     monkeypatch.setattr(held_out, "fit_term_model", fit_term_model)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(held_out, "MOST_LEARNED", 6)
-    queries = held_out.TestQueries(reformulator.side, tmp_path)
+    monkeypatch.setattr(held_out, "MAX_LEARNED", 6)
+    queries = held_out.TestQueries(reformulator.context, tmp_path)
     systems, _ = held_out.other_systems(queries)
     ((train, dev),) = given
     assert 0 < len(train) <= 6 and 0 < len(dev) <= 6 and all(q.has_relevant for q in train + dev)
@@ -142,8 +142,8 @@ def test_boosted_terms_learn_from_train_and_are_tuned_on_dev(tmp_path, reformula
 
 
 def test_few_queries_have_a_ceiling(tmp_path, reformulator, monkeypatch):
-    monkeypatch.setattr(held_out, "MOST_CEILING", 4)
-    found = held_out.ceilings(held_out.TestQueries(reformulator.side, tmp_path))
+    monkeypatch.setattr(held_out, "MAX_CEILING", 4)
+    found = held_out.ceilings(held_out.TestQueries(reformulator.context, tmp_path))
     (system,) = found.values()  # without a rewriter there is one
     assert system.places is not None and len(system.weights) == len(system.places) == 4
 

@@ -6,7 +6,7 @@ import pytest
 
 from kytolly.search.reformulate.options import options_from, read_options, write_options
 from kytolly.search.reformulate.ppo_training import resolved_options
-from kytolly.search.reformulate.search import SearchSide, load_index
+from kytolly.search.reformulate.search import SearchContext, load_index
 from tests.search.reformulate.tiny_collection import SETTINGS, make_options, write_collection
 
 
@@ -23,19 +23,19 @@ def test_the_options_choose_the_tokenizer_and_a_run_finds_its_files(tmp_path, mo
     rules = {"language": "german", "stop_words": "words.txt", "ngrams": 2}
     retrieval = {**SETTINGS["retrieval"], **rules}
     options = options_from({**SETTINGS, "retrieval": retrieval, "collection": "data"})
-    side = SearchSide.load(options, ("train",))
-    assert side.index.tokenizer("Häuser noise1 東京都") == ["haus", "東京", "京都"]
-    assert "noise1" not in side.index.term_ids and "noise2" in side.index.term_ids
-    side.index.save(tmp_path / "index.npz")
-    again = load_index(tmp_path / "index.npz", side.collection, options.retrieval)
-    assert again is not None and again.tokenizer.identity == side.index.tokenizer.identity
+    context = SearchContext.load(options, ("train",))
+    assert context.index.tokenizer("Häuser noise1 東京都") == ["haus", "東京", "京都"]
+    assert "noise1" not in context.index.term_ids and "noise2" in context.index.term_ids
+    context.index.save(tmp_path / "index.npz")
+    again = load_index(tmp_path / "index.npz", context.collection, options.retrieval)
+    assert again is not None and again.tokenizer.identity == context.index.tokenizer.identity
     english = dataclasses.replace(options.retrieval, language="english", ngrams=0)
-    assert load_index(tmp_path / "index.npz", side.collection, english) is None
-    resolved = resolved_options(side)
+    assert load_index(tmp_path / "index.npz", context.collection, english) is None
+    resolved = resolved_options(context)
     assert resolved.collection == str(tmp_path / "data")
     assert resolved.retrieval.stop_words == str(tmp_path / "words.txt")
     assert resolved.retrieval.encoder == "hash"
-    named = dataclasses.replace(side, options=dataclasses.replace(options, collection="builtin"))
+    named = dataclasses.replace(context, options=dataclasses.replace(options, collection="builtin"))
     assert resolved_options(named).collection == "builtin"
 
 

@@ -45,7 +45,7 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
     names: dict = {}
     exec(compile(first, "query_reformulation.md", "exec"), names)
     assert [one.query_id for one in names["many"]] == ["q1", "q2"]
-    collection = names["reformulator"].side.collection
+    collection = names["reformulator"].context.collection
     with contextlib.closing(sqlite3.connect("docs.db")) as database:
         database.execute("CREATE VIRTUAL TABLE docs USING fts5(id UNINDEXED, text)")
         rows = zip(collection.doc_ids, collection.texts, strict=True)
@@ -55,7 +55,7 @@ def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
     short = options_from({"training": SETTINGS["training"]})
     names["options"] = functools.partial(dataclasses.replace, short)
     exec(compile(own_encoder, "query_reformulation.md", "exec"), names)
-    assert names["reformulator"].side.documents.half.shape[1] == 512
+    assert names["reformulator"].context.documents.half.shape[1] == 512
     names["found"] = names["reformulator"].reformulate("key12 noise1")
     exec(compile(second, "query_reformulation.md", "exec"), names)
     assert len(names["ids"]) == 10 and names["clause"]["bool"]["should"]

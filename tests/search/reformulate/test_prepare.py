@@ -7,7 +7,7 @@ import numpy as np
 from kytolly.search.reformulate import prepare as prepare_module
 from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
 from kytolly.search.reformulate.prepare import prepare
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import row_bytes
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
@@ -15,15 +15,15 @@ from tests.search.reformulate.tiny_collection import make_options, write_collect
 def test_tables_hold_the_usable_queries_in_order(collection):
     lines = []
     found = prepare(make_options(collection), lines.append)
-    side = found.side
+    context = found.context
     for split, table, count in (("train", found.train, 24), ("dev", found.dev, 18)):
-        assert table.number.tolist() == side.collection.split(split)[:count]
+        assert table.number.tolist() == context.collection.split(split)[:count]
         assert table.columns.shape == (count, 20, 64)
         assert found.counts[split] == count + 1 and found.counts[f"{split}_skipped"] == 1
         said = next(line for line in lines if line.startswith(f"{split} queries"))
         assert f"{count} of {count + 1}; 1 query skipped: 1 no token" in said
-    assert set(side.phases.seconds) == {"reading", "indexing", "embedding", "mining", "tables"}
-    assert "test" not in side.collection.judgments
+    assert set(context.phases.seconds) == {"reading", "indexing", "embedding", "mining", "tables"}
+    assert "test" not in context.collection.judgments
 
 
 def test_a_split_without_judgments_has_no_table(collection):
@@ -69,8 +69,8 @@ def test_of_many_queries_some_are_drawn_by_the_seed(collection):
 
 
 def test_the_size_of_tables_is_checked_before_they_are_made(collection, monkeypatch):
-    side = SearchSide.load(make_options(collection), ())
-    size = 24 * row_bytes(side.rules, len(CANDIDATE_FEATURES))
+    context = SearchContext.load(make_options(collection), ())
+    size = 24 * row_bytes(context.rules, len(CANDIDATE_FEATURES))
     monkeypatch.setattr(prepare_module, "check_memory", lambda needed, *_: sizes.append(needed))
     sizes = []
     prepare(make_options(collection), lambda line: None)

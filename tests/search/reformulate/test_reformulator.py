@@ -30,7 +30,7 @@ from kytolly.search.reformulate.reformulator import (
     load_scorer,
     trec_run,
 )
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import make_table
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
@@ -54,8 +54,8 @@ def test_a_query_is_reformulated_with_reasons(reformulator):
     )
     assert found.lucene.endswith(f" {found.added[-1].surface}^{weight_text(heavy[-1])}")
     assert {"idf", "cosine to query"} <= set(term.features) and term.rank >= 1
-    scores = reformulator.side.index.scores(found.weights)
-    docs = reformulator.side.collection.doc_index
+    scores = reformulator.context.index.scores(found.weights)
+    docs = reformulator.context.collection.doc_index
     for hit in found.after:
         assert hit.score == pytest.approx(float(scores[docs[hit.doc_id]]))
     assert json.loads(json.dumps(found.as_dict()))["query"] == "key12 noise1"
@@ -74,7 +74,7 @@ def test_a_query_is_given_to_other_engines_in_words(reformulator):
     clauses = found.elasticsearch("body")["bool"]["should"]
     assert clauses[0] == {"match": {"body": {"query": "key12", "boost": own["key12"]}}}
     assert [clause["match"]["body"]["boost"] for clause in clauses] == list(found.words.values())
-    engine = IndexEngine(reformulator.side.index, reformulator.side.collection.doc_ids)
+    engine = IndexEngine(reformulator.context.index, reformulator.context.collection.doc_ids)
     assert engine.search(found.words, 4)[0] == [hit.doc_id for hit in found.after]
 
 
@@ -97,9 +97,9 @@ def test_many_queries_are_what_each_alone_is(reformulator, monkeypatch):
 
 
 def test_a_query_that_is_a_document_does_not_find_it(reformulator):
-    side = reformulator.side
-    text = side.collection.texts[0]
-    name = side.collection.doc_ids[0]
+    context = reformulator.context
+    text = context.collection.texts[0]
+    name = context.collection.doc_ids[0]
     ids = [
         {hit.doc_id for hit in reformulator.reformulate_all({key: text})[0].after}
         for key in (name, "other")
@@ -122,7 +122,7 @@ def test_reformulating_needs_no_judgment_and_no_test(run, collection, tmp_path):
 def chosen(run, choices, fusion=None):
     loaded = Reformulator.load(run[0])
     network = load_scorer(run[0] / "best.keras")
-    return Reformulator(loaded.side, network, choices, fusion)
+    return Reformulator(loaded.context, network, choices, fusion)
 
 
 def test_choices_say_what_is_used(run):
@@ -155,21 +155,23 @@ def test_a_weight_of_cosines_asked_for_is_used(run):
 def test_what_is_used_is_what_was_measured_on_dev(run, collection):
     """Plans of the reformulator gain on dev queries what tables say that they gain."""
     loaded = Reformulator.load(run[0])
-    side = SearchSide.load(loaded.side.options, ("dev",))
-    queries = [query for query in side.queries("dev") if query.has_relevant]
-    dev = DeviceQueries(make_table(queries, side.index, side.documents, side.rules), side.rules)
+    context = SearchContext.load(loaded.context.options, ("dev",))
+    queries = [query for query in context.queries("dev") if query.has_relevant]
+    dev = DeviceQueries(
+        make_table(queries, context.index, context.documents, context.rules), context.rules
+    )
     weights, _ = proposals(loaded.scorer, dev, 0.0)
     own = is_own(dev.table.candidate_features)
-    weights = kept_proposals(weights * loaded.choices.at(0.0).scale, own, side.rules.max_terms)
+    weights = kept_proposals(weights * loaded.choices.at(0.0).scale, own, context.rules.max_terms)
     measured = dev.values(0.0, weights)
     numbers = [query.number for query in queries]
-    plans = loaded.plans(side.collection, numbers)
-    _, after = loaded.rankings(side.collection, numbers, plans, 200)
-    qrels = side.collection.judgments["dev"]
-    ids = {side.collection.query_ids[number] for number in numbers}
+    plans = loaded.plans(context.collection, numbers)
+    _, after = loaded.rankings(context.collection, numbers, plans, 200)
+    qrels = context.collection.judgments["dev"]
+    ids = {context.collection.query_ids[number] for number in numbers}
     qrels = {query: grades for query, grades in qrels.items() if query in ids}
-    ranked = per_query(qrels, trec_run(side.collection, numbers, after), ["ndcg@10"])["ndcg@10"]
-    expected = [ranked[side.collection.query_ids[number]] for number in numbers]
+    ranked = per_query(qrels, trec_run(context.collection, numbers, after), ["ndcg@10"])["ndcg@10"]
+    expected = [ranked[context.collection.query_ids[number]] for number in numbers]
     np.testing.assert_allclose(measured, expected, atol=1e-5)
     assert max(expected) > 0.5
 
@@ -234,11 +236,11 @@ def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monke
         strange = Reformulator.load(folder, other)
     # Nothing was chosen for these documents: weights are used at a fixed scale.
     assert strange.choices == Choices(None, {}) != saved.choices
-    assert strange.side.index.digest != saved.side.index.digest
+    assert strange.context.index.digest != saved.context.index.digest
     assert made == [136]  # other documents are indexed again
     options = (folder / "reformulation.yaml").read_text()
     (folder / "reformulation.yaml").write_text(options.replace("k1: 1.5", "k1: 1.2"))
-    assert Reformulator.load(folder).side.index.parameters[0] == 1.2
+    assert Reformulator.load(folder).context.index.parameters[0] == 1.2
     (folder / "reformulation.yaml").write_text(options)
     (folder / "index.npz").write_bytes(b"damaged")
     assert Reformulator.load(folder).reformulate("key12 noise1") == before
@@ -355,7 +357,7 @@ def test_a_query_that_is_no_text_is_refused(run, capsys):
 
 
 def test_rankings_that_exhaust_the_memory_are_refused(reformulator, monkeypatch):
-    collection, plan = reformulator.side.collection, Plan(None, {}, {}, 0.0, "")
+    collection, plan = reformulator.context.collection, Plan(None, {}, {}, 0.0, "")
     monkeypatch.setattr("kytolly.machine.memory.SMALL_BYTES", 0)
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2 * 250 * 2 * 10)
     reformulator.rankings(collection, [0, 1], [plan] * 2, 10)

@@ -20,15 +20,17 @@ FUSION = 0.5
 
 @pytest.fixture(scope="module")
 def planned(collection):
-    """The search side, whose pools hold all documents, and plans for its dev queries."""
+    """The search context, whose pools hold all documents, and plans for its dev queries."""
     options = make_options(collection, {"query_terms": 2}, pool_documents=256)
-    side = (preparation := prepare(options, lambda line: None)).side
+    context = (preparation := prepare(options, lambda line: None)).context
     network = make_scorer(preparation.train, options.rl_agent)
     choices = Choices(FUSION, {FUSION: Choice(FUSION, 1.0)})
-    numbers, skipped = side.collection.split("dev"), []
-    queries = with_judgments(side.mine(side.collection, numbers, skipped), side.collection, "dev")
-    reformulator = Reformulator(side, network, choices, FUSION)
-    return side, reformulator.plans(side.collection, numbers, (queries, skipped))
+    numbers, skipped = context.collection.split("dev"), []
+    queries = with_judgments(
+        context.mine(context.collection, numbers, skipped), context.collection, "dev"
+    )
+    reformulator = Reformulator(context, network, choices, FUSION)
+    return context, reformulator.plans(context.collection, numbers, (queries, skipped))
 
 
 def test_it_is_right_to_change_good_terms_and_to_leave_the_others():
@@ -55,17 +57,17 @@ def test_an_agent_that_changes_nothing_finds_no_good_term():
 
 
 def test_gains_are_those_of_a_search_with_one_term_more(planned):
-    side, plans = planned
+    context, plans = planned
     plan = next(one for one in plans if one.query is not None and len(one.changes) > 1)
     query, number = plan.query, plan.query.number
-    terms = term_report.terms_of(side, [plan], FUSION)
+    terms = term_report.terms_of(context, [plan], FUSION)
     assert len(terms.gain) == query.options and terms.own.sum() == len(query.own)
     assert np.flatnonzero(terms.changed).tolist() == sorted(plan.changes)
-    name, qrels = side.rules.metric, side.collection.judgments["dev"]
+    name, qrels = context.rules.metric, context.collection.judgments["dev"]
 
     def value(weights):
-        hits = side.rank(side.collection, [number], [weights], FUSION, 1000)
-        run = trec_run(side.collection, [number], hits)
+        hits = context.rank(context.collection, [number], [weights], FUSION, 1000)
+        run = trec_run(context.collection, [number], hits)
         return per_query({key: qrels[key] for key in run}, run, [name])[name].popitem()[1]
 
     before = value(query.weights)
@@ -77,8 +79,8 @@ def test_gains_are_those_of_a_search_with_one_term_more(planned):
 
 
 def test_the_files_and_the_lines_hold_every_term(planned, tmp_path):
-    side, plans = planned
-    found = term_report.report_terms(side, plans, FUSION, tmp_path)
+    context, plans = planned
+    found = term_report.report_terms(context, plans, FUSION, tmp_path)
     usable = [plan for plan in plans if plan.query is not None]
     assert found == json.loads(json.dumps(found)) and found["queries"] == len(usable)
     for kind, count in (
@@ -102,8 +104,8 @@ def test_the_files_and_the_lines_hold_every_term(planned, tmp_path):
 
 
 def test_few_queries_of_many_are_drawn(planned, tmp_path, monkeypatch):
-    side, plans = planned
-    monkeypatch.setattr(term_report, "MOST_QUERIES", 3)
-    assert term_report.report_terms(side, plans, FUSION, tmp_path)["queries"] == 3
+    context, plans = planned
+    monkeypatch.setattr(term_report, "MAX_QUERIES", 3)
+    assert term_report.report_terms(context, plans, FUSION, tmp_path)["queries"] == 3
     skipped = [plan for plan in plans if plan.query is None]
-    assert skipped and term_report.report_terms(side, skipped, FUSION, tmp_path) == {}
+    assert skipped and term_report.report_terms(context, skipped, FUSION, tmp_path) == {}

@@ -213,7 +213,7 @@ def test_without_ppo_a_run_is_complete(collection, tmp_path, forbid_pretrained):
 def test_the_network_of_the_package_is_one_of_those_that_are_tried(
     collection, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(train_module.SearchSide, "encoder_name", "wordllama")
+    monkeypatch.setattr(train_module.SearchContext, "encoder_name", "wordllama")
     summary = learn_quickly(collection, tmp_path / "a", warm_start_epochs=0)
     assert summary["choices"]["fused"]["tried"] == 2 * len(USES)
     message = "the network of the package was looked at"
@@ -282,7 +282,7 @@ def test_without_training_queries_the_network_of_the_package_is_used(tmp_path, m
     with pytest.raises(ValueError, match=r"no query of the train split .* set pretrained: true"):
         learn_quickly(other, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    monkeypatch.setattr(train_module.SearchSide, "encoder_name", "wordllama")
+    monkeypatch.setattr(train_module.SearchContext, "encoder_name", "wordllama")
     summary = learn_quickly(other, tmp_path / "run", lines)
     assert "no query to learn from: the network that comes with the package is used" in str(lines)
     assert summary["network"] == "pretrained" and summary["choices"]["fused"]["tried"] == len(USES)

@@ -15,7 +15,7 @@ def prepared(collection):
 
 def parts_by_topic(found):
     """[8, 3] the parts of the three queries of each topic, which share relevant documents."""
-    parts = parts_of(found.side, found.train, found.dev)
+    parts = parts_of(found.context, found.train, found.dev)
     assert parts is not None and set(parts) == {0, 1, 2}
     return parts.reshape(8, 3)
 
@@ -53,4 +53,4 @@ def test_a_query_is_not_its_own_relevant_document(tmp_path):
 def test_none_are_asked_for_or_there_are_too_few_queries(collection, folds):
     found = prepare(make_options(collection, held_out_folds=folds), lambda line: None)
     assert found.train is not None
-    assert parts_of(found.side, found.train, found.dev) is None
+    assert parts_of(found.context, found.train, found.dev) is None

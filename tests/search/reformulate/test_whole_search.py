@@ -8,7 +8,7 @@ import pytest
 from kytolly.search.reformulate.choice import Choice, HeldOut
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
-from kytolly.search.reformulate.search import SearchSide
+from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import make_table
 from kytolly.search.reformulate.whole_search import (
     SHARES,
@@ -23,9 +23,9 @@ TOPICS = 24
 class Adds:
     """Gives one weight to each candidate whose place is among some."""
 
-    def __init__(self, side, wanted, weight=1.0):
+    def __init__(self, context, wanted, weight=1.0):
         self.places, self.weight = {}, weight
-        for query in side.queries("dev"):
+        for query in context.queries("dev"):
             kept = [one.startswith(wanted) for one in query.candidates]
             self.places[query.candidate_features.tobytes()] = kept
 
@@ -40,7 +40,7 @@ class Adds:
 
 
 @pytest.fixture(scope="module")
-def side(tmp_path_factory):
+def context(tmp_path_factory):
     """For each topic a document that the query finds, and a relevant one that only `link` leads to.
 
     Many documents hold nothing but `far`, which the found documents hold as well.
@@ -57,44 +57,46 @@ def side(tmp_path_factory):
     rows = "".join(f"q{k}\tgood{k}\t1\n" for k in range(TOPICS))
     (folder / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows, "utf-8")
     retrieval = RetrievalOptions(encoder="hash", dimension=16, fusion=0.0, workers=1)
-    return SearchSide.load(
+    return SearchContext.load(
         ReformulationOptions(collection=str(folder), retrieval=retrieval), ["dev"]
     )
 
 
-def dev_sample(side, network):
-    numbers = np.array([query.number for query in side.queries("dev")])
+def dev_sample(context, network):
+    numbers = np.array([query.number for query in context.queries("dev")])
     return Sample("dev", numbers, [network], np.zeros(len(numbers), np.int64))
 
 
-def test_gains_are_those_of_searches_of_all_documents(side):
-    gains = whole_gains(side, dev_sample(side, Adds(side, "link")), Choice(0.0, 1.0))
+def test_gains_are_those_of_searches_of_all_documents(context):
+    gains = whole_gains(context, dev_sample(context, Adds(context, "link")), Choice(0.0, 1.0))
     # nothing relevant is found before; after, behind the found document or, at a weight of 1,
     # before it: it holds the term twice
     assert gains.shape == (len(SHARES), TOPICS)
     assert (gains > 0.5).all()
-    nothing = whole_gains(side, dev_sample(side, Adds(side, "none")), Choice(0.0, 1.0))
+    nothing = whole_gains(context, dev_sample(context, Adds(context, "none")), Choice(0.0, 1.0))
     np.testing.assert_array_equal(nothing, 0.0)
 
 
-def test_what_helps_is_confirmed_and_what_harms_is_not(side):
-    numbers = dev_sample(side, None).numbers
-    helps = confirm_choice(side, Choice(0.0, 0.5), Adds(side, "link"), numbers, None, 0)
+def test_what_helps_is_confirmed_and_what_harms_is_not(context):
+    numbers = dev_sample(context, None).numbers
+    helps = confirm_choice(context, Choice(0.0, 0.5), Adds(context, "link"), numbers, None, 0)
     assert helps.choice.scale in [0.5 * share for share in SHARES]
     assert helps.queries == TOPICS and helps.gain > 0.5 and helps.chance < 0.1
-    harmful = Adds(side, "far", weight=8.0)
-    found = confirm_choice(side, Choice(0.0, 1.0), harmful, numbers, None, 0)
+    harmful = Adds(context, "far", weight=8.0)
+    found = confirm_choice(context, Choice(0.0, 1.0), harmful, numbers, None, 0)
     assert found.choice == Choice(0.0, 0.0) and found.gain <= 0.0
 
 
-def test_each_held_out_query_counts_with_its_own_network(side):
-    queries = side.queries("dev")
-    table = DeviceQueries(make_table(queries, side.index, side.documents, side.rules), side.rules)
+def test_each_held_out_query_counts_with_its_own_network(context):
+    queries = context.queries("dev")
+    table = DeviceQueries(
+        make_table(queries, context.index, context.documents, context.rules), context.rules
+    )
     fold = np.arange(len(queries)) % 2
-    networks = [Adds(side, "none"), Adds(side, "link")]
+    networks = [Adds(context, "none"), Adds(context, "link")]
     numbers = np.array([query.number for query in queries])
-    gains = whole_gains(side, Sample("dev", numbers, networks, fold), Choice(0.0, 1.0))
+    gains = whole_gains(context, Sample("dev", numbers, networks, fold), Choice(0.0, 1.0))
     assert (gains > 0.5).sum(axis=1).tolist() == [TOPICS // 2] * len(SHARES)
     held_out = HeldOut(table, networks, fold)
-    assert confirm_choice(side, Choice(0.0, 0.0), networks[1], None, held_out, 0) is None
-    assert confirm_choice(side, Choice(0.0, 1.0), networks[1], None, None, 0) is None
+    assert confirm_choice(context, Choice(0.0, 0.0), networks[1], None, held_out, 0) is None
+    assert confirm_choice(context, Choice(0.0, 1.0), networks[1], None, None, 0) is None

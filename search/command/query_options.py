@@ -5,9 +5,21 @@ from __future__ import annotations
 import argparse
 
 from kytolly.command.exits import BadInput
-from kytolly.command.options import path, positive, weight
+from kytolly.command.options import as_number, path, positive
+from kytolly.config.words import value_text
 
 PRETRAINED = "pretrained"
+MAX_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
+
+
+def weight(text: str) -> float:
+    """A number from 0 to `MAX_WEIGHT`."""
+    given = as_number(text)
+    if isinstance(given, str) or not 0 <= given <= MAX_WEIGHT:
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected a number from 0 to {MAX_WEIGHT:,}"
+        )
+    return float(given)
 
 
 def add_query_options(parser: argparse.ArgumentParser, runs: str) -> None:

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
-from kytolly.command.options import epochs, path, positive, refuse_repeated, seconds, seed
+from kytolly.command.options import (
+    MOST,
+    path,
+    positive,
+    refuse_repeated,
+    seconds,
+    seed,
+    whole_number,
+)
 from kytolly.command.start import prepare_machine
 from kytolly.search.reformulate.options import ReformulationOptions, read_options
 
@@ -25,6 +33,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = make_parser()
     refuse_repeated(parser, argv)
     return parser.parse_args(argv)
+
+
+def epochs(text: str) -> int:
+    """A number of passes over the training queries."""
+    return whole_number(text, 0, MOST, "of at least 0")
 
 
 def make_parser() -> argparse.ArgumentParser:

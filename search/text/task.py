@@ -26,7 +26,7 @@ class Task(Protocol):
     best_metric: str
 
     def make_rows(self, cfg: SupervisedConfig) -> Rows:
-        """The training data: `search.text.tables.make_rows(cfg, columns)`."""
+        """The training data: `search.text.rows.make_rows(cfg, columns)`."""
         ...
 
     def make_network(self, cfg: SupervisedConfig) -> keras.Model:

@@ -19,6 +19,7 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
+from kytolly.agent.custom_parts import CustomParts
 from kytolly.agent.make_agent import make_agent
 from kytolly.callback.base import Callback, Evaluation, TrainState, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
@@ -153,7 +154,8 @@ class Trainer:
                 from kytolly.loop.playing import evaluation_side
 
                 playing = evaluation_side(cfg, evaluation_env, side)
-            parts = {"model": model, "own": (optimizer, policy, cfg.learning_rate)}
+            custom = CustomParts(optimizer, policy, first_rate=cfg.learning_rate)
+            parts = {"model": model, "custom": custom}
             train = functools.partial(self._try, attempt, side, playing, parts, own, device)
             return attempt.run(device, train, lambda: reclaim(side, attempt))
         finally:

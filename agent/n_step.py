@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.policy.fusion import computed_once
+from kytolly.environment.fusion_barrier import loop_fusion_barrier
 
 
 def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -20,7 +20,9 @@ def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, 
     columns = buffer.columns.reward, buffer.columns.discount, buffer.last
     total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
     end = (slots + used * buffer.stride) % buffer.capacity
-    return computed_once((total, weight, end), slots[0] >= 0)  # else anew for all that they reach
+    return loop_fusion_barrier(
+        (total, weight, end), slots[0] >= 0
+    )  # else anew for all that they reach
 
 
 def end_windows(buffer: Any, envs: Any) -> None:

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from kytolly.agent.priority_tree import PriorityTree
 from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.agent.schedules import linear_schedule
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, Transition
-from kytolly.policy.weights import linear_schedule
 
 SMALLEST_ERROR = 1e-6  # added to each error, so that every row may be drawn
 LARGEST = 1e30  # priority: their sum stays finite

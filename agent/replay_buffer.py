@@ -113,7 +113,7 @@ class ReplayBuffer(tf.Module):
             shared = tf.repeat(uniforms(words[tf.newaxis, :count]), parts, axis=0)
             words = tf.reshape(words[count:], [self.batch_size, -1])
         else:
-            shared = ()
+            shared = None
             words = tf.gather(tf.reshape(bits, [self.updates, self.batch_size, -1]), index)
         rows = self.sample(words[:, 0])._replace(network_noise=shared)
         return rows if words.shape[1] == 1 else rows._replace(noise=uniforms(words[:, 1:]))

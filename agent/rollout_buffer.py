@@ -10,7 +10,7 @@ import tensorflow as tf
 from kytolly.agent.shuffle import keys_per_order, random_order
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.policy_gradient import explained_variance
+from kytolly.policy.returns import explained_variance
 
 
 class RolloutBuffer(tf.Module):

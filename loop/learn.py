@@ -62,14 +62,15 @@ def learn(
         learns: Whether to update; None: once the warm-up is over.
     """
     memory, policy = agent.memory, agent.policy
+    hyper = agent.hyper()  # those of the env steps before the rollout
     opened, latest = agent.observe(rollout)
 
     def update(index, going, sums):
         batch = memory.batch(opened, index, bits)
-        result = policy.update(batch)
+        result = policy.update(batch, hyper)
         if hasattr(memory, "close"):
             memory.close(batch, result.td_error)
-        again = policy.keep_going(result)
+        again = policy.should_continue(result)
         return index + 1, going if again is None else again, sums.with_update(result.metrics)
 
     updates: Any = 0 if learns is False else agent.updates_due()

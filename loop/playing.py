@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.agent.own_network import check_network
+from kytolly.agent.networks import check_network
 from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
 from kytolly.config.fields import Default

@@ -21,8 +21,9 @@ class TimedSession(TrainingSession):
 
     def run(self) -> str:
         """As every session; `time` may end it."""
-        self.deadline = time.perf_counter() + self.cfg.max_wall_seconds
-        self.grace = max(END_SECONDS, self.cfg.max_wall_seconds / 10)
+        seconds = self.cfg.max_wall_seconds or 0.0
+        self.deadline = time.perf_counter() + seconds
+        self.grace = max(END_SECONDS, seconds / 10)
         self.evaluation_deadline = self.deadline + self.grace / 2
         return super().run()
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 DOORS = ("gpu_optimize", "train_optimized")
 EVERYTHING = {"agent", "callback", "config", "environment", "loop", "machine", "model", "policy"}
 EVERYTHING |= {"record", "trainer", "deployment"}
-SPEC = {"environment.spec", "environment.mask"}
+SPEC = {"environment.spec", "environment.mask", "environment.fusion_barrier"}
 MAY_IMPORT = {
     "config": set(),
     "model": set(),

@@ -50,10 +50,10 @@ def fail_above(monkeypatch, most):
     """Make programs with more than `most` rows in one gradient fail, as XLA does."""
     for policy, column in ((DQNPolicy, "reward"), (PPOPolicy, "advantage")):
 
-        def loss(self, batch, weights, whole=policy.loss, column=column):
+        def loss(self, batch, weights, hyper, whole=policy.loss, column=column):
             if getattr(batch, column).shape[0] > most:
                 raise FULL
-            return whole(self, batch, weights)
+            return whole(self, batch, weights, hyper)
 
         monkeypatch.setattr(policy, "loss", loss)
 
@@ -165,8 +165,8 @@ def spoil_losses(monkeypatch, above):
     """Make the loss NaN after 5 updates where the learning rate is above a number."""
     for policy in (DQNPolicy, PPOPolicy):
 
-        def loss(self, batch, weights, whole=policy.loss):
-            found = whole(self, batch, weights)
+        def loss(self, batch, weights, hyper, whole=policy.loss):
+            found = whole(self, batch, weights, hyper)
             bad = self.updates >= (5 if self.cfg.learning_rate > above else 10**6)
             value = found.loss + tf.where(bad, math.nan, 0.0)
             metrics = tf.concat([[value], found.metrics[1:]], axis=0)

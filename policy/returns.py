@@ -1,4 +1,4 @@
-"""The formulas of learning from rollouts: pure functions, one equation each."""
+"""What is learned towards: targets, lambda-returns and advantages, one equation each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,74 @@ import math
 
 import tensorflow as tf
 
+from kytolly.policy.hyper import Number
+
+
+def q_target(reward: tf.Tensor, discount: tf.Tensor, next_q: tf.Tensor) -> tf.Tensor:
+    """Target that evaluates the next state at its best action.
+
+    Args:
+        reward: [B] sum of the n discounted rewards, in reward units.
+        discount: [B] weight of what follows: gamma**n, or 0 where the episode
+            terminated. A time limit is not a termination.
+        next_q: [B, A] target network's action values at `next_obs`.
+
+    Returns:
+        [B] targets, in reward units. No gradient passes through them.
+
+    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", eq. 1.
+    """
+    return tf.stop_gradient(reward + discount * tf.reduce_max(next_q, axis=-1))
+
+
+def double_q_target(
+    reward: tf.Tensor, discount: tf.Tensor, next_q_online: tf.Tensor, next_q_target: tf.Tensor
+) -> tf.Tensor:
+    """Target whose next action the online network picks and the target network evaluates.
+
+    Args:
+        reward: [B] sum of the n discounted rewards, in reward units.
+        discount: [B] weight of what follows, as in `q_target`.
+        next_q_online: [B, A] online network's action values at `next_obs`.
+        next_q_target: [B, A] target network's action values at `next_obs`.
+
+    Returns:
+        [B] targets, in reward units. No gradient passes through them.
+
+    Source: van Hasselt, Guez & Silver 2016, arXiv:1509.06461, section "Double DQN".
+    """
+    best_action = tf.argmax(next_q_online, axis=-1)
+    next_value = tf.gather(next_q_target, best_action, batch_dims=1)
+    return tf.stop_gradient(reward + discount * next_value)
+
+
+def soft_q_target(
+    reward: tf.Tensor,
+    discount: tf.Tensor,
+    probability: tf.Tensor,
+    next_q: tf.Tensor,
+    entropy: tf.Tensor,
+) -> tf.Tensor:
+    """Target that evaluates the next state by the mean over its actions, and their entropy.
+
+    Args:
+        reward: [B] sum of the n discounted rewards, in reward units; Munchausen's bonus among them.
+        discount: [B] weight of what follows, as in `q_target`.
+        probability: [B, A] of the next actions.
+        next_q: [B, A] target network's action values at `next_obs`.
+        entropy: [B] of the next actions, times the temperature, in reward units.
+
+    Returns:
+        [B] targets, in reward units. No gradient passes through them.
+
+    Source: Vieillard, Pietquin & Geist 2020, arXiv:2007.14430, equation 1.
+    """
+    next_value = tf.reduce_sum(probability * next_q, axis=-1) + entropy
+    return tf.stop_gradient(reward + discount * next_value)
+
 
 def generalized_advantage(
-    td_error: tf.Tensor, discount: tf.Tensor, last: tf.Tensor, gae_lambda: float
+    td_error: tf.Tensor, discount: tf.Tensor, last: tf.Tensor, gae_lambda: Number
 ) -> tf.Tensor:
     """Advantages: exponentially weighted sums of temporal differences, up to an episode's end.
 
@@ -49,7 +114,7 @@ def lambda_return(
     discount: tf.Tensor,
     last: tf.Tensor,
     next_value: tf.Tensor,
-    td_lambda: float,
+    td_lambda: Number,
 ) -> tf.Tensor:
     """Returns that mix those of one step, of two, and so on up to an episode's or rollout's end.
 
@@ -84,55 +149,3 @@ def explained_variance(estimate: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     variance = tf.math.reduce_variance(target)
     share = tf.math.reduce_variance(target - estimate) / variance
     return tf.where(variance > 0.0, 1.0 - share, math.nan)
-
-
-def clipped_surrogate(ratio: tf.Tensor, advantage: tf.Tensor, clip_range: float) -> tf.Tensor:
-    """Policy loss that gains nothing from moving a probability ratio beyond the clip range.
-
-    Args:
-        ratio: [B] probability of the action now over that when it was taken.
-        advantage: [B] how much better than expected it was; usually normalised.
-        clip_range: Distance from 1 beyond which the ratio brings nothing more.
-
-    Returns:
-        [] loss, to be minimised.
-
-    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
-    """
-    clipped = tf.clip_by_value(ratio, 1.0 - clip_range, 1.0 + clip_range)
-    return -tf.reduce_mean(tf.minimum(ratio * advantage, clipped * advantage))
-
-
-def value_loss(
-    value: tf.Tensor, old_value: tf.Tensor, target: tf.Tensor, clip_range: float | None
-) -> tf.Tensor:
-    """Mean squared error of values, optionally with their change clipped.
-
-    Args:
-        value: [B] estimates, in reward units.
-        old_value: [B] estimates before learning.
-        target: [B] value targets.
-        clip_range: Largest change that counts; None for no clipping.
-
-    Returns:
-        [] loss, in squared reward units.
-
-    Source: for clipping, the published code of Schulman et al. 2017 (not in the paper):
-    https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details, detail 9.
-    """
-    error = tf.square(value - target)
-    if clip_range is not None:
-        moved = old_value + tf.clip_by_value(value - old_value, -clip_range, clip_range)
-        error = tf.maximum(error, tf.square(moved - target))
-    return tf.reduce_mean(error)
-
-
-def approximate_kl(log_ratio: tf.Tensor) -> tf.Tensor:
-    """[] estimate of the KL divergence from the old to the new policy, in nats; never negative.
-
-    Args:
-        log_ratio: [B] log-probability of the action now minus that when it was taken.
-
-    Source: Schulman 2020, "Approximating KL Divergence", estimator k3.
-    """
-    return tf.reduce_mean(tf.exp(log_ratio) - 1.0 - log_ratio)

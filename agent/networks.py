@@ -1,23 +1,35 @@
-"""The user's own network: made, and refused where its outputs are not what is learned."""
+"""The network of an agent: as configured, or the user's, refused where it does not fit."""
 
 from __future__ import annotations
 
 import re
 import tempfile
 import warnings
-from typing import Any, cast
+from collections.abc import Callable
+from typing import cast
 
 import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
+from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 
+Model = keras.Model | Callable[[EnvSpec], keras.Model]  # or what makes one
 DECORATOR = "@keras.saving.register_keras_serializable()"
 
 
-def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
+def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
+    """The built network that a config describes; Keras's global policy decides its precision."""
+    distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
+    seen = env_spec.network_input()
+    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
+    network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
+    return network
+
+
+def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
     """The built network: `model` itself, or what it makes of an `EnvSpec`.
 
     Raises:
@@ -29,7 +41,7 @@ def own_network(model: Any, cfg: Any, env_spec: EnvSpec) -> keras.Model:
             f"model is {type(model).__name__}, expected a Keras model or a function that makes "
             "one from an EnvSpec."
         )
-    network: Any = model if isinstance(model, keras.Model) else model(env_spec)
+    network = model if isinstance(model, keras.Model) else model(env_spec)
     check_network(network, cfg, env_spec)
     policy = part(cfg.algorithm, "policy")
     layers = network._flatten_layers()
@@ -76,7 +88,7 @@ def require_savable(network: keras.Model) -> None:
             network.save(path)
             loaded = cast(keras.Model, keras.models.load_model(path, compile=False))
             same = [w.shape for w in loaded.weights] == [w.shape for w in network.weights]
-            reason: Any = None if same else "the loaded one has other weights"
+            reason: str | Exception | None = None if same else "the loaded one has other weights"
         except Exception as error:
             reason = error
     if reason is not None:
@@ -89,7 +101,7 @@ def require_savable(network: keras.Model) -> None:
         )
 
 
-def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
+def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> None:
     """Build a network by calling it once; ValueError if its outputs are not what is learned."""
     seen = without_mask(env_spec.obs)
     obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
@@ -104,7 +116,7 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         ) from error
     found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
     policy = part(cfg.algorithm, "policy")
-    require_distributions(network, policy, cfg)
+    policy.check_network(network, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)
     if policy.has_value:
         pair = list(found) if isinstance(found, (tuple, list)) else []
@@ -127,28 +139,7 @@ def check_network(network: keras.Model, cfg: Any, env_spec: EnvSpec) -> None:
         )
 
 
-def require_distributions(network: keras.Model, policy: Any, cfg: Any) -> None:
-    """Refuse a network whose distributions are not those from which the algorithm learns."""
-    method = getattr(policy, "network_method", "")
-    if not method:
-        return
-    if not hasattr(network, method):
-        raise ValueError(
-            f"The model {network.name!r} has no method {method}, expected one, as "
-            f"{cfg.algorithm} learns distributions and the outputs of a call are their means. Give "
-            "a network of kytolly.model.distributional_mlp or kytolly.model.implicit_quantiles "
-            "with your layers as its torso, or train by dqn."
-        )
-    for own, setting in policy.network_settings:
-        found, expected = getattr(network, own, None), getattr(cfg, setting)
-        if found not in (None, expected):
-            raise ValueError(
-                f"The model {network.name!r} has {own} {found}, expected {expected}: {setting} of "
-                f"{cfg.algorithm}. Give both the same."
-            )
-
-
-def _first_sentence(error: Any) -> str:
+def _first_sentence(error: str | Exception) -> str:
     """What Keras says first: no terminal colors, no advice, one line."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
     text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from kytolly.config.run import RunConfig
+from kytolly.policy.optimizers import LossScale, Rate
+
+Given = keras.optimizers.Optimizer | Callable[..., keras.optimizers.Optimizer]  # or what makes one
 # They look at each weight by itself, and get all weights in one vector.
 BY_WEIGHT = {"Adafactor", "LAMB", "Lamb", "Muon"}
 
@@ -19,10 +24,10 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         factor: What it is multiplied by.
     """
 
-    def __init__(self, rate: Any, factor: float):
+    def __init__(self, rate: Callable[..., tf.Tensor], factor: float):
         self.rate, self.factor = rate, factor
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: tf.Tensor) -> tf.Tensor:
         """[] the learning rate of update `step`, counted from 0."""
         return self.factor * self.rate(step)
 
@@ -31,8 +36,8 @@ class ScaledRate(keras.optimizers.schedules.LearningRateSchedule):
         return {"rate": self.rate, "factor": self.factor}
 
 
-def make_own_optimizer(
-    given: Any, rate: Any, factor: float, scale_loss: bool
+def make_custom_optimizer(
+    given: Given, rate: Rate, factor: float, scale_loss: bool
 ) -> keras.optimizers.Optimizer:
     """A new optimizer like the one that is given, or what a function makes of the learning rate.
 
@@ -49,15 +54,13 @@ def make_own_optimizer(
     optimizer = new_optimizer(given, rate, factor)
     check_step(new_optimizer(given, rate, factor))
     for each in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
-        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.adam.Adam` says
+        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.optimizers.Adam` says
     if not scale_loss or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer
-    from kytolly.policy.loss_scale import LossScale
-
     return LossScale(optimizer)
 
 
-def new_optimizer(given: Any, rate: Any, factor: float) -> keras.optimizers.Optimizer:
+def new_optimizer(given: Given, rate: Rate, factor: float) -> keras.optimizers.Optimizer:
     """A new optimizer without state."""
     if isinstance(given, keras.optimizers.Optimizer):
         optimizer = copy_of(given)
@@ -113,18 +116,12 @@ def copy_of(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         ) from error
 
 
-def learning_rate_of(cfg: Any) -> Any:
+def learning_rate_of(cfg: RunConfig) -> Rate:
     """What a function that makes an optimizer gets: a number, or a schedule of updates."""
     rate, updates = cfg.learning_rate, cfg.learning_rate_decay_updates
     if cfg.learning_rate_final is None or updates is None:
         return rate
     return keras.optimizers.schedules.PolynomialDecay(rate, updates, cfg.learning_rate_final)
-
-
-def follows_schedule(optimizer: keras.optimizers.Optimizer, but: Any = None) -> bool:
-    """Whether the optimizer's learning rate is a schedule, other than `but`, and no variable."""
-    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
-    return callable(rate) and rate is not but
 
 
 def check_step(optimizer: keras.optimizers.Optimizer) -> None:

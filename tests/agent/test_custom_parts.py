@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from examples.own_loss import ExpectedSarsaPolicy
+from examples.custom_loss import ExpectedSarsaPolicy
 from kytolly import DQNConfig, PPOConfig, Trainer
+from kytolly.agent.custom_parts import CustomParts
 from kytolly.agent.make_agent import make_agent
-from kytolly.agent.own_parts import Schedule
+from kytolly.agent.schedules import Schedule
 from kytolly.config.schedules import schedule_table
 from kytolly.environment.probe.q_learning import ObservationAction, Ring
 from kytolly.environment.tensor.cartpole import CartPole
@@ -42,7 +43,7 @@ def weights(result):
 
 
 def agent_of(cfg, optimizer=None, policy=None, model=None):
-    return make_agent(cfg, SPEC, model, (optimizer, policy, cfg.learning_rate))
+    return make_agent(cfg, SPEC, model, CustomParts(optimizer, policy, cfg.learning_rate))
 
 
 def test_one_update_with_the_users_sgd_is_rate_times_gradient():
@@ -104,8 +105,8 @@ def test_a_model_that_was_compiled_with_an_optimizer_learns_by_it_and_that_is_sa
 def test_a_loss_that_is_not_finite_restarts_with_half_the_optimizers_rate(
     tmp_path, monkeypatch, rate
 ):
-    def loss(self, batch, given, whole=PPOPolicy.loss):
-        found = whole(self, batch, given)
+    def loss(self, batch, given, hyper, whole=PPOPolicy.loss):
+        found = whole(self, batch, given, hyper)
         bad = (self.optimizer.learning_rate > 0.05) & (self.updates >= 2)
         value = found.loss + tf.where(bad, math.nan, 0.0)
         metrics = tf.concat([[value], found.metrics[1:]], axis=0)
@@ -216,14 +217,18 @@ def test_every_scheduled_setting_has_its_value_in_training_and_is_a_metric(tmp_p
 
 
 def test_a_clip_range_of_a_schedule_limits_the_ratio():
-    policy = agent_of(PPOConfig(**PPO, schedules="clip_range=1:0.5 0:0.1")).policy
-    plain = agent_of(PPOConfig(**PPO, clip_range=0.5)).policy
+    agents = [
+        agent_of(PPOConfig(**PPO, schedules="clip_range=1:0.5 0:0.1")),
+        agent_of(PPOConfig(**PPO, clip_range=0.5)),
+    ]
     rng = np.random.default_rng(0)
     params = tf.constant(rng.normal(size=(16, 2)), tf.float32)
     number = tf.constant(rng.normal(size=16), tf.float32)
     obs, action = tf.zeros([16, 4]), tf.zeros([16], tf.int32)
     batch = PPOBatch(obs, action, number - 1.0, number, number, number)
-    (one, other) = (p.loss_of_outputs(batch, params, number) for p in (policy, plain))
+    one, other = (
+        agent.policy.loss_of_outputs(batch, params, number, agent.hyper()) for agent in agents
+    )
     np.testing.assert_allclose(one.metrics, other.metrics, rtol=1e-6)
     assert float(one.metrics[5]) > 0  # some rows are clipped
 
@@ -262,7 +267,7 @@ def test_expected_sarsa_has_the_target_computed_by_hand():
     columns = tf.zeros([2, 4]), tf.zeros([2], tf.int32)
     batch = Transition(*columns, tf.constant([1.0, 3.0]), tf.constant([0.5, 0.0]), columns[0])
     # epsilon 0.1 of two actions: 0.05 x 2 + 0.95 x 6 = 5.8, and 1 + 0.5 x 5.8 = 3.9; DQN gives 4.
-    np.testing.assert_allclose(policy.bootstrap(batch, []), [3.9, 3.0], rtol=1e-6)
+    np.testing.assert_allclose(policy.bootstrap(batch, [], policy.hyper), [3.9, 3.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("env", [Ring(), ObservationAction()], ids=["ring", "observation-action"])
@@ -273,7 +278,7 @@ def test_expected_sarsa_solves_a_probe_environment(env):
         train_interval_env_steps=4, updates_per_interval=1, target_sync_updates=40,
         exploration_env_steps=20_000, epsilon_final=0.5, seed=1,
     )  # fmt: skip
-    agent = make_agent(cfg, env.spec, None, (None, ExpectedSarsaPolicy, None))
+    agent = make_agent(cfg, env.spec, None, CustomParts(policy=ExpectedSarsaPolicy))
     DeviceLoop(agent, env).run(12_000)
     agent.policy.publish()
     memory = agent.memory

@@ -1,4 +1,4 @@
-"""Train with a learning rule of your own, expected SARSA: `python examples/own_loss.py`."""
+"""Train with a learning rule of your own, expected SARSA: `python examples/custom_loss.py`."""
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ class ExpectedSarsaPolicy(DQNPolicy):
 
     epsilon = 0.1  # share of random actions in the policy whose values are learned
 
-    def bootstrap(self, batch, weights):
+    def bootstrap(self, batch, weights, hyper):
         """[B] targets: reward + discount * sum over actions of probability * target network's Q."""
         next_q = self.target_q(batch.next_obs)  # [B, A]
         num_actions = next_q.shape[-1]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.memory import Memory
 from kytolly.agent.randomness import RandomStream
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
@@ -22,7 +23,11 @@ class KytollyAgent(tf.Module):
     A loop compiles what it calls; `act` and `q_values` are for everybody else.
     """
 
-    def __init__(self, policy: Policy, memory: Any, exploration: Any, cfg: Any, env_spec: EnvSpec):
+    part_names: tuple[tuple[str, str], ...] = ()  # the user's classes, by part
+
+    def __init__(
+        self, policy: Policy, memory: Memory, exploration: Any, cfg: Any, env_spec: EnvSpec
+    ):
         super().__init__(name="kytolly_agent")
         self.policy, self.memory, self.exploration = policy, memory, exploration
         self.cfg, self.env_spec = cfg, env_spec
@@ -31,9 +36,9 @@ class KytollyAgent(tf.Module):
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
         self.latest_names: tuple[str, ...] = (*exploration.metric_names, *memory.metric_names)
         if policy.weights.noise_count:
-            count = policy.noise_draws * policy.weights.noise_count
-            memory.network_noise = (count, cfg.gradient_accumulation)
             self.latest_names += ("weight_noise",)
+        # What the optimizer of a resumed run has again; None where its rate falls.
+        self.fixed_rate = cfg.learning_rate if cfg.learning_rate_final is None else None
 
     def discount(self, terminated: Any) -> Any:
         """Weight of what follows a step: gamma, or 0 where the episode terminated.

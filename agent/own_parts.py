@@ -153,9 +153,10 @@ def make_own_agent(
     if given_policy is not None:
         parts["policy"] = policy.__name__
     epsilon, make = schedules.pop("epsilon", None), part_for(cfg, "exploration")
+    learning_rule = policy(network, distribution, optimizer, cfg)
     return OwnPartsAgent(
-        policy(network, distribution, optimizer, cfg),
-        part_for(cfg, "memory").for_config(cfg, env_spec),
+        learning_rule,
+        part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.network_noise),
         ScheduledEpsilon(cfg, distribution, epsilon) if epsilon else make(cfg, distribution),
         cfg,
         env_spec,

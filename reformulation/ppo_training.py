@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
-from kytolly.loop.faults import OutOfMemory
-from kytolly.loop.result import TrainResult
+from kytolly.loop.recovery import OutOfMemory
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
 from kytolly.reformulation.device_env import DeviceQueries
@@ -28,6 +27,7 @@ from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.corpus import resolved_source
 from kytolly.retrieval.tokens import STOP_WORD_LISTS
 from kytolly.trainer import Trainer
+from kytolly.training_run import TrainResult
 
 Say = Callable[[str], None]
 COLLECTION = "batched collection and update"

@@ -1,0 +1,218 @@
+"""A training run: from a config to a trained network and a folder, through faults on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import keras
+import tensorflow as tf
+
+from kytolly.agent.algorithms import part
+from kytolly.agent.make_agent import make_agent
+from kytolly.callback.base import Callback, Evaluation, notify, write_or_note
+from kytolly.callback.defaults import run_callbacks
+from kytolly.environment.mask import without_mask
+from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.spec import EnvSpec
+from kytolly.loop.base import EnvRunner, Parts, Training
+from kytolly.loop.recovery import Recovery, maybe_restart
+from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
+from kytolly.loop.session import TrainingSession
+from kytolly.machine.memory import memory_use, require_memory
+from kytolly.policy.base import Policy
+from kytolly.record.learning_curve import save_learning_curve
+from kytolly.record.run_folder import RunFolder
+
+ModelSource: TypeAlias = keras.Model | Callable[[EnvSpec], keras.Model]
+OptimizerSource: TypeAlias = (
+    keras.optimizers.Optimizer | Callable[[Any], keras.optimizers.Optimizer]
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What a training run leaves."""
+
+    agent: Any  # a `KytollyAgent` or a `Learner`, with the run's best weights
+    history: list[dict[str, float]] = dataclasses.field(repr=False)  # one row a log interval
+    evaluation: Evaluation  # of the best weights, at the end: greedy episodes of an agent
+    run_dir: Path
+    stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
+    summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
+    unwritten: dict[str, str] = dataclasses.field(default_factory=dict)  # why, by file
+
+
+class TrainingRun:
+    """A training from its beginning, or from its newest checkpoint, to its result.
+
+    Args:
+        training: What is trained, and how.
+        cfg: The config; a fault may change it.
+        device: Where to train, such as "/GPU:0"; None: on the CPU.
+        callbacks: The user's.
+        log_dir: The run's folder; None for a new one.
+        resume: Continue the run in it.
+        init_run: The folder of the run whose weights a new run begins with; None for none.
+        progress: Show a progress bar on standard error.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        cfg: Any,
+        device: str | None,
+        callbacks: Sequence[Callback],
+        log_dir: Path | None,
+        resume: bool,
+        init_run: Path | None = None,
+        progress: bool = True,
+    ):
+        self.training, self.device, self.callbacks = training, device, callbacks
+        self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
+        self.shows_progress = progress
+        self.recovery = Recovery(cfg, device, training.unit)
+        self.done = 0  # of the training's unit, when the last try ended
+
+    def train(self, began: float) -> TrainResult:
+        """Train until the end, or until a fault after which nothing helps.
+
+        `began` is `time.perf_counter()` when the user called.
+        """
+        while True:
+            self.done = 0
+            try:
+                return self._train_once(began)
+            except Exception as error:
+                if not self.recovery.recover(error, self.done, self.training.keeps_network):
+                    raise
+            began = time.perf_counter()
+            gc.collect()  # what the failed program held
+
+    def _train_once(self, began: float) -> TrainResult:
+        cfg = self.recovery.cfg
+        with contextlib.ExitStack() as stack:
+            parts = stack.enter_context(self.training.parts(cfg, self._run_to_load()))
+            name = self.training.name
+            folder = stack.enter_context(RunFolder.open(self.log_dir, cfg, name, self.resume))
+            resume = self.resume
+            self.log_dir, self.resume = folder.path, True  # for a try after this one
+            state = parts.report.first_state(folder.path)
+            session = TrainingSession(
+                parts.learner,
+                parts.loop,
+                parts.evaluations,
+                parts.report,
+                run_callbacks(state, self.shows_progress, self.callbacks),
+                state,
+                self.recovery.faults,
+                lambda: memory_use(state.device),
+            )
+            try:
+                if resume:
+                    from kytolly.record.resume import restored_state
+
+                    session.restore_session(*restored_state(folder, session.state))
+                return self._run_session(session, folder, began)
+            finally:
+                self.done = session.state.progress
+
+    def _run_to_load(self) -> Path | None:
+        """The run whose weights a new learner begins with; None where a checkpoint has others."""
+        if self.init_run is None or not self.resume:
+            return self.init_run
+        folder = RunFolder.existing(str(self.log_dir))
+        return self.init_run if folder.is_before_first_checkpoint() else None
+
+    def _run_session(
+        self, session: TrainingSession, folder: RunFolder, began: float
+    ) -> TrainResult:
+        """Run the session, evaluate its best weights, and write the result."""
+        cfg, spec = self.recovery.cfg, self.training.env_spec
+        folder.write_config(
+            cfg,
+            session.state.env_name,
+            session.state.loop,
+            None if spec is None else plain_spec(spec),
+            self.init_run,
+            dict(session.learner.part_names),
+        )
+        try:
+            stopped_by = session.run()
+            if stopped_by == "non_finite" and cfg.on_nan == "restart":
+                maybe_restart(session.faults, session.state.progress, session.state.units)
+            evaluation = session.evaluate_best()
+        except KeyboardInterrupt:
+            from kytolly.record.resume import what_is_saved
+
+            raise KeyboardInterrupt(what_is_saved(session.state)) from None
+        summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
+        path, unwritten = folder.path, session.unwritten
+        write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
+        metric = getattr(evaluation, "best_metric", None)
+        write_or_note(
+            "learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten
+        )
+        notify(session.callbacks, "on_run_end", session.state, unwritten)
+        return TrainResult(
+            session.learner, session.history, evaluation, path, stopped_by, summary, unwritten
+        )
+
+
+class AgentTraining:
+    """Reinforcement learning in an environment.
+
+    Args:
+        runner: Where the agent trains.
+        evaluation_runner: Where evaluations play.
+        device: Where to train; None: on the CPU.
+        learning_rate: The first config's, for an optimizer of the user's: a restart has a smaller.
+        model, optimizer, policy: The user's own, as `Trainer.train` takes them.
+    """
+
+    unit = "env_steps"
+    keeps_network = False  # a new agent is made, and takes the weights of the checkpoint
+
+    def __init__(
+        self,
+        runner: EnvRunner,
+        evaluation_runner: EnvRunner,
+        device: str | None,
+        learning_rate: float,
+        model: ModelSource | None = None,
+        optimizer: OptimizerSource | None = None,
+        policy: type[Policy] | None = None,
+    ):
+        self.runner, self.evaluation_runner, self.device = runner, evaluation_runner, device
+        self.model, self.custom_parts = model, (optimizer, policy, learning_rate)
+        self.env_spec = runner.spec
+        self.name = runner.spec.name
+
+    @contextlib.contextmanager
+    def parts(self, cfg: Any, init_run: Path | None) -> Iterator[Parts]:
+        """A new agent, which begins with the weights of a run, and what trains it."""
+        runner, spec = self.runner, self.env_spec
+        with tf.device(self.device):
+            params = part(cfg.algorithm, "policy").distribution_for(cfg, spec).num_params
+            seen = without_mask(spec.obs)
+            require_memory(cfg, seen, params, self.model, self.device, spec.frame_stack)
+            agent = make_agent(cfg, spec, self.model, self.custom_parts)
+            if init_run is not None:
+                from kytolly.deployment.initial_weights import load_initial_weights
+
+                load_initial_weights(agent, init_run)
+            loop = runner.loop(agent, self.device)
+        try:
+            yield Parts(
+                agent,
+                loop,
+                AgentEvaluations(self.evaluation_runner, agent, loop, self.device),
+                AgentReport(runner, agent, loop, self.device),
+            )
+        finally:
+            runner.reclaim(loop)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# pyright: reportAttributeAccessIssue=false  # `Distribution` says in words what a subclass adds
-
+# `Distribution` says in words what a subclass adds.
+# pyright: reportAttributeAccessIssue=false
 from collections.abc import Callable
 from typing import Any
 

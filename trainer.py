@@ -20,10 +20,9 @@ from kytolly.agent.algorithms import make_config
 from kytolly.callback.base import Callback, Evaluation
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
-from kytolly.loop.base import EnvSource, Training, make_env_runner
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.machine.devices import device_name
 from kytolly.policy.base import Policy
-from kytolly.record.run_folder import RunFolder
 from kytolly.training_run import (
     AgentTraining,
     ModelSource,
@@ -34,6 +33,7 @@ from kytolly.training_run import (
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig
+    from kytolly.loop.base import EnvSource
     from kytolly.loop.supervised import Task
 
 Settings = RunConfig | Mapping[str, Any]
@@ -98,7 +98,11 @@ class Trainer:
             closing.callback(runner.close)
             xla = cfg.xla and xla_enabled()
             cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
-            init_run = resolve_init_run(init, self.log_dir, resume)
+            init_run = None
+            if init is not None or resume:
+                from kytolly.deployment.initial_weights import resolve_init_run
+
+                init_run = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
                 from kytolly.loop.evaluation import evaluation_runner
 
@@ -106,7 +110,9 @@ class Trainer:
                 closing.callback(playing.close)
             rate = cfg.learning_rate
             training = AgentTraining(runner, playing, device, rate, model, optimizer, policy)
-            return self._run(training, cfg, device, callbacks, resume, init_run).train(began)
+            begin = (self.log_dir, resume, init_run, self.progress)
+            run = TrainingRun(training.parts, "env_steps", cfg, device, callbacks, *begin)
+            return run.train(began)
 
     def train_dqn(
         self, train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
@@ -134,8 +140,9 @@ class Trainer:
         began = time.perf_counter()
         callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
-        training = SupervisedTraining(task, device)
-        return self._run(training, cfg, device, callbacks, resume).train(began)
+        training, begin = SupervisedTraining(task, device), (self.log_dir, resume, None)
+        run = TrainingRun(training.parts, "updates", cfg, device, callbacks, *begin, self.progress)
+        return run.train(began)
 
     def evaluate(
         self,
@@ -163,19 +170,6 @@ class Trainer:
         network = read_best(trained.folder.path, cfg)
         return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
 
-    def _run(
-        self,
-        training: Training,
-        cfg: RunConfig | SupervisedConfig,
-        device: str | None,
-        callbacks: Sequence[Callback],
-        resume: bool,
-        init_run: Path | None = None,
-    ) -> TrainingRun:
-        return TrainingRun(
-            training, cfg, device, callbacks, self.log_dir, resume, init_run, self.progress
-        )
-
 
 def train_dqn(
     train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
@@ -189,20 +183,3 @@ def train_ppo(
 ) -> TrainResult:
     """`Trainer().train_ppo`, in a new folder under `runs/`."""
     return Trainer().train_ppo(train_cfg, env, cb, **options)
-
-
-def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
-    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
-    if not resume and init is not None:
-        from kytolly.deployment.zoo import run_path
-
-        return run_path(init).absolute()
-    if not resume:
-        return None
-    if init is not None:
-        raise ValueError(
-            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
-            "on with its own weights. Leave one out."
-        )
-    saved = RunFolder.resumable(log_dir).read_config().init
-    return None if saved is None else Path(saved)

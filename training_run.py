@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -20,14 +22,17 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
 from kytolly.environment.saved_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
-from kytolly.loop.base import EnvRunner, Parts, Training
-from kytolly.loop.recovery import Recovery, maybe_restart
 from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
-from kytolly.loop.session import TrainingSession
+from kytolly.loop.session import Parts, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.policy.base import Policy
 from kytolly.record.learning_curve import save_learning_curve
 from kytolly.record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
+    from kytolly.loop.base import EnvRunner
 
 ModelSource: TypeAlias = keras.Model | Callable[[EnvSpec], keras.Model]
 OptimizerSource: TypeAlias = (
@@ -52,32 +57,37 @@ class TrainingRun:
     """A training from its beginning, or from its newest checkpoint, to its result.
 
     Args:
-        training: What is trained, and how.
+        make_parts: Makes what a session drives, for a config. It begins with the weights of a run,
+            and is released after the block.
+        unit: What the run counts, as in `TrainState`.
         cfg: The config; a fault may change it.
         device: Where to train, such as "/GPU:0"; None: on the CPU.
         callbacks: The user's.
         log_dir: The run's folder; None for a new one.
         resume: Continue the run in it.
         init_run: The folder of the run whose weights a new run begins with; None for none.
-        progress: Show a progress bar on standard error.
+        shows_progress: Show a progress bar on standard error.
     """
 
     def __init__(
         self,
-        training: Training,
-        cfg: Any,
+        make_parts: Callable[[Any, Path | None], AbstractContextManager[Parts]],
+        unit: str,
+        cfg: RunConfig | SupervisedConfig,
         device: str | None,
         callbacks: Sequence[Callback],
         log_dir: Path | None,
         resume: bool,
         init_run: Path | None = None,
-        progress: bool = True,
+        shows_progress: bool = True,
     ):
-        self.training, self.device, self.callbacks = training, device, callbacks
+        self.make_parts, self.unit, self.device = make_parts, unit, device
+        self.cfg: Any = cfg
+        self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
-        self.shows_progress = progress
-        self.recovery = Recovery(cfg, device, training.unit)
-        self.done = 0  # of the training's unit, when the last try ended
+        self.faults: list[dict[str, Any]] = []  # after which the run went on, for `result.json`
+        self.keeps_network = False  # as the newest `Parts` say
+        self.progress = 0  # when the newest try ended
 
     def train(self, began: float) -> TrainResult:
         """Train until the end, or until a fault after which nothing helps.
@@ -85,34 +95,37 @@ class TrainingRun:
         `began` is `time.perf_counter()` when the user called.
         """
         while True:
-            self.done = 0
+            self.progress = 0
             try:
                 return self._train_once(began)
             except Exception as error:
-                if not self.recovery.recover(error, self.done, self.training.keeps_network):
+                if not self._recover(error):
                     raise
             began = time.perf_counter()
             gc.collect()  # what the failed program held
 
+    def _recover(self, error: Exception) -> bool:
+        """Change the config so that the run can go on after an error; False: nothing helps."""
+        from kytolly.loop.recovery import recover
+
+        recovered = recover(self.cfg, error, self.device, self.keeps_network)
+        if recovered is None:
+            return False
+        self.cfg, fault, change = recovered
+        self.faults.append({"fault": fault, self.unit: self.progress, "change": change})
+        return True
+
     def _train_once(self, began: float) -> TrainResult:
-        cfg = self.recovery.cfg
         with contextlib.ExitStack() as stack:
-            parts = stack.enter_context(self.training.parts(cfg, self._run_to_load()))
-            name = self.training.name
-            folder = stack.enter_context(RunFolder.open(self.log_dir, cfg, name, self.resume))
-            resume = self.resume
+            parts = stack.enter_context(self.make_parts(self.cfg, self._run_to_load()))
+            self.keeps_network = parts.keeps_network
+            resume, opening = self.resume, (self.log_dir, self.cfg, parts.report.name)
+            folder = stack.enter_context(RunFolder.open(*opening, resume))
             self.log_dir, self.resume = folder.path, True  # for a try after this one
             state = parts.report.first_state(folder.path)
-            session = TrainingSession(
-                parts.learner,
-                parts.loop,
-                parts.evaluations,
-                parts.report,
-                run_callbacks(state, self.shows_progress, self.callbacks),
-                state,
-                self.recovery.faults,
-                lambda: memory_use(state.device),
-            )
+            callbacks = run_callbacks(state, self.shows_progress, self.callbacks)
+            memory = functools.partial(memory_use, state.device)
+            session = TrainingSession(parts, callbacks, state, self.faults, memory)
             try:
                 if resume:
                     from kytolly.record.resume import restored_state
@@ -120,7 +133,7 @@ class TrainingRun:
                     session.restore_session(*restored_state(folder, session.state))
                 return self._run_session(session, folder, began)
             finally:
-                self.done = session.state.progress
+                self.progress = session.state.progress
 
     def _run_to_load(self) -> Path | None:
         """The run whose weights a new learner begins with; None where a checkpoint has others."""
@@ -133,18 +146,15 @@ class TrainingRun:
         self, session: TrainingSession, folder: RunFolder, began: float
     ) -> TrainResult:
         """Run the session, evaluate its best weights, and write the result."""
-        cfg, spec = self.recovery.cfg, self.training.env_spec
-        folder.write_config(
-            cfg,
-            session.state.env_name,
-            session.state.loop,
-            None if spec is None else plain_spec(spec),
-            self.init_run,
-            dict(session.learner.part_names),
-        )
+        spec, state = session.report.env_spec, session.state
+        plain = None if spec is None else plain_spec(spec)
+        names = dict(session.learner.part_names)
+        folder.write_config(self.cfg, state.env_name, state.loop, plain, self.init_run, names)
         try:
             stopped_by = session.run()
-            if stopped_by == "non_finite" and cfg.on_nan == "restart":
+            if stopped_by == "non_finite" and self.cfg.on_nan == "restart":
+                from kytolly.loop.recovery import maybe_restart
+
                 maybe_restart(session.faults, session.state.progress, session.state.units)
             evaluation = session.evaluate_best()
         except KeyboardInterrupt:
@@ -165,7 +175,7 @@ class TrainingRun:
 
 
 class AgentTraining:
-    """Reinforcement learning in an environment.
+    """Makes what a session of reinforcement learning drives.
 
     Args:
         runner: Where the agent trains.
@@ -174,9 +184,6 @@ class AgentTraining:
         learning_rate: The first config's, for an optimizer of the user's: a restart has a smaller.
         model, optimizer, policy: The user's own, as `Trainer.train` takes them.
     """
-
-    unit = "env_steps"
-    keeps_network = False  # a new agent is made, and takes the weights of the checkpoint
 
     def __init__(
         self,
@@ -190,13 +197,11 @@ class AgentTraining:
     ):
         self.runner, self.evaluation_runner, self.device = runner, evaluation_runner, device
         self.model, self.custom_parts = model, (optimizer, policy, learning_rate)
-        self.env_spec = runner.spec
-        self.name = runner.spec.name
 
     @contextlib.contextmanager
     def parts(self, cfg: Any, init_run: Path | None) -> Iterator[Parts]:
         """A new agent, which begins with the weights of a run, and what trains it."""
-        runner, spec = self.runner, self.env_spec
+        runner, spec = self.runner, self.runner.spec
         with tf.device(self.device):
             params = part(cfg.algorithm, "policy").distribution_for(cfg, spec).num_params
             seen = without_mask(spec.obs)
@@ -208,11 +213,7 @@ class AgentTraining:
                 load_initial_weights(agent, init_run)
             loop = runner.loop(agent, self.device)
         try:
-            yield Parts(
-                agent,
-                loop,
-                AgentEvaluations(self.evaluation_runner, agent, loop, self.device),
-                AgentReport(runner, agent, loop, self.device),
-            )
+            evaluations = AgentEvaluations(self.evaluation_runner, agent, loop, self.device)
+            yield Parts(agent, loop, evaluations, AgentReport(runner, agent, loop, self.device))
         finally:
             runner.reclaim(loop)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.memory import Memory
 from kytolly.agent.randomness import RandomStream
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.weights import linear_schedule
+
+if TYPE_CHECKING:
+    from kytolly.agent.memory import Memory
 
 
 class KytollyAgent(tf.Module):

@@ -16,8 +16,8 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
-from kytolly.loop.base import make_env_runner
 from kytolly.loop.device import DeviceLoop
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.policy.batch import Rollout, Transition
 
 TERMINATED = 0.05  # share of the made rows that end an episode

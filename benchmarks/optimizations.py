@@ -156,7 +156,7 @@ def slow_loop(async_envs: bool) -> Iterator[Any]:
     """PPO's host loop with `SLOW_ENVS` slow environments, whose processes end with the block."""
     from kytolly.agent.make_agent import make_agent
     from kytolly.config.ppo import PPOConfig
-    from kytolly.loop.base import make_env_runner
+    from kytolly.loop.env_runner import make_env_runner
 
     cfg = PPOConfig(
         num_envs=SLOW_ENVS,

@@ -24,7 +24,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.deployment.trained_run import read_run
-    from kytolly.loop.base import make_env_runner
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.record.checkpoint import restore
     from kytolly.record.seed_statistics import interquartile_mean
 

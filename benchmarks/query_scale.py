@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
     from kytolly.agent.make_agent import make_agent
-    from kytolly.loop.base import make_env_runner
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.reformulation.device_env import DeviceQueries
     from kytolly.reformulation.network import copied_scorer, make_scorer
     from kytolly.reformulation.ppo_training import ppo_config

@@ -133,7 +133,7 @@ class CompiledFlow:
 
     def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
         from kytolly.agent.make_agent import make_agent
-        from kytolly.loop.base import make_env_runner
+        from kytolly.loop.env_runner import make_env_runner
 
         playing = make_env_runner(cfg, env)
         self.loop = playing.loop(make_agent(cfg, playing.spec, network), device)

@@ -49,7 +49,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     prepare_machine()
     from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.environment.mask import without_mask
-    from kytolly.loop.base import make_env_runner
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.machine.devices import device_name
     from kytolly.machine.memory import training_bytes
     from kytolly.machine.presets import recommend

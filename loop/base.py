@@ -1,22 +1,22 @@
-"""The parts of a run as protocols, and what makes them for an environment."""
+"""What a run is made of: the contracts between a session, a loop, and what evaluates and reports.
+
+Only types are here: nothing of it is loaded when a run trains.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import gymnasium
 import keras
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Evaluation, TrainState
-from kytolly.config.run import RunConfig
-from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
-from kytolly.loop.learn import Learner, LoopMetrics
+from kytolly.loop.learn import LoopMetrics
 
 # What a user may give for an environment: an id, an environment or several, or what makes one.
 EnvSource: TypeAlias = (
@@ -122,26 +122,11 @@ class EnvRunner(Protocol):
         ...
 
 
-class Score(Protocol):
-    """What an evaluation found, as a session asks for it: `Evaluation` or `TaskEvaluation`."""
-
-    @property
-    def score(self) -> float:
-        """The number that says which of two evaluations is better: more is."""
-        ...
-
-    @property
-    def cut(self) -> bool:
-        """Time was up before the evaluation was complete."""
-        ...
-
-    def summary(self) -> dict[str, Any]:
-        """The metrics that a result file holds."""
-        ...
-
-
 class Evaluations(Protocol):
     """Evaluates the network of a run.
+
+    An evaluation says by its `score` which of two is better, by `cut` that time was up, and by
+    `summary()` what a result file holds.
 
     Attributes:
         kind: The dataclass of the evaluations.
@@ -150,24 +135,27 @@ class Evaluations(Protocol):
     kind: type
 
     def evaluate(self, state: TrainState, deadline: float) -> Any:
-        """The `Score` of the present weights, at that point of the run."""
+        """The evaluation of the present weights, at that point of the run; others at another."""
         ...
 
     def evaluate_best(self, deadline: float) -> Any:
-        """The `Score` of the best weights, which the network has, at the end of a run."""
+        """The evaluation of the best weights, which the network has, at the end of a run."""
         ...
 
 
-class Totals(NamedTuple):
-    """What a session counts of a run, for `result.json`."""
-
-    wall_seconds: float  # also of what came before a resume
-    compile_seconds: float
-    units_per_second: float  # in the loop's program after warm-up
-
-
 class Report(Protocol):
-    """Says in the words of its kind of training how far a run is."""
+    """Says in the words of its kind of training how far a run is.
+
+    Attributes:
+        name: Name of the environment or of the data.
+        env_spec: What the environment is; None where there is none.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def env_spec(self) -> EnvSpec | None: ...
 
     def first_state(self, run_dir: Path) -> TrainState:
         """The run at its beginning."""
@@ -191,75 +179,15 @@ class Report(Protocol):
         """The metrics by name of the so many seconds between two states."""
         ...
 
-    def summary(self, state: TrainState, totals: Totals, evaluation: Any) -> dict[str, Any]:
-        """What `result.json` says of this kind of training; `evaluation` is of the best weights."""
+    def summary(
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Any
+    ) -> dict[str, Any]:
+        """What `result.json` says of this kind of training.
+
+        Args:
+            state: The run at its end.
+            speed: Units in a second of the loop's program after warm-up.
+            compile_seconds: Time that went into compiling.
+            evaluation: The evaluation of the best weights.
+        """
         ...
-
-
-class Parts(NamedTuple):
-    """What a session trains with, made for one config."""
-
-    learner: Learner
-    loop: Loop
-    evaluations: Evaluations
-    report: Report
-
-
-class Training(Protocol):
-    """A kind of training, which makes the parts of a session.
-
-    Attributes:
-        name: Name of the environment or of the data.
-        env_spec: What the environment is; None where there is none.
-        unit: What a run counts, as in `TrainState`.
-        keeps_network: The same network goes on to learn after a fault.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def env_spec(self) -> EnvSpec | None: ...
-
-    @property
-    def unit(self) -> str: ...
-
-    @property
-    def keeps_network(self) -> bool: ...
-
-    def parts(self, cfg: Any, init_run: Path | None) -> AbstractContextManager[Parts]:
-        """Parts for a config, released after the block; they begin with the weights of a run."""
-        ...
-
-
-def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
-    """The device's where the environment exists as tensor code, else the host's."""
-    if isinstance(env, type) and hasattr(env, "reset_uniforms"):
-        env = env()  # a class of tensor environments, where an object was meant
-    if isinstance(env, TensorEnvironment):
-        if cfg.loop == "host":
-            raise ValueError(
-                f"loop is 'host', and {type(env).__name__} is tensor code, expected a Gymnasium "
-                "environment. Set loop='auto'."
-            )
-        from kytolly.environment.check import check_environment
-        from kytolly.loop.device import TensorEnvRunner
-
-        check_environment(env)
-        return TensorEnvRunner(env, cfg)
-    tensor_env = tensor_environment(env) if isinstance(env, str) else None
-    if cfg.loop == "device" and tensor_env is None:
-        from kytolly.config.words import nearest
-
-        raise ValueError(
-            f"loop is 'device', and {env!r} does not exist as tensor code; these do: "
-            f"{', '.join(sorted(TENSOR_ENVIRONMENTS))}.{nearest(env, TENSOR_ENVIRONMENTS)} "
-            "Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
-        )
-    if tensor_env is not None and cfg.loop != "host":
-        from kytolly.loop.device import TensorEnvRunner
-
-        return TensorEnvRunner(tensor_env, cfg)
-    from kytolly.loop.host_env_runner import HostEnvRunner
-
-    return HostEnvRunner(env, cfg)

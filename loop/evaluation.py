@@ -14,7 +14,8 @@ from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
 from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
-from kytolly.loop.base import EnvRunner, EnvSource, make_env_runner
+from kytolly.loop.base import EnvRunner, EnvSource
+from kytolly.loop.env_runner import make_env_runner
 
 
 def evaluation_runner(cfg: RunConfig, env: EnvSource, trained: EnvRunner) -> EnvRunner:

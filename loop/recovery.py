@@ -100,61 +100,41 @@ class TrainingConfig(Protocol):
         ...
 
 
-class Recovery:
-    """Changes the config of a training after a fault, so that it can go on.
+def recover(
+    cfg: TrainingConfig, error: Exception, device: str | None, keeps_network: bool
+) -> tuple[TrainingConfig, str, str] | None:
+    """The config to go on with after an error, the name of the fault, and what is changed.
+
+    None where nothing helps.
 
     Args:
-        cfg: The config at first.
+        cfg: The config that failed.
+        error: What ended training.
         device: Where training runs, such as "/GPU:0"; None: on the CPU.
-        unit: What the run counts, as in `TrainState`.
+        keeps_network: The same network goes on to learn, so it keeps its precision.
 
-    Attributes:
-        cfg: The config now.
-        faults: What happened so far, for `result.json`.
+    Raises:
+        OutOfMemory: Memory does not suffice, and nothing may or can be made smaller.
     """
-
-    def __init__(self, cfg: TrainingConfig, device: str | None, unit: str):
-        self.cfg, self.device, self.unit = cfg, device, unit
-        self.faults: list[dict[str, Any]] = []
-
-    def recover(self, error: Exception, progress: int, keeps_network: bool) -> bool:
-        """Change the config after an error, and say how; False: nothing helps.
-
-        Args:
-            error: What ended training.
-            progress: How much of the run was done.
-            keeps_network: The same network goes on to learn, so it keeps its precision.
-
-        Raises:
-            OutOfMemory: Memory does not suffice, and nothing may or can be made smaller.
-        """
-        if is_out_of_memory(error):
-            changed = self._with_less_memory(error, keeps_network)
-            kind, text = "out_of_memory", f"out of memory ({detail(error)})"
-        elif isinstance(error, NotFinite):
-            changed = halve_learning_rate(self.cfg)
-            kind, text = "non_finite", str(error)
-        else:
-            return False
-        if changed is None:
-            return False
-        change = changes(self.cfg, changed)
-        self.faults.append({"fault": kind, self.unit: progress, "change": change})
-        warnings.warn(
-            f"{text}: training goes on from the newest checkpoint with {change}.", stacklevel=3
-        )
-        self.cfg = changed
-        return True
-
-    def _with_less_memory(self, error: Exception, keeps_network: bool) -> TrainingConfig | None:
-        """The next config; None where the error says itself what is too large."""
+    if is_out_of_memory(error):
         changed = None
-        if self.cfg.on_oom == "shrink":
-            brain_float = not keeps_network and has_brain_float(self.device)
-            changed = reduce_memory(self.cfg, brain_float)
-        if changed is None and type(error).__name__ != "NotEnoughMemory":
-            raise out_of_memory(self.cfg, error, self.device) from error
-        return changed
+        if cfg.on_oom == "shrink":
+            changed = reduce_memory(cfg, not keeps_network and has_brain_float(device))
+        if changed is None:
+            if type(error).__name__ == "NotEnoughMemory":
+                return None  # it names what is too large
+            raise out_of_memory(cfg, error, device) from error
+        kind, text = "out_of_memory", f"out of memory ({detail(error)})"
+    elif isinstance(error, NotFinite):
+        changed = halve_learning_rate(cfg)
+        kind, text = "non_finite", str(error)
+    else:
+        return None
+    change = changes(cfg, changed)
+    warnings.warn(
+        f"{text}: training goes on from the newest checkpoint with {change}.", stacklevel=3
+    )
+    return changed, kind, change
 
 
 def maybe_restart(faults: list[dict[str, Any]], progress: int, units: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation, TrainState
-from kytolly.loop.base import EnvRunner, Evaluator, Loop, Totals
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.limits import training_step_limit
+
+if TYPE_CHECKING:
+    from kytolly.loop.base import EnvRunner, Evaluator, Loop
 
 
 class AgentEvaluations:
@@ -67,13 +69,14 @@ class AgentReport:
 
     def __init__(self, runner: EnvRunner, agent: KytollyAgent, loop: Loop, device: str | None):
         self.runner, self.agent, self.loop, self.device = runner, agent, loop, device
+        self.env_spec, self.name = runner.spec, runner.spec.name
 
     def first_state(self, run_dir: Path) -> TrainState:
         """The run at its beginning."""
         return TrainState(
             run_dir=run_dir,
             config=self.agent.cfg,
-            env_name=self.runner.spec.name,
+            env_name=self.name,
             loop=self.runner.loop_name,
             device=self.device or "/device:CPU:0",
             trackables={"agent": self.agent, **self.loop.trackables},
@@ -111,7 +114,9 @@ class AgentReport:
         row["updates_per_second"] = (now.updates - before.updates) / seconds
         return row
 
-    def summary(self, state: TrainState, totals: Totals, evaluation: Evaluation) -> dict[str, Any]:
+    def summary(
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Evaluation
+    ) -> dict[str, Any]:
         """What `result.json` says of an agent."""
         return {
             "algorithm": state.config.algorithm,
@@ -121,8 +126,8 @@ class AgentReport:
             "parameters": state.parameters,
             "env_steps": state.env_steps,
             "updates": state.updates,
-            "wall_seconds": totals.wall_seconds,
-            "compile_seconds": totals.compile_seconds,
-            "env_steps_per_second": totals.units_per_second,
+            "wall_seconds": state.wall_seconds,
+            "compile_seconds": compile_seconds,
+            "env_steps_per_second": speed,
             "evaluation": evaluation.summary(),
         }

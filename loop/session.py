@@ -5,17 +5,29 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kytolly.callback.base import Callback, TrainState, notify
-from kytolly.loop.base import Evaluations, Loop, Report, Totals
 from kytolly.loop.learn import Learner, LoopMetrics
 from kytolly.loop.limits import Clock, OutOfTime
 from kytolly.loop.watchdog import deferred_signals
 
+if TYPE_CHECKING:
+    from kytolly.loop.base import Evaluations, Loop, Report
+
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
+
+
+class Parts(NamedTuple):
+    """What a session drives, made for one config."""
+
+    learner: Learner  # is trained
+    loop: Loop  # trains it
+    evaluations: Evaluations  # evaluate its network
+    report: Report  # says how far the run is
+    keeps_network: bool = False  # after a fault the same network goes on to learn
 
 
 class TrainingSession:
@@ -25,10 +37,7 @@ class TrainingSession:
     updates of supervised learning.
 
     Args:
-        learner: What is trained.
-        loop: Trains it.
-        evaluations: Evaluates its network.
-        report: Says how far the run is.
+        parts: What it drives.
         callbacks: Called in this order at every hook.
         state: The run at its beginning.
         faults: After which the run went on, for result.json; one that is resumed adds to them.
@@ -37,18 +46,14 @@ class TrainingSession:
 
     def __init__(
         self,
-        learner: Learner,
-        loop: Loop,
-        evaluations: Evaluations,
-        report: Report,
+        parts: Parts,
         callbacks: Sequence[Callback],
         state: TrainState,
         faults: list[dict[str, Any]],
         memory_use: Callable[[], dict[str, float]] = dict,
     ):
-        self.learner, self.loop, self.callbacks = learner, loop, callbacks
-        self.evaluations, self.report = evaluations, report
-        self.faults, self.memory_use = faults, memory_use
+        self.learner, self.loop, self.evaluations, self.report, _ = parts
+        self.callbacks, self.faults, self.memory_use = callbacks, faults, memory_use
         self.state = dataclasses.replace(state, host_state=self.session_state)
         self.clock = Clock(state.config.max_wall_seconds)
         self.history: list[dict[str, float]] = []  # one row of metrics for each log interval
@@ -194,14 +199,12 @@ class TrainingSession:
             stopped_by: What ended training.
             seconds: Wall time since training began, or was resumed.
         """
-        totals = Totals(
-            self.state.wall_seconds_before + seconds,
-            self.compile_seconds,
-            self.steady_units / max(self.steady_seconds, 1e-9),
-        )
+        wall_seconds = self.state.wall_seconds_before + seconds
+        state = dataclasses.replace(self.state, wall_seconds=wall_seconds)
+        speed = self.steady_units / max(self.steady_seconds, 1e-9)
         restarts = self.loop.env_restarts
         return {
-            **self.report.summary(self.state, totals, evaluation),
+            **self.report.summary(state, speed, self.compile_seconds, evaluation),
             "stopped_by": stopped_by,
             "run_dir": str(self.state.run_dir),
             "memory": self.memory_use(),

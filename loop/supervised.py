@@ -16,9 +16,9 @@ import tensorflow as tf
 from kytolly.agent.randomness import threefry2x32
 from kytolly.callback.base import TrainState
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.loop.base import Parts, Totals
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.program import Program
+from kytolly.loop.session import Parts
 from kytolly.policy.supervised import SupervisedPolicy
 
 UPDATE_SEEDS = 11  # purpose: keeps the seeds of updates apart from other draws of the run's seed
@@ -358,8 +358,10 @@ class SupervisedReport:
         loop: What trains it.
     """
 
+    env_spec = None
+
     def __init__(self, learner: Learner, loop: SupervisedLoop):
-        self.learner, self.loop = learner, loop
+        self.learner, self.loop, self.name = learner, loop, learner.task.name
 
     def first_state(self, run_dir: Path) -> SupervisedState:
         """The run at its beginning."""
@@ -367,7 +369,7 @@ class SupervisedReport:
         return SupervisedState(
             run_dir=run_dir,
             config=learner.cfg,
-            env_name=learner.task.name,
+            env_name=self.name,
             loop="device",
             device=self.loop.device or "/device:CPU:0",
             trackables={"policy": learner.policy},
@@ -404,7 +406,7 @@ class SupervisedReport:
         return row
 
     def summary(
-        self, state: TrainState, totals: Totals, evaluation: TaskEvaluation
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: TaskEvaluation
     ) -> dict[str, Any]:
         """What `result.json` says of supervised learning."""
         rows = self.learner.rows
@@ -415,10 +417,10 @@ class SupervisedReport:
             "parameters": state.parameters,
             "updates": state.updates,
             "epochs": state.updates / rows.updates_per_epoch,
-            "wall_seconds": totals.wall_seconds,
-            "compile_seconds": totals.compile_seconds,
-            "updates_per_second": totals.units_per_second,
-            "tokens_per_second": totals.units_per_second * rows.tokens_per_update,
+            "wall_seconds": state.wall_seconds,
+            "compile_seconds": compile_seconds,
+            "updates_per_second": speed,
+            "tokens_per_second": speed * rows.tokens_per_update,
             "padding_share": rows.sampler.padding_share(),
             "fixed_padding_share": rows.sampler.fixed_padding_share(),
             "evaluation": evaluation.summary(),
@@ -427,30 +429,23 @@ class SupervisedReport:
 
 
 class SupervisedTraining:
-    """Supervised learning of a task.
+    """Makes what a session of supervised learning drives.
 
     Args:
         task: Data, a network and a loss.
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
-    unit = SupervisedState.unit
-    env_spec = None
-
     def __init__(self, task: Task, device: str | None):
-        self.task, self.device, self.name = task, device, task.name
-        self._network: keras.Model | None = None
-
-    @property
-    def keeps_network(self) -> bool:
-        """True once there is one: the task may hold on to it."""
-        return self._network is not None
+        self.task, self.device = task, device
+        self._network: keras.Model | None = None  # goes on to learn: the task may hold on to it
 
     @contextlib.contextmanager
     def parts(self, cfg: SupervisedConfig, init_run: Path | None) -> Iterator[Parts]:
-        """What learns from the task's data, and what trains it."""
+        """What learns from the task's data, and what trains it; `init_run` is for agents."""
         with tf.device(self.device):
             learner = Learner(self.task, cfg, self._network)
         self._network = learner.network
         loop = SupervisedLoop(learner, self.device)
-        yield Parts(learner, loop, TaskEvaluations(learner), SupervisedReport(learner, loop))
+        report = SupervisedReport(learner, loop)
+        yield Parts(learner, loop, TaskEvaluations(learner), report, keeps_network=True)

@@ -127,7 +127,7 @@ def test_the_last_weights_play_the_newest_checkpoint(
 ):
     from kytolly.agent.make_agent import make_agent
     from kytolly.environment.gym.wrapped import wrapped_source
-    from kytolly.loop.base import make_env_runner
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.record.checkpoint import complete_checkpoint, write_checkpoint
     from kytolly.record.run_folder import RunFolder
 

@@ -18,7 +18,7 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop import watchdog
-from kytolly.loop.base import make_env_runner
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.loop.host import HostLoop
 from kytolly.loop.limits import OutOfTime
 

@@ -29,6 +29,7 @@ from kytolly.training_run import (
     OptimizerSource,
     TrainingRun,
     TrainResult,
+    resolve_init_run,
 )
 
 if TYPE_CHECKING:
@@ -98,11 +99,7 @@ class Trainer:
             closing.callback(runner.close)
             xla = cfg.xla and xla_enabled()
             cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
-            init_run = None
-            if init is not None or resume:
-                from kytolly.deployment.initial_weights import resolve_init_run
-
-                init_run = resolve_init_run(init, self.log_dir, resume)
+            init_run = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
                 from kytolly.loop.evaluation import evaluation_runner
 
@@ -110,8 +107,9 @@ class Trainer:
                 closing.callback(playing.close)
             rate = cfg.learning_rate
             training = AgentTraining(runner, playing, device, rate, model, optimizer, policy)
-            begin = (self.log_dir, resume, init_run, self.progress)
-            run = TrainingRun(training.parts, "env_steps", cfg, device, callbacks, *begin)
+            run = TrainingRun(
+                training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
+            )
             return run.train(began)
 
     def train_dqn(
@@ -140,8 +138,8 @@ class Trainer:
         began = time.perf_counter()
         callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
-        training, begin = SupervisedTraining(task, device), (self.log_dir, resume, None)
-        run = TrainingRun(training.parts, "updates", cfg, device, callbacks, *begin, self.progress)
+        training = SupervisedTraining(task, device)
+        run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
         return run.train(began)
 
     def evaluate(

@@ -8,7 +8,6 @@ import functools
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +22,7 @@ from kytolly.environment.mask import without_mask
 from kytolly.environment.saved_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
 from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
-from kytolly.loop.session import Parts, TrainingSession
+from kytolly.loop.session import Parts, Training, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.policy.base import Policy
 from kytolly.record.learning_curve import save_learning_curve
@@ -57,11 +56,8 @@ class TrainingRun:
     """A training from its beginning, or from its newest checkpoint, to its result.
 
     Args:
-        make_parts: Makes what a session drives, for a config. It begins with the weights of a run,
-            and is released after the block.
-        unit: What the run counts, as in `TrainState`.
+        training: Makes what a session drives.
         cfg: The config; a fault may change it.
-        device: Where to train, such as "/GPU:0"; None: on the CPU.
         callbacks: The user's.
         log_dir: The run's folder; None for a new one.
         resume: Continue the run in it.
@@ -71,17 +67,15 @@ class TrainingRun:
 
     def __init__(
         self,
-        make_parts: Callable[[Any, Path | None], AbstractContextManager[Parts]],
-        unit: str,
+        training: Training,
         cfg: RunConfig | SupervisedConfig,
-        device: str | None,
         callbacks: Sequence[Callback],
         log_dir: Path | None,
         resume: bool,
         init_run: Path | None = None,
         shows_progress: bool = True,
     ):
-        self.make_parts, self.unit, self.device = make_parts, unit, device
+        self.training = training
         self.cfg: Any = cfg
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
@@ -108,19 +102,20 @@ class TrainingRun:
         """Change the config so that the run can go on after an error; False: nothing helps."""
         from kytolly.loop.recovery import recover
 
-        recovered = recover(self.cfg, error, self.device, self.keeps_network)
+        recovered = recover(self.cfg, error, self.training.device, self.keeps_network)
         if recovered is None:
             return False
         self.cfg, fault, change = recovered
-        self.faults.append({"fault": fault, self.unit: self.progress, "change": change})
+        unit = self.training.unit
+        self.faults.append({"fault": fault, unit: self.progress, "change": change})
         return True
 
     def _train_once(self, began: float) -> TrainResult:
         with contextlib.ExitStack() as stack:
-            parts = stack.enter_context(self.make_parts(self.cfg, self._run_to_load()))
+            parts = stack.enter_context(self.training.parts(self.cfg, self._run_to_load()))
             self.keeps_network = parts.keeps_network
-            resume, opening = self.resume, (self.log_dir, self.cfg, parts.report.name)
-            folder = stack.enter_context(RunFolder.open(*opening, resume))
+            resume, name = self.resume, parts.report.name
+            folder = stack.enter_context(RunFolder.open(self.log_dir, self.cfg, name, resume))
             self.log_dir, self.resume = folder.path, True  # for a try after this one
             state = parts.report.first_state(folder.path)
             callbacks = run_callbacks(state, self.shows_progress, self.callbacks)
@@ -185,6 +180,8 @@ class AgentTraining:
         model, optimizer, policy: The user's own, as `Trainer.train` takes them.
     """
 
+    unit = "env_steps"
+
     def __init__(
         self,
         runner: EnvRunner,
@@ -217,3 +214,20 @@ class AgentTraining:
             yield Parts(agent, loop, evaluations, AgentReport(runner, agent, loop, self.device))
         finally:
             runner.reclaim(loop)
+
+
+def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
+    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
+    if not resume and init is not None:
+        from kytolly.deployment.zoo import run_path
+
+        return run_path(init).absolute()
+    if not resume:
+        return None
+    if init is not None:
+        raise ValueError(
+            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
+            "on with its own weights. Leave one out."
+        )
+    saved = RunFolder.resumable(log_dir).read_config().init
+    return None if saved is None else Path(saved)

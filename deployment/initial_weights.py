@@ -13,27 +13,10 @@ import tensorflow as tf
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
-from kytolly.deployment.zoo import run_path
 from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
-from kytolly.record.run_folder import RunFolder
 
 UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-
-
-def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
-    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
-    if not resume and init is not None:
-        return run_path(init).absolute()
-    if not resume:
-        return None
-    if init is not None:
-        raise ValueError(
-            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
-            "on with its own weights. Leave one out."
-        )
-    saved = RunFolder.resumable(log_dir).read_config().init
-    return None if saved is None else Path(saved)
 
 
 def load_initial_weights(agent: Any, run: Path) -> None:

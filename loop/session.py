@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,6 +30,22 @@ class Parts(NamedTuple):
     evaluations: Evaluations  # evaluate its network
     report: Report  # says how far the run is
     keeps_network: bool = False  # after a fault the same network goes on to learn
+
+
+class Training(Protocol):
+    """A kind of training: makes what a session drives.
+
+    Attributes:
+        unit: What a run counts, as in `TrainState`.
+        device: Where it trains, such as "/GPU:0"; None: on the CPU.
+    """
+
+    unit: str
+    device: str | None
+
+    def parts(self, cfg: Any, init_run: Path | None) -> AbstractContextManager[Parts]:
+        """Parts for a config, released after the block; they begin with the weights of a run."""
+        ...
 
 
 class TrainingSession:

@@ -436,6 +436,8 @@ class SupervisedTraining:
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
+    unit = "updates"
+
     def __init__(self, task: Task, device: str | None):
         self.task, self.device = task, device
         self._network: keras.Model | None = None  # goes on to learn: the task may hold on to it

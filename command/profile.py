@@ -17,8 +17,8 @@ import tensorflow as tf
 from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.program import Program
 from kytolly.loop.supervised import update_seeds
+from kytolly.machine.timing import fastest_call
 from kytolly.record.run_folder import RunFolder
-from kytolly.reformulation.profile import fastest_call
 
 DATA, ACTING, ENVIRONMENTS = "data", "acting", "environments and memory"
 FORWARD, BACKWARD, UPDATE, IDLE = "forward", "backward", "update", "idle"

@@ -84,9 +84,9 @@ class FrameStore(tf.Module):
 
     def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:
         """New episodes begin after the newest rows of the environments `envs`, None: of all."""
-        envs = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
-        nothing = tf.fill([envs.shape[0], self.stack], -1)
-        self.newest.scatter_nd_update(envs[:, tf.newaxis], nothing)
+        chosen = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
+        nothing = tf.fill([chosen.shape[0], self.stack], -1)
+        self.newest.scatter_nd_update(chosen[:, tf.newaxis], nothing)
 
     def usable(self, slots: tf.Tensor, cursor: tf.Tensor, rows: tf.Tensor | int) -> tf.Tensor:
         """[B] slots whose frames are kept, for [B] slots among the oldest `rows` of the memory.

@@ -38,13 +38,14 @@ class PrioritizedReplay(ReplayBuffer):
         self,
         capacity: int,
         obs_spec: tf.TensorSpec | dict[str, tf.TensorSpec],
+        stride: int = 1,
         *,
         exponent: float = 0.5,
         correction: float = 0.4,
         total_rows: int = 50_000,
         **more: int,
     ):
-        super().__init__(capacity, obs_spec, **more)
+        super().__init__(capacity, obs_spec, stride, **more)
         self.exponent, self.correction, self.total_rows = exponent, correction, total_rows
         self.tree = PriorityTree(self.capacity)
         self.highest = tf.Variable(1.0, trainable=False)

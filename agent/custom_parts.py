@@ -86,9 +86,10 @@ def make_custom_agent(
     if custom.policy is not None:
         parts["policy"] = policy.__name__
     epsilon, explore = schedules.pop("epsilon", None), part_for(cfg, "exploration")
+    learning_rule = policy(network, distribution, optimizer, cfg)
     return KytollyAgent(
-        policy(network, distribution, optimizer, cfg),
-        part_for(cfg, "memory").for_config(cfg, env_spec),
+        learning_rule,
+        part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.network_noise),
         explore(cfg, distribution, epsilon) if epsilon else explore(cfg, distribution),
         cfg,
         env_spec,

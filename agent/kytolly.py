@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,9 @@ from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.optimizers import follows_schedule
+
+if TYPE_CHECKING:
+    from kytolly.agent.memory import Memory
 
 
 class KytollyAgent(tf.Module):
@@ -40,7 +43,7 @@ class KytollyAgent(tf.Module):
     def __init__(
         self,
         policy: Policy,
-        memory: Any,
+        memory: Memory,
         exploration: Exploration,
         cfg: RunConfig,
         env_spec: EnvSpec,
@@ -61,8 +64,6 @@ class KytollyAgent(tf.Module):
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
         self.latest_names: tuple[str, ...] = (*exploration.metric_names, *memory.metric_names)
         if policy.weights.noise_count:
-            count = policy.noise_draws * policy.weights.noise_count
-            memory.network_noise = (count, cfg.gradient_accumulation)
             self.latest_names += ("weight_noise",)
         self.latest_names += self.scheduled.metric_names
 

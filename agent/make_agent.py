@@ -45,9 +45,10 @@ def make_agent(
     if custom.given or cfg.schedules or network.compiled:
         return make_custom_agent(cfg, env_spec, network, custom, scale_loss)
     optimizer = make_optimizer(cfg, network, scale_loss)
+    learning_rule = policy(network, distribution, optimizer, cfg)
     return KytollyAgent(
-        policy(network, distribution, optimizer, cfg),
-        part_for(cfg, "memory").for_config(cfg, env_spec),
+        learning_rule,
+        part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.network_noise),
         part_for(cfg, "exploration")(cfg, distribution),
         cfg,
         env_spec,

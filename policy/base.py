@@ -126,6 +126,12 @@ class Policy(tf.Module):
         """Draws of a noisy network's noise for an update."""
         return 0
 
+    @property
+    def network_noise(self) -> int:
+        """Random numbers of a noisy network for an update; 0 where its weights have no noise."""
+        count = self.weights.noise_count
+        return self.noise_draws * count if count else 0
+
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, as this policy learns them."""
         return FlatWeights(network)

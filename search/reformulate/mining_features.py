@@ -168,7 +168,7 @@ class MiningFeatures:
         slot[found.feedback] = np.arange(len(found.feedback))
         inside = slot.take(docs)
         hits = np.flatnonzero(inside >= 0)
-        row = np.searchsorted(starts, hits, context="right") - 1
+        row = np.searchsorted(starts, hits, side="right") - 1
         lifts = np.zeros((len(starts), len(found.feedback)))
         lifts[row, inside[hits]] = impacts[hits] / top
         first = top * (1.0 + self.rules.weight * lifts[:, 0])

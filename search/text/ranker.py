@@ -33,8 +33,7 @@ from kytolly.search.text.ranking_data import (
     search_split,
     training_rows,
 )
-from kytolly.search.text.rows import Lookup, Ragged, Rows
-from kytolly.search.text.tables import make_rows
+from kytolly.search.text.rows import Lookup, Ragged, Rows, make_rows
 from kytolly.search.text.vocabulary import (
     BytePairs,
     Vocabulary,

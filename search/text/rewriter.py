@@ -42,8 +42,7 @@ from kytolly.search.text.rewriting_words import (
     source_tokens,
     word_vectors,
 )
-from kytolly.search.text.rows import Ragged, Rows
-from kytolly.search.text.tables import make_rows
+from kytolly.search.text.rows import Ragged, Rows, make_rows
 from kytolly.search.text.teacher_forcing import (
     decoder_inputs,
     most_draws,

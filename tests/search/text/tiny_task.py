@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.policy.losses import cross_entropy
-from kytolly.search.text.rows import Ragged
-from kytolly.search.text.tables import make_rows
+from kytolly.search.text.rows import Ragged, make_rows
 
 WORDS, LONGEST = 12, 9
 

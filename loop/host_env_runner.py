@@ -8,7 +8,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import gymnasium
 import keras
@@ -26,27 +26,29 @@ from kytolly.environment.gym.kept_processes import KeptProcesses
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.step import HostEnv
 from kytolly.environment.gym.vector import HostVector
+from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.gym.wrappers import (
     changes_rewards,
     copy_statistics,
     warn_of_wrappers,
     without_reward_wrappers,
 )
-from kytolly.loop.deadline import warn_of_time
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import EpisodeLimit
+from kytolly.loop.limits import EpisodeLimit, warn_of_time
 
 EVALUATION_ENVS = 8
+EnvFactory: TypeAlias = Callable[[], gymnasium.Env | gymnasium.vector.VectorEnv]
+GymSource: TypeAlias = str | gymnasium.Env | gymnasium.vector.VectorEnv | EnvFactory
 
 
-class HostSide:
+class HostEnvRunner:
     """Gymnasium environments, stepped on the host."""
 
     loop_name = "host"
 
-    def __init__(self, env: Any, cfg: RunConfig):
+    def __init__(self, env: GymSource, cfg: RunConfig):
         self.cfg = cfg
-        self.separate = separate_source(env)
+        self.evaluation_source = evaluation_source(env)
         is_given = not isinstance(cfg.num_envs, Default)
         self.masks = part(cfg.algorithm, "policy").takes_masks
         # Two groups take turns where learning does not go on beside collecting.
@@ -66,7 +68,10 @@ class HostSide:
         self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
         processes = first.processes if isinstance(first, HostVector) else None
-        self.kept = None if processes is None else KeptProcesses(processes, kept_source(env))
+        self.kept_processes: KeptProcesses | None = None  # in which evaluations play
+        if processes is not None:
+            other = env.whole_games() if isinstance(env, WrappedSource) else None
+            self.kept_processes = KeptProcesses(processes, other)
         self.given = first.given  # whose wrappers evaluations look at
         if self.given is not None:
             warn_of_wrappers(self.given, self.spec.name)
@@ -95,17 +100,17 @@ class HostSide:
         distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
         actor = HostActor(network, distribution, self.spec.obs)
         num_envs: int | None = self.num_envs if self.num_envs > 1 else None
-        if isinstance(self.separate, str):
+        if isinstance(self.evaluation_source, str):
             num_envs = min(episodes, EVALUATION_ENVS)
 
-        source = self.separate
+        source = self.evaluation_source
         if self.given is not None and changes_rewards(self.given):
-            source = functools.partial(make_raw, self.separate)
+            source = functools.partial(make_raw, self.evaluation_source)
 
         def environments(seed: int) -> contextlib.AbstractContextManager[HostEnv]:
             actor.refresh()
-            if self.kept is not None:
-                return self.kept.environments(num_envs or 1, seed)
+            if self.kept_processes is not None:
+                return self.kept_processes.environments(num_envs or 1, seed)
             env = make_host_env(
                 source,
                 num_envs,
@@ -126,8 +131,8 @@ class HostSide:
         for group in self.groups:
             group.close()
         self.groups = []
-        if self.kept is not None:
-            self.kept.close()
+        if self.kept_processes is not None:
+            self.kept_processes.close()
 
 
 class HostEvaluator:
@@ -188,27 +193,19 @@ class HostEvaluator:
         return Evaluation.of_episodes(returns, lengths, late)
 
 
-def kept_source(env: Any) -> Any:
-    """What evaluations make in processes, where it is not what trains."""
-    return env.whole_games() if hasattr(env, "whole_games") else None
-
-
-def makes_any_number(env: Any) -> bool:
-    """Whether the user gave something that any number of environments can be made from."""
-    is_env = isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv))
-    return isinstance(env, str) or (callable(env) and not is_env)
-
-
-def make_raw(source: Any) -> Any:
+def make_raw(source: str | EnvFactory) -> gymnasium.Env | gymnasium.vector.VectorEnv:
     """An environment of an id or a function, without Gymnasium's wrappers of rewards."""
-    made = make_env(registered_spec(source)) if isinstance(source, str) else source()
-    return without_reward_wrappers(made)
+    env = make_env(registered_spec(source)) if isinstance(source, str) else source()
+    return without_reward_wrappers(env)
 
 
-def separate_source(env: Any) -> Any:
+def evaluation_source(env: GymSource) -> str | EnvFactory:
     """An id or a function that makes environments like `env`, apart from `env` itself."""
-    if makes_any_number(env):
-        return env.whole_games() if hasattr(env, "whole_games") else env
+    if isinstance(env, WrappedSource):
+        return env.whole_games()
+    is_env = isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv))
+    if isinstance(env, str) or (callable(env) and not is_env):
+        return env
     if isinstance(env, gymnasium.Env) and env.spec is not None:
         spec = env.spec
         return lambda: gymnasium.make(spec)

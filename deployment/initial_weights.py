@@ -19,7 +19,7 @@ UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms withou
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
 
-def take_run_weights(agent: Any, run: Path) -> None:
+def load_initial_weights(agent: Any, run: Path) -> None:
     """Give an agent that has not trained the best weights of a run, statistics included.
 
     Args:

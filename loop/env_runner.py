@@ -1,20 +1,21 @@
-"""Which loop an environment gets, and which session a run."""
+"""Which loop an environment gets: the device's, or the host's."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kytolly.config.run import RunConfig
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import TensorEnvironment
-from kytolly.loop.session import TrainingSession
+
+if TYPE_CHECKING:
+    from kytolly.loop.base import EnvRunner, EnvSource
 
 
-def choose_side(cfg: RunConfig, env: Any) -> Any:
-    """The device where the environment exists as tensor code, else the host."""
+def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
+    """The device's where the environment exists as tensor code, else the host's."""
     if isinstance(env, type) and hasattr(env, "reset_uniforms"):
         env = env()  # a class of tensor environments, where an object was meant
-    tensor_env = tensor_environment(env) if isinstance(env, str) else None
     if isinstance(env, TensorEnvironment):
         if cfg.loop == "host":
             raise ValueError(
@@ -22,9 +23,11 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
                 "environment. Set loop='auto'."
             )
         from kytolly.environment.check import check_environment
+        from kytolly.loop.device import TensorEnvRunner
 
         check_environment(env)
-        tensor_env = env
+        return TensorEnvRunner(env, cfg)
+    tensor_env = tensor_environment(env) if isinstance(env, str) else None
     if cfg.loop == "device" and tensor_env is None:
         from kytolly.config.words import nearest
 
@@ -34,22 +37,9 @@ def choose_side(cfg: RunConfig, env: Any) -> Any:
             "Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
         )
     if tensor_env is not None and cfg.loop != "host":
-        if cfg.max_wall_seconds is not None:
-            from kytolly.loop.timed_evaluation import TimedSide
+        from kytolly.loop.device import TensorEnvRunner
 
-            return TimedSide(tensor_env, cfg)
-        from kytolly.loop.device import DeviceSide
+        return TensorEnvRunner(tensor_env, cfg)
+    from kytolly.loop.host_env_runner import HostEnvRunner
 
-        return DeviceSide(tensor_env, cfg)
-    from kytolly.loop.host_side import HostSide
-
-    return HostSide(env, cfg)
-
-
-def choose_session(cfg: RunConfig) -> type[TrainingSession]:
-    """What drives the loop: one that looks at the clock where the time is limited."""
-    if cfg.max_wall_seconds is None:
-        return TrainingSession
-    from kytolly.loop.timed_session import TimedSession
-
-    return TimedSession
+    return HostEnvRunner(env, cfg)

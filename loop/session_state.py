@@ -1,14 +1,16 @@
-"""Continues a session from what `loop.host_state` gave, after a look at what a file holds."""
+"""Reads what a checkpoint holds of a session, after a look at the types and ranges in the file."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
+from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.learn import LoopMetrics
 
 Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
@@ -20,7 +22,7 @@ Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
 @dataclasses.dataclass
 class SavedSession:
-    """What `host_state` gives, with the types and ranges that a file must have."""
+    """What `session_state` gives, with the types and ranges that a file must have."""
 
     interval_end: EnvSteps
     last_evaluation: EnvSteps
@@ -35,61 +37,40 @@ class SavedSession:
     faults: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
-def continue_session(
-    session: Any, values: dict[str, Any], best_weights: list[np.ndarray] | None
-) -> None:
-    """Continue from what `host_state` gave; the callbacks follow in `set_callback_states`.
+def read_session_state(
+    values: dict[str, Any], evaluation_kind: type
+) -> tuple[SavedSession, Any, LoopMetrics | None]:
+    """What a checkpoint holds of a session: its values, the newest evaluation, the open sums.
 
     Args:
-        session: One that has not run.
-        values: What `host_state` gave; empty where nothing was saved.
-        best_weights: `network.get_weights()` at the best evaluation so far.
+        values: What `TrainingSession.session_state` gave, read from a file.
+        evaluation_kind: The dataclass of the evaluation.
     """
-    if not values:
-        return
     try:
         saved = msgspec.convert(values, SavedSession)
-        evaluation = saved.evaluation and msgspec.convert(saved.evaluation, session.evaluation_kind)
+        evaluation = saved.evaluation and msgspec.convert(saved.evaluation, evaluation_kind)
         sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
     except (TypeError, ValueError) as error:
         raise state_error(error) from error
-    session.best_weights, session.callback_states = best_weights, saved.callbacks
-    session.interval_end = saved.interval_end
-    session.last_evaluation = saved.last_evaluation
-    session.compile_seconds, session.steady_seconds, session.steady_env_steps = saved.steady
-    session.history[:] = saved.history
-    session.faults[:] = session.faults or saved.faults  # this process knows the newest
-    # Without a fall it is a variable of an agent, which was restored.
-    fixed = session.cfg.learning_rate
-    if getattr(session.cfg, "learning_rate_final", 0.0) is not None:
-        fixed = None
-    fixed = getattr(session.agent, "fixed_rate", fixed)  # of an optimizer of the user's
-    if fixed is not None:
-        session.agent.policy.optimizer.learning_rate = fixed
-    session.sums = sums
-    session.state = dataclasses.replace(
-        session.state,
-        wall_seconds_before=saved.wall_seconds,
-        best_score=saved.best_return,
-        evaluation=evaluation,
-        metrics=saved.metrics,
-    )
+    return saved, evaluation, sums
 
 
-def set_callback_states(session: Any) -> None:
+def restore_callbacks(
+    callbacks: Sequence[Callback], state: TrainState, saved: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
     """Give each callback the saved state of the first callback of its class that is not taken."""
-    states = list(session.callback_states)
-    for callback in session.callbacks:
+    states = list(saved)
+    for callback in callbacks:
         name = type(callback).__name__
         index = next((i for i, (kind, _) in enumerate(states) if kind == name), None)
         if index is not None:
             try:
-                callback.set_state(session.state, states.pop(index)[1])
+                callback.set_state(state, states.pop(index)[1])
             except (TypeError, ValueError, LookupError, AttributeError) as error:
                 raise state_error(f"{name}: {type(error).__name__} {error}") from error
 
 
-def state_error(reason: Any) -> ValueError:
+def state_error(reason: str | Exception) -> ValueError:
     """For a state that no session wrote."""
     return ValueError(
         f"the newest checkpoint does not hold the state of a run ({reason}), expected "
@@ -99,5 +80,5 @@ def state_error(reason: Any) -> ValueError:
 
 
 def array_of(saved: tuple[str, Any]) -> np.ndarray:
-    """The array of which `dtype_and_numbers` gave these."""
+    """The array of a dtype and of numbers."""
     return np.asarray(saved[1], saved[0])

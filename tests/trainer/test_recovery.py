@@ -12,10 +12,8 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.environment.faults import EnvironmentFault, raise_fault
-from kytolly.loop import faults
-from kytolly.loop.device import DeviceLoop
-from kytolly.loop.program import Program
-from kytolly.loop.xla_refusal import is_refusal
+from kytolly.loop import recovery
+from kytolly.loop.program import Program, is_compile_error
 from kytolly.machine.memory import NotEnoughMemory
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOPolicy
@@ -98,13 +96,13 @@ def test_batches_shrink_until_they_fit(settings, loop, small, rungs, tmp_path, m
 def test_without_leave_to_shrink_one_line_says_what_to_do(settings, tmp_path, monkeypatch, capsys):
     fail_above(monkeypatch, 8)
     rows = 32 if settings is DQN else 16
-    with pytest.raises(faults.OutOfMemory) as error:
+    with pytest.raises(recovery.OutOfMemory) as error:
         train(tmp_path / "run", settings)
     text = f"out of memory on the CPU with {rows} rows at once (Out of memory while trying to"
     assert str(error.value).startswith(text) and "Set on_oom to shrink, or lower" in str(
         error.value
     )
-    monkeypatch.setattr(faults, "next_rung", lambda *_: None)
+    monkeypatch.setattr(recovery, "reduce_memory", lambda *_: None)
     assert exit_status(lambda: train(tmp_path / "other", settings, on_oom="shrink")) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"kytolly: {text}") and "gradient_accumulation), num_envs" in line
@@ -199,8 +197,8 @@ def test_a_loss_that_is_no_number_halves_the_rate(settings, final, tmp_path, mon
 
 def test_restarts_are_bounded_and_without_leave_there_is_none(tmp_path, monkeypatch):
     spoil_losses(monkeypatch, above=0.0)
-    monkeypatch.setattr(faults, "MOST_RESTARTS", 2)
-    for on_nan, restarts in (("restart", faults.MOST_RESTARTS), ("stop", 0)):
+    monkeypatch.setattr(recovery, "MAX_RESTARTS", 2)
+    for on_nan, restarts in (("restart", recovery.MAX_RESTARTS), ("stop", 0)):
         with pytest.warns(UserWarning, match="Suspects"):
             result = train(tmp_path / on_nan, PPO, on_nan=on_nan)
         assert result.stopped_by == "non_finite"
@@ -230,17 +228,17 @@ def test_faults_are_known_to_a_resumed_run(tmp_path, monkeypatch):
     ],
 )
 def test_which_errors_mean_memory(error, means_memory):
-    assert faults.is_out_of_memory(error) == means_memory
-    assert not (means_memory and is_refusal(error))  # else the run would go on without XLA
+    assert recovery.is_out_of_memory(error) == means_memory
+    assert not (means_memory and is_compile_error(error))  # else the run would go on without XLA
     follower = RuntimeError("the state cannot be read")
     follower.__context__ = error
-    assert faults.is_out_of_memory(follower) == means_memory
+    assert recovery.is_out_of_memory(follower) == means_memory
 
 
 def test_an_environment_without_memory_is_its_own_fault():
     with pytest.raises(EnvironmentFault) as error:
         raise_fault("Mine-v0", MemoryError("full"), "step", "after 3 env steps")
-    assert not faults.is_out_of_memory(error.value)
+    assert not recovery.is_out_of_memory(error.value)
 
 
 def test_the_ladder_ends_with_precision():
@@ -249,13 +247,13 @@ def test_the_ladder_ends_with_precision():
     while cfg is not None:
         parts.append((cfg.num_minibatches, cfg.gradient_accumulation, cfg.precision))
         assert cfg.rows_per_update == 45
-        cfg = faults.next_rung(cfg, brain_float=True)
+        cfg = recovery.reduce_memory(cfg, brain_float=True)
     # 45 = 3 x 3 x 5 rows: every batch is whole
     assert parts == [
         (1, 1, "auto"), (3, 3, "auto"), (9, 9, "auto"), (45, 45, "auto"),
         (45, 45, "mixed_bfloat16"),
     ]  # fmt: skip
-    assert faults.next_rung(SupervisedConfig(batch_size=1), brain_float=False) is None
+    assert recovery.reduce_memory(SupervisedConfig(batch_size=1), brain_float=False) is None
 
 
 def test_an_estimate_that_is_too_large_shrinks_as_well(tmp_path, monkeypatch):
@@ -277,4 +275,4 @@ def test_memory_is_in_the_files_of_a_run(tmp_path):
     assert "device_idle" not in rows[0]  # a program that waits for nobody
     host = train(tmp_path / "host", PPO, loop="host")
     assert all(0 < row["device_idle"] <= 1 for row in host.history)
-    assert DeviceLoop.idle_seconds is None and DQNConfig().on_oom == "stop"
+    assert DQNConfig().on_oom == "stop"

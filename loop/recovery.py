@@ -1,4 +1,4 @@
-"""What follows a fault of training: smaller batches, a smaller learning rate, or one clear line.
+"""Recovery after a fault of training: smaller batches, a smaller learning rate, or one clear line.
 
 Nothing here imports TensorFlow: commands ask whether an error means that memory is exhausted.
 """
@@ -11,11 +11,11 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from kytolly.environment.faults import one_line
 
-MOST_RESTARTS = 3  # after losses that were not finite
+MAX_RESTARTS = 3  # after losses that were not finite
 BRAIN_FLOAT_SINCE = 8.0  # NVIDIA's compute capability
 # What XLA and TensorFlow say in errors of other classes.
 WORDS = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when allocating", "CUDA_ERROR_OUT_OF_MEMORY")
@@ -39,17 +39,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     if any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__):
         return False
-    return not disk_problem(error) and any(speaks_of_memory(one) for one in causes(error))
+    return not disk_problem(error) and any(speaks_of_memory(cause) for cause in causes(error))
 
 
 def disk_problem(error: BaseException) -> str:
     """The system's words for a disk that takes no more, if that is what an error means; else ""."""
-    for one in causes(error):
-        number = getattr(one, "errno", None)
+    for cause in causes(error):
+        number = getattr(cause, "errno", None)
         if number in FULL_DISK:
             return FULL_DISK[number]
         for words in FULL_DISK.values():  # TensorFlow calls a full disk an exhausted resource
-            if words in str(one):
+            if words in str(cause):
                 return words
     return ""
 
@@ -70,45 +70,87 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def restart_if_allowed(session: Any) -> None:
-    """Raise NotFinite where a run whose loss is not finite may go on from its newest checkpoint."""
-    before = sum(fault["fault"] == "non_finite" for fault in session.faults)
-    if before < MOST_RESTARTS:
-        state = session.state
-        raise NotFinite(f"the loss is not finite after {state.progress:,} {state.units}")
+class TrainingConfig(Protocol):
+    """A config as recovery sees it: a frozen dataclass, of an agent or of supervised learning."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def on_oom(self) -> str: ...
+
+    @property
+    def on_nan(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def gradient_accumulation(self) -> int: ...
+
+    @property
+    def learning_rate(self) -> float: ...
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows of an update, all batches of it together."""
+        ...
+
+    def in_smaller_batches(self, factor: int) -> TrainingConfig:
+        """The config with batches so many times smaller, and as many more of them."""
+        ...
 
 
-def prepare_next(attempt: Any, error: Exception, device: str | None) -> bool:
-    """Change the config of a `trainer.Attempt` after an error, and say how; False: nothing helps.
+def recover(
+    cfg: TrainingConfig, error: Exception, device: str | None, keeps_network: bool
+) -> tuple[TrainingConfig, str, str] | None:
+    """The config to go on with after an error, the name of the fault, and what is changed.
+
+    None where nothing helps.
+
+    Args:
+        cfg: The config that failed.
+        error: What ended training.
+        device: Where training runs, such as "/GPU:0"; None: on the CPU.
+        keeps_network: The same network goes on to learn, so it keeps its precision.
 
     Raises:
         OutOfMemory: Memory does not suffice, and nothing may or can be made smaller.
     """
-    cfg, memory = attempt.cfg, is_out_of_memory(error)
-    if memory:
-        # A network that goes on to learn keeps its precision.
-        brain_float = attempt.network is None and has_brain_float(device)
-        found = next_rung(cfg, brain_float) if cfg.on_oom == "shrink" else None
-        if found is None and type(error).__name__ == "NotEnoughMemory":
-            return False  # it names what is too large
-        if found is None:
+    if is_out_of_memory(error):
+        changed = None
+        if cfg.on_oom == "shrink":
+            changed = reduce_memory(cfg, not keeps_network and has_brain_float(device))
+        if changed is None:
+            if type(error).__name__ == "NotEnoughMemory":
+                return None  # it names what is too large
             raise out_of_memory(cfg, error, device) from error
+        kind, text = "out_of_memory", f"out of memory ({detail(error)})"
     elif isinstance(error, NotFinite):
-        found = slower(cfg)
+        changed = halve_learning_rate(cfg)
+        kind, text = "non_finite", str(error)
     else:
-        return False
-    change, what = changes(cfg, found), f"out of memory ({detail(error)})" if memory else str(error)
-    done = attempt.session.state.progress if attempt.session else 0
-    kind = "out_of_memory" if memory else "non_finite"
-    attempt.faults.append({"fault": kind, attempt.unit: done, "change": change})
+        return None
+    change = changes(cfg, changed)
     warnings.warn(
-        f"{what}: training goes on from the newest checkpoint with {change}.", stacklevel=3
+        f"{text}: training goes on from the newest checkpoint with {change}.", stacklevel=3
     )
-    attempt.cfg, attempt.session = found, None
-    return True
+    return changed, kind, change
 
 
-def next_rung(cfg: Any, brain_float: bool) -> Any:
+def maybe_restart(faults: list[dict[str, Any]], progress: int, units: str) -> None:
+    """Raise NotFinite where a run whose loss is not finite may go on from its newest checkpoint.
+
+    Args:
+        faults: Those of the run so far.
+        progress: How much of the run is done.
+        units: What it counts, in words.
+    """
+    before = sum(fault["fault"] == "non_finite" for fault in faults)
+    if before < MAX_RESTARTS:
+        raise NotFinite(f"the loss is not finite after {progress:,} {units}")
+
+
+def reduce_memory(cfg: TrainingConfig, brain_float: bool) -> TrainingConfig | None:
     """The config with the next smaller need of memory for the same update; None: there is none.
 
     The ladder: fewer rows at once and as many more batches in an update; of texts, fewer tokens;
@@ -121,25 +163,28 @@ def next_rung(cfg: Any, brain_float: bool) -> Any:
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     if rows > 1:
         return cfg.in_smaller_batches(next(n for n in itertools.count(2) if rows % n == 0))
-    if hasattr(cfg, "in_shorter_texts") and (shorter := cfg.in_shorter_texts()):
+    in_shorter_texts = getattr(cfg, "in_shorter_texts", None)  # of supervised learning only
+    shorter = in_shorter_texts() if in_shorter_texts else None
+    if shorter is not None:
         return shorter
     if brain_float and cfg.precision in ("auto", "float32"):
         return dataclasses.replace(cfg, precision="mixed_bfloat16")
     return None
 
 
-def slower(cfg: Any) -> Any:
+def halve_learning_rate(cfg: TrainingConfig) -> TrainingConfig:
     """The config with half the learning rate, from the beginning to the end."""
     final = getattr(cfg, "learning_rate_final", None)
     half: dict[str, Any] = {} if final is None else {"learning_rate_final": final / 2}
-    if getattr(cfg, "schedules", None):
+    schedules = getattr(cfg, "schedules", None)
+    if schedules:
         from kytolly.config.schedules import with_half_rate
 
-        half["schedules"] = with_half_rate(cfg.schedules)
+        half["schedules"] = with_half_rate(schedules)
     return dataclasses.replace(cfg, learning_rate=cfg.learning_rate / 2, **half)
 
 
-def changes(old: Any, new: Any) -> str:
+def changes(old: TrainingConfig, new: TrainingConfig) -> str:
     """The settings that differ between two configs, in words."""
     pairs = {f.name: (getattr(old, f.name), getattr(new, f.name)) for f in dataclasses.fields(old)}
     return ", ".join(f"{name} {a} -> {b}" for name, (a, b) in pairs.items() if a != b)
@@ -147,13 +192,13 @@ def changes(old: Any, new: Any) -> str:
 
 def detail(error: BaseException) -> str:
     """What the error that speaks of memory says, shortened."""
-    error = next((one for one in causes(error) if speaks_of_memory(one)), error)
+    error = next((cause for cause in causes(error) if speaks_of_memory(cause)), error)
     text = str(error)
     first = min((text.find(word) for word in WORDS if word in text), default=0)
     return one_line(text[first:], 160).rstrip(". ") or type(error).__name__
 
 
-def out_of_memory(cfg: Any, error: Exception, device: str | None) -> OutOfMemory:
+def out_of_memory(cfg: TrainingConfig, error: Exception, device: str | None) -> OutOfMemory:
     """The error of one line for a run that memory ends."""
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     advice = "Set on_oom to shrink, or lower" if cfg.on_oom == "stop" else "Lower"
@@ -175,5 +220,6 @@ def has_brain_float(device: str | None) -> bool:
     import tensorflow as tf
 
     gpu = tf.config.list_physical_devices("GPU")[int(device.rpartition(":")[2])]
-    found = tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0)
-    return found[0] + found[1] / 10 >= BRAIN_FLOAT_SINCE
+    details = tf.config.experimental.get_device_details(gpu)
+    major, minor = details.get("compute_capability") or (0, 0)
+    return major + minor / 10 >= BRAIN_FLOAT_SINCE

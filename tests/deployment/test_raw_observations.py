@@ -59,8 +59,8 @@ class Shows(gymnasium.Env):
 class Beside(Shows):
     """Its mask is in the info."""
 
-    def __init__(self):
-        super().__init__(NUMBER)
+    def __init__(self, space=NUMBER):
+        super().__init__(space)
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)[0], {"action_mask": np.array([0, 1], np.int8)}
@@ -122,7 +122,10 @@ def test_as_many_numbers_as_a_number_has_values_are_a_batch():
     assert agent.act(np.array([0.0, 1.0, 0.0])) == agent.act(0)  # the second value, from -1
 
 
-@pytest.mark.parametrize("make", [Beside, lambda: Shows(SPACES["nested"])], ids=["info", "nested"])
+MAKERS = [Beside, lambda: Shows(SPACES["nested"]), lambda: Beside(SPACES["nested"])]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["info", "nested", "info_nested"])
 def test_a_loaded_agent_takes_what_its_environment_returns(make, tmp_path):
     cfg = PPOConfig(
         total_env_steps=16,

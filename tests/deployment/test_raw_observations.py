@@ -104,10 +104,12 @@ def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
     methods += [agent.q_values] if algorithm == "dqn" else [agent.action_probabilities]
     for method in methods:
         expected = method(batch)
-        np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5)
+        np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5, atol=1e-6)
         for index, obs in enumerate(observations):
-            np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5)
-            np.testing.assert_allclose(method(row(batch, index)), expected[index], rtol=1e-5)
+            np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                method(row(batch, index)), expected[index], rtol=1e-5, atol=1e-6
+            )
     if algorithm == "ppo":
         actions = agent.act(batch)
         expected = agent.log_prob(batch, actions)

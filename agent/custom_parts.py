@@ -100,7 +100,7 @@ def make_custom_agent(
 
 def configured_schedules(cfg: RunConfig) -> dict[str, Schedule]:
     """What `cfg.schedules` says, by the name of the number."""
-    if not cfg.schedules:
+    if not isinstance(cfg.schedules, dict):  # None; a text has become a dict
         return {}
     from kytolly.config.schedules import schedule_table
 

@@ -46,12 +46,12 @@ class Memory(Protocol):
         """
         ...
 
-    def close(self, batch: Any, td_error: tf.Tensor) -> None:
+    def close(self, batch: Any, td_error: tf.Tensor | None) -> None:
         """Take note of the errors of a batch that was learned from.
 
         Args:
             batch: What `batch` gave.
-            td_error: [B] target minus estimate, in reward units, where the policy gives it.
+            td_error: [B] target minus estimate, in reward units; None where the policy has none.
         """
         ...
 

@@ -91,8 +91,10 @@ class PrioritizedReplay(ReplayBuffer):
         weight = importance_weights(priority, self.importance_exponent())
         return self.rows_at(slots)._replace(weight=weight, slot=slots)
 
-    def close(self, batch: Transition, td_error: tf.Tensor) -> None:
+    def close(self, batch: Transition, td_error: tf.Tensor | None) -> None:
         """Give the rows of a batch their new priorities; one that is not finite is ignored."""
+        if td_error is None:
+            raise TypeError("the policy gives no errors of rows: set prioritized to false")
         finite = tf.math.is_finite(td_error)
         error = tf.where(finite, tf.abs(td_error), 0.0) + MIN_ERROR
         priority = tf.minimum(tf.exp(self.exponent * tf.math.log(error)), MAX_PRIORITY)

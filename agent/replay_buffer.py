@@ -136,7 +136,7 @@ class ReplayBuffer(tf.Module):
         rows = self.sample(words[:, 0])._replace(network_noise=shared)
         return rows if words.shape[1] == 1 else rows._replace(noise=uniforms(words[:, 1:]))
 
-    def close(self, batch: Transition, td_error: tf.Tensor) -> None:
+    def close(self, batch: Transition, td_error: tf.Tensor | None) -> None:
         """Nothing: rows are drawn uniformly, whatever their errors."""
 
     def add(self, rows: Transition, last: tf.Tensor) -> None:
@@ -212,7 +212,7 @@ class ReplayBuffer(tf.Module):
         columns = self.columns.reward, self.columns.discount, self.last
         total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
         end = (slots + used * self.stride) % self.capacity
-        # else computed anew for all that they reach
+        # Else it is computed anew for all that it reaches.
         return loop_fusion_barrier((total, weight, end), slots[0] >= 0)
 
     def cursor(self) -> tf.Tensor:

@@ -97,7 +97,7 @@ class RolloutBuffer(tf.Module):
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 
-    def close(self, batch: Rows, td_error: tf.Tensor) -> None:
+    def close(self, batch: Rows, td_error: tf.Tensor | None) -> None:
         """Nothing: every row has its turn."""
 
     def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:

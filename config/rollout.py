@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -30,8 +30,8 @@ class RolloutConfig(RunConfig):
         Default(4), "equal parts of a rollout, with one gradient each; fewer where 4 do not fit"
     )
 
-    first_update_env_steps = 0  # learning begins with the first rollout
-    learning_rate_decay_updates = None  # the learning rate follows the env steps
+    first_update_env_steps: ClassVar[int] = 0  # learning begins with the first rollout
+    learning_rate_decay_updates: ClassVar[int | None] = None  # the rate follows the env steps
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)

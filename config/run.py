@@ -20,6 +20,9 @@ from kytolly.config.fields import (
     setting,
 )
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
 Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
@@ -45,8 +48,34 @@ class RunConfig(Settings):
     An algorithm's config adds its own, and what an iteration consists of: env steps and updates.
     """
 
-    if TYPE_CHECKING:
-        algorithm: str  # a field of each algorithm's config: its row in `agent.algorithms`
+    if TYPE_CHECKING:  # what each algorithm's config adds, as a field or a property
+
+        @property
+        def algorithm(self) -> str: ...
+
+        @property
+        def learning_rate(self) -> float: ...
+
+        @property
+        def learning_rate_final(self) -> float | None: ...
+
+        @property
+        def learning_rate_decay_updates(self) -> int | None: ...
+
+        @property
+        def rollout_steps(self) -> int: ...
+
+        @property
+        def env_steps_per_iteration(self) -> int: ...
+
+        @property
+        def updates_per_env_step(self) -> Fraction: ...
+
+        @property
+        def first_update_env_steps(self) -> int: ...
+
+        @property
+        def acting_interval_env_steps(self) -> int | None: ...
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
     num_envs: Environments = setting(Default(1), "environments stepped together")

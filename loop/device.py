@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -26,11 +26,8 @@ from kytolly.environment.tensor.stepping import (
 from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 from kytolly.loop.program import Program
-from kytolly.policy.base import greedy_action
+from kytolly.policy.base import ActionReader, greedy_action
 from kytolly.policy.batch import Rollout, rollout_spec
-
-if TYPE_CHECKING:
-    from kytolly.policy.distributions import Distribution
 
 EnvState: TypeAlias = tuple[DeviceState, Any]  # between two rollouts: state, observations [E, ...]
 Carried: TypeAlias = tuple[tf.Tensor, EnvState, LoopMetrics]  # iterations so far, and the rest
@@ -237,7 +234,7 @@ class DeviceEvaluator:
         self,
         env: TensorEnvironment,
         network: keras.Model,
-        distribution: Distribution,
+        distribution: ActionReader,
         episodes: int,
         seed: int,
         limit: EpisodeLimit,

@@ -21,9 +21,7 @@ class Distribution:
     into what the environment accepts. The `host_` methods are the same in NumPy, for acting on the
     host. What is defined here suits discrete actions. A subclass adds, all from params [B, P]:
 
-        sample(params, noise): raw actions, with [B, N] noise
         mode(params): the most likely raw actions; host_mode
-        log_prob(params, action): [B] log-probability, or log-density, of raw actions
         entropy(params): [B] nats
 
     Attributes:
@@ -39,6 +37,14 @@ class Distribution:
     def mask(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Params under which every action that [B, P] bool `mask` forbids has probability 0."""
         return tf.where(mask, params, MASKED_LOGIT)
+
+    def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
+        """Raw actions [B, ...] for [B, N] noise."""
+        raise NotImplementedError
+
+    def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """[B] log-probability, or log-density, of raw actions."""
+        raise NotImplementedError
 
     def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
         """What `sample` needs, [..., N], from as many numbers in [0, 1)."""

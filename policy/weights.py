@@ -49,6 +49,10 @@ class FlatWeights(tf.Module):
         self.vector: tf.Variable = self.variable.value
         self.take()
 
+    def mean_deviation(self) -> tf.Tensor:
+        """[] mean size of the deviations that noise makes; 0 without noise."""
+        return tf.zeros([])
+
     def split(self, vector: tf.Tensor | tf.Variable) -> list[tf.Tensor]:
         """The weights of the network, each in its shape, from a vector [W]."""
         parts = tf.split(tf.convert_to_tensor(vector), self._sizes)

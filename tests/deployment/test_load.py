@@ -16,7 +16,7 @@ from kytolly.environment.saved_spec import plain_spec
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 
 ROOT = Path(__file__).absolute().parents[2]
-NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.adam", "policy.optimizers")
+NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.optimizers")
 
 
 def copy_of(run, folder):

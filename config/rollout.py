@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -30,8 +30,9 @@ class RolloutConfig(RunConfig):
         Default(4), "equal parts of a rollout, with one gradient each; fewer where 4 do not fit"
     )
 
-    first_update_env_steps: ClassVar[int] = 0  # learning begins with the first rollout
-    learning_rate_decay_updates: ClassVar[int | None] = None  # the rate follows the env steps
+    # Other configs have properties or fields in their place.
+    first_update_env_steps = 0  # pyright: ignore[reportAssignmentType]  # from the first rollout on
+    learning_rate_decay_updates = None  # pyright: ignore[reportAssignmentType]  # by env steps
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)

@@ -24,13 +24,13 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.deployment.trained_run import read_run
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.record.checkpoint import restore
     from kytolly.record.seed_statistics import interquartile_mean
 
     trained = read_run(run)
     cfg = trained.cfg
-    side = choose_side(cfg, trained.environment())
+    side = make_env_runner(cfg, trained.environment())
     agent, seed = make_agent(cfg, side.spec), stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = side.loop(agent, None)
     try:

@@ -58,7 +58,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     prepare_machine()
     from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.environment.mask import without_mask
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.machine.devices import device_name
     from kytolly.machine.memory import training_bytes
     from kytolly.machine.presets import recommend
@@ -70,7 +70,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     smallest = configs[PRESETS[0]]
     import_from_here(env, *(smallest.wrappers or ()))
     source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
-    side = choose_side(smallest, source)
+    side = make_env_runner(smallest, source)
     side.close()  # what is looked at is its spec
     seen, policy = without_mask(side.spec.obs), part(algorithm, "policy")
     params = policy.distribution_for(smallest, side.spec).num_params

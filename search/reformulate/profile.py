@@ -186,7 +186,7 @@ def rollout_program(loop: DeviceLoop, agent: Any) -> Callable[[], None]:
     """One rollout of a loop with an agent, compiled as the loop is, and ready to run."""
     other = copy.copy(loop)
     other.agent = agent
-    shape = [loop.rollout_steps, loop.num_envs, loop.draws_per_env_step]
+    shape = [loop.rollout_steps, loop.num_envs, loop.words_per_env_step]
     bits = tf.constant(np.random.default_rng(0).integers(0, 2**32, shape, np.uint32))
 
     def collect(bits: tf.Tensor) -> Any:

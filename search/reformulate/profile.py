@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,7 @@ from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
 from kytolly.machine.timing import fastest_call
+from kytolly.search.reformulate.device_env import DeviceQueries
 
 FORWARD, SEARCH, UPDATE = "forward", "search and reward", "update"
 COMPILATION, REST, TRANSFERS, IDLE = "compilation", "evaluation and saving", "transfers", "idle"
@@ -204,10 +205,11 @@ def rollout_program(loop: DeviceLoop, agent: Any) -> Callable[[], None]:
 
 def measure_transfers(loop: DeviceLoop, calls: int) -> Transfers:
     """Time copies of a part of the tables to the device, and of the metrics of a call back."""
-    columns = loop.env.arrays["columns"]
+    env = cast(DeviceQueries, loop.env)
+    columns = env.arrays["columns"]
     if "GPU" not in columns.device:
         return Transfers()
-    size = loop.env.table_bytes
+    size = env.table_bytes
     part = np.zeros(min(size, COPIED_BYTES), np.uint8)
     back = LoopMetrics.zeros(loop.agent)
 

@@ -20,9 +20,9 @@ from kytolly.benchmarks.learning_curves import save_curves
 from kytolly.benchmarks.play_last import EPISODES
 from kytolly.config.tuned import tuned_settings
 from kytolly.config.words import nearest
-from kytolly.record.comparison import evaluations
-from kytolly.record.comparison_plot import check_picture
-from kytolly.record.seed_statistics import CONFIDENCE, RESAMPLES, summary
+from kytolly.experiment.plots import check_picture
+from kytolly.experiment.seed_statistics import CONFIDENCE, RESAMPLES, summary
+from kytolly.record.metrics_file import evaluations
 
 AT_ONCE = 2  # processes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kytolly.record.comparison import common_grid
+from kytolly.experiment.comparison import common_grid
 from kytolly.record.files import write_output
 
 

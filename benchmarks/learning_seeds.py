@@ -25,8 +25,8 @@ from typing import Any
 from kytolly.benchmarks.play_last import EPISODES, play_last
 from kytolly.command.entry import main as run_command
 from kytolly.command.options import seed_list
-from kytolly.record.comparison import evaluations
-from kytolly.record.seed_statistics import interval_text, summary
+from kytolly.experiment.seed_statistics import interval_text, summary
+from kytolly.record.metrics_file import evaluations
 
 
 def train_seed(seed: int, flags: Sequence[str], folder: Path, solved: float) -> dict[str, Any]:

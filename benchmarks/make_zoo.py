@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.benchmarks import learning, suite
-from kytolly.command.child_runs import print_line
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import path, seed
+from kytolly.command.result import print_line
 from kytolly.config.words import nearest, value_text
 from kytolly.deployment.zoo import zoo_dir, zoo_names, zoo_table
 from kytolly.record.files import write_text

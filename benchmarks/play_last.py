@@ -24,9 +24,9 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.deployment.trained_run import read_run
+    from kytolly.experiment.seed_statistics import interquartile_mean
     from kytolly.loop.choose import choose_side
     from kytolly.record.checkpoint import restore
-    from kytolly.record.seed_statistics import interquartile_mean
 
     trained = read_run(run)
     cfg = trained.cfg

@@ -77,7 +77,7 @@ def time_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, Any
 
 def solving_return(run_dir: Path) -> float | None:
     """Mean return of the last evaluation during training."""
-    from kytolly.record.comparison import evaluations
+    from kytolly.record.metrics_file import evaluations
 
     found = evaluations(run_dir)
     return found[-1][1] if found else None

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     given = played_environment(args, found)
     prepare_machine(found.cfg)
     from kytolly.environment.gym.wrapped import wrapped_source
-    from kytolly.record.seed_statistics import interquartile_mean
+    from kytolly.experiment.seed_statistics import interquartile_mean
     from kytolly.trainer import Trainer
 
     env = wrapped_source(*given)

@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from kytolly.config.words import PREFIX
 from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
 from kytolly.loop.faults import disk_problem
 
 LONGEST = 1_000  # characters of a message
-PREFIX = "kytolly: "  # begins a line for the user
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
 

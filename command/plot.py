@@ -39,14 +39,14 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw the picture and print the table."""
-    from kytolly.record.comparison import (
+    from kytolly.experiment.comparison import (
         group_comparisons,
         group_summary,
         make_groups,
         read_runs,
         run_folders,
     )
-    from kytolly.record.comparison_plot import check_picture, plot_comparison
+    from kytolly.experiment.plots import check_picture, plot_comparison
     from kytolly.record.files import write_output
 
     check_picture(args.out, "--out")

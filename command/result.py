@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+
+def print_line(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def print_result(summary: dict[str, Any], as_json: bool) -> None:

@@ -26,7 +26,7 @@ from kytolly.command.options import (
 )
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
-from kytolly.command.tuned import chosen_tuned_settings, tuned_line
+from kytolly.config.tuned import chosen_tuned_settings, tuned_line
 from kytolly.config.words import nearest, path_text, value_text
 
 # Each has `add_options(parser, words)` and `run(args)`.

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from kytolly.config.other_names import SETTINGS
 
+PREFIX = "kytolly: "  # begins a line for the user
+
 
 def value_text(value: Any) -> str:
     """A value in a message."""

@@ -29,7 +29,8 @@ METRICS = (  # of agents: their columns are the same in every run
     "env_steps_per_second",
     "updates_per_second",
 )
-EVALUATION = ("evaluation_return_mean", "evaluation_return_std", "evaluation_length_mean")
+EVALUATION_RETURN = "evaluation_return_mean"
+EVALUATION = (EVALUATION_RETURN, "evaluation_return_std", "evaluation_length_mean")
 
 
 class MetricsFile:
@@ -163,3 +164,9 @@ def number_in(row: Mapping[str, str], column: str) -> float:
     except ValueError:
         return math.nan
     return value if abs(value) <= MAX_NUMBER else math.nan
+
+
+def evaluations(run_dir: Path) -> list[tuple[int, float]]:
+    """Env steps and mean return of every evaluation during a run, none where there is no file."""
+    rows = [row for row in read_rows(run_dir / NAME) if row.get(EVALUATION_RETURN)]
+    return [(int(row["env_steps"]), number_in(row, EVALUATION_RETURN)) for row in rows]

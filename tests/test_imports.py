@@ -8,9 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOORS = ("gpu_optimize", "train_optimized")
-EVERYTHING = {"agent", "callback", "config", "environment", "loop", "machine", "model", "policy"}
-EVERYTHING |= {"record", "retrieval", "trainer"}
 SPEC = {"environment.spec", "environment.mask"}
+LIBRARY = {"agent", "callback", "config", "deployment", "environment", "loop", "machine", "model"}
+LIBRARY |= {"policy", "record", "trainer"}
+SEARCH = {"retrieval", "text", "reformulation"}
 MAY_IMPORT = {
     "config": set(),
     "model": set(),
@@ -22,12 +23,13 @@ MAY_IMPORT = {
     "agent": {"policy", "model", "config"} | SPEC,
     "callback": {"config", "record"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
-    "trainer": EVERYTHING - {"retrieval"} | {"deployment"},
-    "deployment": EVERYTHING - {"loop", "callback", "retrieval", "trainer"},
-    "text": EVERYTHING,
-    "reformulation": EVERYTHING | {"text"},
-    "command": EVERYTHING | {"text", "reformulation", "benchmarks", "deployment"},
-    "benchmarks": EVERYTHING | {"text", "reformulation", "command", "deployment"},
+    "deployment": LIBRARY - {"loop", "callback", "trainer"},
+    "trainer": LIBRARY,
+    "experiment": LIBRARY,
+    "text": LIBRARY | {"experiment", "retrieval"},
+    "reformulation": LIBRARY | {"experiment", "retrieval", "text"},
+    "command": LIBRARY | SEARCH | {"experiment", "benchmarks"},
+    "benchmarks": LIBRARY | SEARCH | {"experiment", "command"},
 }
 ROOMS = [room for room in MAY_IMPORT if room != "trainer"]
 
@@ -128,7 +130,8 @@ KINDS = re.compile(
 NO_KINDS = [
     module
     for module in FILES
-    if module.split(".")[0] in "agent loop policy model trainer text reformulation command".split()
+    if module.split(".")[0]
+    in "agent loop policy model trainer experiment text reformulation command".split()
 ]
 
 
@@ -154,16 +157,6 @@ def test_these_rules_can_fail_too():
     assert found == ["DQNPolicy", "RunConfig", "Gaussian"]
     for bad in ("cfg.algorithm == 'ppo'", "'dqn' != self.cfg.algorithm", "a.algorithm in ('dqn',)"):
         assert any(map(compares_the_algorithm, ast.walk(ast.parse(bad)))), bad
-
-
-@pytest.mark.parametrize("module", FILES)
-def test_no_file_or_function_outgrows_its_reader(module):
-    source = FILES[module].read_text(encoding="utf-8")
-    assert source.count("\n") <= 400, f"{module} has more than 400 lines"
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length <= 60, f"{module}: {node.name} has {length} lines"
 
 
 def test_nothing_is_called_utils():

@@ -8,7 +8,8 @@ import pytest
 
 from kytolly.benchmarks import learning, play_last, suite
 from kytolly.benchmarks.suite import Options
-from kytolly.record import comparison, seed_statistics
+from kytolly.experiment import seed_statistics
+from kytolly.record import metrics_file
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def run_cases(folder, tmp_path, names, limits):
             place = tmp_path / f"{name}-{limit}"
             shutil.copytree(folder, place)
             cases[name, limit] = [COMMANDS[name], limit, str(place)]
-    program = "from tests.command.full_disk import main; main()"
+    program = "from tests.helpers.full_disk import main; main()"
     env = {**os.environ, "KYTOLLY_COMPILE_CACHE": "off", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program],

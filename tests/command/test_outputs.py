@@ -9,7 +9,7 @@ import pytest
 from kytolly.command import entry, train_optimized
 from kytolly.command.exits import OneLineParser
 from kytolly.deployment.zoo import run_path
-from tests.command.written_runs import write_run
+from tests.helpers.written_runs import write_run
 from tests.reformulation.tiny_collection import write_collection
 
 # Some need a run that was trained: tests/reformulation/test_reformulator.py has --run-file,

@@ -16,7 +16,7 @@ import pytest
 from kytolly.command.environment_options import import_from_here
 from kytolly.deployment.zoo import run_path
 from tests.command.test_environment_options import MODULE
-from tests.command.written_runs import HEAD
+from tests.helpers.written_runs import HEAD
 from tests.reformulation.tiny_collection import write_collection
 
 ROOT = Path(__file__).parents[2]

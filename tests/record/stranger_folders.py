@@ -17,7 +17,7 @@ from kytolly.text.classifier import TextClassifier
 from kytolly.text.ranker import Ranker
 from kytolly.text.rewriter import Rewriter
 from kytolly.text.vocabulary import Words
-from tests.command.written_runs import write_run
+from tests.helpers.written_runs import write_run
 
 HUGE_BYTES = 2**30  # of a file with a hole: it takes no room
 WORDS = Words(["apple", "road", "wheel"])

@@ -8,8 +8,8 @@ import sqlite3
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kytolly.command import child_runs, entry
-from kytolly.command.exits import BadInput, exit_status
+from kytolly.command import entry
+from kytolly.command.exits import exit_status
 from kytolly.text.ranker import Ranker
 from kytolly.text.rewriter import Rewriter
 from tests.record.stranger_folders import (
@@ -38,7 +38,7 @@ ALTERATIONS = [
 @pytest.mark.parametrize("alteration", ["", *ALTERATIONS], ids=lambda text: text[-40:])
 def test_an_altered_study_is_refused_in_one_line(alteration, tmp_path):
     pytest.importorskip("optuna")
-    from kytolly.command.study import FAILED, open_study
+    from kytolly.experiment.study import FAILED, open_study
 
     study = open_study(file := tmp_path / "a.db", TASK, 0)
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_an_altered_study_is_refused_in_one_line(alteration, tmp_path):
     if not alteration:
         assert len(open_study(file, TASK, 0).get_trials()) == 2
         return
-    with pytest.raises(BadInput, match=r"a\.db is no study") as error:
+    with pytest.raises(ValueError, match=r"a\.db is no study") as error:
         open_study(file, TASK, 0)
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
@@ -113,7 +113,7 @@ def test_any_file_of_a_stranger_s_folder_is_used_or_refused_in_one_line(
     def no_process(*args, **options):
         raise FileNotFoundError(2, "no process is started here", "python")
 
-    monkeypatch.setattr(child_runs.subprocess, "Popen", no_process)
+    monkeypatch.setattr("kytolly.experiment.processes.subprocess.Popen", no_process)
     outside = write_outside(tmp_path / "outside")
     (tmp_path / "texts.txt").write_text("an apple\na wheel\n")
     before = snapshot(outside)

@@ -14,7 +14,7 @@ import pytest
 
 from kytolly.callback.base import Evaluation
 from kytolly.callback.tensorboard import keep_events
-from kytolly.command.child_runs import ChildRun
+from kytolly.experiment.processes import ChildRun
 from kytolly.loop.saved_session import continue_session
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.record.checkpoint import prune, read_manifest, save_network

@@ -1,6 +1,6 @@
 """Runs command lines in children that may write only so many bytes to a file, as on a full disk.
 
-    python -c "from tests.command.full_disk import main; main()" < CASES.json
+    python -c "from tests.helpers.full_disk import main; main()" < CASES.json
 
 CASES.json is a list of [command line, bytes, folder]. Each child is forked from this process, which
 has imported everything and run nothing, and works in the folder. Of each case a line of JSON is

@@ -13,14 +13,13 @@ import pytest
 from filelock import FileLock
 
 from kytolly.agent.algorithms import make_config
-from kytolly.command import child_runs
 from kytolly.command.entry import main, parse
 from kytolly.command.train import given_config
 from kytolly.command.tune import study_file
 from kytolly.config.search_space import SEARCH_SPACES, Choice, search_space
-from tests.command.processes import Processes
-from tests.command.test_train import kytolly
-from tests.command.written_runs import write_run
+from tests.helpers.commands import kytolly
+from tests.helpers.processes import Processes
+from tests.helpers.written_runs import write_run
 
 TUNE = ["tune", "ppo", "--env", "CartPole-v1", "--study", "s.db"]
 FEW = ["--total-env-steps", "2000"]  # an evaluation every 100, as the written runs have
@@ -156,7 +155,7 @@ def test_a_result_of_a_process_that_failed_is_no_value(monkeypatch, capsys):
         process.poll = lambda: 2
         return process
 
-    monkeypatch.setattr(child_runs.subprocess, "Popen", start_after_somebody_else)
+    monkeypatch.setattr("kytolly.experiment.processes.subprocess.Popen", start_after_somebody_else)
     assert main([*TUNE, *FEW, "--trials", "1", "--json"]) == 1
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
     assert (trial["state"], trial["value"]) == ("failed", None)

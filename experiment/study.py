@@ -1,4 +1,4 @@
-"""A study of Optuna in an SQLite file: what it searches, whose it is, and what it has found."""
+"""A study of Optuna in an SQLite file: its task, its trials, and the best of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -17,7 +17,6 @@ import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
-from kytolly.command.exits import BadInput
 from kytolly.config.search_space import Between, Choice
 from kytolly.config.tuned import tuned_settings
 from kytolly.record.run_folder import plain_settings
@@ -31,11 +30,11 @@ FAILED = "failed"  # attribute of a trial: why it has no return
 
 
 def import_optuna() -> Any:
-    """Optuna, quiet; BadInput names the command that installs it."""
+    """Optuna, quiet; ModuleNotFoundError names the command that installs it."""
     try:
         import optuna
     except ModuleNotFoundError:
-        raise BadInput(
+        raise ModuleNotFoundError(
             f"tuning needs Optuna, which is not installed. Install it: {INSTALL}."
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -47,24 +46,24 @@ def hold_study(file: Path) -> Iterator[None]:
     """Hold the study's file until the end of the block.
 
     Raises:
-        BadInput: Another process tunes with it, or it is no SQLite file.
+        ValueError: Another process tunes with it, or it is no SQLite file.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.exists() and head_of(file) not in (b"", SQLITE_HEAD):
-            raise BadInput(
+            raise ValueError(
                 f"{file} is no SQLite file, expected a study that `kytolly tune` made, or a new "
                 "name. Choose another --study."
             )
         lock = FileLock(file.with_name(f"{file.name}.lock"))
         lock.acquire(timeout=0)
     except Timeout:
-        raise BadInput(
+        raise ValueError(
             f"{file} is in use by another process that tunes with it, expected a study of its own "
             "for each. Wait until that one has ended, or choose another --study."
         ) from None
     except OSError as error:
-        raise BadInput(
+        raise ValueError(
             f"{file} cannot be used as a study ({error.strerror}). Choose another --study."
         ) from None
     try:
@@ -84,11 +83,11 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
 
     Args:
         file: SQLite file.
-        task: What the study is for: algorithm, environment, settings and search space.
-        seed: Of the sampler's draws; a continued study draws others, see `sampler_seed`.
+        task: The study's task: algorithm, environment, settings and search space.
+        seed: The seed of the sampler's draws; a continued study draws others, see `sampler_seed`.
 
     Raises:
-        BadInput: The file holds a study for something else, or no study of ours.
+        ValueError: The file holds a study for something else, or no study of ours.
     """
     optuna = import_optuna()
     try:
@@ -107,7 +106,7 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
         if isinstance(error, MemoryError):
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise BadInput(
+        raise ValueError(
             f"{file} is no study that Optuna can read ({reason:.200}). Choose another --study."
         ) from None
     refuse_other_task(file, saved or task, task)
@@ -118,7 +117,7 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
 
 
 class StudyTask(TypedDict):
-    """What a study is for, as its file holds it."""
+    """The task of a study, as its file holds it."""
 
     algorithm: str
     environment: str
@@ -176,14 +175,14 @@ def refuse_other_task(file: Path, saved: dict[str, Any], task: dict[str, Any]) -
                 for one in (old, new)
             )
         other = "other" if name == "settings" else "another"
-        raise BadInput(
+        raise ValueError(
             f"the study {file} was made with {other} {name} ({old}), and this command has {new}: "
             "their returns cannot be compared. Repeat the study's own command, or choose another "
             "--study."
         )
 
 
-def distributions(space: dict[str, Between | Choice]) -> dict[str, Any]:
+def distributions(space: Mapping[str, Between | Choice]) -> dict[str, Any]:
     """The search space in Optuna's classes."""
     optuna = import_optuna()
     return {

@@ -1,6 +1,6 @@
 """Runs of `kytolly train` in processes of their own, several at a time.
 
-TensorFlow keeps what it compiles until a process ends, and a run that fails takes its process with
+TensorFlow keeps what it compiled until a process ends, and a run that fails takes its process with
 it: so each run has one.
 """
 
@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kytolly.command.exits import PREFIX
+from kytolly.config.words import PREFIX
 from kytolly.machine.facts import available_memory_bytes, usable_cores
-from kytolly.record.comparison import evaluations
 from kytolly.record.files import open_unlinked
+from kytolly.record.metrics_file import evaluations
 from kytolly.record.run_folder import read_result
 
 ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
@@ -34,6 +34,8 @@ POLL_SECONDS = 0.2
 BYTES_PER_RUN = 2**30  # a process with TensorFlow and a small program takes about 0.9 GB
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
+Report = Callable[[str], None]  # shows a line of progress to the user
+
 
 @dataclasses.dataclass
 class ChildRun:
@@ -44,32 +46,39 @@ class ChildRun:
         run_dir: The run's folder. What the process prints is in a file `.log` beside it.
         words: The command line after `kytolly`.
         stopped: Its process was told to stop.
-        told: What it has told the user so far.
+        reported: The lines that `new_warnings` has given so far.
     """
 
     name: str
     run_dir: Path
     words: Sequence[str]
     stopped: bool = False
-    told: list[str] = dataclasses.field(default_factory=list)
-    process: Any = None
-    began: float = 0.0
+    reported: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
-    _rows: int = 0
-    _log_place: int = 0
+    _process: subprocess.Popen | None = None
+    _began: float = 0.0
+    _num_evaluations: int = 0
+    _log_position: int = 0
 
     @property
     def log(self) -> Path:
         """The file with what the process prints."""
         return self.run_dir.with_name(f"{self.run_dir.name}.log")
 
+    @property
+    def process(self) -> subprocess.Popen:
+        """The process, which has been started."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} has not been started")
+        return self._process
+
     def start(self, threads: int) -> None:
         """Start the process, with so many threads of TensorFlow."""
         path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
         limits = dict.fromkeys(THREADS, str(threads))
-        self.began = time.perf_counter()
+        self._began = time.perf_counter()
         with open(self.log, "wb", opener=open_unlinked) as log:
-            self.process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 # -P: not from the current folder, where files of strangers may lie
                 [sys.executable, "-P", "-c", START, *self.words],
                 env={**limits, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
@@ -80,10 +89,10 @@ class ChildRun:
             )
 
     def has_ended(self) -> bool:
-        """Whether the process has ended by now."""
+        """True when the process has ended."""
         if self.process.poll() is None:
             return False
-        self.seconds = time.perf_counter() - self.began
+        self.seconds = time.perf_counter() - self._began
         return True
 
     def stop(self) -> None:
@@ -94,35 +103,40 @@ class ChildRun:
 
     def new_evaluations(self) -> list[tuple[int, float]]:
         """Env steps and mean return of the evaluations since the last call."""
-        found = []
+        known = []
         with contextlib.suppress(ValueError, OSError):  # the file is being written
-            found = evaluations(self.run_dir)
-        new, self._rows = found[self._rows :], max(self._rows, len(found))
+            known = evaluations(self.run_dir)
+        new = known[self._num_evaluations :]
+        self._num_evaluations = max(self._num_evaluations, len(known))
         return new
 
     def new_warnings(self) -> list[str]:
-        """What the run has told the user since the last call, besides its progress.
+        """The run's messages since the last call, besides its progress.
 
         Nothing before it has begun: then it says why it cannot, which `problem` gives.
         """
         if not (self.run_dir / "config.yaml").is_file():
             return []
         with self.log.open("rb") as log:
-            log.seek(self._log_place)
+            log.seek(self._log_position)
             text = log.read()
         whole = text[: text.rfind(b"\n") + 1]
-        self._log_place += len(whole)
+        self._log_position += len(whole)
         lines = whole.decode("utf-8", "replace").splitlines()
         new = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-        self.told += new
+        self.reported += new
         return new
 
     def result(self) -> dict[str, Any] | None:
         """The run's result; None where it has none."""
         return read_result(self.run_dir)
 
+    def never_began(self) -> bool:
+        """True where the input was refused before the run had a folder."""
+        return self.process.returncode == 2 and not self.run_dir.exists()
+
     def problem(self) -> str:
-        """Why the process did not end well, in one line."""
+        """The reason why the process did not end well, in one line."""
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
         ours = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
         if self.process.returncode < 0:
@@ -173,8 +187,3 @@ def run_children(
             child.stop()
         for child in running:
             child.process.wait()
-
-
-def print_line(text: str) -> None:
-    """Print a line of progress."""
-    print(text, file=sys.stderr, flush=True)

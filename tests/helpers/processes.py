@@ -1,4 +1,4 @@
-"""A stand-in for the processes of `command.child_runs`: a run that writes itself while polled."""
+"""A stand-in for the processes of `experiment.processes`: a run that writes itself while polled."""
 
 import json
 import signal
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from kytolly.command import child_runs
-from tests.command.written_runs import write_run
+from kytolly.experiment import processes
+from tests.helpers.written_runs import write_run
 
 
 class Processes:
@@ -20,8 +20,8 @@ class Processes:
     def __init__(self, monkeypatch, returns):
         self.started, self.most_at_once, self.interrupt_at = [], 0, None
         self.returns = returns
-        monkeypatch.setattr(child_runs, "POLL_SECONDS", 0)
-        monkeypatch.setattr(child_runs.subprocess, "Popen", self.start)
+        monkeypatch.setattr(processes, "POLL_SECONDS", 0)
+        monkeypatch.setattr(processes.subprocess, "Popen", self.start)
 
     def start(self, argv, env, stderr, **options):
         assert options["start_new_session"]  # else Ctrl-C would reach it twice

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kytolly.command.entry import main
-from kytolly.record import seed_statistics
-from kytolly.record.comparison import GROUP_FILE, make_groups, read_runs, run_folders
-from kytolly.record.comparison_plot import plot_comparison
-from tests.command.written_runs import write_run
+from kytolly.experiment import seed_statistics
+from kytolly.experiment.comparison import GROUP_FILE, make_groups, read_runs, run_folders
+from kytolly.experiment.plots import plot_comparison
+from tests.helpers.written_runs import write_run
 
 
 def groups_of(paths, group=True):

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kytolly.record.learning_curve import curve, read_curve
-from kytolly.record.metrics_file import COUNTS, NAME, number_in, read_rows
-from kytolly.record.run_folder import RunFolder
-from kytolly.record.seed_statistics import (
+from kytolly.experiment.seed_statistics import (
     difference_interval,
     improvement,
     iqm_difference,
     summary,
 )
+from kytolly.record.learning_curve import curve, read_curve
+from kytolly.record.metrics_file import COUNTS, number_in
+from kytolly.record.run_folder import RunFolder
 
 GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
 DEFAULT_METRIC = "evaluation_return_mean"
-MOST_NAMED = 3  # settings in a label
+MAX_NAMED_SETTINGS = 3  # settings in a label
 
 
 class ComparedRun(NamedTuple):
@@ -108,12 +108,6 @@ def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list
     return runs, "env_steps" if counts_env_steps else "updates"
 
 
-def evaluations(run_dir: Path) -> list[tuple[int, float]]:
-    """Env steps and mean return of every evaluation during a run, none where there is no file."""
-    rows = [row for row in read_rows(run_dir / NAME) if row.get(DEFAULT_METRIC)]
-    return [(int(row["env_steps"]), number_in(row, DEFAULT_METRIC)) for row in rows]
-
-
 def lower_is_better(metric: str) -> bool:
     """Whether the lowest value of a metric is its best one."""
     return metric.endswith("loss")
@@ -163,7 +157,7 @@ def labels(groups: Sequence[Sequence[ComparedRun]]) -> list[str]:
     firsts = [group[0] for group in groups]
     parents = [g[0].path.parent.name if len(g) > 1 else g[0].path.name for g in groups]
     ways = [
-        list(map(", ".join, words)) if len(named) <= MOST_NAMED else [],
+        list(map(", ".join, words)) if len(named) <= MAX_NAMED_SETTINGS else [],
         list(map(", ".join, algorithms)),
         parents,
         [run.path.name for run in firsts],

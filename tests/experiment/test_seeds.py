@@ -11,8 +11,8 @@ import yaml
 from kytolly.command.entry import main
 from kytolly.command.options import seed_list
 from kytolly.machine.facts import usable_cores
-from tests.command.processes import Processes
-from tests.command.test_train import SHORT_PPO, kytolly
+from tests.helpers.commands import SHORT_PPO, kytolly
+from tests.helpers.processes import Processes
 
 TRAIN = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", "g"]
 

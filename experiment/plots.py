@@ -1,8 +1,8 @@
-"""A picture of several runs, or of groups of seeds, in one."""
+"""Plots of several trainings: compared runs, groups of seeds, and the trials of a search."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kytolly.record.comparison import Group, group_curves
+from kytolly.experiment.comparison import Group, group_curves
+from kytolly.experiment.seed_statistics import CONFIDENCE, interquartile_mean, interval
 from kytolly.record.learning_curve import finish_axes, plain_text
-from kytolly.record.seed_statistics import CONFIDENCE, interquartile_mean, interval
 
 BAND_RESAMPLES = 2_000  # at each moment of a curve
-MOST_INSIDE = 4  # entries of a legend within the axes
-ENTRIES_BELOW_EACH_OTHER = 16
+MAX_LEGEND_INSIDE = 4  # entries of a legend within the axes
+ENTRIES_PER_COLUMN = 16
 MARKED_POINTS = 40  # a curve of more has no dots
 LINE_STYLES = ("-", "--", ":", "-.")
+TRIAL_COLUMNS = 5
+LOG_AXIS_RATIO = 8.0  # of the largest to the smallest value, from which an axis is logarithmic
+TRIAL_COLORS = {"complete": "tab:blue", "pruned": "0.6", "failed": "tab:red"}
 
 
 def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
@@ -38,7 +41,7 @@ def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
     labels = list(dict.fromkeys(group.label for group in groups))
     styles = dict(zip(labels, line_styles(len(labels)), strict=True))
     most = max(map(len, panels.values()))
-    columns = -(-most // ENTRIES_BELOW_EACH_OTHER) if most > MOST_INSIDE else 0
+    columns = -(-most // ENTRIES_PER_COLUMN) if most > MAX_LEGEND_INSIDE else 0
     figure = Figure(figsize=((7 + 2 * columns) * len(panels), 4.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (environment, shown) in zip(axes, panels.items(), strict=True):
@@ -112,3 +115,52 @@ def check_picture(path: str | None, flag: str) -> None:
         raise ValueError(
             f"{flag} {path} cannot be written ({error.strerror}). Choose another path."
         ) from None
+
+
+def plot_trials(trials: Sequence[Mapping[str, Any]]) -> Figure:
+    """Plot the return of every trial over its number and over each setting.
+
+    Args:
+        trials: Of each its `number`, `state` (complete, pruned or failed), `value` (the return, of
+            a pruned trial its last one; None where there is none) and `params` by name.
+    """
+    names = list(dict.fromkeys(name for trial in trials for name in trial["params"]))
+    rows = -(-(len(names) + 1) // TRIAL_COLUMNS)
+    figure = Figure(figsize=(3.0 * TRIAL_COLUMNS, 2.7 * rows), layout="constrained")
+    axes = figure.subplots(rows, TRIAL_COLUMNS, squeeze=False, sharey=True)
+    complete = [trial for trial in trials if trial["state"] == "complete"]
+    draw_trials(axes[0, 0], trials, lambda trial: trial["number"])
+    returns = [trial["value"] for trial in complete]
+    numbers = [trial["number"] for trial in complete]
+    best = np.maximum.accumulate(returns) if returns else []
+    axes[0, 0].plot(numbers, best, color="tab:orange", drawstyle="steps-post", label="best so far")
+    axes[0, 0].set_xlabel("trial")
+    for ax, name in zip(axes.flat[1:], names, strict=False):
+        known = [trial for trial in trials if name in trial["params"]]
+        draw_trials(ax, known, lambda trial, name=name: trial["params"][name])
+        values = [trial["params"][name] for trial in known]
+        if min(values) > 0 and max(values) / min(values) >= LOG_AXIS_RATIO:
+            ax.set_xscale("log")
+        ax.set_xlabel(name)
+    for ax in axes.flat[len(names) + 1 :]:
+        ax.set_axis_off()
+    for row in axes:
+        row[0].set_ylabel("return")
+    for ax in axes.flat:
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
+    return figure
+
+
+def draw_trials(
+    ax: Any, trials: Sequence[Mapping[str, Any]], position: Callable[[Mapping[str, Any]], Any]
+) -> None:
+    """Draw a point for each trial that has a return; pruned ones are crosses."""
+    for state, color in TRIAL_COLORS.items():
+        shown = [t for t in trials if t["state"] == state and t["value"] is not None]
+        if shown:
+            points = [position(t) for t in shown], [t["value"] for t in shown]
+            ax.scatter(*points, s=18, color=color, marker="x" if state != "complete" else "o",
+                       label=state, lw=1)  # fmt: skip

@@ -62,7 +62,7 @@ class TensorBoardLog(Callback):
         """Write the settings of a new run; a resumed run writes nothing before its first point."""
         self._run_dir, self._gpu = state.run_dir, None
         if "GPU" in state.device:
-            from kytolly.callback.gpu import Gpu
+            from kytolly.machine.gpu import Gpu
 
             self._gpu = Gpu.of(state.device)
         self._settings, self._written_settings = run_settings(state), {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import json
 import os
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 from kytolly.machine import facts
 from kytolly.machine.compile_cache import cache_folder
+from kytolly.machine.gpu import UnknownGpu, visible_gpus
 
 TESTED_TENSORFLOW = ("2.21.", "2.22.")
 COMPILE_PROGRAM = """
@@ -135,16 +135,19 @@ def check_cuda(tf: Any) -> Check:
 
 
 def check_gpu_memory(tf: Any) -> Check:
-    """Free memory of every GPU."""
+    """Free memory of every GPU that TensorFlow sees."""
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
+        memories = [gpu.memory() for gpu in visible_gpus()]
+    except UnknownGpu as error:
+        advice = "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        return Check("gpu memory", "warn", f"cannot be read: {error}", advice)
     except Exception as error:
         return Check("gpu memory", "warn", f"cannot be read: {error}", "pip install nvidia-ml-py")
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    infos = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
-    finding = ", ".join(f"{i.free / 2**30:.1f} of {i.total / 2**30:.1f} GiB free" for i in infos)
-    if min(i.free / i.total for i in infos) < 0.5:
+    if not memories:
+        advice = "pip install --upgrade nvidia-ml-py"
+        return Check("gpu memory", "warn", "cannot be read: NVML lists no GPU", advice)
+    finding = ", ".join(f"{m.free / 2**30:.1f} of {m.total / 2**30:.1f} GiB free" for m in memories)
+    if any(m.free < 0.5 * m.total for m in memories):
         advice = "end the other processes (nvidia-smi lists them), or choose another GPU"
         return Check("gpu memory", "warn", finding, advice)
     return Check("gpu memory", "ok", finding)

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kytolly.machine.gpu import all_hidden
+
 
 def keras_backend() -> tuple[str, str]:
     """The backend that Keras runs on, or would when imported, and what says so."""
@@ -32,8 +34,8 @@ def keras_backend() -> tuple[str, str]:
 
 
 def nvidia_gpu_plausible() -> bool:
-    """Whether a visible NVIDIA GPU may exist here; answers without TensorFlow or CUDA."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+    """True where a visible NVIDIA GPU may exist; answers without TensorFlow or CUDA."""
+    if all_hidden():
         return False
     return bool(glob.glob("/dev/nvidia[0-9]*")) or os.path.exists("/dev/dxg")
 
@@ -42,8 +44,9 @@ def why_no_gpu() -> str:
     """The likeliest reason that TensorFlow lists no GPU."""
     if nvidia_gpu_plausible():
         return "an NVIDIA device exists, but its driver or the CUDA libraries could not be loaded"
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    return "CUDA_VISIBLE_DEVICES hides every GPU" if hidden else "there is no NVIDIA device here"
+    return (
+        "CUDA_VISIBLE_DEVICES hides every GPU" if all_hidden() else "there is no NVIDIA device here"
+    )
 
 
 def driver_cuda_version() -> str | None:

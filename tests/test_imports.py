@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "retrieval": {"config", "machine", "record"},
     "policy": {"model", "config"} | SPEC,
     "agent": {"policy", "model", "config"} | SPEC,
-    "callback": {"config", "record"},
+    "callback": {"config", "record", "machine.gpu"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
     "deployment": LIBRARY - {"loop", "callback", "trainer"},
     "trainer": LIBRARY,

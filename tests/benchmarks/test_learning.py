@@ -8,8 +8,7 @@ import pytest
 
 from kytolly.benchmarks import learning, play_last, suite
 from kytolly.benchmarks.suite import Options
-from kytolly.experiment import seed_statistics
-from kytolly.record import metrics_file
+from kytolly.experiment import comparison, seed_statistics
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
-from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.saved_spec import spec_to_dict
 from kytolly.loop.choose import choose_session, choose_side
 from kytolly.loop.result import TrainResult
 from kytolly.loop.session import TrainingSession
@@ -297,7 +297,7 @@ def run_session(
 
         continue_session(session, *restored_state(folder, session.state))
     seen = getattr(session.agent, "env_spec", None)  # None: it learns from rows of data
-    spec = None if seen is None else plain_spec(seen)
+    spec = None if seen is None else spec_to_dict(seen)
     parts = dict(getattr(session.agent, "part_names", ()))
     folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec, init, parts)
     try:

@@ -161,9 +161,9 @@ def run(args: argparse.Namespace) -> int:
     trainer = Trainer(args.resume or args.log_dir)
     callbacks: list[Any] = []
     if args.profile:
-        from kytolly.command.profile import Keeper
+        from kytolly.loop.profile import RunKeeper
 
-        callbacks = [Keeper()]
+        callbacks = [RunKeeper()]
     if not args.resume and args.tuned is not False:
         from kytolly.callback.opening_line import OpeningLine
 

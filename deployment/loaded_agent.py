@@ -17,8 +17,8 @@ from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.own_network import check_network
 from kytolly.agent.playing import Player
 from kytolly.config.words import path_text
-from kytolly.deployment.saved_spec import spec_of_plain
 from kytolly.deployment.trained_run import read_run
+from kytolly.environment.saved_spec import spec_from_dict
 from kytolly.environment.spec import EnvSpec
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
 from kytolly.record.network_file import load_network, take_checkpoint_weights
@@ -133,7 +133,7 @@ def checkpoint_path(path: Path, weights: Any) -> str:
 def read_spec(folder: RunFolder, saved: SavedConfig, cfg: Any) -> EnvSpec:
     """What the run's agent sees and does: from config.yaml or, in old runs, by its environment."""
     if saved.spec is not None:
-        return spec_of_plain(saved.environment, saved.spec)
+        return spec_from_dict(saved.environment, saved.spec)
     name = saved.environment
     try:
         from kytolly.environment.registry import tensor_environment

@@ -257,7 +257,7 @@ def restore(
             host_state = check_files(path)
             _read(path, trackables, changed)
         except DAMAGE as error:
-            damaged.append(f"{Path(path).name} ({one_line(error, 160)})")
+            damaged.append(f"{Path(path).name} ({short_reason(error, 160)})")
             continue
         if damaged:
             warnings.warn(
@@ -287,7 +287,7 @@ def _read(path: str, trackables: Mapping[str, Any], changed: Sequence[str]) -> N
     except UnicodeDecodeError:  # a ValueError, but one that speaks of damage
         raise
     except MISMATCH as error:
-        found = "; ".join([*changed, one_line(error, 300)])
+        found = "; ".join([*changed, short_reason(error, 300)])
         raise ValueError(
             f"{path} was saved by another configuration: {found}. Resume with the settings in "
             "the run's config.yaml and the same environment and model, or start a new run."
@@ -306,8 +306,8 @@ def no_list_of_values(record: logging.LogRecord) -> bool:
     )
 
 
-def one_line(error: BaseException, length: int) -> str:
-    """What an error says, without line breaks and TensorFlow's internal names, cut to `length`."""
+def short_reason(error: BaseException, length: int) -> str:
+    """The text of an error without line breaks and TensorFlow's internal names, cut to `length`."""
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
     words = " ".join(text.split()).rstrip(".") or type(error).__name__
     return words if len(words) <= length else words[: length - 1] + "…"

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, one_line
+from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, short_reason
 from kytolly.record.dead_weights import living_weights
 from kytolly.record.files import path_without_pattern
 
@@ -94,8 +94,8 @@ def take_checkpoint_weights(network: keras.Model, path: str) -> None:
             weights = [reader.get_tensor(found[index]) for index in sorted(found)]
     except DAMAGE as error:
         raise ValueError(
-            f"the checkpoint {path} is damaged ({one_line(error, 160)}), expected the files that "
-            "training wrote. Take those of another checkpoint."
+            f"the checkpoint {path} is damaged ({short_reason(error, 160)}), expected the files "
+            "that training wrote. Take those of another checkpoint."
         ) from error
     weights = living_weights(network, weights)
     own, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
@@ -127,8 +127,8 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     finally:
         network.set_weights(own)
     raise ValueError(
-        f"{path} holds no weights of this run's network ({one_line(reason, 200)}), expected the "
-        "file that training wrote. Copy it back from where it came from, or start a new run."
+        f"{path} holds no weights of this run's network ({short_reason(reason, 200)}), expected "
+        "the file that training wrote. Copy it back from where it came from, or start a new run."
     )
 
 

@@ -209,7 +209,7 @@ class RunFolder:
             cfg: The config.
             environment: The name of the environment.
             loop: The loop that runs.
-            spec: Plain data such as `environment.saved_spec.plain_spec` gives; None without agent.
+            spec: As `environment.saved_spec.spec_to_dict` makes it; None without agent.
             init: Folder of the run whose weights this one began with, if any.
             parts: Class names of the user's own optimizer and policy.
         """

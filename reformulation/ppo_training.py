@@ -15,6 +15,7 @@ import tensorflow as tf
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
 from kytolly.loop.faults import OutOfMemory
+from kytolly.loop.profile import RunKeeper
 from kytolly.loop.result import TrainResult
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
@@ -22,7 +23,6 @@ from kytolly.reformulation.device_env import DeviceQueries
 from kytolly.reformulation.loop_clock import LoopClock
 from kytolly.reformulation.network import HALF
 from kytolly.reformulation.options import ReformulationOptions, write_options
-from kytolly.reformulation.profile import LoopKeeper
 from kytolly.reformulation.reformulator import OPTIONS_FILE
 from kytolly.reformulation.search import SearchSide
 from kytolly.retrieval.corpus import resolved_source
@@ -126,7 +126,7 @@ def train_with_ppo(
     gpu: bool,
     say: Say,
     clock: LoopClock,
-    keeper: LoopKeeper | None = None,
+    keeper: RunKeeper | None = None,
 ) -> TrainResult:
     """Train a network with PPO; if memory does not suffice, with half as many queries at once.
 

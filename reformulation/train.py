@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.loop.profile import RunKeeper
 from kytolly.model.candidate_scorer import CandidateScorer
 from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
@@ -42,7 +43,7 @@ from kytolly.reformulation.network import (
 from kytolly.reformulation.options import ReformulationOptions
 from kytolly.reformulation.ppo_training import COLLECTION, save_search, train_with_ppo
 from kytolly.reformulation.prepare import LEARNING, Preparation, prepare
-from kytolly.reformulation.profile import LoopKeeper, profile_loop
+from kytolly.reformulation.profile import profile_loop
 from kytolly.reformulation.reformulator import Reformulator
 from kytolly.reformulation.report import phase_rows, write_phases
 from kytolly.reformulation.search import SearchSide
@@ -234,7 +235,7 @@ def learn(
     evaluation = DeviceQueries(
         subset(train.table, few), side.rules, train.fusions, training.term_cost, in_order=True
     )
-    clock, keeper = LoopClock(), LoopKeeper() if profile else None
+    clock, keeper = LoopClock(), RunKeeper() if profile else None
     with phases.measure(COLLECTION):
         result = train_with_ppo(
             side, train, evaluation, network, folder.path, gpu, say, clock, keeper

@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 import kytolly
-from kytolly.deployment.saved_spec import spec_of_plain
-from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 
 ROOT = Path(__file__).absolute().parents[2]
@@ -175,8 +174,8 @@ def test_a_spec_is_the_same_after_yaml(dqn, masked):
     assert set(dict_obs) == {"place", "step", "action_mask"}
     for action in (Discrete(3), MultiDiscrete((2, 3)), Box((-1.0, -inf), (1.0, inf))):
         spec = EnvSpec("name", dict_obs, action)
-        text = yaml.safe_dump(plain_spec(spec))
-        assert spec_of_plain("name", yaml.safe_load(text)) == spec
+        text = yaml.safe_dump(spec_to_dict(spec))
+        assert spec_from_dict("name", yaml.safe_load(text)) == spec
     assert "shape: [4]" in (dqn.path / "config.yaml").read_text()
 
 

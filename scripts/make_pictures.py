@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/images/ anew: `python docs/make_pictures.py learning.png`.
+"""Makes the pictures of docs/images/ anew: `python scripts/make_pictures.py learning.png`.
 
 Without a name it prints the commands. Some train for hours.
 """
@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "images"
+FOLDER = Path(__file__).parents[1] / "docs" / "images"
 ACROBOT = "train qr-dqn --env Acrobot-v1 --seeds 0-9 --log-dir runs/acrobot"
 # Picture -> command lines of kytolly, one after the other; OUT is where the picture lies.
 PICTURES = {

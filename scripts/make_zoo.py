@@ -1,6 +1,6 @@
 """Trains every task of the README with its tuned settings, and keeps what plays best as the zoo.
 
-`python -m kytolly.benchmarks.make_zoo` trains what the zoo lacks, one task after the other, and
+`python scripts/make_zoo.py` trains what the zoo lacks, one task after the other, and
 writes the table in docs/zoo.md. It may be stopped: runs go on where their last checkpoint was.
 """
 
@@ -39,7 +39,7 @@ TASKS = {
 EPISODES = 100  # of the final evaluation, which the zoo states
 NORMAL = 1.96  # standard errors on each side of a mean: 95%
 KEPT = ("algorithm", "environment", "loop", "seed", "env_steps", "updates", "stopped_by")
-BEGIN, END = "<!-- zoo: made by benchmarks/make_zoo.py -->", "<!-- end -->"
+BEGIN, END = "<!-- zoo: made by scripts/make_zoo.py -->", "<!-- end -->"
 PAGE = Path("docs/zoo.md")
 
 
@@ -91,14 +91,14 @@ def task_name(given: str) -> str:
 
 
 def add_to_zoo(name: str, seed: int, run_dir: Path) -> bool:
-    """Train a task, or what is left of it, and keep its three files; whether that went well."""
+    """Train a task, or what is left of it, and keep its three files; returns True on success."""
     if read_result(run_dir) is None:
         print_line(f"{name}: training in {run_dir}")
         command = [sys.executable, "-m", suite.COMMAND, *training_words(name, seed, run_dir)]
         if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
             print_line(f"{name} failed; its run is {run_dir}")
             return False
-    result = zoo_result_of(read_result(run_dir) or {})
+    result = zoo_result_of(json.loads((run_dir / "result.json").read_text("utf-8")))
     folder = zoo_dir() / name
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
@@ -124,7 +124,7 @@ def training_words(name: str, seed: int, run_dir: Path) -> list[str]:
 
 
 def zoo_result_of(result: dict[str, Any]) -> dict[str, Any]:
-    """What the zoo keeps of `result.json`: nothing of the machine, and the mean's 95% interval."""
+    """The part of `result.json` that the zoo keeps, without the machine, with a 95% interval."""
     evaluation = dict(result["evaluation"])
     mean = evaluation["return_mean"]
     half = NORMAL * evaluation["return_std"] / math.sqrt(evaluation["episodes"])

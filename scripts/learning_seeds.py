@@ -1,6 +1,6 @@
 """How one training command learns over seeds, one after the other in one process.
 
-    python -m kytolly.benchmarks.learning_seeds --solved 475 0-9 dqn --env CartPole-v1
+    python scripts/learning_seeds.py --solved 475 0-9 dqn --env CartPole-v1
 
 What follows the seeds goes to `kytolly train`. The return of a seed is the mean of 100 greedy
 episodes of its best weights, and of its last ones. Solved is the first evaluation during training
@@ -66,7 +66,7 @@ def statistics_text(runs: Sequence[dict[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Train the seeds and print a line for each, then their statistics."""
     parser = argparse.ArgumentParser(
-        prog="python -m kytolly.benchmarks.learning_seeds",
+        prog="python scripts/learning_seeds.py",
         description="train several seeds in one process and play their best and last weights",
         allow_abbrev=False,
     )

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kytolly.benchmarks import make_zoo
+from scripts import make_zoo
 
 ROOT = Path(__file__).parents[2]
 RESULT = {

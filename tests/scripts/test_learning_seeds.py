@@ -2,7 +2,7 @@
 
 import json
 
-from kytolly.benchmarks.learning_seeds import main, statistics_text
+from scripts.learning_seeds import main, statistics_text
 
 
 def test_seeds_that_never_solved_count_as_endless():

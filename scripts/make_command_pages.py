@@ -8,7 +8,7 @@ from pathlib import Path
 from kytolly.command.entry import COMMANDS, make_parser
 from kytolly.command.train import trained_names
 
-FOLDER = Path(__file__).parent / "commands"
+FOLDER = Path(__file__).parents[1] / "docs" / "commands"
 
 
 def pages() -> dict[str, str]:

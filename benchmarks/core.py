@@ -57,7 +57,7 @@ def metric_averages(metrics: Any, agent: Any) -> dict[str, float]:
 
 
 def state_by_part(agent: Any) -> dict[str, list[Any]]:
-    """What two runs of one seed must share: lists of variables, by part."""
+    """Lists of variables, by part, that two runs of one seed must share."""
     policy, memory = agent.policy, agent.memory
     policy.publish()
     parts = {"weights": [*policy.network.variables, policy.weights.vector]}

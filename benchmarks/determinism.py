@@ -1,4 +1,4 @@
-"""Whether two runs of one seed end with the same bits: `determinism`, `ppo-determinism`."""
+"""Two runs of one seed, compared bit by bit: `determinism`, `ppo-determinism`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well it learns, over seeds: `learning`, `lunar-lander` and the same for PPO.
+"""Returns over seeds: `learning`, `lunar-lander` and the same for PPO.
 
 Each seed is one `kytolly train` with this project's settings for the task, in a process of its
 own, two at a time. Two networks of each run then play 100 greedy episodes in fresh environments:

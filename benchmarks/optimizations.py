@@ -60,12 +60,12 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times faster the optimization makes the work."""
+        """The speed with the optimization over the speed without it."""
         return self.off_ms / self.on_ms
 
     @property
     def verdict(self) -> str:
-        """Whether the optimization pays on this machine."""
+        """True where the optimization pays on this machine."""
         if self.ratio >= PAYS:
             return "yes"
         return "no: slower" if self.ratio <= 1 / PAYS else "no difference"

@@ -24,7 +24,7 @@ ENV = "CartPole-v1"
 
 
 class Work(NamedTuple):
-    """What one algorithm is asked to do.
+    """The work of one algorithm.
 
     Attributes:
         name: The algorithm, for the reader.

@@ -1,4 +1,4 @@
-"""What the tables of `kytolly benchmark` share: processes that take turns, and their medians.
+"""Processes that take turns, and their medians: the core of `kytolly benchmark`.
 
 Everything that is measured runs in a process of its own. The sides of a comparison take turns,
 A B A B, all on the same core where the platform can pin a process to one. Every number is the
@@ -52,7 +52,7 @@ class Options:
     quick: bool = False
 
     def count(self, usual: int) -> str:
-        """How many steps to take: `usual`, or few in a trial run."""
+        """The number of steps: `usual`, or few in a trial run."""
         return str(min(usual, TRIAL_STEPS) if self.quick else usual)
 
     def as_flags(self) -> str:

@@ -1,4 +1,4 @@
-"""What the switches of the DQN family cost: `rainbow`."""
+"""The cost of the DQN family's switches: `rainbow`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables `kytolly benchmark` has, and the command that prints them."""
+"""The tables of `kytolly benchmark`, and the command that prints them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kytolly.config.words import nearest
 
 
 class Table(NamedTuple):
-    """Where the function of a table lives, and what the help says of it.
+    """The function of a table, and its line in the help.
 
     Attributes:
         module: Of this room.
@@ -197,7 +197,7 @@ def run(
 
 
 def machine_facts() -> dict[str, Any]:
-    """What the numbers depend on besides the programs."""
+    """The facts of the machine that the numbers depend on."""
     from kytolly.machine import facts
 
     return {

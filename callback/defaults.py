@@ -16,7 +16,7 @@ from kytolly.callback.training_warnings import TrainingWarnings
 def run_callbacks(
     state: TrainState, progress: bool, own: Sequence[Callback] = ()
 ) -> list[Callback]:
-    """What watches a run: checkpoints, reasons to stop, the user's, and what logs the metrics.
+    """The callbacks of a run: checkpoints, reasons to stop, the user's, and logs of metrics.
 
     The user's own callbacks come before those that log: metrics that they add are logged too.
     """

@@ -109,7 +109,7 @@ class TimeBudget(Callback):
 
 
 def improves(value: float, best: float, min_improvement: float) -> bool:
-    """Whether a return is better than the best; anything is better than nothing, NaN never is."""
+    """True for a return better than the best; anything is better than nothing, NaN never is."""
     return value > best if math.isinf(best) else value - best > min_improvement
 
 

@@ -102,7 +102,7 @@ class KerasCallbacks(Callback):
         self._list = None
 
     def get_state(self) -> dict[str, Any]:
-        """Where the epochs are, and the counters of each callback."""
+        """The position in the epochs, and the counters of each callback."""
         names = ("_epoch", "_batch", "_updates", "_epoch_is_open", "stop_reason")
         counts = {name: getattr(self, name) for name in names}
         return {

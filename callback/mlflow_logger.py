@@ -9,7 +9,7 @@ from typing import Any
 from kytolly.callback.base import TrainState
 from kytolly.callback.tracking import Tracking, tracker
 
-MOST_LENGTH = 500  # characters of a parameter
+MAX_LENGTH = 500  # characters of a parameter
 
 
 class MLflowLogger(Tracking):
@@ -54,7 +54,7 @@ class MLflowLogger(Tracking):
         run = client.create_run(experiment_id, run_name=state.run_dir.name, tags=self.tags)
         self._id = run.info.run_id
         for name, value in settings.items():
-            client.log_param(self._id, name, str(value)[:MOST_LENGTH])
+            client.log_param(self._id, name, str(value)[:MAX_LENGTH])
         return client
 
     def log(self, metrics: dict[str, float], state: TrainState) -> None:

@@ -95,7 +95,7 @@ def number_of(value: Any) -> float | None:
 
 
 def is_same(value: Any, before: Any) -> bool:
-    """Whether a metric is what it was; NaN is NaN."""
+    """True where a metric is what it was; NaN is NaN."""
     number = number_of(value)
     return number == before or (number is not None and math.isnan(number) and math.isnan(before))
 

@@ -15,7 +15,7 @@ from rich.table import Column
 
 from kytolly.callback.base import Callback, TrainState
 
-MOST_ADDED = 3
+MAX_ADDED = 3
 REFRESH_SECONDS = 0.1  # the bar is drawn at most once in this time
 
 
@@ -28,7 +28,7 @@ class ProgressBar(Callback):
 
     Args:
         stream: Where to write; standard error by default.
-        added: Metrics that other callbacks add, of which the first `MOST_ADDED` are shown.
+        added: Metrics that other callbacks add, of which the first `MAX_ADDED` are shown.
     """
 
     def __init__(self, stream: TextIO | None = None, added: Mapping[str, float] | None = None):
@@ -123,7 +123,7 @@ class ProgressBar(Callback):
             state.metrics.get(f"{state.unit}_per_second", math.nan),
             self.seconds_left(state),
         )
-        words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MOST_ADDED]]
+        words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MAX_ADDED]]
         words += [f"{rate(speed)} {unit}/s"] if math.isfinite(speed) else []
         return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
 
@@ -158,7 +158,7 @@ class ProgressBar(Callback):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether the stream is a terminal."""
+    """True for a stream that is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):

@@ -143,7 +143,7 @@ def log_points(
 
 
 def run_settings(state: TrainState) -> dict[str, bool | int | float | str]:
-    """What identifies the run, in the types that TensorBoard's table of runs takes."""
+    """The settings of a run, in the types that TensorBoard's table of runs takes."""
     fields = {f.name: getattr(state.config, f.name) for f in dataclasses.fields(state.config)}
     # The loop and the device that were chosen, in place of "auto".
     fields |= {"environment": state.env_name, "loop": state.loop, "device": state.device}

@@ -1,4 +1,4 @@
-"""What the loggers of experiment trackers share: a row's numbers, and the files of a run."""
+"""Loggers of experiment trackers: a row's numbers, and the files of a run."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ IDLE_SECONDS = 30.0  # of training, before anything is said about it
 CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution's bounds are wrong
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
-FEWEST = 5  # rows before a jump can be seen
+MIN_ROWS = 5  # rows before a jump can be seen
 DETAILS = {  # settings that change nothing without another
     "noisy": ("noise_scale",),
     "prioritized": ("priority_exponent", "importance_exponent"),
@@ -34,7 +34,7 @@ MIN_FALL = 0.01  # of the first score, by which the last one must be lower
 
 
 class TrendPoint(NamedTuple):
-    """What training and evaluation had reached at one evaluation; higher is better.
+    """The returns of training and of evaluation at one evaluation; higher is better.
 
     Attributes:
         training: Return of the training episodes; of texts, the negative loss.
@@ -68,7 +68,7 @@ def trend_point(state: TrainState, mean_loss: float) -> TrendPoint | None:
 
 
 def is_overfitting(points: Sequence[TrendPoint]) -> bool:
-    """Whether training rises over `TREND` evaluations while each of these is worse than the last.
+    """True where training rises over `TREND` evaluations while each is worse than the last.
 
     Evaluations of agents that learn well go up and down, too. So the fall must be more than noise,
     and the evaluation below the training episodes, which explore.
@@ -146,7 +146,7 @@ class TrainingWarnings(Callback):
         return total / count if count else math.nan
 
     def get_state(self) -> dict[str, Any]:
-        """What has been said, and what is compared."""
+        """The warnings so far, and the values that are compared."""
         trend = [list(point) for point in self._trend]
         return {"said": self._said, "losses": self._losses, "trend": trend, "sum": self._sum}
 
@@ -189,7 +189,7 @@ class TrainingWarnings(Callback):
         value = state.metrics.get(name, math.nan)
         if not math.isfinite(value):
             return
-        usual = statistics.median(self._losses) if len(self._losses) >= FEWEST else math.inf
+        usual = statistics.median(self._losses) if len(self._losses) >= MIN_ROWS else math.inf
         if value > JUMP * usual > 0:
             rate = state.metrics.get("learning_rate", math.nan)
             self._say(

@@ -1,4 +1,4 @@
-"""What `kytolly record` and `kytolly watch` share: an agent, and an environment that shows it."""
+"""The agent, and the environment that shows it, of `kytolly record` and `kytolly watch`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
 
 
 def episode_line(number: int, episode: Any) -> str:
-    """What is printed of an episode."""
+    """The line that is printed of an episode."""
     return f"Episode {number}: return {episode.episode_return:.1f}, {episode.length:,} steps"
 
 

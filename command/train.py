@@ -93,7 +93,7 @@ def add_settings(parser: argparse.ArgumentParser, algorithm: str | None) -> None
 
 
 def how_shared(name: str) -> str:
-    """What the help of all algorithms shows of a setting: see `add_field`."""
+    """The `shown` of a setting in the help of all algorithms: see `add_field`."""
     kinds = {part(one, "config") for one in command_algorithms()}
     fields = [{f.name: f for f in dataclasses.fields(kind)}.get(name) for kind in kinds]
     defaults = {str(field.default) for field in fields if field is not None}
@@ -101,7 +101,7 @@ def how_shared(name: str) -> str:
 
 
 def trained_names() -> list[str]:
-    """What the command trains: algorithms and models of texts."""
+    """The names that the command trains: algorithms and models of texts."""
     return [*command_algorithms(), *TEXT_MODELS]
 
 

@@ -18,7 +18,7 @@ from kytolly.config.words import nearest, value_text
 NAMES = ("constant", "linear", "cosine")
 POINTS = 1_001  # at which a function is called
 TOLERANCE = 1e-4  # share of the largest value by which a table may miss a function
-MOST = {"epsilon": 1.0}
+MAX_VALUE = {"epsilon": 1.0}
 Table = tuple[np.ndarray, np.ndarray]  # [K] remaining shares from 1 down to 0, [K] values
 
 
@@ -115,14 +115,14 @@ def function_table(cfg: Any, name: str, function: Any) -> Table:
 
 def check_value(name: str, share: float, value: Any, word: str) -> float:
     """A value of a schedule as a number; ValueError where it is none that the setting may have."""
-    found, most = math.nan, MOST.get(name, 1e30)
+    found, most = math.nan, MAX_VALUE.get(name, 1e30)
     if isinstance(value, numbers.Real) or np.shape(value) == ():
         try:
             found = float(value)
         except (TypeError, ValueError):
             found = math.nan
     if not 0.0 <= found <= most:
-        upper = f" and at most {most:g}" if name in MOST else ""
+        upper = f" and at most {most:g}" if name in MAX_VALUE else ""
         raise ValueError(
             f"the schedule {word} of {name} gives {value_text(value)} where {share:g} of the run "
             f"remains, expected a finite number, at least 0{upper}. Change it."

@@ -1,4 +1,4 @@
-"""What messages about settings say: one short line, whatever was given."""
+"""Words of messages about settings: one short line, whatever was given."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def unit_and_choices(hint: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def expectation(hint: Any) -> str:
-    """What an annotation allows: `a whole number, at least 1 and at most 1,048,576 rows`."""
+    """The values that an annotation allows, such as `a whole number, at least 1`."""
     unit, choices = unit_and_choices(hint)
     hint = _without_none(hint)
     if choices:

@@ -1,4 +1,4 @@
-"""How the outputs of a file differ from those of the agent's network."""
+"""Differences between the outputs of a file and those of the agent's network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT = 1e-5  # largest relative difference in float32
 
 
 class Comparison(NamedTuple):
-    """How outputs of a file differ from those that were expected.
+    """Differences between the outputs of a file and those expected.
 
     Attributes:
         largest_difference: Of values, or of params and value. What the mask forbids is left out.
@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
 def compare(
     parts: ActingParts, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> Comparison:
-    """How the outputs `found` in a file differ from those of the network."""
+    """Differences between the outputs of a file and those of the network."""
     largest, relative = largest_differences(found, expected)
     params, action = "values" if "values" in expected else "params", found["action"]
     equal = equal_rows(action, expected["action"])

@@ -58,7 +58,7 @@ FORMATS = {  # each is a module of this room with `write` and `load`
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how it compares with the agent.
+    """The written files, and how they compare with the agent.
 
     Attributes:
         path: The file, or the folder.
@@ -190,7 +190,7 @@ def write_and_compare(
 
 
 def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[str, Any]:
-    """How to run the other formats' files that lie in the same folder, of the same agent.
+    """Functions that run the other formats' files in the same folder, of the same agent.
 
     Not a SavedModel: it is a program, and the folder may be a stranger's.
     """
@@ -209,7 +209,7 @@ def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[
 def check_export(
     run_dir: str | Path | None, format: str, path: str | Path | None, quantize: str | None
 ) -> Path:
-    """Where an export will lie; ValueError where there can be none."""
+    """The path of an export; ValueError where there can be none."""
     check_format(format, quantize)
     target = export_path(run_dir, format, path, quantize)
     if target.exists() or target.is_symlink():
@@ -237,7 +237,7 @@ def require_writable(target: Path) -> None:
 
 
 def partial_path(target: Path) -> Path:
-    """Where an export lies until it has been compared."""
+    """The path of an export until it has been compared."""
     return target.with_name(f"{PARTIAL}{target.name}")
 
 
@@ -269,7 +269,7 @@ def format_module(format: str) -> Any:
 def export_path(
     run_dir: str | Path | None, format: str, path: str | Path | None, quantize: str | None
 ) -> Path:
-    """Where to write."""
+    """The path to write to."""
     if path is not None:
         return Path(path)
     if run_dir is None or Path(run_dir).is_relative_to(zoo_dir()):
@@ -282,7 +282,7 @@ def export_path(
 
 
 def size_bytes(path: Path) -> int:
-    """Of a file, or of the files in a folder."""
+    """Bytes of a file, or of the files in a folder."""
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     return sum(file.stat().st_size for file in files)
 

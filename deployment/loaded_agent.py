@@ -131,7 +131,7 @@ def checkpoint_path(path: Path, weights: Any) -> str:
 
 
 def read_spec(folder: RunFolder, saved: SavedConfig, cfg: Any) -> EnvSpec:
-    """What the run's agent sees and does: from config.yaml or, in old runs, by its environment."""
+    """The spec of the run's environment: from config.yaml or, in old runs, from the environment."""
     if saved.spec is not None:
         return spec_from_dict(saved.environment, saved.spec)
     name = saved.environment

@@ -17,7 +17,7 @@ from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.registry import tensor_environment
 
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
-MOST_FPS = 1_000
+MAX_FPS = 1_000
 USUAL_FPS = 30  # where an environment does not say
 NO_SOUND = {"SDL_AUDIODRIVER": "dummy"}  # pygame complains where there is no loudspeaker
 NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
@@ -71,14 +71,14 @@ def make_rendered(
 
 
 def frames_per_second(env: gymnasium.Env) -> float:
-    """How many env steps an environment wants to show in a second."""
+    """The env steps that an environment wants to show in a second."""
     found: Any = env.metadata.get("render_fps")
     is_number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
-    return float(found) if is_number and 0 < found <= MOST_FPS else USUAL_FPS
+    return float(found) if is_number and 0 < found <= MAX_FPS else USUAL_FPS
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:
-    """What an environment in mode `FRAMES` draws now, [H, W, 3] uint8.
+    """The frame that an environment in mode `FRAMES` draws now, [H, W, 3] uint8.
 
     Raises:
         ValueError: It needs a package that is not installed.
@@ -107,7 +107,7 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
 
 
 def is_window_closed() -> bool:
-    """Whether the user has closed the window that pygame shows."""
+    """True where the user has closed the window that pygame shows."""
     pygame = sys.modules.get("pygame")
     if pygame is None or not pygame.display.get_init():
         return False

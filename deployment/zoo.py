@@ -49,7 +49,7 @@ def zoo_names() -> list[str]:
 
 
 def zoo_result(name: str) -> dict[str, Any]:
-    """What `result.json` says of a run of the zoo."""
+    """The `result.json` of a run of the zoo."""
     return json.loads((zoo_dir() / name / "result.json").read_text(encoding="utf-8"))
 
 

@@ -109,7 +109,7 @@ def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list
 
 
 def lower_is_better(metric: str) -> bool:
-    """Whether the lowest value of a metric is its best one."""
+    """True where the lowest value of a metric is its best one."""
     return metric.endswith("loss")
 
 
@@ -192,7 +192,7 @@ def group_summary(group: Group, metric: str, unit: str) -> dict[str, Any]:
 
 
 def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """How groups of several seeds compare with the first one of the same environment.
+    """Groups of several seeds against the first one of the same environment.
 
     Where two have more than one environment in common, a last entry without an environment has the
     probability of improvement over all of them; a difference in other units has no mean.

@@ -30,7 +30,7 @@ MAX_CACHE_BYTES = 256 * 2**20  # every entry is read and checked at each start
 
 
 def machine_description() -> str:
-    """What shapes machine code besides the program: XLA's own cache key holds the program alone."""
+    """The facts that shape machine code: XLA's cache key holds the program alone."""
     files = ["/proc/driver/nvidia/version", *glob.glob("/proc/driver/nvidia/gpus/*/information")]
     texts = [Path(f).read_text(errors="replace") for f in sorted(files) if os.path.exists(f)]
     gpus = re.findall(r"^(?:Model|NVRM version):.*$", "\n".join(texts), re.M)
@@ -63,7 +63,7 @@ def cache_folder(setting: bool | str | os.PathLike[str] = True) -> Path | None:
 
 
 def is_well_formed(data: bytes) -> bool:
-    """Whether bytes are a whole protocol buffer: a cut, empty or zeroed file is not."""
+    """True where bytes are a whole protocol buffer: a cut, empty or zeroed file is not."""
     try:
         empty_pb2.Empty().ParseFromString(data)  # walks over fields that it does not know
     except DecodeError:

@@ -35,7 +35,7 @@ def require_tensorflow_backend() -> None:
 
 
 def xla_enabled() -> bool:
-    """Whether programs should be built with `jit_compile=True`.
+    """True where programs should be built with `jit_compile=True`.
 
     Kept in the environment variable KYTOLLY_XLA, so that worker processes inherit the answer.
     """

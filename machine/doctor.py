@@ -68,7 +68,7 @@ def run_check(name: str, check: Any, *inputs: Any) -> Check:
 
 
 def check_python() -> Check:
-    """Whether the interpreter is one that TensorFlow 2.21 or 2.22 has wheels for."""
+    """The interpreter: TensorFlow 2.21 and 2.22 have wheels for 3.11 to 3.14."""
     found = f"{platform.python_version()} at {sys.executable}"
     if (3, 11) <= sys.version_info[:2] <= (3, 14):
         return Check("python", "ok", found)
@@ -76,7 +76,7 @@ def check_python() -> Check:
 
 
 def check_backend() -> Check:
-    """Whether Keras runs on TensorFlow."""
+    """The backend of Keras."""
     backend, where = facts.keras_backend()
     if backend != "tensorflow":
         return Check("backend", "fail", f"{where} {backend!r}", "set KERAS_BACKEND=tensorflow")
@@ -154,7 +154,7 @@ def check_gpu_memory(tf: Any) -> Check:
 
 
 def check_capability(tf: Any) -> Check:
-    """Whether TensorFlow's compiler knows the GPU: XLA aborts the process on one it does not."""
+    """The GPU's capability: XLA aborts the process on one that TensorFlow does not know."""
     found, known = facts.gpu_capability(tf), facts.known_capability(tf.sysconfig.get_build_info())
     finding = f"GPU {found[0]}.{found[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
     if (0, 0) < known < found:
@@ -164,7 +164,7 @@ def check_capability(tf: Any) -> Check:
 
 
 def check_precision(tf: Any) -> Check:
-    """Where mixed precision can be faster."""
+    """The half-precision units."""
     capability, flags = facts.gpu_capability(tf), facts.cpu_description()[1].split()
     if capability != (0, 0):
         fast = [
@@ -187,7 +187,7 @@ def seconds_to_compile(tf: Any) -> float:
 
 
 def check_xla(tf: Any) -> Check:
-    """Whether XLA compiles; with a GPU in a separate process, which XLA may abort."""
+    """A program that XLA compiles; with a GPU in a separate process, which XLA may abort."""
     if facts.gpu_capability(tf) == (0, 0):
         seconds = seconds_to_compile(tf)
     elif check_capability(tf).status == "fail":

@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, processor, GPU, and the backend that Keras runs on.
+"""Facts of this machine: cores, memory, processor, GPU, and the backend that Keras runs on.
 
 Nothing here imports TensorFlow: some of these answers are needed before its first import.
 """

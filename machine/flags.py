@@ -26,7 +26,7 @@ def add_flags(variable: str, flags: str) -> str:
 
 
 def flags_were_read() -> bool:
-    """Whether TF_XLA_FLAGS was read already: with the list of devices, not with the import."""
+    """True where TF_XLA_FLAGS was read already: with the list of devices, not with the import."""
     context = sys.modules.get("tensorflow.python.eager.context")
     if context is None:
         return False
@@ -34,7 +34,7 @@ def flags_were_read() -> bool:
 
 
 def variable_items() -> list[ReportItem]:
-    """What switches of other programs, set in environment variables, do here."""
+    """The effect of other programs' switches, set in environment variables."""
     items, name = [], "TF_ENABLE_AUTO_MIXED_PRECISION"
     if value := os.environ.get(name, ""):
         message = f"{name}={value} has no effect"

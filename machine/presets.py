@@ -1,4 +1,4 @@
-"""Which preset fits this machine: what each needs against what is free."""
+"""The preset that fits this machine: what each needs against what is free."""
 
 from __future__ import annotations
 

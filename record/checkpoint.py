@@ -40,7 +40,7 @@ MISMATCH = (tf.errors.InvalidArgumentError, AssertionError, ValueError, TypeErro
 
 
 class Restored(NamedTuple):
-    """What a run continues from.
+    """The state that a run continues from.
 
     Attributes:
         path: The checkpoint, without the endings of its files.
@@ -121,7 +121,7 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
 
 
 def is_finite(network: Any) -> bool:
-    """Whether every weight of a Keras model is a number."""
+    """True where every weight of a Keras model is a number."""
     return all(np.isfinite(weight).all() for weight in network.get_weights())
 
 
@@ -156,7 +156,7 @@ def prune(folder: Path, newest: int, keep: int) -> None:
 
 
 def own_files(folder: Path, name: str | None = None) -> list[Path]:
-    """What checkpoints consist of, or the one of that name, with what killed writes left."""
+    """The files of all checkpoints, or of the one of that name, with what killed writes left."""
     return [
         path
         for path in folder.glob("*")  # none where the folder is gone

@@ -45,7 +45,7 @@ class OldLayout:
 
 
 def old_layouts(network: Any) -> list[OldLayout]:
-    """How old checkpoints list all variables of a network, and those that train; else empty."""
+    """The lists of a network's variables, and of those that train, in old checkpoints."""
     variables = getattr(network, "variables_of_old_files", list)()
     if not variables:
         return []

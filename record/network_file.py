@@ -133,7 +133,7 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
 
 
 def stored_numbers(path: Path) -> int:
-    """How many numbers the weights in a `.keras` or `.weights.h5` file are.
+    """The count of numbers in the weights of a `.keras` or `.weights.h5` file.
 
     Raises:
         ValueError: Something in the file is compressed, or only declared. Keras compresses nothing;
@@ -159,7 +159,7 @@ def datasets_in(weights: h5py.File) -> list[h5py.Dataset]:
 
 
 def dataset_numbers(dataset: h5py.Dataset) -> int:
-    """How many numbers an array has, all of which are in its file."""
+    """The count of an array's numbers, all of which are in its file."""
     held = dataset.id.get_storage_size()
     if dataset.nbytes > held:
         raise ValueError(f"{dataset.name} unpacks to {dataset.nbytes:,} bytes and has {held:,}")
@@ -199,7 +199,7 @@ def limited_weights(stored: int) -> Iterator[None]:
 
 
 def initial_size(value: Any) -> int:
-    """How many numbers a variable has, from its first value or a function that would make it."""
+    """The count of a variable's numbers, from its first value or a function that would make it."""
     if not callable(value):
         return int(np.size(value))
     graph = tf.function(value, autograph=False).get_concrete_function()  # traced, never run

@@ -37,7 +37,7 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
 
 
 def changed_settings(folder: RunFolder, cfg: Any, environment: str, loop: str) -> dict[str, str]:
-    """What differs from a run's `config.yaml`, by name and in words.
+    """The differences from a run's `config.yaml`, by name and in words.
 
     Raises:
         ValueError: The environment, or a setting in whose units the weights are, is another.
@@ -79,7 +79,7 @@ def check_parts(folder: RunFolder, parts: dict[str, str]) -> None:
 
 
 def what_is_saved(state: Any) -> str:
-    """What an interrupted run has on disk, and how to continue it, in one line.
+    """One line: the state of an interrupted run on disk, and how to continue it.
 
     Args:
         state: `callback.base.TrainState`.

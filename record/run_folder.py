@@ -26,17 +26,17 @@ LOCK = ".lock"  # the system knows which process holds it; a file left behind me
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
 CHECKPOINTS_SINCE = (0, 2)
 MAX_PATH_BYTES = 4_096  # on Linux
-LONGEST_INSIDE = 256  # bytes of a file's path within a run: TensorFlow's names are long
+MAX_INSIDE_BYTES = 256  # bytes of a file's path within a run: TensorFlow's names are long
 
 
 class EvaluationResult(TypedDict):
-    """What is read of the evaluation in a result.json."""
+    """The evaluation in a result.json, as far as it is read."""
 
     return_mean: float
 
 
 class RunResult(TypedDict):
-    """What is read of the result.json of an agent's run; it holds more."""
+    """The result.json of an agent's run, as far as it is read; it holds more."""
 
     evaluation: EvaluationResult
     env_steps: int
@@ -46,7 +46,7 @@ class RunResult(TypedDict):
 
 
 class SavedConfig(NamedTuple):
-    """What `config.yaml` says of a run.
+    """The contents of a run's `config.yaml`.
 
     Attributes:
         settings: The run's settings, its algorithm's name among them.
@@ -224,13 +224,13 @@ class RunFolder:
             write_text(path, text)
 
     def is_before_first_checkpoint(self) -> bool:
-        """Whether the run was stopped before it could save anything: it can begin anew."""
+        """True where the run was stopped before it could save anything: it can begin anew."""
         folder = self.path / "checkpoints"
         listing, result = folder / "checkpoint", self.path / "result.json"
         return not (any(folder.glob("ckpt-*.json")) or listing.exists() or result.exists())
 
     def read_config(self) -> SavedConfig:
-        """What `config.yaml` says; ValueError where the algorithm or the environment is missing."""
+        """The contents of `config.yaml`; ValueError where algorithm or environment is missing."""
         path = self.path / "config.yaml"
         from kytolly.config.files import read_settings
 
@@ -322,7 +322,7 @@ def check_path(path: Path) -> None:
         raise unwritable(path, "a null byte in its name")
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # TensorFlow takes no other
         raise unwritable(path, "a name that is not UTF-8")
-    if len(os.fsencode(path.absolute())) > MAX_PATH_BYTES - LONGEST_INSIDE:
+    if len(os.fsencode(path.absolute())) > MAX_PATH_BYTES - MAX_INSIDE_BYTES:
         raise unwritable(path, "a name too long for the files in it")
 
 
@@ -374,7 +374,7 @@ def plain_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """What an agent's result.json holds; None where there is none, ValueError where it is none."""
+    """The part of result.json that is read; None without it, ValueError where it is damaged."""
     path = run_dir / "result.json"
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""How one training command learns over seeds, one after the other in one process.
+"""Trains one command with several seeds, one after the other in one process.
 
     python scripts/learning_seeds.py --solved 475 0-9 dqn --env CartPole-v1
 

@@ -43,7 +43,7 @@ def page(words: tuple[str, ...], opening: str) -> str:
 
 
 def flags(action: argparse.Action) -> str:
-    """How an option is written, in a cell of a table."""
+    """The spelling of an option, in a cell of a table."""
     choices = ", ".join(map(str, action.choices)) if action.choices else ""
     value = action.metavar or choices or action.dest.upper()
     shown = f" {value}".replace("|", "/") if action.nargs != 0 and value else ""

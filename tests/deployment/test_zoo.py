@@ -19,7 +19,7 @@ from scripts.make_zoo import BEGIN, END, TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 EPISODES, STATED_EPISODES = 20, 100
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 def test_there_are_runs():
@@ -57,7 +57,7 @@ def played_returns(agent, env):
 def test_a_run_holds_three_small_files_and_nothing_of_a_machine(name):
     folder, task = zoo_dir() / name, TASKS[name]
     assert {path.name for path in folder.iterdir()} == set(FILES)
-    assert sum(path.stat().st_size for path in folder.iterdir()) < MOST_BYTES
+    assert sum(path.stat().st_size for path in folder.iterdir()) < MAX_BYTES
     settings, beside = read_settings(folder / "config.yaml")
     result = zoo_result(name)
     for facts in (settings | beside, result):

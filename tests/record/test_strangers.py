@@ -24,7 +24,7 @@ from kytolly.record.network_file import load_network, weights_in
 from kytolly.record.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
-MOST_MEGABYTES = 1_500
+MAX_MEGABYTES = 1_500
 
 
 def played(folder, kind, cases):
@@ -42,7 +42,7 @@ def is_refused_or_works(case):
     lines = case["err"].strip().splitlines()
     if "training ended, but not all of run was written" in case["err"]:  # a folder for a file
         case = {**case, "status": case["status"] - 1}
-    if case["status"] not in (0, 2) or case["left"] or case["megabytes"] > MOST_MEGABYTES:
+    if case["status"] not in (0, 2) or case["left"] or case["megabytes"] > MAX_MEGABYTES:
         return False
     if case["status"] == 2 and (case["out"] or not lines):
         return False

@@ -1,9 +1,9 @@
-"""Env steps of MinAtar alone: the table `minatar`, and the program that measures our side.
+"""Env steps of MinAtar alone: the table `minatar`, and the program that measures ours.
 
     python -m kytolly.benchmarks.minatar --game Breakout --num-envs 1024 --steps 1000
 
 Actions are random, observations are written to memory at every step, and episodes begin anew where
-they end. Speeds are env steps per second of CPU time: every side computes on one thread.
+they end. Speeds are env steps per second of CPU time: every contender computes on one thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     """Compare the env steps of each game."""
     core, rows, data = suite.one_core(), [], []
     for game in GAMES:
-        results, absent = suite.run_in_turns(sides(game, options), options.repeats, watch, core)
+        results, absent = suite.run_in_turns(
+            contenders(game, options), options.repeats, watch, core
+        )
         speeds = {
             name: statistics.median(r["env_steps"] / r["cpu_seconds"] for r in found)
             for name, found in results.items()
@@ -50,16 +52,18 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     return suite.Report(title, columns, rows, notes, {"rows": data, "core": core})
 
 
-def sides(game: str, options: suite.Options) -> list[suite.Side]:
+def contenders(game: str, options: suite.Options) -> list[suite.Contender]:
     """Our program and the competitors', for one game."""
     many = ("--game", game, "--num-envs", NUM_ENVS, "--steps", options.count(1_000))
     one = ("--game", game, "--num-envs", "1", "--steps", options.count(50_000))
     # gymnax takes 50 microseconds for a step of Seaquest.
     fewer = (*many[:-1], options.count(200))
-    found = [suite.Side("Kytolly", "kytolly.benchmarks.minatar", many)]
+    found = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", many)]
     for name, (module, package) in COMPETITORS.items():
         path = f"kytolly.benchmarks.competitors.{module}"
-        found.append(suite.Side(name, path, one if name == "minatar" else fewer, (name, package)))
+        found.append(
+            suite.Contender(name, path, one if name == "minatar" else fewer, (name, package))
+        )
     return found
 
 

@@ -52,7 +52,7 @@ SHORT = {
     "determinism": Table(
         "determinism", "determinism", "whether two runs of DQN with one seed are bit-equal"
     ),
-    "rainbow": Table("switches", "rainbow", "DQN's switches and Rainbow against plain DQN"),
+    "rainbow": Table("comparisons", "rainbow", "DQN's switches and Rainbow against plain DQN"),
     "replay": Table("replay", "replay", "layouts of prioritized replay, by rows of the memory"),
     "ppo": Table(
         "comparisons",

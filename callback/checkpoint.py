@@ -7,13 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState, warn
-from kytolly.record.best import place_best
 from kytolly.record.checkpoint import (
     FOLDER,
     OWN_FILE,
     checkpoints,
     complete_checkpoint,
     is_finite,
+    place_best,
     prune,
     save_network,
     write_checkpoint,

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.callback.csv_log import CSVLog
-from kytolly.callback.non_finite import StopOnNonFinite
 from kytolly.callback.progress import ProgressBar
 from kytolly.callback.tensorboard import TensorBoardLog
-from kytolly.callback.training_warnings import TrainingWarnings
+from kytolly.callback.training_warnings import StopOnNonFinite, TrainingWarnings
 
 
 def run_callbacks(

@@ -6,8 +6,8 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Mapping
-from typing import TextIO
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -189,3 +189,21 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class OpeningLine(Callback):
+    """Says a line once, even where training begins again after a fault.
+
+    Args:
+        text: The line; nothing is said of an empty one.
+        say: Prints it.
+    """
+
+    def __init__(self, text: str, say: Callable[[str], Any]):
+        self._text, self._say = text, say
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Say it."""
+        text, self._text = self._text, ""
+        if text:
+            self._say(text)

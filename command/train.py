@@ -165,7 +165,7 @@ def run(args: argparse.Namespace) -> int:
 
         callbacks = [RunKeeper()]
     if not args.resume and args.tuned is not False:
-        from kytolly.callback.opening_line import OpeningLine
+        from kytolly.callback.progress import OpeningLine
 
         callbacks.append(OpeningLine(tuned_line(cfg, env), print_problem))
     result = trainer.train(cfg, env, callbacks, resume=bool(args.resume), init=args.init)

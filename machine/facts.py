@@ -17,8 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kytolly.machine.gpu import all_hidden
-
 
 def keras_backend() -> tuple[str, str]:
     """The backend that Keras runs on, or would when imported, and what says so."""
@@ -31,6 +29,27 @@ def keras_backend() -> tuple[str, str]:
         return json.loads(path.read_text()).get("backend", "tensorflow"), f"{path} has the backend"
     except (OSError, ValueError, AttributeError, RuntimeError):
         return "tensorflow", "Keras's default is"
+
+
+def named_gpus(visible: str | None) -> list[str] | None:
+    """The GPUs that CUDA_VISIBLE_DEVICES names: indices and UUIDs; None: it hides none.
+
+    CUDA ignores what follows the first name that no GPU can have, so `-1` and an empty text hide
+    all.
+    """
+    if visible is None:
+        return None
+    names = []
+    for name in map(str.strip, visible.split(",")):
+        if not (name.isdecimal() or name.startswith(("GPU-", "MIG-"))):
+            break
+        names.append(name)
+    return names
+
+
+def all_hidden() -> bool:
+    """True where CUDA_VISIBLE_DEVICES hides every GPU."""
+    return named_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) == []
 
 
 def nvidia_gpu_plausible() -> bool:

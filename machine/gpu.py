@@ -16,32 +16,13 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from kytolly.machine.facts import named_gpus
+
 MB = 2**20
 
 
 class UnknownGpu(Exception):
     """NVML cannot tell which GPU CUDA means; the message says why."""
-
-
-def named_gpus(visible: str | None) -> list[str] | None:
-    """The GPUs that CUDA_VISIBLE_DEVICES names: indices and UUIDs; None: it hides none.
-
-    CUDA ignores what follows the first name that no GPU can have, so `-1` and an empty text hide
-    all.
-    """
-    if visible is None:
-        return None
-    names = []
-    for name in map(str.strip, visible.split(",")):
-        if not (name.isdecimal() or name.startswith(("GPU-", "MIG-"))):
-            break
-        names.append(name)
-    return names
-
-
-def all_hidden() -> bool:
-    """True where CUDA_VISIBLE_DEVICES hides every GPU."""
-    return named_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) == []
 
 
 @dataclasses.dataclass(frozen=True)

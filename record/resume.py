@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from kytolly.config.words import value_text
-from kytolly.record.best import restored_best
-from kytolly.record.checkpoint import FOLDER, checkpoints, restore
+from kytolly.record.checkpoint import FOLDER, checkpoints, restore, restored_best
 from kytolly.record.run_folder import RunFolder, bare_id, yaml_text
 
 

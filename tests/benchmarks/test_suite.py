@@ -1,5 +1,6 @@
-"""The tables measure what they say: turns, pinning, arithmetic, and what happens without a side."""
+"""The tables measure what they say: turns, pinning, arithmetic, absent contenders."""
 
+import dataclasses
 import importlib
 import json
 import os
@@ -20,7 +21,7 @@ from kytolly.benchmarks import (
     tables,
 )
 from kytolly.benchmarks.competitors.settings import Settings
-from kytolly.benchmarks.suite import Options, Side
+from kytolly.benchmarks.suite import Contender, Options
 from kytolly.loop.learn import LoopMetrics
 
 TINY = {
@@ -54,16 +55,16 @@ def watch():
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """A function that makes a side whose program takes `seconds` for 100 env steps."""
+    """A function that makes a contender whose program takes `seconds` for 100 env steps."""
     (tmp_path / "fake_side.py").write_text(textwrap.dedent(FAKE))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     log = tmp_path / "log"
 
-    def side(name, seconds=1.0, **more):
-        return Side(name, "fake_side", (name, str(log), str(seconds)), **more)
+    def contender(name, seconds=1.0, **more):
+        return Contender(name, "fake_side", (name, str(log), str(seconds)), **more)
 
-    side.log = log
-    return side
+    contender.log = log
+    return contender
 
 
 # --- comparisons ---------------------------------------------------------------------------
@@ -94,8 +95,10 @@ def test_a_pinned_side_has_one_core_and_its_own_arguments(fake):
 
 
 def test_ratios_are_their_time_over_ours(fake, watch):
-    sides = [fake("A", 2.0), fake("C", 6.0), fake("D", needs=("no_such_package",))]
-    report = suite.comparison("title", "env_steps", sides, Options(repeats=1), watch, pinned=False)
+    contenders = [fake("A", 2.0), fake("C", 6.0), fake("D", needs=("no_such_package",))]
+    report = suite.comparison(
+        "title", "env_steps", contenders, Options(repeats=1), watch, pinned=False
+    )
     ours, theirs, missing = report.data["rows"]
     assert ours["env_steps_per_second"] == 50.0  # 100 in 2 s
     assert theirs["kytolly_wall_ratio"] == 3.0
@@ -122,9 +125,9 @@ def test_medians_are_of_the_time_for_one_step():
 
 def test_purejaxrl_is_asked_for_by_name(monkeypatch):
     monkeypatch.delenv("PUREJAXRL_CHECKOUT", raising=False)
-    assert "PUREJAXRL_CHECKOUT" in comparisons.jax_sides("dqn", "10")[1].why_absent()
+    assert "PUREJAXRL_CHECKOUT" in comparisons.jax_contenders("dqn", "10")[1].why_absent()
     monkeypatch.setenv("PUREJAXRL_CHECKOUT", "/a/clone")
-    assert comparisons.jax_sides("dqn", "10")[1].arguments[-2:] == ("--checkout", "/a/clone")
+    assert comparisons.jax_contenders("dqn", "10")[1].arguments[-2:] == ("--checkout", "/a/clone")
 
 
 # --- the command ---------------------------------------------------------------------------
@@ -166,7 +169,16 @@ def test_a_table_that_does_not_exist_is_refused_with_the_nearest():
         tables.run("lunar-landr")
 
 
-# --- our side ------------------------------------------------------------------------------
+# --- our contender ------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True, scope="module")
+def uncompiled():
+    """Without XLA, but for the program that runs in a process of its own."""
+    compiled = dqn.make_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dqn, "make_config", lambda *a: dataclasses.replace(compiled(*a), xla=False))
+        yield
 
 
 @pytest.fixture(scope="module")

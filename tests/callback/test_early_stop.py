@@ -3,7 +3,7 @@ import math
 import pytest
 
 from kytolly.callback.early_stop import EarlyStop, RewardThreshold, TimeBudget
-from kytolly.callback.non_finite import StopOnNonFinite
+from kytolly.callback.training_warnings import StopOnNonFinite
 from tests.callback.states import make_state, metrics_row
 
 

@@ -34,7 +34,7 @@ NUMBERS = {name: value for name, value in DQN.items() if type(value) is int}
 FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in NUMBERS.items()]
 FLAGS += ["--no-xla", "--hidden-units", "8"]
 TRAIN = ["train", "dqn", "--env", "CartPole-v1", *FLAGS]
-LIMITS = (0, 100, 3_000)
+LIMITS = (0, 3_000)
 MANY_LIMITS = (0, 1, 100, 1_000, 3_000, 10_000, 20_000, 50_000)
 COMMANDS = {
     "train": [*TRAIN, "--log-dir", "new"],
@@ -109,7 +109,7 @@ def check_cases(folder, tmp_path, names, limits):
 
 
 def test_a_full_disk_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
-    check_cases(folder, tmp_path, ["oom", "plot", "record", "resume", "train", "litert"], LIMITS)
+    check_cases(folder, tmp_path, ["oom", "plot", "record", "resume", "litert"], LIMITS)
 
 
 @pytest.mark.learning

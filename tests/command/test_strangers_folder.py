@@ -50,7 +50,7 @@ COMMANDS = {  # each list in one process, so that TensorFlow is imported once
         "check-env CartPole-v1 --steps 10",
         "reformulate pretrained sea --collection {new}/texts",
     ],
-    "seeds": [f"train dqn --env CartPole-v1 {SHORT} --seeds 0,1 --log-dir {{new}}/runs"],
+    "seeds": [f"train dqn --env CartPole-v1 {SHORT} --seeds 0 --log-dir {{new}}/runs"],
     "tune": [f"tune dqn --env CartPole-v1 {SHORT} --trials 1 --study {{new}}/study.db"],
 }
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from kytolly.machine import doctor, facts, presets
-from kytolly.machine.gpu import Gpu, named_gpus
+from kytolly.machine.gpu import Gpu
 from tests.helpers.fake_nvml import MIB, FakeGpu, install
 
 # Three alike, of which each has another amount free.
@@ -31,7 +31,7 @@ MIXED = [FakeGpu("GPU-1", 100, name="NVIDIA T4"), FakeGpu("GPU-2", 200, name="NV
     ],
 )
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(text, names):
-    assert named_gpus(text) == names
+    assert facts.named_gpus(text) == names
 
 
 @pytest.mark.parametrize(

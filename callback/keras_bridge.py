@@ -159,11 +159,11 @@ def as_callbacks(cb: Any) -> list[Callback]:
 
 def flat_list(callbacks: Iterable[Any]) -> list[Any]:
     """The items of nested lists, tuples and CallbackLists, in their order."""
-    found: list[Any] = []
+    flat: list[Any] = []
     for item in callbacks:
         inner = item.callbacks if isinstance(item, keras.callbacks.CallbackList) else item
-        found.extend(flat_list(inner) if isinstance(inner, (list, tuple)) else [inner])
-    return found
+        flat.extend(flat_list(inner) if isinstance(inner, (list, tuple)) else [inner])
+    return flat
 
 
 def check_callbacks(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:

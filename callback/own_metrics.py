@@ -66,8 +66,8 @@ class RowAfter(Callback):
             if not isinstance(name, str) or not name.strip() or name in TAKEN:
                 self._say(name, "is a column of the run, or no name", "is not logged")
             elif number is None:
-                found = f"is {type(value).__name__} {value!r:.60}, expected a number"
-                self._say(name, " ".join(found.split()), "is not logged")
+                problem = f"is {type(value).__name__} {value!r:.60}, expected a number"
+                self._say(name, " ".join(problem.split()), "is not logged")
             else:
                 row[name] = before[name] = self._before.own[name] = number
                 continue
@@ -75,11 +75,11 @@ class RowAfter(Callback):
         for name, value in before.items():  # what was removed
             row.setdefault(name, value)
 
-    def _say(self, name: Any, found: str, outcome: str) -> None:
+    def _say(self, name: Any, problem: str, outcome: str) -> None:
         if name not in self._said:
             self._said.add(name)
             warn(
-                f"a callback put {name!r} into state.metrics, which {found}: it {outcome}. Put "
+                f"a callback put {name!r} into state.metrics, which {problem}: it {outcome}. Put "
                 "numbers under names of your own there, in on_log or on_evaluation."
             )
 

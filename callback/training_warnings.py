@@ -56,12 +56,12 @@ def trend_point(state: TrainState, mean_loss: float) -> TrendPoint | None:
         state: After the evaluation.
         mean_loss: Of the updates since the previous one.
     """
-    found: Any = state.evaluation
-    if isinstance(found, Evaluation):
+    evaluation: Any = state.evaluation
+    if isinstance(evaluation, Evaluation):
         training = state.metrics.get("episode_return", math.nan)
-        point = TrendPoint(training, found.return_mean, found.return_std, True)
-    elif found is not None:
-        point = TrendPoint(-mean_loss, found.score, 0.0, False)
+        point = TrendPoint(training, evaluation.return_mean, evaluation.return_std, True)
+    elif evaluation is not None:
+        point = TrendPoint(-mean_loss, evaluation.score, 0.0, False)
     else:
         return None
     return point if math.isfinite(point.training) and math.isfinite(point.score) else None

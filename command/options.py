@@ -127,7 +127,7 @@ def seed(text: str) -> int:
 
 def seed_list(text: str) -> list[int]:
     """Seeds such as `0-9`, `0,3,5` or `1,4-6`."""
-    found: list[int] = []
+    seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part.strip())
         ends = [int(end) for end in match.groups() if end] if match else [1, 0]
@@ -137,12 +137,12 @@ def seed_list(text: str) -> list[int]:
                 f"{value_text(text)} was found, expected seeds such as 0-9 or 0,3,5, at most "
                 f"{MAX_SEEDS:,} of them"
             )
-        found += range(first, last + 1)
-    if len(set(found)) < len(found) or len(found) > MAX_SEEDS:
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds) or len(seeds) > MAX_SEEDS:
         raise argparse.ArgumentTypeError(
             f"{value_text(text)} was found, expected different seeds, at most {MAX_SEEDS:,}"
         )
-    return found
+    return seeds
 
 
 def _whole_number(text: str, least: int, most: int, words: str) -> int:

@@ -28,14 +28,14 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
     """The agent of a run, and its environment in a render mode."""
     from kytolly.deployment.trained_run import read_run
 
-    found = read_run(args.run_dir)
-    name, arguments, wrappers = played_environment(args, found)
-    prepare_machine(found.cfg)
+    trained = read_run(args.run_dir)
+    name, arguments, wrappers = played_environment(args, trained)
+    prepare_machine(trained.cfg)
     from kytolly.deployment.loaded_agent import load
     from kytolly.deployment.rendered import make_rendered
 
     env = make_rendered(name, mode, arguments, wrappers)  # first: what it lacks is known at once
-    return load(found.folder.path), env
+    return load(trained.folder.path), env
 
 
 def episode_line(number: int, episode: Any) -> str:

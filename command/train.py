@@ -231,11 +231,11 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
                 "Python modules, expected none: give them by --wrapper, or give --trust, if you "
                 "know who wrote it."
             )
-        found = from_file.get("algorithm", args.algorithm)
-        if found != args.algorithm:
+        algorithm = from_file.get("algorithm", args.algorithm)
+        if algorithm != args.algorithm:
             raise BadInput(
                 f"ALGO is {args.algorithm}, and {path_text(args.config)} has algorithm "
-                f"{value_text(found)}. Change one of them."
+                f"{value_text(algorithm)}. Change one of them."
             )
         given |= from_file
     given |= flags

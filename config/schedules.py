@@ -115,19 +115,19 @@ def function_table(cfg: Any, name: str, function: Any) -> Table:
 
 def check_value(name: str, share: float, value: Any, word: str) -> float:
     """A value of a schedule as a number; ValueError where it is none that the setting may have."""
-    found, most = math.nan, MAX_VALUE.get(name, 1e30)
+    number, most = math.nan, MAX_VALUE.get(name, 1e30)
     if isinstance(value, numbers.Real) or np.shape(value) == ():
         try:
-            found = float(value)
+            number = float(value)
         except (TypeError, ValueError):
-            found = math.nan
-    if not 0.0 <= found <= most:
+            number = math.nan
+    if not 0.0 <= number <= most:
         upper = f" and at most {most:g}" if name in MAX_VALUE else ""
         raise ValueError(
             f"the schedule {word} of {name} gives {value_text(value)} where {share:g} of the run "
             f"remains, expected a finite number, at least 0{upper}. Change it."
         )
-    return found
+    return number
 
 
 def short_table(remaining: np.ndarray, values: np.ndarray) -> Table:

@@ -38,10 +38,10 @@ def nearest(name: Any, known: Iterable[str]) -> str:
         return ""
     plain = {plain_name(one): one for one in known}
     asked = plain_name(name)
-    found = plain.get(SETTINGS.get(asked, "")) or next(
+    match = plain.get(SETTINGS.get(asked, "")) or next(
         (one for key, one in plain.items() if asked == "".join(w[:1] for w in key.split("_"))), None
     )
-    near = [found] if found else difflib.get_close_matches(name, plain.values(), 1)
+    near = [match] if match else difflib.get_close_matches(name, plain.values(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

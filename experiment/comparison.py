@@ -65,10 +65,10 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
     Raises:
         ValueError: A folder is no run, holds none, or is given twice.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for path in map(Path, paths):
         if not (path / GROUP_FILE).is_file():
-            found.append(RunFolder.existing(path).path)
+            folders.append(RunFolder.existing(path).path)
             continue
         seeds = [file.parent for file in path.glob("seed-*/metrics.csv")]
         seeds = [run for run in seeds if re.fullmatch("seed-[0-9]+", run.name)]
@@ -76,12 +76,12 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
             raise ValueError(
                 f"{path} holds no run with a metrics.csv, expected at least one. Train its seeds."
             )
-        found += sorted(seeds, key=lambda run: int(run.name.removeprefix("seed-")))
-    places = [path.resolve() for path in found]
-    for number, path in enumerate(found):
+        folders += sorted(seeds, key=lambda run: int(run.name.removeprefix("seed-")))
+    places = [path.resolve() for path in folders]
+    for number, path in enumerate(folders):
         if places[number] in places[:number]:
             raise ValueError(f"{path} is given twice, expected different runs. Give it once.")
-    return found
+    return folders
 
 
 def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list[ComparedRun], str]:
@@ -180,15 +180,15 @@ def group_summary(group: Group, metric: str, unit: str) -> dict[str, Any]:
     best_of = np.min if lower_is_better(metric) else np.max
     values = [curve(run.rows, metric, count=unit)[1] for run in group.runs]
     kept = ("interquartile_mean", "interval", "mean")
-    found: dict[str, Any] = {"label": group.label, "environment": group.environment}
-    found["runs"] = [str(run.path) for run in group.runs]
+    result: dict[str, Any] = {"label": group.label, "environment": group.environment}
+    result["runs"] = [str(run.path) for run in group.runs]
     for name, numbers in {
         "last": [float(one[-1]) for one in values],
         "best": [float(best_of(one)) for one in values],
     }.items():
         whole = summary(numbers)
-        found[name] = {key: whole[key] for key in kept} | {"values": numbers}
-    return found
+        result[name] = {key: whole[key] for key in kept} | {"values": numbers}
+    return result
 
 
 def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
@@ -208,16 +208,16 @@ def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dic
         first = firsts.setdefault(group["environment"], group)
         if first is not group:
             tasks.setdefault((group["label"], first["label"]), []).append((group, first))
-    found = []
+    rows = []
     for (label, baseline), pairs in tasks.items():
         names = {"label": label, "baseline": baseline}
         for pair in pairs:
-            found.append({**names, "environment": pair[0]["environment"]})
-            found[-1] |= {n: two_groups([pair], n, metric) for n in ("last", "best")}
+            rows.append({**names, "environment": pair[0]["environment"]})
+            rows[-1] |= {n: two_groups([pair], n, metric) for n in ("last", "best")}
         if len(pairs) > 1:
-            found.append({**names, "environment": None})
-            found[-1] |= {n: two_groups(pairs, n, metric) for n in ("last", "best")}
-    return found
+            rows.append({**names, "environment": None})
+            rows[-1] |= {n: two_groups(pairs, n, metric) for n in ("last", "best")}
+    return rows
 
 
 def two_groups(
@@ -225,8 +225,8 @@ def two_groups(
 ) -> dict[str, Any]:
     """Probability of improvement over tasks; of one task also the difference."""
     values = [(one[name]["values"], other[name]["values"]) for one, other in pairs]
-    found: dict[str, Any] = improvement(values, lower_is_better(metric))
+    result: dict[str, Any] = improvement(values, lower_is_better(metric))
     if len(values) == 1:
-        found["difference"] = float(iqm_difference(*values[0]))
-        found["difference_interval"] = list(difference_interval(values, iqm_difference))
-    return found
+        result["difference"] = float(iqm_difference(*values[0]))
+        result["difference_interval"] = list(difference_interval(values, iqm_difference))
+    return result

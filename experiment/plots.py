@@ -97,9 +97,9 @@ def check_picture(path: str | None, flag: str) -> None:
     """Refuse a place where no picture can be saved, before time is spent on it."""
     if path is None:
         return
-    known, found = set(Figure().canvas.get_supported_filetypes()), Path(path).suffix[1:].lower()
+    known, ending = set(Figure().canvas.get_supported_filetypes()), Path(path).suffix[1:].lower()
     known -= {"pgf"}  # for which Matplotlib runs LaTeX
-    if found not in known:
+    if ending not in known:
         raise ValueError(
             f"{flag} is {path!r}, expected the name of a plot that ends with "
             f"{', '.join(f'.{name}' for name in sorted(known))}."

@@ -26,10 +26,10 @@ from kytolly.machine.report import (
 
 def require_tensorflow_backend() -> None:
     """Raise ValueError where Keras runs, or would run, on something other than TensorFlow."""
-    found, where = facts.keras_backend()
-    if found != "tensorflow":
+    backend, where = facts.keras_backend()
+    if backend != "tensorflow":
         raise ValueError(
-            f"{where} {found!r}, expected 'tensorflow': training compiles Keras models into "
+            f"{where} {backend!r}, expected 'tensorflow': training compiles Keras models into "
             "TensorFlow programs. Set KERAS_BACKEND=tensorflow before Python starts."
         )
 

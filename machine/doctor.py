@@ -69,10 +69,10 @@ def run_check(name: str, check: Any, *inputs: Any) -> Check:
 
 def check_python() -> Check:
     """The interpreter: TensorFlow 2.21 and 2.22 have wheels for 3.11 to 3.14."""
-    found = f"{platform.python_version()} at {sys.executable}"
+    python = f"{platform.python_version()} at {sys.executable}"
     if (3, 11) <= sys.version_info[:2] <= (3, 14):
-        return Check("python", "ok", found)
-    return Check("python", "fail", found, "make a virtual environment with Python 3.11 to 3.14")
+        return Check("python", "ok", python)
+    return Check("python", "fail", python, "make a virtual environment with Python 3.11 to 3.14")
 
 
 def check_backend() -> Check:
@@ -125,11 +125,11 @@ def check_cuda(tf: Any) -> Check:
     if not facts.nvidia_gpu_plausible():
         return Check("cuda", "ok", f"{wanted}; not needed without a GPU")
     wheels = {d.name.lower(): d.version for d in importlib.metadata.distributions() if d.name}
-    found, driver = wheels.get("nvidia-cudnn-cu12"), facts.driver_cuda_version() or "none"
-    finding = f"{wanted}; driver: CUDA {driver}; cuDNN wheel: {found or 'none'}"
+    wheel, driver = wheels.get("nvidia-cudnn-cu12"), facts.driver_cuda_version() or "none"
+    finding = f"{wanted}; driver: CUDA {driver}; cuDNN wheel: {wheel or 'none'}"
     if driver == "none" or int(driver.split(".")[0]) < int(cuda.split(".")[0]):
         return Check("cuda", "fail", finding, f"install an NVIDIA driver for CUDA {cuda}")
-    if found and found.split(".")[0] != cudnn.split(".")[0]:
+    if wheel and wheel.split(".")[0] != cudnn.split(".")[0]:
         return Check("cuda", "fail", finding, f"pip install 'nvidia-cudnn-cu12=={cudnn}.*'")
     return Check("cuda", "ok", finding)
 
@@ -155,9 +155,9 @@ def check_gpu_memory(tf: Any) -> Check:
 
 def check_capability(tf: Any) -> Check:
     """The GPU's capability: XLA aborts the process on one that TensorFlow does not know."""
-    found, known = facts.gpu_capability(tf), facts.known_capability(tf.sysconfig.get_build_info())
-    finding = f"GPU {found[0]}.{found[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
-    if (0, 0) < known < found:
+    gpu, known = facts.gpu_capability(tf), facts.known_capability(tf.sysconfig.get_build_info())
+    finding = f"GPU {gpu[0]}.{gpu[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
+    if (0, 0) < known < gpu:
         advice = "configure_gpu_optimization(enable_xla=False), or a newer TensorFlow"
         return Check("capability", "fail", finding, advice)
     return Check("capability", "ok", finding)

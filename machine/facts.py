@@ -90,8 +90,8 @@ def gpu_capability(tf: Any) -> tuple[int, int]:
     """Highest compute capability of the GPUs; (0, 0) without one."""
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    found = (d.get("compute_capability") or (0, 0) for d in details)
-    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+    capabilities = (d.get("compute_capability") or (0, 0) for d in details)
+    return max(((int(major), int(minor)) for major, minor in capabilities), default=(0, 0))
 
 
 @functools.cache
@@ -123,10 +123,10 @@ def usable_cores() -> int:
 def available_memory_bytes() -> int | None:
     """Memory that this process can still take, cut to a container's limit; None if unknown."""
     meminfo = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s*(\d+)", meminfo.read_text()) if meminfo.exists() else None
-    if found is None:
+    line = re.search(r"MemAvailable:\s*(\d+)", meminfo.read_text()) if meminfo.exists() else None
+    if line is None:
         return None
-    free = int(found.group(1)) * 1024
+    free = int(line.group(1)) * 1024
     try:
         names = [f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current")]
         limit, used = (int(Path(name).read_text()) for name in names)

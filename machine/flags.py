@@ -42,11 +42,11 @@ def variable_items() -> list[ReportItem]:
         is_off = value.lower() in OFF_WORDS
         item = item_off(name, message) if is_off else item_failed(name, message, reason)
         items.append(item)
-    found = re.findall(rf"--{AUTO_JIT_FLAG}(?:[= ]+|$)(\S*)", os.environ.get("TF_XLA_FLAGS", ""))
-    if found:  # TensorFlow takes the last one
-        message = f"{AUTO_JIT_FLAG}={found[-1]} in TF_XLA_FLAGS: XLA auto-clustering "
+    values = re.findall(rf"--{AUTO_JIT_FLAG}(?:[= ]+|$)(\S*)", os.environ.get("TF_XLA_FLAGS", ""))
+    if values:  # TensorFlow takes the last one
+        message = f"{AUTO_JIT_FLAG}={values[-1]} in TF_XLA_FLAGS: XLA auto-clustering "
         wrong = "on, and it has returned wrong results (tensorflow#125686); remove the flag"
-        is_off = found[-1] in ("0", "-1")
+        is_off = values[-1] in ("0", "-1")
         items.append(
             item_off(AUTO_JIT_FLAG, f"{message}off")
             if is_off

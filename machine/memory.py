@@ -27,18 +27,18 @@ def memory_use(device: str) -> dict[str, float]:
 
     That of this process is main memory; a GPU's is what TensorFlow has allocated there.
     """
-    found, status = {}, Path("/proc/self/status")
+    megabytes, status = {}, Path("/proc/self/status")
     text = status.read_text() if status.exists() else ""
     for name, key in (("process_memory_mb", "VmRSS"), ("process_memory_peak_mb", "VmHWM")):
         if match := re.search(rf"^{key}:\s*(\d+) kB", text, re.M):
-            found[name] = int(match.group(1)) / 2**10
+            megabytes[name] = int(match.group(1)) / 2**10
     if "GPU" in device:
         import tensorflow as tf
 
         used = tf.config.experimental.get_memory_info(device.rpartition("device:")[2].strip("/"))
-        found["device_memory_mb"] = used["current"] / 2**20
-        found["device_memory_peak_mb"] = used["peak"] / 2**20
-    return found
+        megabytes["device_memory_mb"] = used["current"] / 2**20
+        megabytes["device_memory_peak_mb"] = used["peak"] / 2**20
+    return megabytes
 
 
 def available_bytes(device: str | None) -> int | None:

@@ -97,7 +97,7 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
     TensorFlow does not follow the lists of layers that a Keras model holds: it would leave their
     weights out, and assert_consumed() would not miss them. So they are named once more.
     """
-    found: dict[str, list[tf.Variable]] = {}
+    variables: dict[str, list[tf.Variable]] = {}
     seen: set[int] = set()
 
     def visit(path: str, value: Any) -> None:
@@ -105,7 +105,7 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
             return
         seen.add(id(value))
         if isinstance(value, keras.Layer):
-            found[path] = [variable.value for variable in value.variables]
+            variables[path] = [variable.value for variable in value.variables]
         elif isinstance(value, tf.Module):
             for name, item in sorted(vars(value).items()):
                 visit(f"{path}.{name}", item)
@@ -117,7 +117,9 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
                 visit(f"{path}.{index}", item)
 
     visit("state", trackables)
-    return tf.train.Checkpoint(**trackables, **({"keras_variables": found} if found else {}))
+    return tf.train.Checkpoint(
+        **trackables, **({"keras_variables": variables} if variables else {})
+    )
 
 
 def is_finite(network: Any) -> bool:
@@ -245,14 +247,14 @@ def restore(
         ValueError: There is no checkpoint, none can be read, or another configuration wrote it.
     """
     folder = Path(run_dir) / FOLDER
-    found = checkpoints(folder)
-    if not found:
+    known = checkpoints(folder)
+    if not known:
         raise ValueError(
             f"{folder} holds no checkpoint, expected files such as ckpt-1000.json: resume the "
             "folder of a run that has trained, or start a new run."
         )
     damaged: list[str] = []
-    for _, path in found:
+    for _, path in known:
         try:
             host_state = check_files(path)
             _read(path, trackables, changed)
@@ -287,9 +289,9 @@ def _read(path: str, trackables: Mapping[str, Any], changed: Sequence[str]) -> N
     except UnicodeDecodeError:  # a ValueError, but one that speaks of damage
         raise
     except MISMATCH as error:
-        found = "; ".join([*changed, short_reason(error, 300)])
+        reason = "; ".join([*changed, short_reason(error, 300)])
         raise ValueError(
-            f"{path} was saved by another configuration: {found}. Resume with the settings in "
+            f"{path} was saved by another configuration: {reason}. Resume with the settings in "
             "the run's config.yaml and the same environment and model, or start a new run."
         ) from None
 

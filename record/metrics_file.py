@@ -64,11 +64,11 @@ class MetricsFile:
             count: How many rows belong to the checkpoint; None: all up to there.
             last: The last of them, as it was then.
         """
-        found = read_rows(self.path, self.unit)
-        self.rows = [row for row in found if float(row[self.unit]) <= done][:count]
+        rows = read_rows(self.path, self.unit)
+        self.rows = [row for row in rows if float(row[self.unit]) <= done][:count]
         if last and count == len(self.rows):
             self.rows[-1] = last
-        self.columns = column_order([*self.columns, *(found[0] if found else ())])
+        self.columns = column_order([*self.columns, *(rows[0] if rows else ())])
         if not self.path.is_file() or self.path.read_text("utf-8", "replace") != self._text():
             self._rewrite()
         self._is_whole = True

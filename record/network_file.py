@@ -68,9 +68,11 @@ def load_network_of(kind: Any, path: Path) -> Any:
     network = load_network(path)
     if isinstance(network, kind) and is_finite(network):
         return network
-    found = "weights that are not finite" if isinstance(network, kind) else type(network).__name__
+    contents = (
+        "weights that are not finite" if isinstance(network, kind) else type(network).__name__
+    )
     raise ValueError(
-        f"{path} holds {found}, expected a {kind.__name__} that training wrote. Copy the file "
+        f"{path} holds {contents}, expected a {kind.__name__} that training wrote. Copy the file "
         "back from where it came from, or train again."
     )
 
@@ -90,8 +92,8 @@ def take_checkpoint_weights(network: keras.Model, path: str) -> None:
         with path_without_pattern(Path(path).parent) as folder:
             reader = tf.train.load_checkpoint(str(folder / Path(path).name))
             shapes = reader.get_variable_to_shape_map()
-            found = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
-            weights = [reader.get_tensor(found[index]) for index in sorted(found)]
+            names = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
+            weights = [reader.get_tensor(names[index]) for index in sorted(names)]
     except DAMAGE as error:
         raise ValueError(
             f"the checkpoint {path} is damaged ({short_reason(error, 160)}), expected the files "
@@ -153,9 +155,9 @@ def stored_numbers(path: Path) -> int:
 
 def datasets_in(weights: h5py.File) -> list[h5py.Dataset]:
     """Every array of an HDF5 file, once, however many names it has."""
-    found: list[Any] = []
-    weights.visititems(lambda _, item: found.append(item))
-    return [item for item in found if isinstance(item, h5py.Dataset)]
+    items: list[Any] = []
+    weights.visititems(lambda _, item: items.append(item))
+    return [item for item in items if isinstance(item, h5py.Dataset)]
 
 
 def dataset_numbers(dataset: h5py.Dataset) -> int:

@@ -154,9 +154,9 @@ class RunFolder:
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
             from kytolly.config.words import path_text
 
-            found = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
+            reason = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
             raise ValueError(
-                f"{path_text(path)} is no run ({found}), expected the folder that training "
+                f"{path_text(path)} is no run ({reason}), expected the folder that training "
                 "printed as run_dir. Give that one."
             )
         return cls(path)
@@ -347,13 +347,13 @@ def numbered_paths(path: Path) -> Iterator[Path]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run computes."""
-    found = {"python": platform.python_version(), "kytolly": __version__}
+    packages = {"python": platform.python_version(), "kytolly": __version__}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            packages[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            packages[package] = "not installed"
+    return packages
 
 
 def yaml_text(config: Any, extra: dict[str, Any]) -> str:

@@ -60,12 +60,12 @@ def acting_table(options: Options, watch: Watch) -> Report:
             rows.append([f"{contender.name}: {absent[contender.name]}"])
             data.append({"name": contender.name, "missing": absent[contender.name]})
             continue
-        found = medians(results[contender.name])
-        own = medians(results[contenders[index - index % 2].name])
-        ratio = found["cpu_microseconds"] / own["cpu_microseconds"]
-        data.append({"name": contender.name, **found, "kytolly_cpu_ratio": ratio})
+        theirs = medians(results[contender.name])
+        ours = medians(results[contenders[index - index % 2].name])
+        ratio = theirs["cpu_microseconds"] / ours["cpu_microseconds"]
+        data.append({"name": contender.name, **theirs, "kytolly_cpu_ratio": ratio})
         data[-1]["runs"] = results[contender.name]
-        rows.append([contender.name, *cells(found), f"{ratio:.1f}x" if index % 2 else ""])
+        rows.append([contender.name, *cells(theirs), f"{ratio:.1f}x" if index % 2 else ""])
     notes = [
         f"Median of {options.repeats} turns, the contenders in turn, each process on core {core}, "
         f"on the CPU. One observation of CartPole-v1 at a time, MLP 64-64, {count} of them. Start: "
@@ -92,10 +92,10 @@ def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def cells(found: Mapping[str, float]) -> list[str]:
+def cells(times: Mapping[str, float]) -> list[str]:
     """A contender's medians for the reader."""
-    micro = [f"{found[f'{clock}_microseconds']:.1f}" for clock in ("wall", "cpu")]
-    return [*micro, *(f"{found[f'{what}_seconds']:.2f}" for what in ("load", "start"))]
+    micro = [f"{times[f'{clock}_microseconds']:.1f}" for clock in ("wall", "cpu")]
+    return [*micro, *(f"{times[f'{what}_seconds']:.2f}" for what in ("load", "start"))]
 
 
 def make_run(algorithm: str, path: str) -> None:

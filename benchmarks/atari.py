@@ -23,7 +23,7 @@ from kytolly.benchmarks.competitors import (
 )
 from kytolly.benchmarks.competitors.settings import Settings
 from kytolly.benchmarks.dqn import SETTLING_UPDATES, make_config
-from kytolly.benchmarks.own_loop import Work, configure_without_cache, measure
+from kytolly.benchmarks.loop_timing import Work, configure_without_cache, measure
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
 
 NEEDS = ("torch", "stable_baselines3", "cv2", "ale_py")
@@ -38,9 +38,9 @@ def atari(options: Options, watch: Watch) -> Report:
         Contender(f"Stable-Baselines3, threads: {n}", module, (*steps, "--threads", n), NEEDS)
         for n in threads
     ]
-    own = Contender("Kytolly", "kytolly.benchmarks.atari", steps, ("ale_py",))
+    ours = Contender("Kytolly", "kytolly.benchmarks.atari", steps, ("ale_py",))
     title = f"DQN on {ATARI_GAME}, NatureCNN, batch 32, one update per 4 env steps, one environment"
-    return comparison(title, "env_steps", [own, *others], options, watch, pinned=False)
+    return comparison(title, "env_steps", [ours, *others], options, watch, pinned=False)
 
 
 def measure_loop(settings: Settings) -> dict[str, Any]:

@@ -42,8 +42,8 @@ def jax_contenders(algorithm: str, steps: str, *more: str) -> list[Contender]:
 def host_contenders(algorithm: str, steps: str, *more: str) -> list[Contender]:
     """Our host loop, and Stable-Baselines3 with one thread and with one for each core."""
     threads = str(usable_cores())
-    own = our_contender(algorithm, "--loop", "host", "--env-steps", steps, *more)
-    contenders = [own, sb3_contender(algorithm, steps, *more)]
+    ours = our_contender(algorithm, "--loop", "host", "--env-steps", steps, *more)
+    contenders = [ours, sb3_contender(algorithm, steps, *more)]
     if threads != "1":
         name = f"Stable-Baselines3, {threads} threads"
         contenders.append(sb3_contender(algorithm, steps, *more, "--threads", threads, name=name))
@@ -56,8 +56,8 @@ def host_contenders(algorithm: str, steps: str, *more: str) -> list[Contender]:
 def dqn_loops(title: str, steps: int, options: Options, watch: Watch, *more: str) -> Report:
     """Compare whole loops; Stable-Baselines3 takes a tenth of the others' env steps."""
     count, few = options.count(steps), options.count(steps // 10)
-    own = our_contender("dqn", "--env-steps", count, *more)
-    contenders = [own, sb3_contender("dqn", few, *more), *jax_contenders("dqn", count, *more)]
+    ours = our_contender("dqn", "--env-steps", count, *more)
+    contenders = [ours, sb3_contender("dqn", few, *more), *jax_contenders("dqn", count, *more)]
     return comparison(f"DQN on CartPole-v1, {title}", "env_steps", contenders, options, watch)
 
 
@@ -141,15 +141,15 @@ def pqn(options: Options, watch: Watch) -> Report:
 
 def with_compile_ratio(report: Report) -> Report:
     """The table with one more column: our seconds of compiling over another contender's."""
-    own, rows, data = report.data["rows"][0]["compile_seconds"], [], []
-    for row, found in zip(report.rows, report.data["rows"], strict=True):
-        if "missing" in found:
+    ours, rows, data = report.data["rows"][0]["compile_seconds"], [], []
+    for row, row_data in zip(report.rows, report.data["rows"], strict=True):
+        if "missing" in row_data:
             rows.append(row)
-            data.append(found)
+            data.append(row_data)
             continue
-        ratio = own / found["compile_seconds"]
+        ratio = ours / row_data["compile_seconds"]
         rows.append([*row, f"{ratio:.2f}x" if rows else ""])
-        data.append({**found, "kytolly_compile_ratio": ratio})
+        data.append({**row_data, "kytolly_compile_ratio": ratio})
     used = ", ".join(f"{name} {version}" for name, version in compilers(data))
     note = (
         "Compile s: from the settings to a program that can run, with the drawing of the weights, "
@@ -162,14 +162,14 @@ def with_compile_ratio(report: Report) -> Report:
 
 def compilers(data: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
     """The libraries that compiled, with their versions."""
-    found = {
+    compilers = {
         name: run["versions"][name]
         for contender in data
         for run in contender.get("runs", [])
         for name in ("tensorflow", "jaxlib")
         if name in run.get("versions", {})
     }
-    return sorted(found.items(), reverse=True)
+    return sorted(compilers.items(), reverse=True)
 
 
 SWITCHES = {
@@ -193,9 +193,9 @@ def rainbow(options: suite.Options, watch: suite.Watch) -> suite.Report:
     results, absent = suite.run_in_turns(contenders, options.repeats, watch, core)
     if absent:
         raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
-    found = {name: suite.medians(runs, "env_steps") for name, runs in results.items()}
-    rows, data, plain = [], [], found["DQN"]
-    for name, one in found.items():
+    speeds = {name: suite.medians(runs, "env_steps") for name, runs in results.items()}
+    rows, data, plain = [], [], speeds["DQN"]
+    for name, one in speeds.items():
         share = {
             clock: plain[f"{clock}_microseconds"] / one[f"{clock}_microseconds"]
             for clock in suite.CLOCKS

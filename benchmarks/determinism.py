@@ -77,7 +77,7 @@ def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
     """Run `kytolly train` twice; returns whether the last checkpoints and the metrics are equal."""
     from kytolly.record.metrics_file import NAME, read_rows
 
-    found = []
+    ends = []
     with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:
         for number in ("1", "2"):
             run_dir = Path(folder) / number
@@ -93,6 +93,6 @@ def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
                 {name: value for name, value in row.items() if "second" not in name}
                 for row in read_rows(run_dir / NAME)
             ]
-            found.append((last.name, last.read_bytes(), rows))
-    (name, state, metrics), (other_name, other_state, other_metrics) = found
+            ends.append((last.name, last.read_bytes(), rows))
+    (name, state, metrics), (other_name, other_state, other_metrics) = ends
     return (name, state) == (other_name, other_state), metrics == other_metrics

@@ -105,8 +105,8 @@ def measure_points(
         columns = [*names, *cells, "peak MiB"]
         memory = "unknown" if peak is None else f"{peak:,.0f}"
         rows.append([*point.shown, *cells.values(), memory])
-        found = {"num_envs": point.num_envs, **medians, "peak_memory_mib": peak}
-        data.append({**found, "runs": runs[point.num_envs]})
+        row = {"num_envs": point.num_envs, **medians, "peak_memory_mib": peak}
+        data.append({**row, "runs": runs[point.num_envs]})
     return suite.Report("", columns, rows, [], {"rows": data, "core": core})
 
 

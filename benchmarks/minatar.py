@@ -16,7 +16,7 @@ from typing import Any
 from kytolly.benchmarks import suite
 from kytolly.benchmarks.competitors import Span, make_result, print_result, versions
 from kytolly.benchmarks.competitors.settings import StepSettings, step_parser
-from kytolly.benchmarks.own_loop import configure_without_cache
+from kytolly.benchmarks.loop_timing import configure_without_cache
 
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 NUM_ENVS = "1024"
@@ -31,8 +31,8 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
             contenders(game, options), options.repeats, watch, core
         )
         speeds = {
-            name: statistics.median(r["env_steps"] / r["cpu_seconds"] for r in found)
-            for name, found in results.items()
+            name: statistics.median(r["env_steps"] / r["cpu_seconds"] for r in runs)
+            for name, runs in results.items()
         }
         cells = [game, f"{speeds['Kytolly']:,.0f}"]
         for name in COMPETITORS:
@@ -58,13 +58,13 @@ def contenders(game: str, options: suite.Options) -> list[suite.Contender]:
     one = ("--game", game, "--num-envs", "1", "--steps", options.count(50_000))
     # gymnax takes 50 microseconds for a step of Seaquest.
     fewer = (*many[:-1], options.count(200))
-    found = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", many)]
+    listed = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", many)]
     for name, (module, package) in COMPETITORS.items():
         path = f"kytolly.benchmarks.competitors.{module}"
-        found.append(
+        listed.append(
             suite.Contender(name, path, one if name == "minatar" else fewer, (name, package))
         )
-    return found
+    return listed
 
 
 def run(settings: StepSettings) -> dict[str, Any]:

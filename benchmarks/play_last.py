@@ -37,13 +37,13 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
         checkpoint = restore(trained.folder.path, {"agent": agent, **loop.trackables}).path
         agent.policy.publish()
         evaluator = side.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
-        found = dataclasses.asdict(evaluator.evaluate())
+        metrics = dataclasses.asdict(evaluator.evaluate())
     finally:
         loop.close()
         side.close()
-    iqm = interquartile_mean(found.pop("returns"))
+    iqm = interquartile_mean(metrics.pop("returns"))
     return {
-        **found,
+        **metrics,
         "weights": "last",
         "return_iqm": iqm,
         "env_steps": int(agent.env_steps.numpy()),

@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 from kytolly.benchmarks.competitors import print_result
-from kytolly.benchmarks.own_loop import configure_without_cache
+from kytolly.benchmarks.loop_timing import configure_without_cache
 from kytolly.benchmarks.query_scale import DOCUMENTS, write_collection
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions
 

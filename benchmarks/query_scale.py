@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.own_loop import configure_without_cache, peak_memory_mib
+from kytolly.benchmarks.loop_timing import configure_without_cache, peak_memory_mib
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
 from kytolly.experiment.plots import check_picture
 from kytolly.reformulation.options import ReformulationOptions, RetrievalOptions

@@ -79,14 +79,14 @@ def solving_return(run_dir: Path) -> float | None:
     """Mean return of the last evaluation during training."""
     from kytolly.record.metrics_file import evaluations
 
-    found = evaluations(run_dir)
-    return found[-1][1] if found else None
+    returns = evaluations(run_dir)
+    return returns[-1][1] if returns else None
 
 
 def median(values: list[float | None]) -> float | None:
     """Median in which None is endless; None where the median is."""
-    found = statistics.median(math.inf if value is None else value for value in values)
-    return found if math.isfinite(found) else None
+    middle = statistics.median(math.inf if value is None else value for value in values)
+    return middle if math.isfinite(middle) else None
 
 
 def seconds(value: float | None) -> str:

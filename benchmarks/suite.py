@@ -90,8 +90,8 @@ class Contender(NamedTuple):
 
     def why_absent(self) -> str:
         """Why it cannot run here, or nothing."""
-        found = all(importlib.util.find_spec(name) for name in self.needs)
-        return self.missing or ("" if found else INSTALL)
+        installed = all(importlib.util.find_spec(name) for name in self.needs)
+        return self.missing or ("" if installed else INSTALL)
 
 
 class ChildFailed(Exception):
@@ -214,14 +214,14 @@ def medians(results: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
     }
 
 
-def cells(found: Mapping[str, float], unit: str) -> dict[str, str]:
+def cells(row: Mapping[str, float], unit: str) -> dict[str, str]:
     """A contender's medians for the reader, by column."""
     return {
-        f"{unit.replace('_', ' ')}/s": f"{found[f'{unit}_per_second']:,.0f}",
-        "slowest, fastest": "{slowest_per_second:,.0f}, {fastest_per_second:,.0f}".format(**found),
-        "wall µs": f"{found['wall_microseconds']:,.1f}",
-        "CPU µs": f"{found['cpu_microseconds']:,.1f}",
-        "compile s": f"{found['compile_seconds']:.1f}",
+        f"{unit.replace('_', ' ')}/s": f"{row[f'{unit}_per_second']:,.0f}",
+        "slowest, fastest": "{slowest_per_second:,.0f}, {fastest_per_second:,.0f}".format(**row),
+        "wall µs": f"{row['wall_microseconds']:,.1f}",
+        "CPU µs": f"{row['cpu_microseconds']:,.1f}",
+        "compile s": f"{row['compile_seconds']:.1f}",
     }
 
 
@@ -236,20 +236,20 @@ def comparison(
     """Measure the first contender, which is ours, against the others; returns the table."""
     core = one_core() if pinned else None
     results, absent = run_in_turns(contenders, options.repeats, watch, core)
-    own, rows, data = medians(results[contenders[0].name], unit), [], []
+    ours, rows, data = medians(results[contenders[0].name], unit), [], []
     for contender in contenders:
         if contender.name in absent:
             rows.append([f"{contender.name}: {absent[contender.name]}"])
             data.append({"name": contender.name, "missing": absent[contender.name]})
             continue
-        found = medians(results[contender.name], unit)
+        theirs = medians(results[contender.name], unit)
         wall, cpu = (
-            found[f"{clock}_microseconds"] / own[f"{clock}_microseconds"] for clock in CLOCKS
+            theirs[f"{clock}_microseconds"] / ours[f"{clock}_microseconds"] for clock in CLOCKS
         )
         ratios = {"kytolly_wall_ratio": wall, "kytolly_cpu_ratio": cpu}
-        data.append({"name": contender.name, **found, **ratios, "runs": results[contender.name]})
+        data.append({"name": contender.name, **theirs, **ratios, "runs": results[contender.name]})
         last = ["", ""] if contender is contenders[0] else [f"{wall:.2f}x", f"{cpu:.2f}x"]
-        rows.append([contender.name, *cells(found, unit).values(), *last])
+        rows.append([contender.name, *cells(theirs, unit).values(), *last])
     where = f"each process pinned to core {core}" if core is not None else "all cores free"
     if pinned and core is None:
         where = "not pinned to a core, which this platform cannot do"
@@ -258,5 +258,5 @@ def comparison(
         f"Median of {options.repeats} turns, the contenders in turn, {where}, on the CPU. "
         f"Microseconds are for one {word}. The last two columns are Kytolly's speed over theirs."
     ]
-    columns = ["", *cells(own, unit), "wall ratio", "CPU ratio"]
+    columns = ["", *cells(ours, unit), "wall ratio", "CPU ratio"]
     return Report(title, columns, rows, notes, {"rows": data, "core": core})

@@ -178,7 +178,7 @@ def run(
     options = Options(
         repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick
     )
-    output, facts, found = sys.stderr if as_json else sys.stdout, machine_facts(), {}
+    output, facts, reports = sys.stderr if as_json else sys.stdout, machine_facts(), {}
     for key in [name] if name else SHORT:
         module = importlib.import_module(f"kytolly.benchmarks.{TABLES[key].module}")
         make = getattr(module, TABLES[key].function)
@@ -186,13 +186,13 @@ def run(
             report: Report = make(options, Watch(progress))
         command = f"kytolly benchmark {key} {options.as_flags()}"
         print_report(report, command, output)
-        found[key] = {"title": report.title, "command": command, **report.data}
+        reports[key] = {"title": report.title, "command": command, **report.data}
     if not name:
         print(f"By name only: {', '.join([*LONG, OPTIMIZATIONS])}.", file=output)
     if quick:
         print("A trial run: these numbers mean nothing.", file=output)
     if as_json:
-        print(json.dumps({"machine": facts, "tables": found}))
+        print(json.dumps({"machine": facts, "tables": reports}))
     return 0
 
 
@@ -217,10 +217,10 @@ def print_report(report: Report, command: str, file: Any) -> None:
 
 def help_lines() -> list[str]:
     """The tables, with what they measure and which options they take."""
-    found = []
+    lines = []
     for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", LONG)):
-        found.append(title)
+        lines.append(title)
         for name, table in tables.items():
             takes = f" [{table.takes}]" if table.takes else ""
-            found.append(f"  {name:<23} {table.measures}{takes}")
-    return [*found, f"  {OPTIMIZATIONS:<23} each optimization against the same work without it"]
+            lines.append(f"  {name:<23} {table.measures}{takes}")
+    return [*lines, f"  {OPTIMIZATIONS:<23} each optimization against the same work without it"]

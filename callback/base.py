@@ -134,8 +134,8 @@ class TrainState:
 
     def interval(self, name: str, share_of_run: int) -> int:
         """The interval between two logs, evaluations or checkpoints; by default a share."""
-        own = getattr(self.config, f"{name}_interval_{self.unit}")
-        return own if own is not None else max(1, self.total // share_of_run)
+        interval = getattr(self.config, f"{name}_interval_{self.unit}")
+        return interval if interval is not None else max(1, self.total // share_of_run)
 
 
 class Callback:

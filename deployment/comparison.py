@@ -35,15 +35,15 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    parts: ActingParts, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+    parts: ActingParts, outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> Comparison:
     """Differences between the outputs of a file and those of the network."""
-    largest, relative = largest_differences(found, expected)
-    params, action = "values" if "values" in expected else "params", found["action"]
+    largest, relative = largest_differences(outputs, expected)
+    params, action = "values" if "values" in expected else "params", outputs["action"]
     equal = equal_rows(action, expected["action"])
     distribution = parts.distribution
-    own = distribution.host_to_env(distribution.host_mode(found[params]))
-    near_ties = equal_rows(action, own) & ~equal & (relative <= LIMIT)
+    recomputed = distribution.host_to_env(distribution.host_mode(outputs[params]))
+    near_ties = equal_rows(action, recomputed) & ~equal & (relative <= LIMIT)
     continuous = expected["action"].dtype.kind == "f"
     return Comparison(
         largest,
@@ -56,14 +56,14 @@ def compare(
 
 
 def largest_differences(
-    found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> tuple[float, float]:
     """The largest difference and the relative one, as in `Comparison`."""
     largest = relative = 0.0
     for name in expected.keys() - {"action"}:
         allowed = expected[name] > MASKED_LOGIT / 2
         size = max(1.0, float(np.abs(expected[name][allowed]).max(initial=0.0)))
-        difference = np.abs(found[name] - expected[name])[allowed]
+        difference = np.abs(outputs[name] - expected[name])[allowed]
         if not np.isfinite(difference).all():
             return float("inf"), float("inf")
         largest = max(largest, float(difference.max(initial=0.0)))

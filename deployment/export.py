@@ -180,13 +180,13 @@ def write_and_compare(
     try:
         module.write(act, partial, inputs, quantize)
         run = module.load(partial)
-        found = run(inputs)
-        result = compare(parts, found, float32_outputs(parts, obs))
+        outputs = run(inputs)
+        result = compare(parts, outputs, float32_outputs(parts, obs))
         require_agreement(result, OBSERVATIONS, path, quantize)
         os.rename(partial, path)
     finally:
         remove(partial)
-    return run, result, int(equal_rows(found["action"], own_actions(parts, obs)).sum())
+    return run, result, int(equal_rows(outputs["action"], own_actions(parts, obs)).sum())
 
 
 def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[
 
     Not a SavedModel: it is a program, and the folder may be a stranger's.
     """
-    inputs, found = act.named_inputs(rows(obs, slice(0, 1))), {}
+    inputs, runtimes = act.named_inputs(rows(obs, slice(0, 1))), {}
     for name, row in FORMATS.items():
         known = all(importlib.util.find_spec(package) for package in row.packages)
         if name in (format, "saved_model") or not known or not path.with_name(row.name).exists():
@@ -202,8 +202,8 @@ def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[
         with contextlib.suppress(Exception):  # another agent's; every runtime has its own error
             run = format_module(name).load(path.with_name(row.name))
             run(inputs)
-            found[name] = run
-    return found
+            runtimes[name] = run
+    return runtimes
 
 
 def check_export(

@@ -115,18 +115,18 @@ def checkpoint_path(path: Path, weights: Any) -> str:
             f"weights is {weights!r}, expected 'best', 'last' or the env steps of a checkpoint, as "
             "in weights=20_000."
         )
-    found = checkpoints(path / FOLDER)
-    if not found:
+    saved_steps = checkpoints(path / FOLDER)
+    if not saved_steps:
         raise ValueError(
             f"{path_text(path)} has no checkpoints, expected files such as checkpoints/"
             "ckpt-1000.json: training had not begun, or they were removed. Take weights='best'."
         )
-    for env_steps, place in found:
+    for env_steps, place in saved_steps:
         if weights in ("last", env_steps):
             return place
     raise ValueError(
         f"{path_text(path)} has no checkpoint after {weights} env steps, expected one of "
-        f"{', '.join(str(env_steps) for env_steps, _ in reversed(found))}."
+        f"{', '.join(str(env_steps) for env_steps, _ in reversed(saved_steps))}."
     )
 
 
@@ -138,9 +138,9 @@ def read_spec(folder: RunFolder, saved: SavedConfig, cfg: Any) -> EnvSpec:
     try:
         from kytolly.environment.registry import tensor_environment
 
-        found = tensor_environment(folder.trusted_environment(saved, trust=False))
-        if found is not None and saved.loop != "host":
-            return found.spec
+        env = tensor_environment(folder.trusted_environment(saved, trust=False))
+        if env is not None and saved.loop != "host":
+            return env.spec
         from kytolly.environment.gym.adapter import make_host_env
 
         env = make_host_env(name, 1, masks=part(cfg.algorithm, "policy").takes_masks)

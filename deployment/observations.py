@@ -44,10 +44,10 @@ def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
         return f"{name} cannot be made ({str(error).split('. ')[0]})"
     if made.spec.obs == parts.obs_spec:
         return made
-    found = made.spec.obs
+    shown = made.spec.obs
     made.close()
     raise ValueError(
-        f"the environment shows {found}, expected what the agent was trained on: {parts.obs_spec}. "
+        f"the environment shows {shown}, expected what the agent was trained on: {parts.obs_spec}. "
         "Give the environment of the run by env."
     )
 

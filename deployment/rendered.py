@@ -72,9 +72,9 @@ def make_rendered(
 
 def frames_per_second(env: gymnasium.Env) -> float:
     """The env steps that an environment wants to show in a second."""
-    found: Any = env.metadata.get("render_fps")
-    is_number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
-    return float(found) if is_number and 0 < found <= MAX_FPS else USUAL_FPS
+    fps: Any = env.metadata.get("render_fps")
+    is_number = isinstance(fps, (int, float, np.number)) and not isinstance(fps, bool)
+    return float(fps) if is_number and 0 < fps <= MAX_FPS else USUAL_FPS
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:
@@ -98,9 +98,9 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
         ) from error
     frame: Any = np.asarray(drawn) if drawn is not None else np.empty(0)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] not in (3, 4) or not frame.size:
-        found = f"{frame.dtype} of shape {frame.shape}" if drawn is not None else "None"
+        shown = f"{frame.dtype} of shape {frame.shape}" if drawn is not None else "None"
         raise EnvironmentFault(
-            f"{name} returned {display_text(found)} from render(), expected uint8 of shape "
+            f"{name} returned {display_text(shown)} from render(), expected uint8 of shape "
             "(height, width, 3)."
         )
     return np.ascontiguousarray(frame[:, :, :3])

@@ -151,8 +151,8 @@ def prune(folder: Path, newest: int, keep: int) -> None:
         with contextlib.suppress(OSError):  # a damaged one names nothing
             named |= set(read_manifest(path)[0])
     for path in own_files(folder):
-        own = REMOVABLE.fullmatch(path.name)
-        kept = own and (path.name in named or (own[1] == "ckpt" and int(own[2]) in steps))
+        match = REMOVABLE.fullmatch(path.name)
+        kept = match and (path.name in named or (match[1] == "ckpt" and int(match[2]) in steps))
         if not kept:
             remove([path])
 
@@ -162,8 +162,8 @@ def own_files(folder: Path, name: str | None = None) -> list[Path]:
     return [
         path
         for path in folder.glob("*")  # none where the folder is gone
-        if (own := REMOVABLE.fullmatch(path.name.removeprefix(PARTIAL)))
-        and name in (None, f"{own[1]}-{own[2]}")
+        if (match := REMOVABLE.fullmatch(path.name.removeprefix(PARTIAL)))
+        and name in (None, f"{match[1]}-{match[2]}")
     ] + ([] if name else list(folder.glob(f"{PARTIAL}checkpoint")))
 
 

@@ -100,11 +100,11 @@ def take_checkpoint_weights(network: keras.Model, path: str) -> None:
             "that training wrote. Take those of another checkpoint."
         ) from error
     weights = living_weights(network, weights)
-    own, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
-    if own != saved:
+    expected, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
+    if expected != saved:
         raise ValueError(
             f"the checkpoint {path} holds a network of weights {saved}, and the network that the "
-            f"run's files describe has {own}. A model of your own that was never evaluated is "
+            f"run's files describe has {expected}. A model of your own that was never evaluated is "
             "described by no file: resume the run with it, up to its first evaluation."
         )
     for variable, weight in zip(network.variables, weights, strict=True):
@@ -117,7 +117,7 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     Raises:
         ValueError: They are no weights of this network, or not finite.
     """
-    own = network.get_weights()
+    weights_before = network.get_weights()
     try:
         stored_numbers(path)  # before they take memory
         network.load_weights(path)
@@ -127,7 +127,7 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     except Exception as error:  # zipfile, h5py and Keras each have their own
         reason = error
     finally:
-        network.set_weights(own)
+        network.set_weights(weights_before)
     raise ValueError(
         f"{path} holds no weights of this run's network ({short_reason(reason, 200)}), expected "
         "the file that training wrote. Copy it back from where it came from, or start a new run."

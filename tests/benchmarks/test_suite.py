@@ -15,8 +15,8 @@ from kytolly.benchmarks import (
     competitors,
     core,
     dqn,
+    loop_timing,
     optimizations,
-    own_loop,
     suite,
     tables,
 )
@@ -216,10 +216,10 @@ def test_the_clock_runs_after_compiling_and_warm_up_and_until_the_last_step(monk
 
     counts = iter([(600, 100), (800, 140)])
     monkeypatch.setattr(core, "make_loop", lambda cfg, env, kind: Loop())
-    monkeypatch.setattr(own_loop, "Span", Span)
-    monkeypatch.setattr(own_loop, "counts", lambda agent: next(counts))
-    work = own_loop.Work("DQN", Settings(env_steps=200, **TINY), None, 550)
-    result = own_loop.measure(work, "device", 2, digests=False)
+    monkeypatch.setattr(loop_timing, "Span", Span)
+    monkeypatch.setattr(loop_timing, "counts", lambda agent: next(counts))
+    work = loop_timing.Work("DQN", Settings(env_steps=200, **TINY), None, 550)
+    result = loop_timing.measure(work, "device", 2, digests=False)
     assert happened == [0, 550, "start", 100, 100, "stop", "closed"]
     assert (result["env_steps"], result["updates"]) == (200, 40)
 
@@ -243,9 +243,9 @@ def test_the_host_loop_does_the_same_amount_of_work():
 
 def test_calls_share_the_steps_in_whole_iterations():
     settings = Settings(env_steps=101, **TINY)
-    assert own_loop.steps_per_call(settings, 1) == [105]  # 21 iterations of 5
-    assert own_loop.steps_per_call(settings, 2) == [50, 55]
-    assert sum(own_loop.steps_per_call(settings, 8)) == 105
+    assert loop_timing.steps_per_call(settings, 1) == [105]  # 21 iterations of 5
+    assert loop_timing.steps_per_call(settings, 2) == [50, 55]
+    assert sum(loop_timing.steps_per_call(settings, 8)) == 105
 
 
 def test_the_fused_update_runs_as_a_program_and_counts_by_its_optimizer():
@@ -276,6 +276,8 @@ def test_calls_that_hold_no_iteration_are_refused(flags, capsys):
 
 def test_a_digest_sees_one_bit():
     one, other = tf.Variable([1.0, 2.0]), tf.Variable([1.0, np.nextafter(np.float32(2), 3)])
-    first, second = (own_loop.digest([own_loop.bytes_of(variable)]) for variable in (one, other))
+    first, second = (
+        loop_timing.digest([loop_timing.bytes_of(variable)]) for variable in (one, other)
+    )
     assert first != second
-    assert first == own_loop.digest([own_loop.bytes_of(tf.Variable([1.0, 2.0]))])
+    assert first == loop_timing.digest([loop_timing.bytes_of(tf.Variable([1.0, 2.0]))])

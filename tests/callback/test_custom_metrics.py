@@ -8,7 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from kytolly import DQNConfig, Trainer
 from kytolly.callback.base import Callback, notify
-from kytolly.callback.own_metrics import between
+from kytolly.callback.custom_metrics import between
 from kytolly.record.metrics_file import read_rows
 from tests.callback.states import make_state, metrics_row
 

@@ -105,9 +105,11 @@ def make_digests(agent: Any, metrics: Any) -> dict[str, str]:
     from kytolly.benchmarks import core
 
     parts = core.state_by_part(agent)
-    found = {name: digest(bytes_of(variable) for variable in part) for name, part in parts.items()}
+    digests = {
+        name: digest(bytes_of(variable) for variable in part) for name, part in parts.items()
+    }
     row = sorted(core.metric_averages(metrics, agent).items())
-    return {**found, "metrics": digest([repr(row).encode()])}
+    return {**digests, "metrics": digest([repr(row).encode()])}
 
 
 def digest(pieces: Iterable[bytes]) -> str:

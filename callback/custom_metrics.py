@@ -17,7 +17,7 @@ class RowBefore(Callback):
 
     def __init__(self):
         self.row: dict[str, Any] = {}
-        self.own: dict[str, float] = {}  # the newest value of each metric that the user added
+        self.added: dict[str, float] = {}  # the newest value of each metric that the user added
 
     def on_train_begin(self, state: TrainState) -> None:
         """The row of a resumed run may go on to grow."""
@@ -57,7 +57,7 @@ class RowAfter(Callback):
         row: Any = state.metrics
         before = self._before.row
         for name, value in dict(row).items():
-            if name in before and name not in self._before.own:
+            if name in before and name not in self._before.added:
                 if not is_same(value, before[name]):
                     row[name] = before[name]
                     self._say(name, "is a metric of the run", "keeps the run's value")
@@ -69,7 +69,7 @@ class RowAfter(Callback):
                 problem = f"is {type(value).__name__} {value!r:.60}, expected a number"
                 self._say(name, " ".join(problem.split()), "is not logged")
             else:
-                row[name] = before[name] = self._before.own[name] = number
+                row[name] = before[name] = self._before.added[name] = number
                 continue
             del row[name]
         for name, value in before.items():  # what was removed
@@ -100,12 +100,12 @@ def is_same(value: Any, before: Any) -> bool:
     return number == before or (number is not None and math.isnan(number) and math.isnan(before))
 
 
-def between(own: Sequence[Callback]) -> tuple[list[Callback], Mapping[str, float]]:
+def between(user_callbacks: Sequence[Callback]) -> tuple[list[Callback], Mapping[str, float]]:
     """The user's callbacks, loggers last, and the metrics that the others will have added.
 
     A logger is a callback that `writes`.
     """
     before = RowBefore()
-    watchers = [callback for callback in own if callback.writes is None]
-    loggers = [callback for callback in own if callback.writes is not None]
-    return [before, *watchers, RowAfter(before), *loggers], before.own
+    watchers = [callback for callback in user_callbacks if callback.writes is None]
+    loggers = [callback for callback in user_callbacks if callback.writes is not None]
+    return [before, *watchers, RowAfter(before), *loggers], before.added

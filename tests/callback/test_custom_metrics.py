@@ -10,36 +10,7 @@ from kytolly import DQNConfig, Trainer
 from kytolly.callback.base import Callback, notify
 from kytolly.callback.custom_metrics import between
 from kytolly.record.metrics_file import read_rows
-from tests.callback.states import make_state, metrics_row
-
-SMALL = {
-    "hidden_units": (4,),
-    "num_envs": 2,
-    "total_env_steps": 400,
-    "warmup_env_steps": 64,
-    "batch_size": 32,
-    "log_interval_env_steps": 100,
-    "evaluation_interval_env_steps": 200,
-    "evaluation_episodes": 2,
-    "final_evaluation_episodes": 2,
-    "xla": False,
-    "device": "cpu",
-}
-
-
-class Adds(Callback):
-    def __init__(self, on_log=None, on_evaluation=None, on_interval_end=None):
-        self.added = {"on_log": on_log, "on_evaluation": on_evaluation}
-        self.added["on_interval_end"] = on_interval_end
-
-    def on_log(self, state):
-        state.metrics.update(self.added["on_log"] or {})
-
-    def on_evaluation(self, state):
-        state.metrics.update(self.added["on_evaluation"] or {})
-
-    def on_interval_end(self, state):
-        state.metrics.update(self.added["on_interval_end"] or {})
+from tests.helpers.states import SMALL, Adds, make_state, metrics_row
 
 
 def scalars(run_dir, tag):

@@ -4,7 +4,7 @@ import pytest
 
 from kytolly.callback.early_stop import EarlyStop, RewardThreshold, TimeBudget
 from kytolly.callback.training_warnings import StopOnNonFinite
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 
 def evaluations_until_stop(callback, returns, *, begin=None, **changes):

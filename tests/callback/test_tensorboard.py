@@ -16,8 +16,8 @@ from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_g
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from kytolly.callback.tensorboard import TensorBoardLog, histogram
-from tests.callback.states import make_state, metrics_row
 from tests.helpers.fake_nvml import FakeGpu, install
+from tests.helpers.states import make_state, metrics_row
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from kytolly import DQNConfig, Trainer
 from kytolly.callback.base import Callback
 from kytolly.callback.tracking import MLflowLogger, WandbLogger
-from tests.callback.test_custom_metrics import SMALL, Adds
+from tests.helpers.states import SMALL, Adds
 
 
 class Stops(Callback):

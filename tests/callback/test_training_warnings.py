@@ -14,7 +14,7 @@ from kytolly.callback.training_warnings import MIN_ROWS, TREND, TrainingWarnings
 from kytolly.config.c51 import C51Config
 from kytolly.config.classifier import ClassifierConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 
 def said(watcher, rows=(), evaluations=(), **changes):

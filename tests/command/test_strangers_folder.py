@@ -15,7 +15,7 @@ import pytest
 
 from kytolly.command.environment_options import import_from_here
 from kytolly.deployment.zoo import run_path
-from tests.command.test_environment_options import MODULE
+from tests.helpers.user_module import MODULE
 from tests.helpers.written_runs import HEAD
 from tests.reformulation.tiny_collection import write_collection
 

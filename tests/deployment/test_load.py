@@ -1,8 +1,6 @@
 """A run's folder becomes the agent again that training returned."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import yaml
 import kytolly
 from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from tests.helpers.new_process import in_new_process
 
 ROOT = Path(__file__).absolute().parents[2]
 NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.adam", "policy.optimizers")
@@ -26,17 +25,6 @@ def change_config(path, change):
     values = yaml.safe_load((path / "config.yaml").read_text())
     change(values)
     (path / "config.yaml").write_text(yaml.safe_dump(values))
-
-
-def in_new_process(code, *arguments, cwd=None):
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=environ,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_best_weights_act_as_the_agent_that_training_returned(dqn):

@@ -1,9 +1,23 @@
-"""States as a trainer would hand them to callbacks."""
+"""States as a trainer would hand them to callbacks, and a callback that adds metrics."""
 
 import dataclasses
 
-from kytolly.callback.base import Evaluation, TrainState
+from kytolly.callback.base import Callback, Evaluation, TrainState
 from kytolly.config.dqn import DQNConfig
+
+SMALL = {
+    "hidden_units": (4,),
+    "num_envs": 2,
+    "total_env_steps": 400,
+    "warmup_env_steps": 64,
+    "batch_size": 32,
+    "log_interval_env_steps": 100,
+    "evaluation_interval_env_steps": 200,
+    "evaluation_episodes": 2,
+    "final_evaluation_episodes": 2,
+    "xla": False,
+    "device": "cpu",
+}
 
 
 def make_state(run_dir, env_steps=0, evaluation_return=None, **changes):
@@ -39,3 +53,18 @@ def metrics_row(loss=0.5, episode_return=20.0, **others):
         "updates_per_second": 100.0,
         **others,
     }
+
+
+class Adds(Callback):
+    def __init__(self, on_log=None, on_evaluation=None, on_interval_end=None):
+        self.added = {"on_log": on_log, "on_evaluation": on_evaluation}
+        self.added["on_interval_end"] = on_interval_end
+
+    def on_log(self, state):
+        state.metrics.update(self.added["on_log"] or {})
+
+    def on_evaluation(self, state):
+        state.metrics.update(self.added["on_evaluation"] or {})
+
+    def on_interval_end(self, state):
+        state.metrics.update(self.added["on_interval_end"] or {})

@@ -14,10 +14,10 @@ TRAINER := tests/trainer
 FAMILY := tests/family
 COMMANDS := tests/command tests/policy tests/model
 AGENTS := tests/agent tests/environment
-TEXT_COMMANDS := tests/text_command
-BENCHMARKS := tests/benchmarks
-QUERIES := tests/reformulation
-TEXTS := tests/text
+TEXT_COMMANDS := tests/search/command tests/search/model
+BENCHMARKS := tests/benchmarks tests/search/benchmark
+QUERIES := tests/search/reformulate
+TEXTS := tests/search/text
 GROUPED := $(LOOPS) $(TRAINER) $(FAMILY) $(COMMANDS) $(AGENTS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
 REST := tests $(patsubst %,--ignore=%,$(GROUPED))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)

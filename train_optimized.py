@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kytolly.command.train_optimized import main
+from kytolly.search.command.train_optimized import main
 
 __all__ = ["main"]
 

@@ -207,7 +207,7 @@ class Trainer:
     def train_supervised(
         self, train_cfg: Any, task: Any, cb: Any = (), *, resume: bool = False
     ) -> TrainResult:
-        """Train a network on rows of data: a `text.task.Task`, by a `SupervisedConfig`."""
+        """Train a network on rows of data: a `search.text.task.Task`, by a `SupervisedConfig`."""
         from kytolly.loop.supervised import make_session
 
         own, device = as_callbacks(cb), device_name(train_cfg.device)

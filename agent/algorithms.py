@@ -52,6 +52,18 @@ SWITCHES = {
 }
 
 
+# The config of each kind of run that plays no episodes, and what it trains.
+TEXT_MODELS = {
+    "classifier": ("kytolly.search.config.classifier:ClassifierConfig", "a text classifier"),
+    "ranker": ("kytolly.search.config.ranker:RankerConfig", "a re-ranker"),
+    "rewriter": ("kytolly.search.config.rewriter:RewriterConfig", "a query rewriter"),
+    "fine-tuning": (
+        "kytolly.search.config.rewriting_ppo:RewritingPPOConfig",
+        "a query rewriter, by PPO",
+    ),
+}
+
+
 def part(algorithm: str, name: str) -> Any:
     """The part `name` of an algorithm, imported now if nobody has needed it before."""
     if str(algorithm) not in ALGORITHMS:

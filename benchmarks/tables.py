@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
@@ -18,7 +20,7 @@ class Table(NamedTuple):
     """The function of a table, and its line in the help.
 
     Attributes:
-        module: Of this room.
+        module: Of this room, or of `search.benchmark`.
         function: In it; called with options and a watch.
         measures: What.
         takes: Options that it heeds, besides --repeats, --quick and --json.
@@ -112,6 +114,8 @@ LONG = {
         "returns of PPO on MuJoCo's tasks",
         "--seeds --env --figure",
     ),
+}
+SEARCH = {
     "text": Table(
         "text", "text", "training a query rewriter, each measure on and off", "--collection"
     ),
@@ -140,7 +144,9 @@ LONG = {
         "--seeds --collection",
     ),
 }
-TABLES = {**SHORT, **LONG}
+if importlib.util.find_spec("kytolly.search") is None:  # a library without its guest
+    SEARCH.clear()
+TABLES = {**SHORT, **LONG, **SEARCH}
 OPTIMIZATIONS = "optimizations"  # measured in this process, and printed by its own program
 SYNONYMS = {"optimisations": OPTIMIZATIONS}
 
@@ -180,20 +186,26 @@ def run(
     )
     output, facts, reports = sys.stderr if as_json else sys.stdout, machine_facts(), {}
     for key in [name] if name else SHORT:
-        module = importlib.import_module(f"kytolly.benchmarks.{TABLES[key].module}")
-        make = getattr(module, TABLES[key].function)
+        make = table_function(key)
         with progress_display() as progress:
-            report: Report = make(options, Watch(progress))
+            report = make(options, Watch(progress))
         command = f"kytolly benchmark {key} {options.as_flags()}"
         print_report(report, command, output)
         reports[key] = {"title": report.title, "command": command, **report.data}
     if not name:
-        print(f"By name only: {', '.join([*LONG, OPTIMIZATIONS])}.", file=output)
+        print(f"By name only: {', '.join([*LONG, *SEARCH, OPTIMIZATIONS])}.", file=output)
     if quick:
         print("A trial run: these numbers mean nothing.", file=output)
     if as_json:
         print(json.dumps({"machine": facts, "tables": reports}))
     return 0
+
+
+def table_function(name: str) -> Callable[[Options, Watch], Report]:
+    """What measures a table, imported now."""
+    room = "search.benchmark" if name in SEARCH else "benchmarks"
+    module = importlib.import_module(f"kytolly.{room}.{TABLES[name].module}")
+    return getattr(module, TABLES[name].function)
 
 
 def machine_facts() -> dict[str, Any]:
@@ -218,7 +230,8 @@ def print_report(report: Report, command: str, file: Any) -> None:
 def help_lines() -> list[str]:
     """The tables, with what they measure and which options they take."""
     lines = []
-    for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", LONG)):
+    by_name = {**LONG, **SEARCH}
+    for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", by_name)):
         lines.append(title)
         for name, table in tables.items():
             takes = f" [{table.takes}]" if table.takes else ""

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the script."""
     import shtab
 
-    from kytolly.command.entry import COMMANDS, make_parser
+    from kytolly.command.entry import make_parser
+    from kytolly.command.table import COMMANDS
 
     parser, commands = make_parser({name: (name,) for name in COMMANDS})
     for action in [action for command in commands.values() for action in command._actions]:

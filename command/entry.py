@@ -13,34 +13,15 @@ if sys.version_info < (3, 11):
 
 import argparse
 import contextlib
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import refuse_repeated
+from kytolly.command.table import COMMANDS, command_module
 from kytolly.config.words import nearest
 from kytolly.record.version import __version__
-
-# Each is a module of this room with `add_options(parser, words)` and `run(args)`.
-COMMANDS = {
-    "train": "train an agent, a text classifier, a re-ranker or a query rewriter",
-    "evaluate": "play a run's best weights greedily",
-    "export": "write a run's act function as SavedModel, LiteRT or ONNX",
-    "record": "write a video of a run's best weights",
-    "watch": "show a run's best weights in a window",
-    "tune": "search the settings of an algorithm",
-    "plot": "draw the curves of several runs in one picture, and compare them in numbers",
-    "reformulate": "add terms to search queries with a run of train_optimized.py",
-    "search": "show what BM25, the new query and a re-ranker find, one beside the other",
-    "classify": "name the classes of texts with a trained classifier",
-    "check-env": "compare an environment with what it promises",
-    "benchmark": "print throughput tables",
-    "completion": "print what completes these commands in a shell",
-    "doctor": "show what works on this machine, what does not, and what to do",
-}
 
 
 def entry() -> None:
@@ -71,11 +52,6 @@ def run_command(argv: Sequence[str]) -> int:
     """Parse the words of the command line and run the command that they name."""
     args = parse(argv)
     return command_module(args.command).run(args)
-
-
-def command_module(name: str) -> Any:
-    """The module of a command."""
-    return importlib.import_module(f"kytolly.command.{name.replace('-', '_')}")
 
 
 def make_parser(

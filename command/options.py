@@ -16,7 +16,6 @@ from kytolly.config.words import unit_and_choices, value_text
 MAX_NUMBER = 10**9  # repetitions, env steps or seconds
 MAX_EPISODES = 10**5  # as in a config: they play at once, and take memory
 MAX_SEEDS = 1_000  # in one command
-MAX_WEIGHT = 1_000  # as `fusion` in the options of query reformulation
 
 
 class Repeatable(argparse.Action):
@@ -107,22 +106,17 @@ def _name(text: str, expected: str) -> str:
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    return _whole_number(text, 1, MAX_NUMBER, "above 0")
-
-
-def epochs(text: str) -> int:
-    """A number of passes over the training queries."""
-    return _whole_number(text, 0, MAX_NUMBER, "of at least 0")
+    return whole_number(text, 1, MAX_NUMBER, "above 0")
 
 
 def episodes(text: str) -> int:
     """A number of episodes."""
-    return _whole_number(text, 1, MAX_EPISODES, "above 0")
+    return whole_number(text, 1, MAX_EPISODES, "above 0")
 
 
 def seed(text: str) -> int:
     """A seed of random draws."""
-    return _whole_number(text, 0, MAX_SEED, "of at least 0")
+    return whole_number(text, 0, MAX_SEED, "of at least 0")
 
 
 def seed_list(text: str) -> list[int]:
@@ -145,7 +139,8 @@ def seed_list(text: str) -> list[int]:
     return seeds
 
 
-def _whole_number(text: str, least: int, most: int, words: str) -> int:
+def whole_number(text: str, least: int, most: int, words: str) -> int:
+    """A whole number from `least`, which `words` say, to `most`."""
     given = as_number(text)
     if not isinstance(given, int) or not least <= given <= most:
         raise argparse.ArgumentTypeError(
@@ -165,16 +160,6 @@ def positive_number(text: str, most: float, words: str) -> float:
     if isinstance(given, str) or not 0 < given <= most:
         raise argparse.ArgumentTypeError(
             f"{value_text(text)} was found, expected {words} above 0 and at most {most:,}"
-        )
-    return float(given)
-
-
-def weight(text: str) -> float:
-    """A number from 0 to `MAX_WEIGHT`."""
-    given = as_number(text)
-    if isinstance(given, str) or not 0 <= given <= MAX_WEIGHT:
-        raise argparse.ArgumentTypeError(
-            f"{value_text(text)} was found, expected a number from 0 to {MAX_WEIGHT:,}"
         )
     return float(given)
 

@@ -11,7 +11,6 @@ from statistics import mean
 from typing import Any
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
-from kytolly.command import train_classifier, train_optimized, train_ranker, train_rewriter
 from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import (
@@ -26,16 +25,9 @@ from kytolly.command.options import (
 )
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
+from kytolly.command.table import TEXT_MODELS, text_model_module
 from kytolly.config.tuned import chosen_tuned_settings, tuned_line
 from kytolly.config.words import nearest, path_text, value_text
-
-# Each has `add_options(parser, words)` and `run(args)`.
-TEXT_MODELS = {
-    "classifier": train_classifier,
-    "ranker": train_ranker,
-    "reformulation": train_optimized,
-    "rewriter": train_rewriter,
-}
 
 # Algorithms that need a network to begin with, which no option can give.
 ONLY_IN_PYTHON = ("ppo-kl",)
@@ -44,7 +36,7 @@ ONLY_IN_PYTHON = ("ppo-kl",)
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add a flag for every field of the algorithm's config; without ALGO, of all of them."""
     if words[1:2] and words[1] in TEXT_MODELS:
-        return TEXT_MODELS[words[1]].add_options(parser, words)
+        return text_model_module(words[1]).add_options(parser, words)
     refuse_only_in_python(words[1:2])
     algorithm = next((word for word in words if word in ALGORITHMS), None)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -145,7 +137,7 @@ def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, A
 def run(args: argparse.Namespace) -> int:
     """Train and print the result."""
     if args.algorithm in TEXT_MODELS:
-        return TEXT_MODELS[args.algorithm].run(args)
+        return text_model_module(args.algorithm).run(args)
     check_algorithm(args.algorithm, trained_names())
     if args.seeds:
         from kytolly.command import train_seeds

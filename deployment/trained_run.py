@@ -7,19 +7,11 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from kytolly.agent.algorithms import make_config
+from kytolly.agent.algorithms import TEXT_MODELS, make_config
 from kytolly.config.fields import from_mapping
 from kytolly.config.words import path_text
 from kytolly.deployment.zoo import run_path
 from kytolly.record.run_folder import RunFolder, SavedConfig
-
-# Config of each kind of run that plays no episodes, and what it trains.
-TEXT_MODELS = {
-    "classifier": ("kytolly.config.classifier:ClassifierConfig", "a text classifier"),
-    "ranker": ("kytolly.config.ranker:RankerConfig", "a re-ranker"),
-    "rewriter": ("kytolly.config.rewriter:RewriterConfig", "a query rewriter"),
-    "fine-tuning": ("kytolly.config.rewriting_ppo:RewritingPPOConfig", "a query rewriter, by PPO"),
-}
 
 
 class TrainedRun(NamedTuple):

@@ -8,12 +8,15 @@ a file names. So the classes are registered when both packages are imported, and
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from typing import Any
 
+ROOMS = "kytolly.model", "kytolly.search.model"
+
 
 def register_with_keras() -> None:
-    """Register the classes of the room `model` now, or as soon as Keras is imported."""
+    """Register the classes of the rooms of models now, or as soon as Keras is imported."""
     if "keras" in sys.modules:
         import_models()
     else:
@@ -21,12 +24,15 @@ def register_with_keras() -> None:
 
 
 def import_models() -> None:
-    """Import every module of the room: each registers its classes."""
+    """Import every module of these rooms: each registers its classes."""
     import pkgutil
 
-    room = importlib.import_module("kytolly.model")
-    for module in pkgutil.iter_modules(room.__path__):
-        importlib.import_module(f"{room.__name__}.{module.name}")
+    for name in ROOMS:
+        if importlib.util.find_spec(name.rpartition(".")[0]) is None:
+            continue  # a library without its guest
+        room = importlib.import_module(name)
+        for module in pkgutil.iter_modules(room.__path__):
+            importlib.import_module(f"{name}.{module.name}")
 
 
 class KerasImport:

@@ -82,7 +82,7 @@ class Learner:
     """What learns: a policy and its counters, as a session asks for them.
 
     Args:
-        task: `text.task.Task`.
+        task: `search.text.task.Task`.
         cfg: `config.supervised.SupervisedConfig`.
         network: One that goes on to learn; None makes one.
     """
@@ -290,7 +290,7 @@ def make_session(
 
     Args:
         cfg: `config.supervised.SupervisedConfig`.
-        task: `text.task.Task`.
+        task: `search.text.task.Task`.
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
         network: The network, which the task may hold on to; None makes one.
     """

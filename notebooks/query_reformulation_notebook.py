@@ -39,7 +39,8 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import (
+from kytolly import plot_learning_curve
+from kytolly.search import (
     BUILTIN,
     CalibrationBins,
     ReformulationOptions,
@@ -49,7 +50,6 @@ from kytolly import (
     load_collection,
     per_query,
     plot_calibration,
-    plot_learning_curve,
     test_lines,
     train_reformulation,
 )

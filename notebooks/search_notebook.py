@@ -45,7 +45,7 @@ report = configure_gpu_optimization(
 import numpy as np
 from matplotlib.figure import Figure
 
-from kytolly import (
+from kytolly.search import (
     BUILTIN,
     BM25Index,
     RankerConfig,
@@ -63,7 +63,7 @@ from kytolly import (
     paired_bootstrap,
     per_query,
     search_lines,
-    train_ranker_of_chain,
+    train_ranker,
     train_reformulation,
     train_rewriter,
 )
@@ -243,7 +243,7 @@ print(f"weight of the cosines {chain.agent.fusion:g}, test {steps['4 search'].me
 
 # %%
 cfg = RankerConfig(seed=seed, agent=agent_run, **ranker_options)
-summary, lines = train_ranker_of_chain(cfg, BUILTIN)
+summary, lines = train_ranker(cfg, BUILTIN)
 print("\n".join(lines))
 
 # %%

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kytolly.command.entry import COMMANDS, make_parser
+from kytolly.command.entry import make_parser
+from kytolly.command.table import COMMANDS
 from kytolly.command.train import trained_names
 
 FOLDER = Path(__file__).parents[1] / "docs" / "commands"

@@ -9,24 +9,14 @@ ROOT = Path(__file__).parents[1]
 PICTURES = {
     "train_dqn_notebook": 3,
     "train_ppo_notebook": 4,
-    "query_reformulation_notebook": 3,
-    "search_notebook": 1,
 }
-RUNS = {"search_notebook": 3}  # others make one
 SHORT = {
     "train_dqn_notebook": "total_env_steps = 2_000",
     "train_ppo_notebook": "total_env_steps = 4_096",
-    "query_reformulation_notebook": "epochs = warm_start_epochs = 1\n"
-    "feedback_documents, candidates, max_terms = 3, 8, 2",
-    "search_notebook": "test_queries, top, candidates = 20, 5, 8\n"
-    "rewriter_options |= dict(total_updates=2, units=8, vocabulary_size=200)\n"
-    "agent_options |= dict(epochs=0, warm_start_epochs=1, max_queries=40)\n"
-    "ranker_options |= dict(samples=16, width=8, layers=1, heads=2, dev_queries=4)",
 }
 
 
-@pytest.fixture
-def repository(tmp_path):
+def link_repository(tmp_path):
     """The repository by links, so that what the notebook writes lands elsewhere."""
     for path in ROOT.iterdir():
         if path.name != "runs" and not path.name.startswith("."):
@@ -48,35 +38,36 @@ def pictures(made):
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_pair_agrees_and_shows_its_pictures(name):
+    text = check_pair(name, PICTURES[name])
+    assert "from kytolly." not in text, "a notebook uses public names"
+
+
+def check_pair(name, count):
+    """The text of a notebook that agrees with its .py file and shows so many pictures."""
     source = jupytext.read(ROOT / "notebooks" / f"{name}.py")
     made = notebook(name)
     assert [(c.cell_type, c.source) for c in made.cells] == [
         (c.cell_type, c.source) for c in source.cells
     ], f"run: jupytext --sync notebooks/{name}.py"
     text = (ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8")
-    assert pictures(made) == PICTURES[name], (
-        f"run: jupyter execute --inplace notebooks/{name}.ipynb"
-    )
+    assert pictures(made) == count, f"run: jupyter execute --inplace notebooks/{name}.ipynb"
     assert "sys.path" not in text and str(Path.home()) not in text
-    assert "from kytolly." not in text, "a notebook uses public names"
+    return text
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "train_dqn_notebook",
-        "train_ppo_notebook",
-        pytest.param("query_reformulation_notebook", marks=pytest.mark.learning),
-        pytest.param("search_notebook", marks=pytest.mark.learning),
-    ],
-)
-def test_it_runs_from_its_folder_and_draws(name, repository):
+@pytest.mark.parametrize("name", PICTURES)
+def test_it_runs_from_its_folder_and_draws(name, tmp_path):
+    check_run(link_repository(tmp_path), name, SHORT[name], PICTURES[name])
+
+
+def check_run(repository, name, short, count, runs=1):
+    """A shortened notebook runs, draws so many pictures and leaves so many runs."""
     made = notebook(name)
     (parameters,) = (c for c in made.cells if "parameters" in c.metadata.get("tags", []))
-    parameters.source += f"\n{SHORT[name]}"
+    parameters.source += f"\n{short}"
     folder = {"metadata": {"path": str(repository / "notebooks")}}
     NotebookClient(made, timeout=600, kernel_name="python3", resources=folder).execute()
-    assert pictures(made) == PICTURES[name]
-    runs = list((repository / "notebooks" / "runs").iterdir())
-    assert len(runs) == RUNS.get(name, 1)
-    assert all((run / "result.json").is_file() for run in runs)
+    assert pictures(made) == count
+    found = list((repository / "notebooks" / "runs").iterdir())
+    assert len(found) == runs
+    assert all((run / "result.json").is_file() for run in found)

@@ -12,7 +12,7 @@ import pytest
 from kytolly.callback.base import notify
 from kytolly.callback.training_warnings import MIN_ROWS, TREND, TrainingWarnings
 from kytolly.config.c51 import C51Config
-from kytolly.config.classifier import ClassifierConfig
+from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
 from tests.helpers.states import make_state, metrics_row
 
@@ -114,7 +114,7 @@ def supervised(losses, scores, watcher=None):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         for number, (loss, score) in enumerate(zip(losses, scores, strict=True), 1):
-            state = SupervisedState(Path(), ClassifierConfig(), "texts", "device", "/CPU:0")
+            state = SupervisedState(Path(), SupervisedConfig(), "texts", "device", "/CPU:0")
             for part, updates in ((-0.1, 10 * number - 5), (0.1, 10 * number)):
                 state = dataclasses.replace(state, updates=updates, metrics={"loss": loss + part})
                 watcher.on_log(state)

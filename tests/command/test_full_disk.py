@@ -16,7 +16,6 @@ from kytolly.command.exits import exit_status
 from kytolly.loop.faults import disk_problem, is_out_of_memory
 from kytolly.record.files import write_output, write_text
 from kytolly.trainer import Trainer
-from tests.text.labeled_files import write_labeled
 
 ROOT = Path(__file__).parents[2]
 DQN = {
@@ -46,7 +45,6 @@ COMMANDS = {
     "saved_model": ["export", "run", "--format", "saved_model", "--out", "new"],
     "litert": ["export", "run", "--format", "litert", "--out", "new.tflite"],
     "onnx": ["export", "run", "--format", "onnx", "--out", "new.onnx"],
-    "classifier": ["train", "classifier", "--data", "texts.csv", "--epochs=1", "--log-dir", "new"],
     "seeds": [*TRAIN, "--seeds", "0-1", "--jobs", "1", "--log-dir", "new"],
     "tune": ["tune", "dqn", "--env", "CartPole-v1", "--trials", "1", "--study", "new.db"],
     "evaluate": ["evaluate", "run", "--episodes", "1"],
@@ -55,11 +53,10 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run, a picture and texts."""
+    """A run and a picture."""
     path = tmp_path_factory.mktemp("full")
     Trainer(path / "run", progress=False).train(DQN, "CartPole-v1")
     (path / "old.png").write_bytes(b"an old picture")
-    write_labeled(path / "texts.csv")
     return path
 
 
@@ -71,14 +68,14 @@ def sums(folder):
     }
 
 
-def run_cases(folder, tmp_path, names, limits):
+def run_cases(folder, tmp_path, commands, limits):
     """Results by (command, bytes)."""
     cases = {}
-    for name in names:
+    for name, words in commands.items():
         for limit in limits:
             place = tmp_path / f"{name}-{limit}"
             shutil.copytree(folder, place)
-            cases[name, limit] = [COMMANDS[name], limit, str(place)]
+            cases[name, limit] = [words, limit, str(place)]
     program = "from tests.helpers.full_disk import main; main()"
     env = {**os.environ, "KYTOLLY_COMPILE_CACHE": "off", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -93,9 +90,9 @@ def run_cases(folder, tmp_path, names, limits):
     return dict(zip(cases, found, strict=True))
 
 
-def check_cases(folder, tmp_path, names, limits):
+def check_cases(folder, tmp_path, commands, limits):
     before = sums(folder)
-    for (name, limit), found in run_cases(folder, tmp_path, names, limits).items():
+    for (name, limit), found in run_cases(folder, tmp_path, commands, limits).items():
         case, errors = f"{name} with {limit} bytes: {found['errors'][-2000:]}", found["errors"]
         status = 1 if "temporary directory" in errors else found["status"]  # Python's, asked first
         assert "Traceback" not in errors and status in (0, 1), case
@@ -109,7 +106,8 @@ def check_cases(folder, tmp_path, names, limits):
 
 
 def test_a_full_disk_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
-    check_cases(folder, tmp_path, ["oom", "plot", "record", "resume", "litert"], LIMITS)
+    names = "oom", "plot", "record", "resume", "litert"
+    check_cases(folder, tmp_path, {name: COMMANDS[name] for name in names}, LIMITS)
 
 
 @pytest.mark.learning

@@ -17,7 +17,6 @@ from kytolly.command.environment_options import import_from_here
 from kytolly.deployment.zoo import run_path
 from tests.helpers.user_module import MODULE
 from tests.helpers.written_runs import HEAD
-from tests.reformulation.tiny_collection import write_collection
 
 ROOT = Path(__file__).parents[2]
 # As pip writes it, but for several commands: Python looks for modules where this file is.
@@ -48,7 +47,6 @@ COMMANDS = {  # each list in one process, so that TensorFlow is imported once
         "export . --format onnx --out {new}/agent.onnx --episodes 1",
         "plot run --out {new}/picture.png",
         "check-env CartPole-v1 --steps 10",
-        "reformulate pretrained sea --collection {new}/texts",
     ],
     "seeds": [f"train dqn --env CartPole-v1 {SHORT} --seeds 0 --log-dir {{new}}/runs"],
     "tune": [f"tune dqn --env CartPole-v1 {SHORT} --trials 1 --study {{new}}/study.db"],
@@ -82,6 +80,10 @@ def marks_in(tmp_path):
 
 @pytest.fixture
 def stranger(tmp_path):
+    return write_stranger(tmp_path)
+
+
+def write_stranger(tmp_path):
     """A run, another one in it, and modules that leave a mark when they are imported."""
     folder, marks = tmp_path / "stranger", tmp_path / "marks"
     shutil.copytree(run_path("zoo:DQN/CartPole-v1"), folder)
@@ -96,8 +98,13 @@ def stranger(tmp_path):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_module_of_the_current_folder_is_imported(name, stranger, tmp_path):
-    write_collection((new := tmp_path / "new") / "texts")
-    done = run_in(stranger, [words.format(new=new) for words in COMMANDS[name]], tmp_path)
+    (new := tmp_path / "new").mkdir()
+    check_no_import(stranger, [words.format(new=new) for words in COMMANDS[name]], tmp_path)
+
+
+def check_no_import(folder, commands, tmp_path):
+    """Commands work in a folder of `write_stranger`, and import none of its modules."""
+    done = run_in(folder, commands, tmp_path)
     assert marks_in(tmp_path) == []
     assert done.returncode == 0, done.stderr
 

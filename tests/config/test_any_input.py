@@ -1,7 +1,6 @@
 """Whatever goes in, a config comes out, or one line that refuses it; random input, fixed seed."""
 
 import contextlib
-import dataclasses
 import io
 import math
 
@@ -11,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config
-from kytolly.command import entry, train, train_optimized
+from kytolly.command import entry, train
 from kytolly.command.exits import BadInput, exit_status
+from kytolly.command.table import COMMANDS, SEARCH_COMMANDS
 from kytolly.config.files import read_settings
-from kytolly.reformulation.options import SECTIONS, options_from
 
 NAMES = {name: sorted(train.config_fields(name)) for name in ALGORITHMS}
 BUDGETS = [90, pytest.param(5_000, marks=pytest.mark.learning)]
@@ -75,21 +74,8 @@ def yaml_texts(draw):
     return algorithm, text
 
 
-@st.composite
-def reformulation_mappings(draw):
-    """Settings of train_optimized.py: sections with their own names, others', or none."""
-    fields = {name: list(kind.__dataclass_fields__) for name, kind in SECTIONS.items()}
-    given = {}
-    for name in draw(st.lists(st.sampled_from([*fields, "seed", "collection", "sed"]), max_size=3)):
-        known = st.sampled_from(fields.get(name) or [*fields["training"], "", "seed"])
-        given[name] = draw(st.dictionaries(known, values, max_size=2) | values)
-    return given
-
-
-@st.composite
-def other_lines(draw):
-    """Command lines of everything but `train`, whose positions and flags may be of another one."""
-    name = draw(st.sampled_from([*set(entry.COMMANDS) - {"train"}, "start", "train_optimized"]))
+def other_lines(names):
+    """Command lines of some commands, whose positions and flags may be of another one."""
     flags = "--seed --episodes --steps --env --top --collection --queries --run-file --repeats "
     flags += "--seeds --figure --quick --json --trust --epochs --batch-size --device --log-dir "
     flags += "--fusion "
@@ -97,7 +83,8 @@ def other_lines(draw):
     texts = scalars.map(str)
     parts = st.tuples(flag, texts) | st.tuples(flag) | texts.map(lambda text: (text,))
     parts |= st.tuples(flag, texts).map(lambda pair: ("=".join(pair),))
-    return [name, *(word for part in draw(st.lists(parts, max_size=4)) for word in part)]
+    lines = st.tuples(st.sampled_from(sorted(names)), st.lists(parts, max_size=4))
+    return lines.map(lambda line: [line[0], *(word for part in line[1] for word in part)])
 
 
 @st.composite
@@ -186,44 +173,29 @@ def test_any_command_line(examples):
     check_any(check, command_lines(), examples)
 
 
-def check_options(options):
-    """What was accepted is finite, and is accepted again."""
-    if options is not None:
-        given = dataclasses.asdict(options)
-        assert options_from(given) == options
-        numbers = [value for name in SECTIONS for value in given[name].values()]
-        assert all(math.isfinite(value) for value in numbers if isinstance(value, float))
-
-
-@pytest.mark.parametrize("examples", BUDGETS)
-def test_any_settings_of_reformulation(examples):
-    def check(given):
-        check_options(config_or_one_line(options_from, given))
-
-    check_any(check, reformulation_mappings(), examples)
-
-
 @pytest.mark.parametrize("examples", BUDGETS)
 def test_any_line_of_another_command(examples):
-    def check(line):
-        found = []
+    names = COMMANDS.keys() - SEARCH_COMMANDS.keys() - {"train"} | {"start"}
+    check_any(lambda line: check_line(entry.parse, line), other_lines(names), examples)
 
-        def parse():
-            own = line[0] == "train_optimized"
-            found.append(train_optimized.parse(line[1:]) if own else entry.parse(line))
-            return 0
 
-        with contextlib.redirect_stderr(io.StringIO()) as printed:
-            status = exit_status(parse)
-        if status:
-            assert status == 2 and printed.getvalue().count("\n") == 1, printed.getvalue()
-            assert len(printed.getvalue()) < 1_100
-            return
-        given = vars(found[0])
-        if given.get("command") != "tune":  # its settings are checked with the algorithm's config
-            whole = [value for value in given.values() if type(value) is int]
-            assert all(0 <= value < 2**31 for value in whole), given
-        paths = [given.get(name) for name in ("run_dir", "log_dir", "config", "figure", "env")]
-        assert all(path is None or path.strip() for path in paths), given
+def check_line(parse, line):
+    """A command line is understood, or refused in one line."""
+    found = []
 
-    check_any(check, other_lines(), examples)
+    def run():
+        found.append(parse(line))
+        return 0
+
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        status = exit_status(run)
+    if status:
+        assert status == 2 and printed.getvalue().count("\n") == 1, printed.getvalue()
+        assert len(printed.getvalue()) < 1_100
+        return
+    given = vars(found[0])
+    if given.get("command") != "tune":  # its settings are checked with the algorithm's config
+        whole = [value for value in given.values() if type(value) is int]
+        assert all(0 <= value < 2**31 for value in whole), given
+    paths = [given.get(name) for name in ("run_dir", "log_dir", "config", "figure", "env")]
+    assert all(path is None or path.strip() for path in paths), given

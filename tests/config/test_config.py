@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from kytolly.agent.algorithms import make_config
-from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.fields import Default, from_mapping
 from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
+from kytolly.config.supervised import SupervisedConfig
 from kytolly.config.tuned import TUNED, tuned_settings
 from kytolly.record.run_folder import yaml_text
 
@@ -204,7 +204,7 @@ def test_a_missing_file_is_named(tmp_path):
     [
         (PPOConfig, "n_steps", "rollout_steps"),
         (DQNConfig, "buffer_size", "replay_capacity"),
-        (ClassifierConfig, "learning_rat", "learning_rate"),
+        (SupervisedConfig, "learning_rat", "learning_rate"),
     ],
 )
 def test_python_gives_the_hint_that_files_and_flags_have(kind, name, meant):

@@ -6,13 +6,8 @@ from pathlib import Path
 import pytest
 
 from kytolly.command import entry
-from kytolly.config.classifier import ClassifierConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.ppo_kl import PPOKLConfig
-from kytolly.config.presets import PRESETS, preset
-from kytolly.config.ranker import RankerConfig
-from kytolly.config.rewriter import RewriterConfig
-from kytolly.config.rewriting_ppo import RewritingPPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.record.resume import what_is_saved
 
@@ -45,33 +40,13 @@ def test_what_may_be_none_is_none():
     assert all(field.metadata["help"] for field in dataclasses.fields(cfg))
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_for_texts_makes_updates_of_the_rows_that_it_says(name):
-    cfg = ClassifierConfig(**preset(name, "text"))
-    assert cfg.rows_per_update == {"safe": 12, "optimal": 12, "aggressive": 8}[name]
-
-
-@pytest.mark.parametrize(
-    "cfg, source",
-    [
-        (ClassifierConfig(), "data"),
-        (RankerConfig(), "collection"),
-        (RewriterConfig(), "collection"),
-        (RewritingPPOConfig(fine_tune="a run"), "collection"),
-        (PPOConfig(), None),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_an_interrupted_run_names_a_command_that_takes_it(cfg, source, tmp_path):
-    said = what_is_saved(types.SimpleNamespace(config=cfg, run_dir=tmp_path / "b run"))
-    program, *words = shlex.split(said.split("`")[1])
-    args = entry.parse(words)
-    assert program == "kytolly" and args.resume == str(tmp_path / "b run")
-    assert source is None or getattr(args, source)
-    assert getattr(args, "fine_tune", None) == getattr(cfg, "fine_tune", None)
-
-
 @pytest.mark.parametrize("cfg", [SupervisedConfig(), PPOKLConfig()])
 def test_where_no_command_trains_none_is_named(cfg):
     said = what_is_saved(types.SimpleNamespace(config=cfg, run_dir=Path("b")))
     assert said.endswith("Begin it with `resume=True`.")
+
+
+def test_an_interrupted_run_names_a_command_that_takes_it(tmp_path):
+    said = what_is_saved(types.SimpleNamespace(config=PPOConfig(), run_dir=tmp_path / "b run"))
+    program, *words = shlex.split(said.split("`")[1])
+    assert program == "kytolly" and entry.parse(words).resume == str(tmp_path / "b run")

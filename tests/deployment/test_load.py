@@ -88,9 +88,6 @@ def test_folders_without_an_agent_are_refused(dqn, tmp_path):
     shutil.rmtree(path / "checkpoints")
     with pytest.raises(ValueError, match="has no checkpoints"):
         kytolly.load(path, "last")
-    (path / "config.yaml").write_text("environment: texts\nsettings: {algorithm: classifier}\n")
-    with pytest.raises(ValueError, match="is a run that trained a text classifier"):
-        kytolly.load(path)
 
 
 def test_a_damaged_checkpoint_is_refused(dqn, tmp_path):

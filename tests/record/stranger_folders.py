@@ -10,17 +10,9 @@ import yaml
 from hypothesis import strategies as st
 
 from kytolly.deployment.zoo import run_path
-from kytolly.model.cross_encoder import CrossEncoder
-from kytolly.model.sequence_to_sequence import SequenceToSequence
-from kytolly.model.text_classifier import TextClassifierNetwork
-from kytolly.text.classifier import TextClassifier
-from kytolly.text.ranker import Ranker
-from kytolly.text.rewriter import Rewriter
-from kytolly.text.vocabulary import Words
 from tests.helpers.written_runs import write_run
 
 HUGE_BYTES = 2**30  # of a file with a hole: it takes no room
-WORDS = Words(["apple", "road", "wheel"])
 LINKS = ("file", "folder", "pipe", "nowhere", "/dev/zero")
 numbers = st.sampled_from([-1, 0, 1, 2**63, 10**400, 0.5, 1e308, float("nan"), float("-inf")])
 texts = st.sampled_from(["", "ab", "\0", "a\nb", "../../outside", "x" * 5_000, "evil:Env-v0", "1"])
@@ -32,7 +24,7 @@ deep = st.just("[" * 100_000)
 
 
 def write_folders(home: Path) -> Path:
-    """A folder of each kind; nothing is trained."""
+    """A folder of each kind of the library; nothing is trained."""
     agent = shutil.copytree(run_path("zoo:ppo/CartPole-v1"), home / "agent")
     run = write_run(home / "group" / "seed-0", [1.0, 2.0])
     shutil.copy(run / "metrics.csv", agent)
@@ -44,30 +36,7 @@ def write_folders(home: Path) -> Path:
     for name in ("seed-0", "seed-1", "."):
         (home / "group" / name / "result.json").write_text(result)
     shutil.copy(run / "config.yaml", home / "group" / "group.yaml")
-    write_texts(home)
     return home
-
-
-def write_texts(home: Path) -> None:
-    """The runs of models of texts."""
-    for name in ("classifier", "ranker", "rewriter"):
-        (home / name).mkdir()
-        settings = {"algorithm": name} | ({"max_length": 64} if name == "ranker" else {})
-        saved = {"environment": "a.csv", "versions": {"kytolly": "9.0.0"}, "settings": settings}
-        (home / name / "config.yaml").write_text(yaml.safe_dump(saved))
-    network = TextClassifierNetwork(WORDS.size, 2, dimension=4, filters=2)
-    network.build((None, None))
-    network.save(home / "classifier" / "best.keras")
-    TextClassifier(network, ["a", "b"], 16, WORDS).save(home / "classifier")
-    network = CrossEncoder(WORDS.size, 64, dimension=4, width=4, layers=1, heads=1)
-    network.build((None, None))
-    network.save(home / "ranker" / "best.keras")
-    Ranker(network, WORDS, 0.5, None, "a", "b").save(home / "ranker")
-    network = SequenceToSequence(WORDS.size, dimension=4, units=4, layers=1)
-    network.build()
-    network.save(home / "rewriter" / "best.keras")
-    lengths = {"target": "terms", "max_source_length": 8, "max_target_length": 4}
-    Rewriter(network, WORDS, lengths).save(home / "rewriter")
 
 
 def write_outside(folder: Path) -> Path:

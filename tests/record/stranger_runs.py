@@ -2,7 +2,7 @@
 
     python stranger_runs.py FOLDER KIND FIRST LAST
 
-KIND is an algorithm and a loop, as in dqn-device, or reformulation. Each case alters a copy of the
+KIND is an algorithm and a loop, as in dqn-device. Each case alters a copy of the
 same run by its number and plays it, or resumes it. One JSON object a case is printed: what was
 altered, how the process ended, what it printed and the memory that it took. Each process is forked
 from this one, which has imported everything and run nothing.
@@ -26,13 +26,9 @@ import yaml
 
 from kytolly.command import entry
 from kytolly.record.files import checksum
-from kytolly.reformulation.reformulator import Reformulator
-from kytolly.reformulation.train import train as train_reformulation
 from kytolly.trainer import Trainer
 from tests.record.killed_runs import config
-from tests.reformulation.tiny_collection import make_options, write_collection
 
-assert Reformulator  # what the commands import is imported before the processes are forked
 ODD = [None, True, "", "evil", "evil:Env-v0", "../../outside", "x" * 5_000, "\0", "a\nb", -1, 0, 1]
 ODD += [10**9, 2**63, 10**400, -(2**31) - 1, 0.5, 1e308, float("nan"), float("-inf"), [], {}, [[]]]
 ODD += [[None], {"a": 1}, [1] * 50, {"class_name": "system", "module": "os", "config": "touch x"}]
@@ -191,35 +187,39 @@ def play(place, words):
 
 
 def commands(kind):
-    if kind == "reformulation":
-        return [["reformulate", "run", "key12 noise1"]]
     algorithm = kind.split("-")[0]
     longer = ["train", algorithm, "--resume", "run", "--total-env-steps", "160", "--json"]
     return [["evaluate", "run", "--episodes", "2", "--json"], longer, longer]
 
 
-def make_run(home, kind):
+def train(home, kind):
+    Trainer(home / "whole", progress=False).train(config(kind), "CartPole-v1")
+
+
+def make_run(home, kind, train):
     """The run that is altered, trained in a child."""
     child = os.fork()
     if child == 0:
         warnings.simplefilter("ignore")
         status = 1
         try:
-            if kind == "reformulation":
-                collection = write_collection(home / "tiny")
-                train_reformulation(make_options(collection), log_dir=home / "whole", say=str)
-            else:
-                Trainer(home / "whole", progress=False).train(config(kind), "CartPole-v1")
+            train(home, kind)
             status = 0
         finally:
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
 
 
-if __name__ == "__main__":
+def main(train, commands):
+    """Train a run, then alter and use copies of it.
+
+    Args:
+        train: Trains one of a kind in the folder `whole` of a folder.
+        commands: The command lines that use one of a kind; the last reads all of its files.
+    """
     home, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
     home.mkdir(exist_ok=True)
-    make_run(home, kind)
+    make_run(home, kind, train)
     for number in range(int(sys.argv[3]), int(sys.argv[4])):
         choose = random.Random(f"{kind} {number}")
         place = home / "case"
@@ -238,3 +238,7 @@ if __name__ == "__main__":
         case["err"] = (place / "err").read_text("utf-8", "replace")[-4_000:]
         print(json.dumps({**case, "megabytes": megabytes}), flush=True)
         shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    main(train, commands)

@@ -1,0 +1,1 @@
+"""Tables of search and texts, measured side by side."""

@@ -1,0 +1,373 @@
+"""Query reformulation, compiled and one query at a time: episodes a second, and what they cost.
+
+Three flows train the same network on the same queries for the same rewards, updates included:
+the compiled one, and the two of `search.benchmark.query_flow`, the usual program and the fastest
+that plays one query at a time. What is counted in the compiled flow and in the usual program:
+
+- *Embedding call*: a text given to the encoder. The compiled flow embeds each text once, before
+  training; the usual program embeds a query, its words and its candidates in every episode. The
+  documents are embedded once for both, and count for the compiled flow alone.
+- *Search call*: a scoring of the whole collection for a weighted query. The compiled flow makes two
+  for each query before training, one to mine candidates and one for the pool; the usual program
+  makes three in every episode: to mine, for the query as it was typed, and with the added terms.
+- *Term scored*: a scoring of the whole collection for a single term, of which a search has one for
+  each term of its query. Here the compiled flow's columns count, too: one for each candidate of
+  each query, looked up in the index once, before training. They are no searches.
+
+Rewards of the compiled flow are products with columns on the device, over the pool of a query:
+neither searches nor scorings of the collection. What is made before training counts in full, spread
+over the episodes of a run.
+
+    python -m kytolly.search.benchmark.reformulation --flow compiled --collection builtin
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kytolly.benchmarks.competitors import Span, print_result
+from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
+from kytolly.config.ppo import PPOConfig
+from kytolly.search.reformulate.mining import NO_CANDIDATE
+from kytolly.search.reformulate.options import ReformulationOptions
+
+if TYPE_CHECKING:
+    from kytolly.search.reformulate.device_env import DeviceQueries
+    from kytolly.search.reformulate.query import Query
+    from kytolly.search.reformulate.search import SearchContext
+    from kytolly.search.reformulate.table import QueryTable
+
+COMPILED, SEQUENTIAL, ONE_QUERY = "compiled", "sequential", "one-query"
+TITLES = {
+    ONE_QUERY: "one query, rank_bm25",
+    SEQUENTIAL: "one query, sparse index",
+    COMPILED: "compiled",
+}
+TURNS = 3
+SECONDS = 10.0  # of a turn
+KINDS = ("embedding calls", "search calls", "terms scored")
+
+
+class Flow(Protocol):
+    """A flow that is measured."""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Of KINDS so far."""
+        ...
+
+    def ready(self) -> None:
+        """Compile, and play a little."""
+        ...
+
+    def run(self, seconds: float) -> int:
+        """Train for at least so long; returns the episodes played."""
+        ...
+
+
+class Ground(NamedTuple):
+    """The common start of all flows.
+
+    Attributes:
+        context: Collection, index and encoder.
+        queries: The training queries.
+        table: The same as arrays.
+        fusions: Weights of the cosines; in a pass, each query has an episode with each.
+        seconds: Time that making all this took.
+        counts: Calls of each of KINDS that making it took.
+    """
+
+    context: SearchContext
+    queries: list[Query]
+    table: QueryTable
+    fusions: tuple[float, ...]
+    seconds: float
+    counts: tuple[int, ...]
+
+    @property
+    def pass_episodes(self) -> int:
+        """Episodes of a pass over the training queries."""
+        return len(self.fusions) * len(self.queries)
+
+
+def prepare(options: ReformulationOptions) -> Ground:
+    """Collection, index, candidates and tables of the training queries."""
+    from kytolly.search.reformulate.search import SearchContext
+    from kytolly.search.reformulate.table import make_table
+
+    began = time.perf_counter()
+    context = SearchContext.load(options, ("train",))
+    found = context.queries("train")
+    queries = [query for query in found if query.has_relevant]
+    if not queries:
+        raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
+    table = make_table(queries, context.index, context.documents, context.rules)
+    without = sum(skip.reason == NO_CANDIDATE for skip in context.skipped["train"])
+    searches = len(found) + without + len(queries)
+    terms = sum(len(query.weights) for query in [*found, *queries])
+    terms += sum(query.options for query in queries)
+    embedded = context.cache.misses + len(context.collection.texts)
+    seconds, counts = time.perf_counter() - began, (embedded, searches, terms)
+    fusions = tuple(dict.fromkeys((0.0, context.usual_fusion)))
+    return Ground(context, queries, table, fusions, seconds, counts)
+
+
+class CompiledFlow:
+    """The loop that `train_optimized.py` runs, without evaluation, logging and checkpoints.
+
+    Args:
+        env: The training queries.
+        network: Learns.
+        cfg: PPO's settings.
+        device: Name of the device.
+    """
+
+    counts = (0, 0, 0)  # nothing is embedded or searched in the loop
+
+    def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
+        from kytolly.agent.make_agent import make_agent
+        from kytolly.loop.choose import choose_side
+
+        playing = choose_side(cfg, env)
+        self.loop = playing.loop(make_agent(cfg, playing.spec, network), device)
+        self.rollout = cfg.num_envs * cfg.rollout_steps
+
+    def ready(self) -> None:
+        """Compile, and make one rollout with its updates."""
+        self.loop.run(0)
+        self.run(0.0)
+
+    def run(self, seconds: float) -> int:
+        """Train for at least so long; returns the episodes played."""
+        began, episodes = time.perf_counter(), 0
+        while True:
+            episodes += int(self.loop.run(self.rollout).episodes)
+            if time.perf_counter() - began >= seconds:
+                return episodes
+
+
+def make_flow(name: str, ground: Ground, device: str) -> Flow:
+    """A flow with a network of its own, of the same size and with the same first weights."""
+    import keras
+
+    from kytolly.search.benchmark.query_flow import OneQueryFlow, SequentialFlow
+    from kytolly.search.reformulate.device_env import DeviceQueries
+    from kytolly.search.reformulate.network import copied_scorer, make_scorer
+    from kytolly.search.reformulate.ppo_training import ppo_config
+
+    context, table, fusions = ground.context, ground.table, ground.fusions
+    keras.utils.set_random_seed(context.options.seed)
+    network = copied_scorer(make_scorer(table, context.options.rl_agent), 0.0)
+    # No update is left out for the policies being too far apart: all flows do all of their work.
+    cfg = dataclasses.replace(ppo_config(context.options, ground.pass_episodes, 1), target_kl=None)
+    if name == COMPILED:
+        env = DeviceQueries(table, context.rules, fusions, context.options.training.term_cost)
+        return CompiledFlow(env, network, cfg, device)
+    if name == SEQUENTIAL:
+        rows = cfg.env_steps_per_iteration
+        minibatch = rows // cfg.num_minibatches
+        return SequentialFlow(context, ground.queries, fusions, network, cfg, rows, minibatch)
+    return OneQueryFlow(context, ground.queries, fusions, network, cfg)
+
+
+def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
+    """One turn of a flow that is ready."""
+    before = list(flow.counts)
+    with Span() as span:
+        episodes = flow.run(seconds)
+    calls = [now - then for now, then in zip(flow.counts, before, strict=True)]
+    own, options = name != ONE_QUERY, ground.context.options
+    return {
+        "name": name,
+        "collection": options.collection,
+        "documents": len(ground.context.collection.texts),
+        "queries": len(ground.queries),
+        "episodes": episodes,
+        "wall_seconds": span.wall_seconds,
+        "cpu_seconds": span.cpu_seconds,
+        "calls": dict(zip(KINDS, calls, strict=True)),
+        "prepared": dict(zip(KINDS, ground.counts if own else (0, 0, 0), strict=True)),
+        "preparation_seconds": ground.seconds if own else 0.0,
+        "pass_episodes": ground.pass_episodes,
+        "run_episodes": max(1, options.training.epochs) * ground.pass_episodes,
+    }
+
+
+def compare_flows(
+    options: ReformulationOptions,
+    seconds: float,
+    device: str,
+    say: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
+    """All flows in this process, in turn.
+
+    Args:
+        options: Settings.
+        seconds: Time of each flow, over all turns.
+        device: Name of the device of networks and updates, such as "/GPU:0".
+        say: Gets the lines of the progress display.
+
+    Returns:
+        What `gain` returns.
+    """
+    import tensorflow as tf
+
+    with tf.device(device):
+        say("pre-computation and parallel preparation")
+        ground, flows, compiling = prepare(options), {}, {}
+        for name in (COMPILED, SEQUENTIAL, ONE_QUERY):
+            say(f"{name}: compiling")
+            began = time.perf_counter()
+            flows[name] = make_flow(name, ground, device)
+            flows[name].ready()
+            compiling[name] = time.perf_counter() - began
+        results: dict[str, list[dict[str, Any]]] = {name: [] for name in flows}
+        for turn in range(TURNS):
+            for name, flow in flows.items():
+                say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
+                row = measure_turn(name, flow, ground, seconds / TURNS)
+                results[name].append({**row, "compile_seconds": compiling[name]})
+    return gain(results[COMPILED], results[SEQUENTIAL], results[ONE_QUERY])
+
+
+def gain(
+    compiled: Sequence[Mapping[str, Any]],
+    sequential: Sequence[Mapping[str, Any]],
+    one_query: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The savings of the compiled flow, from the turns of all flows.
+
+    Returns:
+        Medians of episodes per second; the ratio to one query at a time with rank_bm25, without
+        and with preparation, and to the fastest flow of one query at a time, which needs the same
+        preparation; and for each of KINDS the calls per 1,000 episodes in a run of one pass over
+        the training queries and in a run of as many as the settings say, with the share saved.
+    """
+    run = compiled[0]
+    speeds = [
+        sorted(r["episodes"] / r["wall_seconds"] for r in flow)
+        for flow in (compiled, sequential, one_query)
+    ]
+    fast, best, slow = (statistics.median(speed) for speed in speeds)
+    wall = (
+        statistics.median(r["preparation_seconds"] for r in compiled) + run["run_episodes"] / fast
+    )
+    calls = {}
+    for kind in KINDS:
+        old = sum(r["calls"][kind] for r in one_query) / sum(r["episodes"] for r in one_query)
+        new = sum(r["calls"][kind] for r in compiled) / sum(r["episodes"] for r in compiled)
+        row: dict[str, float] = {"one_query": 1000 * old}
+        for name, episodes in (("run", run["run_episodes"]), ("one_pass", run["pass_episodes"])):
+            own = new + run["prepared"][kind] / episodes
+            row |= {f"compiled_{name}": 1000 * own, f"saved_{name}": 1 - own / old}
+        calls[kind] = row
+    common = ("collection", "documents", "queries", "pass_episodes", "run_episodes")
+    return {
+        **{name: run[name] for name in common},
+        "turns": len(compiled),
+        "compiled_episodes_per_second": {"median": fast, "all": speeds[0]},
+        "sequential_episodes_per_second": {"median": best, "all": speeds[1]},
+        "one_query_episodes_per_second": {"median": slow, "all": speeds[2]},
+        "ratio": fast / slow,
+        "ratio_with_preparation": run["run_episodes"] / wall / slow,
+        "ratio_to_sequential": fast / best,
+        "preparation_seconds": statistics.median(r["preparation_seconds"] for r in compiled),
+        "compile_seconds": statistics.median(r["compile_seconds"] for r in compiled),
+        "calls": calls,
+    }
+
+
+def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The result of `gain` for a reader."""
+    yield (
+        f"{found['collection']}: {found['documents']:,} documents, {found['queries']:,} training "
+        f"queries; median of {found['turns']} turns each, in turn (slowest, fastest)"
+    )
+    for name, title in TITLES.items():
+        speed = found[f"{name.replace('-', '_')}_episodes_per_second"]
+        low, high = min(speed["all"]), max(speed["all"])
+        yield f"  {title:<24} {speed['median']:>10,.1f} episodes/s ({low:,.1f}, {high:,.1f})"
+    yield (
+        f"  {found['ratio']:,.0f}x one query at a time with rank_bm25, updates included; left out: "
+        f"compiling ({found['compile_seconds']:.1f} s) and preparing "
+        f"({found['preparation_seconds']:.1f} s) the compiled flow, both once"
+    )
+    episodes = found["run_episodes"]
+    yield (
+        f"  {found['ratio_with_preparation']:,.0f}x with its preparation, over a run of "
+        f"{episodes:,} episodes"
+    )
+    yield (
+        f"  {found['ratio_to_sequential']:,.1f}x the fastest flow of one query at a time, which "
+        "needs the same preparation, updates included"
+    )
+    yield (
+        "Calls per 1,000 episodes, what is made before training spread over one pass of "
+        f"{found['pass_episodes']:,} episodes, or over a run of {episodes:,}:"
+    )
+    yield f"  {'':<18} {'one query':>12} {'one pass':>12} {'saved':>7} {'run':>12} {'saved':>7}"
+    for kind, row in found["calls"].items():
+        yield (
+            f"  {kind:<18} {row['one_query']:>12,.0f} {row['compiled_one_pass']:>12,.0f} "
+            f"{row['saved_one_pass']:>7.1%} {row['compiled_run']:>12,.0f} {row['saved_run']:>7.1%}"
+        )
+    yield (
+        "  Embedding call: a text given to the encoder. Search call: the whole collection scored "
+        "for a query. Term scored: for a single term, the columns of candidates included. Rewards "
+        "on the device are no searches: they add columns of pools."
+    )
+
+
+# --- the table of `kytolly benchmark` ------------------------------------------------------
+
+
+def reformulation(options: Options, watch: Watch) -> Report:
+    """All flows in processes of their own."""
+    given = ("--collection", options.collection or "builtin")
+    given += ("--seconds", "1" if options.quick else str(SECONDS))
+    needs = ("rank_bm25", "snowballstemmer")
+    sides = [
+        Contender(title, "kytolly.search.benchmark.reformulation", ("--flow", name, *given), needs)
+        for name, title in reversed(TITLES.items())
+    ]
+    title = "Training query reformulation, the same network, queries and rewards"
+    report = comparison(title, "episodes", sides, options, watch)
+    if any("missing" in row for row in report.data["rows"]):
+        return report
+    found = gain(*(row["runs"] for row in report.data["rows"]))
+    notes = [*report.notes, *gain_lines(found)]
+    return report._replace(notes=notes, data={**report.data, "gain": found})
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure one flow."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kytolly.search.benchmark.reformulation",
+        description=(__doc__ or "").partition("\n")[0],
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--flow", choices=tuple(TITLES), default=COMPILED, help="which flow")
+    add("--collection", default="builtin", help="folder in the BEIR layout, or builtin")
+    add("--seconds", type=float, default=SECONDS, help="how long to train at least")
+    args = parser.parse_args(argv)
+    configure_without_cache()
+    ground = prepare(ReformulationOptions(collection=args.collection))
+    began = time.perf_counter()
+    flow = make_flow(args.flow, ground, "/CPU:0")
+    flow.ready()
+    compiling = time.perf_counter() - began
+    row = measure_turn(args.flow, flow, ground, args.seconds)
+    print_result({**row, "compile_seconds": compiling})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The rewriter of `kytolly.search.benchmark.text_training` in PyTorch: seconds of one update.
+
+Batches and first weights come from a file that `text_training --export` wrote. Before anything is
+timed, the loss of the first batch with these weights must be that of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kytolly.benchmarks.competitors import Span, print_result, refuse, usable_cores, versions
+from kytolly.benchmarks.competitors.packages import require
+
+BEGIN, PADDING, HIDDEN = 1, 0, -1e4
+RATE, DECAY, CLIP, EPSILON = 2e-3, 0.01, 1.0, 1e-7
+DROPOUT, SAMPLED = 0.3, 0.25
+CLOSE = 1e-4  # of the two losses
+WEIGHTS = 17  # bias, vectors, 4 x 3 of the LSTMs, queries, 2 of the merge
+
+
+def make_network(saved: Any) -> Any:
+    """The network with the weights of the file."""
+    (torch,) = require("torch")
+    nn, words, units = torch.nn, int(saved["words"]), int(saved["units"])
+    arrays = [torch.from_numpy(saved[name]) for name in sorted(saved) if name.startswith("weight_")]
+    dimension = arrays[1].shape[1]
+
+    class Network(nn.Module):
+        """Two layers of LSTM on both sides, with attention and tied output weights."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.vectors = nn.Embedding(words, dimension)
+            self.encoder = nn.LSTM(dimension, units, 2, batch_first=True)
+            self.decoder = nn.LSTM(dimension, units, 2, batch_first=True)
+            self.queries = nn.Linear(units, units, bias=False)
+            self.merge, self.bias = (
+                nn.Linear(2 * units, dimension),
+                nn.Parameter(torch.zeros(words)),
+            )
+
+        def encode(self, source: Any, kept: Any) -> Any:
+            """Outputs, states and what hides padding."""
+            lengths = (source != PADDING).sum(dim=1)
+            packed = nn.utils.rnn.pack_padded_sequence(
+                self.vectors(source) * kept, lengths, batch_first=True, enforce_sorted=False
+            )
+            outputs, states = self.encoder(packed)
+            outputs, _ = nn.utils.rnn.pad_packed_sequence(
+                outputs, batch_first=True, total_length=source.shape[1]
+            )
+            return outputs, states, HIDDEN * (source == PADDING).float()[:, None]
+
+        def decode(self, inputs: Any, memory: Any, kept: Any) -> Any:
+            """[B, T, V] logits."""
+            outputs, states, absent = memory
+            found, _ = self.decoder(self.vectors(inputs), states)
+            scores = self.queries(found) @ outputs.transpose(1, 2) + absent
+            seen = torch.softmax(scores, dim=-1) @ outputs
+            merged = torch.tanh(self.merge(torch.cat([found, seen], dim=-1))) * kept
+            return merged @ self.vectors.weight.T + self.bias
+
+        def loss(self, source: Any, target: Any, draws: bool) -> Any:
+            """Cross-entropy; dropout and scheduled sampling where there are draws."""
+            kept = torch.ones(2, source.shape[0], 1, dimension)
+            if draws:
+                kept = (torch.rand(kept.shape) >= DROPOUT) / (1.0 - DROPOUT)
+            memory, inputs = self.encode(source, kept[0]), before(target)
+            if draws:
+                with torch.no_grad():
+                    likely = self.decode(inputs, memory, 1.0).argmax(dim=-1)
+                own = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
+                inputs = before(torch.where(own, likely, target))
+            logits = self.decode(inputs, memory, kept[1])
+            entropy = nn.CrossEntropyLoss(ignore_index=PADDING)
+            return entropy(logits.flatten(0, 1), target.flatten())
+
+    network = Network()
+    place_weights(network, arrays)
+    return network
+
+
+def before(target: Any) -> Any:
+    """The token before each token."""
+    (torch,) = require("torch")
+    return torch.cat([torch.full_like(target[:, :1], BEGIN), target[:, :-1]], dim=1)
+
+
+def place_weights(network: Any, arrays: list[Any]) -> None:
+    """Give the network the arrays of the Keras network, in its order."""
+    if len(arrays) != WEIGHTS:
+        refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
+    rest = iter(arrays)
+    network.bias.data.copy_(next(rest))
+    network.vectors.weight.data.copy_(next(rest))
+    for lstm in (network.encoder, network.decoder):
+        for layer in range(2):
+            for kind in ("weight_ih", "weight_hh"):
+                getattr(lstm, f"{kind}_l{layer}").data.copy_(next(rest).T)
+            getattr(lstm, f"bias_ih_l{layer}").data.copy_(next(rest))  # Keras has one bias
+            getattr(lstm, f"bias_hh_l{layer}").requires_grad_(False).zero_()
+    network.queries.weight.data.copy_(next(rest).T)
+    network.merge.weight.data.copy_(next(rest).T)
+    network.merge.bias.data.copy_(next(rest))
+
+
+def make_update(network: Any, loss: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A function that makes an update from a batch, and returns its loss."""
+    (torch,) = require("torch")
+    weights = [one for one in network.parameters() if one.requires_grad]
+    groups = [
+        {"params": [one for one in weights if one.dim() >= 2], "weight_decay": DECAY},
+        {"params": [one for one in weights if one.dim() < 2], "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=RATE, eps=EPSILON, fused=True)
+
+    def update(source: Any, target: Any) -> Any:
+        adamw.zero_grad(set_to_none=True)
+        found = loss(source, target, True)
+        found.backward()
+        torch.nn.utils.clip_grad_norm_(weights, CLIP)
+        adamw.step()
+        return found.detach()
+
+    return update
+
+
+def run(path: Path, updates: int, compiled: bool) -> dict[str, Any]:
+    """Check the loss, time the updates of each bucket, and return the result."""
+    torch, numpy = require("torch", "numpy")
+    torch.set_num_threads(usable_cores())
+    torch.manual_seed(0)
+    saved, began = dict(numpy.load(path)), time.perf_counter()
+    network = make_network(saved)
+    shares = saved["shares"].tolist()
+    buckets = [
+        [torch.from_numpy(saved[f"{name}_{number}"]).long() for name in ("source", "target")]
+        for number in range(len(shares))
+    ]
+    with torch.no_grad():
+        found = float(network.loss(*(column[0] for column in buckets[0]), draws=False))
+    if abs(found - float(saved["loss"])) > CLOSE:
+        refuse(f"the loss is {found}, expected {float(saved['loss'])}: not the same network.")
+    update = make_update(network, torch.compile(network.loss) if compiled else network.loss)
+    clocks = []
+    for source, target in buckets:
+        for batch in range(2):  # compiles, and warms up
+            first = update(source[batch], target[batch])
+        with Span() as span:
+            for number in range(updates):
+                last = update(source[number % len(source)], target[number % len(source)])
+        clocks.append((span, float(first), float(last)))
+    total = sum(shares)
+    wall, cpu = (
+        sum(
+            getattr(span, f"{name}_seconds") * share
+            for (span, *_), share in zip(clocks, shares, strict=True)
+        )
+        / (total * updates)
+        for name in ("wall", "cpu")
+    )
+    return {
+        "name": "PyTorch, compiled" if compiled else "PyTorch",
+        "versions": versions("torch"),
+        "wall_seconds": wall,
+        "cpu_seconds": cpu,
+        "seconds_in_all": time.perf_counter() - began,
+        "loss": found,
+        "loss_there": float(saved["loss"]),
+        "losses": [(first, last) for _, first, last in clocks],
+        "usable_cores": usable_cores(),
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add = parser.add_argument
+    add("--file", type=Path, required=True, help="batches and weights of text_training --export")
+    add("--updates", type=int, default=16, help="updates to time in each bucket")
+    add("--compiled", action="store_true", help="with torch.compile")
+    arguments = parser.parse_args(argv)
+    print_result(run(arguments.file, arguments.updates, arguments.compiled))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

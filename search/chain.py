@@ -1,0 +1,253 @@
+"""The whole search: BM25, cosines or an agent's queries, and a re-ranker on what they find."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from kytolly.search.index.collection import Collection
+from kytolly.search.index.corpus import load_collection, read_queries
+from kytolly.search.index.first_search import NONE, FirstSearch, FusedSearch
+from kytolly.search.index.trec import check_replaceable, write_ranking
+from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
+from kytolly.search.reformulate.result import Hit, Reformulation
+from kytolly.search.text.ranker import RANKER_FILE, Ranker
+
+PRETRAINED = "pretrained"  # in place of an agent's run
+
+
+class AgentSearch:
+    """The search for queries that an agent reformulates.
+
+    Args:
+        reformulator: Reformulates and searches.
+    """
+
+    name = "reformulated"
+
+    def __init__(self, reformulator: Reformulator):
+        self.reformulator = reformulator
+        choices, context = reformulator.choices, reformulator.context
+        self.index = context.index
+        parts: list[Any] = [
+            np.asarray(part).tobytes() for part in keras.tree.flatten(vars(reformulator.scorer))
+        ]
+        how = reformulator.fusion, choices.at(reformulator.fusion), context.mining, context.rules
+        plain = FusedSearch(context.index, reformulator.fusion, context.documents, context.cache)
+        digest = hashlib.sha256(b"".join([*parts, repr(how).encode()])).hexdigest()
+        self.identity = f"agent {digest} with {plain.identity}"
+
+    def search(
+        self, collection: Collection, queries: Sequence[int], top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents for queries, as `FirstSearch` says."""
+        documents = np.full((len(queries), top), NONE, np.int32)
+        scores = np.zeros((len(queries), top), np.float32)
+        plans = self.reformulator.plans(collection, queries)
+        _, found = self.reformulator.rankings(collection, queries, plans, top)
+        for row, hits in enumerate(found):
+            documents[row, : len(hits)] = [collection.doc_index[hit.doc_id] for hit in hits]
+            scores[row, : len(hits)] = [hit.score for hit in hits]
+        return documents, scores
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The documents that each search of a chain finds for a query.
+
+    Attributes:
+        query_id: Its id, or "" for one that was typed.
+        text: The query as it was typed.
+        columns: Name of a search -> its best documents, each search after the one it starts from.
+        reformulation: What the agent changed; None without an agent.
+    """
+
+    query_id: str
+    text: str
+    columns: dict[str, tuple[Hit, ...]]
+    reformulation: Reformulation | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `kytolly search --json` prints."""
+        made = self.reformulation
+        result: dict[str, Any] = {"query": self.text, "added": [], "lowered": [], "reason": None}
+        if made is not None:
+            whole = made.as_dict()
+            result |= {name: whole[name] for name in ("added", "lowered", "reason")}
+        columns = {name: [hit._asdict() for hit in hits] for name, hits in self.columns.items()}
+        return {**result, "columns": columns}
+
+
+class SearchChain:
+    """BM25, a first search, and a re-ranker on its best documents.
+
+    Args:
+        collection: The documents.
+        first: Finds the documents.
+        ranker: Ranks them anew; None: nothing does. Where its weight was chosen for other documents
+            or another first search, a warning says that it is not used.
+    """
+
+    def __init__(self, collection: Collection, first: FirstSearch, ranker: Ranker | None = None):
+        self.collection, self.first, self.ranker = collection, first, ranker
+        self.agent = first.reformulator if isinstance(first, AgentSearch) else None
+        self.bm25 = FusedSearch(first.index)
+        self.weight = ranker.weight if ranker else 0.0
+        if ranker and ranker.search_identity != first.identity:
+            self.weight = 0.0
+            warnings.warn(
+                "the re-ranker was trained with other documents or another first search than "
+                f"{first.name} here: nothing says that it helps, so it is not used.",
+                stacklevel=2,
+            )
+
+    @classmethod
+    def load(
+        cls,
+        run: str,
+        collection: str | None = None,
+        fusion: float | None = None,
+        ranker: str | None = None,
+    ) -> SearchChain:
+        """The chain of an agent's run, perhaps with a re-ranker's; or of a re-ranker's run alone.
+
+        Args:
+            run: Folder of an agent's run; "pretrained" for the agent of the package; or folder of a
+                re-ranker's run, whose first search is used.
+            collection: Other documents than those of the run.
+            fusion: Weight of the cosines beside BM25; None: that of the run.
+            ranker: Folder of a re-ranker's run.
+
+        Raises:
+            ValueError: A folder is no such run, or the collection cannot be read.
+        """
+        loaded = None if ranker is None else Ranker.load(ranker)
+        if os.path.isfile(Path(run) / RANKER_FILE) and run != PRETRAINED:
+            if loaded is not None:
+                raise ValueError(
+                    f"{run} is a re-ranker's run, and --ranker gives another one; expected one of "
+                    "them: leave --ranker out."
+                )
+            loaded = Ranker.load(run)
+            collection = collection or loaded.collection
+            if loaded.cfg.agent is None:
+                documents, cfg = load_collection(str(collection), ()), loaded.cfg
+                weight = float(cfg.first_search == "fused") if fusion is None else fusion
+                first = FusedSearch.of_texts(documents.texts, cfg.k1, cfg.b, weight)
+                return cls(documents, first, loaded)
+            run = loaded.cfg.agent
+        agent = load_agent(run, collection, fusion)
+        return cls(agent.context.collection, AgentSearch(agent), loaded)
+
+    def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[Found]:
+        """The documents that each search finds.
+
+        Args:
+            queries: Texts, or id -> text.
+            top: Documents of each search.
+        """
+        texts = list(queries.values()) if isinstance(queries, Mapping) else list(queries)
+        ids = tuple(queries) if isinstance(queries, Mapping) else ("",) * len(texts)
+        asked, numbers = self.collection.with_queries(ids, texts), range(len(texts))
+        wide = max(top, self.ranker.cfg.depth) if self.ranker else top
+        made = self.agent.reformulate_all(queries, wide) if self.agent else [None] * len(texts)
+        plain = self.hits(self.bm25, asked, numbers, top)
+        if self.agent:
+            found = [one.after for one in made if one is not None]
+        else:
+            found = self.hits(self.first, asked, numbers, wide)
+        results = []
+        for place in numbers:
+            columns = [plain[place]]
+            if self.first.name != "BM25":
+                columns.append(found[place][:top])
+            if self.ranker:
+                columns.append(self.re_ranked(texts[place], found[place])[:top])
+            named = dict(zip(self.columns, columns, strict=True))
+            results.append(Found(ids[place], texts[place], named, made[place]))
+        return results
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the searches, each of which starts from the one before."""
+        second = [] if self.first.name == "BM25" else [self.first.name]
+        return ["BM25", *second, *(["re-ranked"] if self.ranker else [])]
+
+    def hits(
+        self, search: FirstSearch, collection: Collection, queries: Sequence[int], top: int
+    ) -> list[tuple[Hit, ...]]:
+        """[Q] the best documents of one of the searches."""
+        documents, scores = search.search(collection, queries, top)
+        return [
+            tuple(
+                Hit(collection.doc_ids[int(doc)], score)
+                for doc, score in zip(row, values, strict=True)
+                if doc != NONE
+            )
+            for row, values in zip(documents.tolist(), scores.tolist(), strict=True)
+        ]
+
+    def re_ranked(self, text: str, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The documents of the first search in their new order; those below the depth stay."""
+        if self.ranker is None or not self.weight or not hits:
+            return tuple(hits)
+        best = hits[: self.ranker.cfg.depth]
+        places = [self.collection.doc_index[hit.doc_id] for hit in best]
+        texts = [self.collection.texts[place] for place in places]
+        order = self.ranker.rank(text, texts, [hit.score for hit in best])
+        made = [Hit(best[one.place].doc_id, one.score) for one in order]
+        unit = max(hits[0].score, 1e-9)
+        return (*made, *(Hit(hit.doc_id, hit.score / unit) for hit in hits[len(best) :]))
+
+
+def search_file(
+    chain: SearchChain, queries: str | Path, run_file: str | Path, top: int
+) -> dict[str, Any]:
+    """Search for a file of queries, and write a TREC run for each of the chain's searches.
+
+    Args:
+        chain: Searches.
+        queries: JSON lines with `_id` and `text`.
+        run_file: Path of the runs; "a.run" becomes "a.BM25.run" and so on.
+        top: Documents of each query.
+
+    Returns:
+        Numbers of queries and of those that find nothing, and the paths of the runs.
+
+    Raises:
+        ValueError: The queries cannot be read, or a run would replace a file that is no run.
+    """
+    path = Path(run_file)
+    files = {name: path.with_name(f"{path.stem}.{name}{path.suffix}") for name in chain.columns}
+    for file in files.values():
+        check_replaceable(file, "--run-file")
+    found = chain.search(read_queries(queries), top)
+    for name, file in files.items():
+        write_ranking({one.query_id: list(one.columns[name]) for one in found}, file)
+    nothing = sum(not any(one.columns.values()) for one in found)
+    written = {name: str(file) for name, file in files.items()}
+    return {"queries": len(found), "without_a_document": nothing, "runs": written}
+
+
+def load_agent(
+    run: str, collection: str | Path | None = None, fusion: float | None = None
+) -> Reformulator:
+    """The agent of a run, or "pretrained": that of the package, which needs a collection."""
+    if run != PRETRAINED:
+        if os.path.isdir(run) and not os.path.isfile(Path(run) / OPTIONS_FILE):
+            raise ValueError(
+                f"{run} has no {OPTIONS_FILE} and no {RANKER_FILE}, expected a run of "
+                "train_optimized.py or of `kytolly train ranker`: give the folder that it printed."
+            )
+        return Reformulator.load(run, collection, fusion)
+    if collection is None:
+        raise ValueError(f"{PRETRAINED} needs a collection to search: give it.")
+    return Reformulator.pretrained(collection, fusion)

@@ -1,0 +1,1 @@
+"""The commands of search and texts: one file a command."""

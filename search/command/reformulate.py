@@ -1,0 +1,49 @@
+"""`kytolly reformulate`: adds weighted terms to search queries, with or without a trained run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from kytolly.command.exits import BadInput
+from kytolly.command.start import prepare_machine
+from kytolly.search.command.query_options import PRETRAINED, add_query_options, check_query_options
+from kytolly.search.index.exports import EXPORTS
+
+
+def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Add the options of `kytolly reformulate`."""
+    add_query_options(parser, "folder of a run of train_optimized.py")
+    add = parser.add_argument
+    add("--export", choices=EXPORTS, help="print only the new query, for another search engine")
+    add("--field", help="field of its documents, for elasticsearch and fts5; default: text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reformulate one query or a file of them, and print the result."""
+    check_query_options(args)
+    if args.export is not None and args.query is None:
+        raise BadInput("--export prints one query: give its text instead of --queries.")
+    if args.field is not None and args.export in (None, "lucene"):
+        raise BadInput("--field belongs to --export elasticsearch or fts5: leave it out.")
+    prepare_machine()
+    from kytolly.search.reformulate.reformulator import Reformulator, reformulate_file
+
+    if args.run_dir == PRETRAINED:
+        reformulator = Reformulator.pretrained(args.collection, args.fusion)
+    else:
+        reformulator = Reformulator.load(args.run_dir, args.collection, args.fusion)
+    if args.queries is None:
+        found = reformulator.reformulate(args.query, args.top or 10)
+        result, lines = found.as_dict(), found.lines()
+        if args.export is not None:
+            exported = EXPORTS[args.export](found.words, args.field or "text")
+            result["export"] = exported
+            lines = [exported if isinstance(exported, str) else json.dumps(exported)]
+    else:
+        result = reformulate_file(reformulator, args.queries, args.run_file, args.top or 1000)
+        lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
+    result["run_dir"] = args.run_dir
+    print(json.dumps(result) if args.json else "\n".join(lines))
+    return 0

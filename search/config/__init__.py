@@ -1,0 +1,1 @@
+"""Settings of what learns from texts. Nothing here imports TensorFlow."""

@@ -1,0 +1,342 @@
+"""Classic query expansion that learning has to beat, and the ceiling that judgments allow.
+
+Each method is a function of a query that returns weighted terms; `evaluate` searches with them. All
+methods share one index, so that nothing but the weights differs.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kytolly.search.index.bm25 import BM25Index
+from kytolly.search.index.ranking import best_places
+from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
+from kytolly.search.reformulate.mining import feedback_counts
+from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.scoring import (
+    added_scores,
+    expanded_weights,
+    lost_scores,
+    metric_per_query,
+    metric_values,
+    query_ranks,
+    query_scores,
+)
+
+Method = Callable[[Query], Mapping[str, float]]  # query -> term -> weight
+
+# Both hold BM25 itself, first, so that tuning cannot lose to it.
+RM3_GRID = {
+    "original": (1.0, 0.5, 0.6, 0.7, 0.8, 0.9),
+    "documents": (3, 5, 10, 20),
+    "terms": (5, 10, 20, 40),
+}
+ROCCHIO_GRID = {
+    "beta": (0.0, 0.1, 0.2, 0.35, 0.5, 0.75),
+    "documents": (3, 5, 10, 20),
+    "terms": (5, 10, 20, 40),
+}
+APPEND_GRID = {"weight": (0.1, 0.2, 0.3, 0.5, 1.0), "terms": (1, 2, 3, 5)}
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainBM25:
+    """The query as it was typed."""
+
+    index: BM25Index
+
+    def __call__(self, query: Query) -> dict[str, float]:
+        """Term -> weight."""
+        return dict(query.weights)
+
+
+@dataclasses.dataclass(frozen=True)
+class RM3:
+    """The query mixed with the language of the documents that it finds.
+
+    `original * P(t | query) + (1 - original) * P(t | feedback)`. The feedback's language is the
+    mean of the term shares of its documents, weighted with their scores and cut to the best terms.
+
+    Args:
+        index: The documents.
+        documents: Number of feedback documents.
+        terms: Number of feedback terms that are kept.
+        original: Weight of the query.
+        common: Terms in more than this share of all documents are ignored.
+
+    Source: Abdul-Jaleel et al. 2004, "UMass at TREC 2004", with BM25's scores as Anserini's
+    implementation has them (Lin 2019, "The Neural Hype and Comparisons Against Weak Baselines").
+    """
+
+    index: BM25Index
+    documents: int = 10
+    terms: int = 10
+    original: float = 0.5
+    common: float = 0.1
+
+    def __call__(self, query: Query) -> dict[str, float]:
+        """Term -> weight; weights sum up to 1."""
+        found, scores = feedback(self.index, query, self.documents)
+        language = {}
+        if len(found):
+            ids, counts = rare_counts(self.index, found, self.common)
+            shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-9)
+            language = best_terms(self.index, ids, scores @ shares, self.terms)
+        language = divided_weights(language, sum(language.values()))
+        own = divided_weights(query.weights, sum(query.weights.values()))
+        return weighted_sum(own, self.original, language, 1.0 - self.original)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rocchio:
+    """The query's vector plus the mean vector of the documents that it finds.
+
+    `alpha * query + beta * mean(documents)`. All vectors are term counts scaled to length 1, and
+    the mean is cut to its best terms.
+
+    Args:
+        index: The documents.
+        documents: Number of feedback documents.
+        terms: Number of terms of the mean that are kept.
+        alpha: Weight of the query.
+        beta: Weight of the feedback.
+        common: Terms in more than this share of all documents are ignored.
+
+    Source: Rocchio 1971, "Relevance Feedback in Information Retrieval", without the documents that
+    are not relevant, as Anserini implements it.
+    """
+
+    index: BM25Index
+    documents: int = 10
+    terms: int = 10
+    alpha: float = 1.0
+    beta: float = 0.75
+    common: float = 0.1
+
+    def __call__(self, query: Query) -> dict[str, float]:
+        """Term -> weight."""
+        found, _ = feedback(self.index, query, self.documents)
+        mean = {}
+        if len(found):
+            ids, counts = rare_counts(self.index, found, self.common)
+            lengths = np.linalg.norm(counts, axis=1, keepdims=True)
+            vectors = counts / np.maximum(lengths, 1e-9)
+            mean = best_terms(self.index, ids, vectors.mean(axis=0), self.terms)
+        own = divided_weights(query.weights, float(np.linalg.norm(list(query.weights.values()))))
+        return weighted_sum(own, self.alpha, mean, self.beta)
+
+
+@dataclasses.dataclass(frozen=True)
+class AppendTop:
+    """The query with its best candidates, as mining ranks them."""
+
+    terms: int = 1
+    weight: float = 0.3
+
+    def __call__(self, query: Query) -> dict[str, float]:
+        """Term -> weight."""
+        return expanded_weights(query, query.candidates[: self.terms], self.weight)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomTerms:
+    """The query with random candidates, the same at every call."""
+
+    terms: int = 1
+    weight: float = 0.3
+    seed: int = 0
+
+    def __call__(self, query: Query) -> dict[str, float]:
+        """Term -> weight."""
+        generator = np.random.default_rng((self.seed, query.number + 1))
+        chosen = generator.permutation(len(query.candidates))[: self.terms]
+        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
+
+
+@dataclasses.dataclass(frozen=True)
+class GreedyCeiling:
+    """Makes the change that raises the true metric most, until none raises it.
+
+    A change adds a candidate with one of `weights`, or takes such a share off a term of the query.
+
+    It looks at the judgments of the query itself. So it is no method, but (nearly) the most that a
+    choice of weights could gain: it misses pairs of terms that only help together.
+    """
+
+    index: BM25Index
+    terms: int = 20
+    weights: tuple[float, ...] = (0.1, 0.3, 1.0)
+    metric: str = "ndcg@10"
+
+    def __call__(self, query: Query) -> dict[str, float]:
+        """Term -> weight."""
+        columns = np.concatenate([added_scores(self.index, query), lost_scores(self.index, query)])
+        scores = query_scores(self.index, query, query.weights)
+        now = float(metric_values(self.metric, query, scores[np.newaxis])[0])
+        steps, chosen = np.array(self.weights, np.float32), {}
+        for _ in range(min(self.terms, len(columns))):
+            after = np.stack(
+                [metric_values(self.metric, query, scores + step * columns) for step in steps]
+            )
+            after[:, list(chosen)] = -1.0
+            step, best = np.unravel_index(int(np.argmax(after)), after.shape)
+            if after[step, best] <= now + 1e-7:
+                break
+            chosen[int(best)] = self.weights[step]
+            now, scores = float(after[step, best]), scores + steps[step] * columns[best]
+        return query.changed_weights(chosen)
+
+
+def mined_candidates(query: Query) -> Query:
+    """The query without the candidates that only a rewriter proposes."""
+    found_anyway = _feature(query, "mining rank") > 0.0
+    kept = found_anyway | (_feature(query, "is generated") == 0.0)
+    return _with_candidates(query, np.flatnonzero(kept))
+
+
+def as_many_as_mined(query: Query) -> Query:
+    """The query with its generated candidates and, of the mined ones, as many as leave the number.
+
+    With these, a ceiling is compared with that of `mined_candidates` at an equal number of terms.
+    """
+    count = len(mined_candidates(query).candidates)
+    order = np.argsort(_feature(query, "is generated") == 0.0, kind="stable")
+    return _with_candidates(query, np.sort(order[:count]))
+
+
+def _feature(query: Query, name: str) -> np.ndarray:
+    """[n] a feature of the candidates."""
+    return query.candidate_features[: len(query.candidates), CANDIDATE_FEATURES.index(name)]
+
+
+def _with_candidates(query: Query, places: np.ndarray) -> Query:
+    """The query with some of its candidates, and all terms of its own."""
+    count = len(query.candidates)
+    kept = [*places.tolist(), *range(count, query.options)]
+    return query._replace(
+        candidates=[query.candidates[place] for place in places],
+        candidate_features=query.candidate_features[kept],
+        surfaces=tuple(query.surfaces[place] for place in kept),
+    )
+
+
+class TunedMethod(NamedTuple):
+    """The best method of a grid.
+
+    Attributes:
+        method: The method with the best settings.
+        settings: The best settings.
+        value: Mean metric of the method on the queries that it was tuned on.
+    """
+
+    method: Method
+    settings: dict[str, Any]
+    value: float
+
+
+def tune(
+    make: Callable[..., Method],
+    grid: Mapping[str, Sequence],
+    queries: Sequence[Query],
+    index: BM25Index,
+    metric: str = "ndcg@10",
+    workers: int | None = None,
+) -> TunedMethod:
+    """The method with the best mean metric; of equal ones the first.
+
+    Args:
+        make: Makes a method from settings, such as `functools.partial(RM3, index)`.
+        grid: Setting -> its choices; all combinations are tried.
+        queries: Queries of the dev split with relevant documents.
+        index: The index to search.
+        metric: The metric to maximize.
+        workers: Threads; None: one per core.
+    """
+    best: TunedMethod | None = None
+    for choice in itertools.product(*grid.values()):
+        settings = dict(zip(grid, choice, strict=True))
+        method = make(**settings)
+        value = float(np.mean(evaluate(method, queries, index, metric, workers)))
+        if best is None or value > best.value:
+            best = TunedMethod(method, settings, value)
+    if best is None:
+        raise ValueError("the grid has a setting without choices: give each at least one.")
+    return best
+
+
+def evaluate(
+    method: Method,
+    queries: Sequence[Query],
+    index: BM25Index,
+    metric: str = "ndcg@10",
+    workers: int | None = None,
+) -> np.ndarray:
+    """[Q] metric of each query after searching with a method's weights, in the queries' order.
+
+    Args:
+        method: Gives the weights.
+        queries: Queries with their judgments.
+        index: The index to search.
+        metric: ndcg@k, ap, recall@k or mrr@k.
+        workers: Threads; None: one per core.
+
+    Raises:
+        ValueError: There is no query, or one without a relevant document.
+    """
+    without = [query.number for query in queries if not len(query.relevant)]
+    if without or not queries:
+        raise ValueError(
+            f"evaluate() got {len(queries)} queries, {len(without)} without a relevant document "
+            f"{without[:5]}: attach judgments, and leave out queries that have none."
+        )
+
+    def ranks(query: Query) -> np.ndarray:
+        return query_ranks(query, query_scores(index, query, method(query))[np.newaxis])[0]
+
+    with concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        found = list(pool.map(ranks, queries))
+    return metric_per_query(metric, found, [len(query.relevant) for query in queries])
+
+
+def feedback(index: BM25Index, query: Query, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best documents [k] of a query and their scores [k], without the excluded one."""
+    docs, scores = index.search(query.weights, count + (query.excluded >= 0))
+    kept = docs != query.excluded
+    return docs[kept][:count], scores[kept][:count]
+
+
+def rare_counts(
+    index: BM25Index, documents: np.ndarray, common: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Terms [u] of documents and their counts [k, u], without terms that many documents contain."""
+    ids, counts = feedback_counts(index, documents)
+    kept = index.document_frequency[ids] <= max(common * index.documents, 1)
+    return ids[kept], counts[:, kept]
+
+
+def best_terms(
+    index: BM25Index, ids: np.ndarray, weights: np.ndarray, count: int
+) -> dict[str, float]:
+    """The terms with the largest weights; of equal weights, the first in the alphabet."""
+    best = best_places(weights, count)
+    return {index.terms[ids[place]]: float(weights[place]) for place in best}
+
+
+def divided_weights(weights: Mapping[str, float], length: float) -> dict[str, float]:
+    """Weights divided by a length, unless the length is 0."""
+    return {term: weight / (length or 1.0) for term, weight in weights.items()}
+
+
+def weighted_sum(
+    own: Mapping[str, float], share: float, other: Mapping[str, float], rest: float
+) -> dict[str, float]:
+    """`share * own + rest * other`, the query's terms first."""
+    terms = {**own, **other}
+    return {term: share * own.get(term, 0.0) + rest * other.get(term, 0.0) for term in terms}

@@ -1,0 +1,398 @@
+"""Better queries from a trained run, without a judgment."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import keras
+import numpy as np
+
+from kytolly.record.checkpoint import BEST, is_finite
+from kytolly.record.network_file import load_network
+from kytolly.record.run_folder import RunFolder
+from kytolly.search.index.collection import Collection
+from kytolly.search.index.corpus import is_unicode, read_queries
+from kytolly.search.index.embedding import Encoder
+from kytolly.search.index.files import open_file, short, stored_archive
+from kytolly.search.index.metrics import Run
+from kytolly.search.index.trec import check_replaceable, write_ranking
+from kytolly.search.model.candidate_scorer import CandidateScorer
+from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
+from kytolly.search.reformulate.choice import Choice, Choices, read_choices
+from kytolly.search.reformulate.device_env import is_own, kept_proposals
+from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
+from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions, read_options
+from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.result import (
+    AddedTerm,
+    Hit,
+    LoweredTerm,
+    Reformulation,
+    term_source,
+)
+from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.table import padded_rows
+
+OPTIONS_FILE = "reformulation.yaml"
+SCORER = keras.saving.get_registered_name(CandidateScorer)
+BATCH = 256  # queries reformulated at once
+DIGITS = 4  # of weights and gains; the last ones of a product depend on how many queries there are
+NOTHING_HELPS = "the agent expects no change to help"
+NOTHING_LEARNED = "nothing was learned that helps on held-out queries"
+
+
+class Plan(NamedTuple):
+    """The weighted terms to search for in place of a query.
+
+    Attributes:
+        query: The query with its candidates; None if it has none.
+        changes: What `Query.changed_weights` takes; added terms first, the heaviest before others.
+        weights: Term -> weight.
+        expected: Gain in the metric that the network expects.
+        reason: Why nothing is changed; None if something is.
+    """
+
+    query: Query | None
+    changes: dict[int, float]
+    weights: dict[str, float]
+    expected: float
+    reason: str | None
+
+
+class Reformulator:
+    """Adds weighted terms to queries and lowers terms of theirs.
+
+    What is changed is what a trained network proposes, as far as dev queries allowed it.
+
+    Args:
+        context: The collection's documents, their index and embeddings.
+        network: A `CandidateScorer`.
+        choices: How its proposals are used.
+        fusion: Weight of the cosines beside BM25; None: that of the choices.
+    """
+
+    def __init__(
+        self,
+        context: SearchContext,
+        network: CandidateScorer,
+        choices: Choices,
+        fusion: float | None = None,
+    ):
+        self.context, self.choices, self.scorer = context, choices, NumpyScorer(network)
+        usual = context.usual_fusion if choices.fusion is None else choices.fusion
+        self.fusion = usual if fusion is None else fusion
+
+    @classmethod
+    def load(
+        cls,
+        run_dir: str | Path,
+        collection: str | Path | None = None,
+        fusion: float | None = None,
+        encoder: Encoder | None = None,
+    ) -> Reformulator:
+        """The reformulator that a run trained; no judgment is read.
+
+        Args:
+            run_dir: The run's folder.
+            collection: A collection to search instead of the one that the run was trained with;
+                if its documents are others, a warning says that nothing was chosen for them.
+            fusion: Weight of the cosines beside BM25; None: what the run chose.
+            encoder: The encoder that was given to `train`, if one was.
+
+        Raises:
+            ValueError: The folder is no such run, or the collection cannot be read.
+        """
+        path = Path(run_dir)
+        if not os.path.isfile(path / OPTIONS_FILE):  # False for whatever is no path
+            RunFolder.existing(run_dir)
+            raise ValueError(
+                f"{run_dir} has no {OPTIONS_FILE}, expected a run of train_optimized.py: give the "
+                "folder that it printed."
+            )
+        try:
+            options = read_options(path / OPTIONS_FILE)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} A run of an older version has to be trained again."
+            ) from None
+        choices = read_choices(path)
+        if collection is not None:
+            options = dataclasses.replace(options, collection=str(collection))
+        network = load_scorer(path / BEST)
+        _check_encoder(encoder, options)
+        context = SearchContext.load(options, (), saved=path, encoder=encoder)
+        if choices.digest and choices.digest != context.index.digest:
+            choices, context = Choices(None, {}), for_unknown_documents(context)
+            warnings.warn(
+                f"{run_dir} was trained with other documents than those of {collection}: nothing "
+                "says that its network helps here. What is trained for unknown documents: the word "
+                "pretrained in place of the run.",
+                stacklevel=2,
+            )
+        return cls(context, network, choices, fusion)
+
+    @classmethod
+    def pretrained(cls, collection: str | Path, fusion: float | None = None) -> Reformulator:
+        """The reformulator that comes with the package, for documents without any judgment.
+
+        Args:
+            collection: Folder in the BEIR layout, or builtin.
+            fusion: Weight of the cosines beside BM25; None: 1.
+        """
+        retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
+        options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
+        context = SearchContext.load(options, ())
+        return cls(
+            for_unknown_documents(context), load_scorer(PRETRAINED), Choices(None, {}), fusion
+        )
+
+    def reformulate(self, text: str, top: int = 10) -> Reformulation:
+        """Reformulate one query.
+
+        Args:
+            text: The query.
+            top: Documents of each ranking.
+        """
+        return self.reformulate_all({"": text}, top)[0]
+
+    def reformulate_all(
+        self, queries: Mapping[str, str] | Sequence[str], top: int = 10
+    ) -> list[Reformulation]:
+        """Reformulate many queries at once.
+
+        Args:
+            queries: Texts, or id -> text. A query that has the id and the text of a document does
+                not find that document.
+            top: Documents of each ranking.
+
+        Raises:
+            ValueError: A text is none, or the rankings would take more memory than is free.
+        """
+        collection = self._with_queries(queries)
+        numbers = range(len(collection.queries))
+        plans = self.plans(collection, numbers)
+        before, after = self.rankings(collection, numbers, plans, top)
+        made = []
+        for query_id, text, plan, old, new in zip(
+            collection.query_ids, collection.queries, plans, before, after, strict=True
+        ):
+            added, lowered = self._changed_terms(plan)
+            made.append(
+                Reformulation(
+                    query_id=query_id,
+                    text=text,
+                    added=tuple(added),
+                    lowered=tuple(lowered),
+                    weights=plan.weights,
+                    words=self._words(text, plan.weights, added),
+                    before=old,
+                    after=new,
+                    expected_gain=round(plan.expected, DIGITS),
+                    reason=plan.reason,
+                )
+            )
+        return made
+
+    def search(self, text: str, top: int = 10) -> tuple[Hit, ...]:
+        """The best documents for a query after its reformulation, cosines included."""
+        return self.reformulate(text, top).after
+
+    def plans(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        mined: tuple[Sequence[Query], Sequence[SkippedQuery]] | None = None,
+    ) -> list[Plan]:
+        """Plans for queries.
+
+        Args:
+            collection: A collection with the same documents.
+            numbers: Places of the queries in it.
+            mined: What `SearchContext.mine` found for them, and skipped; None: they are mined here.
+        """
+        if mined is None:
+            left_out: list[SkippedQuery] = []
+            mined = self.context.mine(collection, numbers, left_out), left_out
+        queries, skipped = mined
+        choice, found = self.choices.at(self.fusion), {}
+        for first in range(0, len(queries), BATCH):
+            batch = queries[first : first + BATCH]
+            weights, expected = scaled_proposals(
+                self.scorer, batch, self.context.rules, choice._replace(fusion=self.fusion)
+            )
+            for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
+                found[query.number] = query_plan(query, row, gain, choice)
+        for one in skipped:
+            own = self.context.index.query_weights(collection.queries[one.number])
+            found[one.number] = Plan(None, {}, own, 0.0, one.reason)
+        return [found[number] for number in numbers]
+
+    def rankings(
+        self, collection: Collection, numbers: Sequence[int], plans: Sequence[Plan], top: int
+    ) -> tuple[list[tuple[Hit, ...]], list[tuple[Hit, ...]]]:
+        """[Q] best documents for the queries as they were typed, and [Q] for their plans."""
+        typed = [self.context.index.query_weights(collection.queries[number]) for number in numbers]
+        planned = [plan.weights for plan in plans]
+        before, after = self.context.rank_all(
+            collection, numbers, (typed, planned), self.fusion, top
+        )
+        return before, after
+
+    def _with_queries(self, queries: Mapping[str, str] | Sequence[str]) -> Collection:
+        """The collection's documents with other queries, and no judgment."""
+        if isinstance(queries, str):
+            raise TypeError("reformulate_all() got one text, expected several: use reformulate().")
+        if isinstance(queries, Mapping):
+            ids, texts = tuple(queries), tuple(queries.values())
+        else:  # no document has an empty id
+            ids, texts = ("",) * len(queries), tuple(queries)
+        for text in texts:
+            if not is_unicode(text):
+                raise ValueError(
+                    f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
+                    "the terminal's encoding."
+                )
+        return self.context.collection.with_queries(ids, texts)
+
+    def _changed_terms(self, plan: Plan) -> tuple[list[AddedTerm], list[LoweredTerm]]:
+        added, lowered, query = [], [], cast(Query, plan.query)  # None has no changes
+        for place, change in plan.changes.items():
+            surface = query.surfaces[place]
+            values = query.candidate_features[place].astype(np.float64).round(6).tolist()
+            features = dict(zip(CANDIDATE_FEATURES, values, strict=True))
+            if place < len(query.candidates):
+                term = query.candidates[place]
+                source = term_source(features)
+                added.append(AddedTerm(term, surface, change, place + 1, source, features))
+            else:
+                term = query.own[place - len(query.candidates)]
+                lowered.append(LoweredTerm(term, surface, plan.weights[term], features))
+        return added, lowered
+
+    def _words(
+        self, text: str, weights: Mapping[str, float], added: Sequence[AddedTerm]
+    ) -> dict[str, float]:
+        words: dict[str, str] = {}  # term -> as it was typed first
+        for term, word in self.context.index.tokenizer.surface(text):
+            words.setdefault(term, word)
+        own = {word: weights[term] for term, word in words.items()}
+        return {**own, **{term.surface: term.weight for term in added}}
+
+
+def for_unknown_documents(context: SearchContext) -> SearchContext:
+    """The search context for a network that learned from other documents.
+
+    Which words of a query matter less, and what a rewriter writes for it, is learned for one
+    collection: elsewhere it does harm.
+    """
+    retrieval = dataclasses.replace(context.options.retrieval, query_terms=0, rewriter=None)
+    options = dataclasses.replace(context.options, retrieval=retrieval)
+    return dataclasses.replace(context, options=options, generator=None)
+
+
+def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:
+    """Refuse an encoder that is not the run's."""
+    retrieval = options.retrieval
+    if encoder is None or (retrieval.encoder, retrieval.dimension) == ("own", encoder.dimension):
+        return
+    raise ValueError(
+        f"the encoder {encoder.identity} gives {encoder.dimension} numbers, and the run was "
+        f"trained with encoder: {retrieval.encoder} of {retrieval.dimension} numbers: give the "
+        "encoder that was given to `train`, or none."
+    )
+
+
+def scaled_proposals(
+    scorer: NumpyScorer, queries: Sequence[Query], rules: SearchRules, choice: Choice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weights [Q, N], times the scale of a choice, and expected gains [Q] of those at scale 1."""
+    features = padded_rows([query.candidate_features for query in queries], rules.max_candidates)
+    state = np.stack([np.append(query.state_features, choice.fusion) for query in queries])
+    weights, expected = scorer(features, state.astype(np.float32))
+    own, scale = is_own(features), np.float32(choice.scale)
+    return kept_proposals(weights * scale, own, rules.max_terms), expected
+
+
+def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:
+    """The plan of a query from the weights [N] of its candidates."""
+    if choice.scale == 0.0:
+        return Plan(query, {}, query.weights, gain, NOTHING_LEARNED)
+    order = np.argsort(-weights, kind="stable")
+    order = order[np.argsort(order >= len(query.candidates), kind="stable")]
+    changes = {
+        int(place): round(float(weights[place]), DIGITS) for place in order if weights[place] > 0.0
+    }
+    if gain <= choice.margin or not changes:
+        return Plan(query, {}, query.weights, gain, NOTHING_HELPS)
+    after = {term: round(one, DIGITS) for term, one in query.changed_weights(changes).items()}
+    return Plan(query, changes, after, gain, None)
+
+
+def load_scorer(path: Path) -> CandidateScorer:
+    """The network of a run, which is a `CandidateScorer` for what this version observes.
+
+    The file says which classes are to be built, and how large: that is read before any is.
+    """
+    expected = [len(CANDIDATE_FEATURES), len(STATE_FEATURES) + 1]
+    try:
+        with open_file(path, "expected the network") as file:
+            config = json.loads(stored_archive(file).read("config.json"))
+        shapes = config["build_config"]["input_shape"]
+        found = [shapes[name][-1] for name in ("candidates", "state")]
+        known = config["registered_name"] == SCORER
+        widths = [max(expected), *config["config"]["hidden_units"]]
+        size = 4 * sum(a * b for a, b in itertools.pairwise(widths))
+        if not known or found != expected or size > path.stat().st_size:
+            raise ValueError(f"{short(config['registered_name'])} for {found} features")
+        network: Any = load_network(path)
+        if not is_finite(network):
+            raise ValueError("weights that are not finite")
+    except Exception as error:  # zipfile, json and Keras each have their own
+        raise ValueError(
+            f"{path} cannot be used ({type(error).__name__}: {short(str(error), 200)}); expected a "
+            f"{SCORER} for {expected} features, as this version writes it: train again."
+        ) from None
+    return network
+
+
+def trec_run(collection: Collection, numbers: Sequence[int], hits: Sequence[Sequence[Hit]]) -> Run:
+    """Rankings of queries as a run: query id -> (document id, score), best first."""
+    ids = [collection.query_ids[number] for number in numbers]
+    return {query: list(found) for query, found in zip(ids, hits, strict=True)}
+
+
+def reformulate_file(
+    reformulator: Reformulator, queries: str | Path, run_file: str | Path, top: int
+) -> dict[str, Any]:
+    """Reformulate a file of queries and write what they find as a TREC run.
+
+    Args:
+        reformulator: Adds the terms.
+        queries: JSON lines with `_id` and `text`.
+        run_file: Path of the run.
+        top: Documents of each query.
+
+    Returns:
+        Numbers of queries, and of reformulated and unchanged ones, with the reasons.
+
+    Raises:
+        ValueError: The queries cannot be read, or the run would replace a file that is no run.
+    """
+    check_replaceable(run_file, "--run-file")
+    found = reformulator.reformulate_all(read_queries(queries), top)
+    write_ranking({one.query_id: list(one.after) for one in found}, run_file)
+    reasons = collections.Counter(one.reason for one in found if one.reason is not None)
+    return {
+        "queries": len(found),
+        "reformulated": len(found) - reasons.total(),
+        "unchanged": dict(reasons),
+        "run_file": str(run_file),
+    }

@@ -1,0 +1,152 @@
+"""A query and its reformulation, for programs and for readers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kytolly.search.index.exports import (
+    FTS5Query,
+    elasticsearch_query,
+    fts5_query,
+    lucene_query,
+    weight_text,
+)
+
+
+class Hit(NamedTuple):
+    """A document that was found.
+
+    Attributes:
+        doc_id: Its id in the collection.
+        score: BM25's score, and the document's cosine where it is weighed.
+    """
+
+    doc_id: str
+    score: float
+
+
+class AddedTerm(NamedTuple):
+    """A term that the agent added.
+
+    Attributes:
+        term: The term as the index has it.
+        surface: Its most frequent spelling in the documents that it was taken from.
+        weight: Its weight; a word of the query has 1.
+        rank: Place among the candidates, from 1: mined ones come first, in the order of mining.
+        source: Where it comes from: "mined" from the documents that the query finds, "generated"
+            by the rewriter, "mined, generated", or "neighbor" in the space of embeddings.
+        features: What the agent saw of it, by name.
+    """
+
+    term: str
+    surface: str
+    weight: float
+    rank: int
+    source: str
+    features: dict[str, float]
+
+
+class LoweredTerm(NamedTuple):
+    """A term of the query whose weight the agent lowered.
+
+    Attributes:
+        term: The term as the index has it.
+        surface: The word as it was typed.
+        weight: Its weight now; it was 1, or how often the word was typed.
+        features: What the agent saw of it, by name.
+    """
+
+    term: str
+    surface: str
+    weight: float
+    features: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reformulation:
+    """A query and its reformulation.
+
+    Attributes:
+        query_id: Its id, or "" for one that was typed.
+        text: The query as it was typed.
+        added: Terms that were added, the heaviest first.
+        lowered: Terms of the query whose weight was lowered, the most lowered first.
+        weights: Term -> weight, the query's own terms first.
+        words: Word -> weight: the same query in words, of which any engine makes its own terms.
+        before: The best documents for the query as it was typed.
+        after: The best documents for the new query.
+        expected_gain: Gain in the run's metric that the network expects.
+        reason: Why nothing was changed; None if something was.
+    """
+
+    query_id: str
+    text: str
+    added: tuple[AddedTerm, ...]
+    lowered: tuple[LoweredTerm, ...]
+    weights: dict[str, float]
+    words: dict[str, float]
+    before: tuple[Hit, ...]
+    after: tuple[Hit, ...]
+    expected_gain: float = 0.0
+    reason: str | None = None
+
+    @property
+    def lucene(self) -> str:
+        """The new query in Lucene's syntax."""
+        return lucene_query(self.words)
+
+    @property
+    def fts5(self) -> FTS5Query:
+        """The new query for SQLite's FTS5: a MATCH expression, and the weights."""
+        return fts5_query(self.words)
+
+    def elasticsearch(self, field: str) -> dict[str, Any]:
+        """The new query for Elasticsearch and OpenSearch, which search a field of the documents."""
+        return elasticsearch_query(self.words, field)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `kytolly reformulate --json` prints."""
+        found = {name: value for name, value in vars(self).items() if name != "query_id"}
+        found["query"], found["lucene"] = found.pop("text"), self.lucene
+        for name in ("added", "lowered", "before", "after"):
+            found[name] = [part._asdict() for part in found[name]]
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """Lines for a reader."""
+        yield f"Query: {self.text}"
+        if self.reason is not None:
+            yield f"Unchanged: {self.reason}."
+        for term in self.added:
+            yield f"  + {term.surface} ^{weight_text(term.weight)}  ({term_reasons(term)})"
+        for term in self.lowered:
+            yield f"  - {term.surface} ^{weight_text(term.weight)}"
+        terms = " ".join(f"{term}:{weight_text(weight)}" for term, weight in self.weights.items())
+        yield f"Weighted terms: {terms}"
+        yield f"Lucene: {self.lucene}"
+        places = {hit.doc_id: place for place, hit in enumerate(self.before, start=1)}
+        yield f"Ranking after{'' if self.reason is None else ' (as before)'}:"
+        for place, hit in enumerate(self.after, start=1):
+            was = f"was {places[hit.doc_id]}" if hit.doc_id in places else "new"
+            yield f"{place:>4}. {hit.doc_id}  {hit.score:.3f}  ({was})"
+        if not self.after:
+            yield "      no document"
+
+
+def term_source(features: Mapping[str, float]) -> str:
+    """The source of a candidate with these features, as `AddedTerm` says it."""
+    names = {"mined": "mining rank", "generated": "is generated"}
+    return ", ".join(one for one, name in names.items() if features[name] > 0.0) or "neighbor"
+
+
+def term_reasons(term: AddedTerm) -> str:
+    """The main features that made a term a candidate, for a reader."""
+    known = term.features
+    return (
+        f"{term.source}, candidate {term.rank}, "
+        f"in {known['feedback documents']:.0%} of the feedback documents, "
+        f"idf {known['idf']:.2f}, npmi {known['npmi, best']:.2f}, "
+        f"cosine to query {known['cosine to query']:.2f}"
+    )

@@ -1,0 +1,78 @@
+"""Scores, ranks and metrics of one query, in NumPy over all documents of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from kytolly.search.index.bm25 import BM25Index
+from kytolly.search.index.metrics import NOT_RANKED, metric
+from kytolly.search.reformulate.query import Query
+
+
+class ScoredIndex(Protocol):
+    """The part of `search.index.bm25.BM25Index` that scores need."""
+
+    def scores(self, weights: Mapping[str, float]) -> np.ndarray:
+        """[D] float32 scores of a weighted query."""
+        ...
+
+
+def expanded_weights(query: Query, terms: Sequence[str], weight: float) -> dict[str, float]:
+    """The query's weights with terms added, all at one weight."""
+    return {**query.weights, **dict.fromkeys(terms, weight)}
+
+
+def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float]) -> np.ndarray:
+    """[documents] scores; -inf for a document that the query must not find."""
+    scores = index.scores(weights)
+    if query.excluded >= 0:
+        scores[query.excluded] = -np.inf
+    return scores
+
+
+def added_scores(index: BM25Index, query: Query) -> np.ndarray:
+    """[n, documents] scores that each candidate adds at weight 1."""
+    columns = [index.column(term) for term in query.candidates]
+    return np.array(columns, np.float32).reshape(len(columns), index.documents)
+
+
+def lost_scores(index: BM25Index, query: Query) -> np.ndarray:
+    """[m, documents] scores, below 0, that the query loses with each term of `query.own`."""
+    columns = [-np.float32(query.weights[term]) * index.column(term) for term in query.own]
+    return np.array(columns, np.float32).reshape(len(columns), index.documents)
+
+
+def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:
+    """[n, R] int32 ranks of the relevant documents, from 0, under [n, documents] scores.
+
+    Of equal scores, the first document comes first.
+    """
+    ranks = np.full((len(scores), len(query.relevant)), NOT_RANKED, np.int32)
+    for place, doc in enumerate(query.relevant):
+        if doc != query.excluded:
+            own = scores[:, doc, np.newaxis]
+            ranks[:, place] = (scores > own).sum(axis=1) + (scores[:, :doc] == own).sum(axis=1)
+    return ranks
+
+
+def metric_values(name: str, query: Query, scores: np.ndarray) -> np.ndarray:
+    """[n] metric of one query under [n, documents] scores."""
+    ranks = query_ranks(query, scores)
+    return metric(name, ranks, np.full(len(ranks), len(query.relevant), np.int32)).numpy()
+
+
+def metric_per_query(name: str, ranks: Sequence[np.ndarray], counts: Sequence[int]) -> np.ndarray:
+    """[Q] metric of each query.
+
+    Args:
+        name: ndcg@k, ap, recall@k or mrr@k.
+        ranks: [Q] arrays [R] of ranks; R differs between queries.
+        counts: [Q] number of relevant documents.
+    """
+    padded = np.full((len(ranks), max(map(len, ranks))), NOT_RANKED, np.int32)
+    for row, own in zip(padded, ranks, strict=True):
+        row[: len(own)] = own
+    return metric(name, padded, np.array(counts, np.int32)).numpy()

@@ -1,0 +1,374 @@
+"""A collection, its index and its embeddings: everything that is known before learning begins."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kytolly.machine.memory import check_memory
+from kytolly.record.files import write_arrays
+from kytolly.search.index.bm25 import EPSILON, BM25Index
+from kytolly.search.index.collection import Collection
+from kytolly.search.index.corpus import load_collection
+from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
+from kytolly.search.index.files import read_arrays
+from kytolly.search.index.fusion import DocumentVectors
+from kytolly.search.index.ranking import best_nonzero
+from kytolly.search.index.term_vectors import TermVectors
+from kytolly.search.index.tokens import NONE, Tokenizer, languages, make_tokenizer
+from kytolly.search.reformulate.candidates import (
+    CANDIDATE_FEATURES,
+    SkippedQuery,
+    mine,
+    with_judgments,
+)
+from kytolly.search.reformulate.generated import GeneratedTerms
+from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
+from kytolly.search.reformulate.phases import Phases, TimedEncoder
+from kytolly.search.reformulate.query import MiningRules, Query, SearchRules
+from kytolly.search.reformulate.result import Hit
+from kytolly.search.text.language import UNSPACED_LANGUAGES, main_language
+
+AUTO = "auto"
+SAMPLED_TEXTS = 500  # documents whose language is identified
+HIT_BYTES = 250  # of one document in a ranking
+INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchContext:
+    """Everything about a collection that is known before learning begins.
+
+    Attributes:
+        options: What was asked for.
+        collection: Documents, queries and the judgments of some splits.
+        index: The collection's documents.
+        cache: Embeddings of terms and queries.
+        documents: Embeddings of the documents.
+        phases: Seconds of the parts of the run.
+        skipped: Split -> its queries that cannot be reformulated; filled in by `queries`.
+        generator: Proposes candidates; None: there is no rewriter.
+    """
+
+    options: ReformulationOptions
+    collection: Collection
+    index: BM25Index
+    cache: EmbeddingCache
+    documents: DocumentVectors
+    phases: Phases
+    skipped: dict[str, list[SkippedQuery]] = dataclasses.field(default_factory=dict)
+    generator: GeneratedTerms | None = None
+
+    @classmethod
+    def load(
+        cls,
+        options: ReformulationOptions,
+        splits: Sequence[str],
+        phases: Phases | None = None,
+        saved: Path | None = None,
+        encoder: Encoder | None = None,
+    ) -> SearchContext:
+        """Read and index a collection.
+
+        Args:
+            options: The collection, and how it is searched.
+            splits: Splits whose judgments are read; the files of other splits are not opened.
+            phases: Receives the time.
+            saved: A folder that `save` wrote to. Its index and embeddings are used if they are of
+                these documents with these options; else they are made again. Its rewriter takes
+                the place of the one that the options name.
+            encoder: An encoder of yours; None: the one that the options name.
+
+        Raises:
+            ValueError: The options ask for an encoder that is not given, or for a rewriter that
+                does not fit.
+        """
+        phases = phases or Phases()
+        with phases.measure("reading"):
+            collection = load_collection(options.collection, splits)
+            options = with_language(options, collection.texts)
+            retrieval, generator = options.retrieval, None
+            if retrieval.rewriter is not None and saved is not None:
+                generator = GeneratedTerms.read(saved)
+            elif retrieval.rewriter is not None:
+                generator = GeneratedTerms.load(retrieval.rewriter, "train" in splits)
+        with phases.measure("indexing"):
+            index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
+            if index is None:
+                tokenizer = tokenizer_from(retrieval)
+                index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
+            if generator is not None and saved is None:
+                generator.check_index(index)
+        with phases.measure("embedding"):
+            if encoder is None:
+                encoder = encoder_from(retrieval)
+            cache = EmbeddingCache(TimedEncoder(encoder, phases), retrieval.cache_entries)
+            identity = [encoder.identity, index.digest]
+            shape = (len(collection.texts), encoder.dimension)
+            documents = load_vectors(saved and saved / VECTORS_FILE, identity, shape)
+            if documents is None:
+                documents = DocumentVectors.of_texts(collection.texts, encoder)
+        return cls(options, collection, index, cache, documents, phases, generator=generator)
+
+    def with_texts(self, collection: Collection) -> SearchContext:
+        """The search context of a collection that has as many documents, some with other texts."""
+        pairs = zip(collection.texts, self.collection.texts, strict=True)
+        changed = [place for place, (new, old) in enumerate(pairs) if new != old]
+        with self.phases.measure("indexing"):
+            parameters = self.index.parameters
+            index = BM25Index(collection.texts, self.index.tokenizer, *parameters)
+        vectors = self.documents.half.copy()
+        vectors[changed] = self.cache.encoder.encode([collection.texts[one] for one in changed])
+        documents = DocumentVectors(vectors)
+        return dataclasses.replace(
+            self, collection=collection, index=index, documents=documents, skipped={}
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write index, embeddings and rewriter for `load`."""
+        if self.generator is not None:
+            self.generator.save(folder)
+        self.index.save(folder / INDEX_FILE)
+        identity = np.array([self.cache.encoder.identity, self.index.digest])
+        arrays = {"identity": identity, "vectors": self.documents.half}
+        write_arrays(folder / VECTORS_FILE, arrays)
+
+    @property
+    def rules(self) -> SearchRules:
+        """The limits of a reformulation."""
+        retrieval, pool = self.options.retrieval, self.options.training.pool_documents
+        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool)
+
+    @property
+    def encoder_name(self) -> str:
+        """The name of the encoder, as the option `encoder` has it."""
+        name = self.cache.encoder.identity.partition("-")[0]
+        return name if name in ("hash", "wordllama") else "own"
+
+    @property
+    def usual_fusion(self) -> float:
+        """The weight of the cosines where neither the options nor dev queries say another one.
+
+        Hashed words say what BM25 says already.
+        """
+        fusion = self.options.retrieval.fusion
+        if fusion != "auto":
+            return float(fusion)
+        return 0.0 if self.encoder_name == "hash" else 1.0
+
+    @functools.cached_property
+    def term_vectors(self) -> TermVectors:
+        """Embeddings of the most frequent terms."""
+        return TermVectors.of_index(self.index, self.collection.texts, self.cache.encoder)
+
+    @property
+    def mining(self) -> MiningRules:
+        """The settings of mining."""
+        retrieval = self.options.retrieval
+        fusion = 0.0 if self.encoder_name == "hash" else 1.0
+        return MiningRules(
+            feedback_documents=retrieval.feedback_documents,
+            candidates=retrieval.candidates,
+            fusion=fusion,
+            neighbors=retrieval.neighbors,
+            query_terms=retrieval.query_terms,
+            generated=retrieval.most_generated,
+        )
+
+    def queries(self, split: str, most: int | None = None) -> list[Query]:
+        """A split's queries with their candidates and judgments; of many, `most` are drawn."""
+        skipped = self.skipped[split] = []
+        numbers = np.array(self.collection.split(split))
+        if most is not None and len(numbers) > most:
+            drawn = np.random.default_rng(self.options.seed).permutation(len(numbers))[:most]
+            numbers = numbers[np.sort(drawn)]
+        queries = self.mine(self.collection, numbers.tolist(), skipped)
+        return with_judgments(queries, self.collection, split)
+
+    def mine(
+        self, collection: Collection, numbers: Sequence[int], skipped: list[SkippedQuery]
+    ) -> list[Query]:
+        """Queries with their candidates.
+
+        Args:
+            collection: A collection with the same documents.
+            numbers: Places of the queries in it.
+            skipped: Receives the queries that are left out, with the reason.
+
+        Raises:
+            ValueError: Candidates and feedback documents would take more memory than is free.
+        """
+        check_mining_memory(len(numbers), self.index, self.mining)
+        workers, generated = self.options.retrieval.workers, None
+        if self.generator is not None:
+            with self.phases.measure("rewriting"):
+                texts = [collection.queries[number] for number in numbers]
+                generated = self.generator.terms_of(texts)
+        with self.phases.measure("mining"):
+            return mine(
+                collection,
+                numbers,
+                self.index,
+                self.cache,
+                self.documents,
+                self.mining,
+                workers,
+                skipped,
+                self.term_vectors if self.mining.neighbors else None,
+                generated,
+            )
+
+    def rank(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        weights: Sequence[Mapping[str, float]],
+        fusion: float,
+        top: int,
+    ) -> list[tuple[Hit, ...]]:
+        """[Q] best documents for weighted queries, without a document that is the query itself.
+
+        Args:
+            collection: A collection with the same documents.
+            numbers: [Q] places of the queries in it.
+            weights: [Q] terms and their weights.
+            fusion: Weight of the cosines beside BM25.
+            top: Documents of a query. Those with score 0 are not found.
+
+        Raises:
+            ValueError: The rankings would take more memory than is free.
+        """
+        return self.rank_all(collection, numbers, [weights], fusion, top)[0]
+
+    def rank_all(
+        self,
+        collection: Collection,
+        numbers: Sequence[int],
+        weights: Sequence[Sequence[Mapping[str, float]]],
+        fusion: float,
+        top: int,
+    ) -> list[list[tuple[Hit, ...]]]:
+        """[W, Q] `rank` of each of [W, Q] weighted queries, W for each query.
+
+        The query as it was typed is scored once.
+        """
+        check_memory(
+            2 * HIT_BYTES * len(numbers) * min(top, self.index.documents),
+            f"rankings of {top} documents for {len(numbers):,} queries",
+            "lower --top, or give fewer queries",
+        )
+        texts = [collection.queries[number] for number in numbers]
+        vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
+
+        def rankings(place: int) -> list[tuple[Hit, ...]]:
+            own, vector, found = collection.own_document(numbers[place]), vectors[place], []
+            terms = list(self.index.query_weights(texts[place]).items())
+            typed = self.index.scores(dict(terms))
+            if own is not None:
+                typed[own] = 0.0
+            added: np.ndarray | None = None
+            if vector is not None:
+                added = self.documents.scores(vector, fusion, typed)
+            for part in weights:
+                items = list(part[place].items())
+                if items[: len(terms)] == terms:  # with the same rounding as from the first term
+                    scores = self.index.scores(dict(items[len(terms) :]), typed)
+                else:
+                    scores = self.index.scores(part[place])
+                if added is not None:
+                    scores += added
+                if own is not None:
+                    scores[own] = 0.0
+                best = best_nonzero(scores, top)
+                pairs = zip(best.tolist(), scores[best].tolist(), strict=True)
+                found.append(
+                    tuple(Hit(collection.doc_ids[int(doc)], score) for doc, score in pairs)
+                )
+            return found
+
+        places = range(len(numbers))
+        if len(places) == 1:  # threads would cost more than the search
+            return [[found] for found in rankings(0)]
+        with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+            made = list(pool.map(rankings, places))
+        return [[found[which] for found in made] for which in range(len(weights))]
+
+
+def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
+    """Refuse rules with which mining, and the table of what it finds, exhaust the memory."""
+    documents = min(rules.feedback_documents, index.documents)
+    terms = min(len(index.terms), documents * index.longest)
+    wide = rules.candidates + rules.neighbors + rules.generated + rules.query_terms
+    features = 4 * queries * wide * len(CANDIDATE_FEATURES)
+    check_memory(
+        features + 3 * 8 * documents * terms,
+        f"{queries:,} queries with candidates: {rules.candidates:,} and feedback_documents: "
+        f"{rules.feedback_documents:,}",
+        "lower candidates or feedback_documents",
+    )
+
+
+def tokenizer_from(retrieval: RetrievalOptions) -> Tokenizer:
+    """The tokenizer that the options ask for."""
+    return make_tokenizer(retrieval.language, retrieval.stop_words, retrieval.ngrams)
+
+
+def with_language(options: ReformulationOptions, texts: Sequence[str]) -> ReformulationOptions:
+    """The options with the documents' language in place of `language: auto`.
+
+    Without a stemmer for it, or where no language has most of the documents, words stay as they
+    are; where no spaces are written, and no n-grams asked for, tokens are pairs of characters.
+    """
+    retrieval = options.retrieval
+    if retrieval.language != AUTO:
+        return options
+    step = max(1, len(texts) // SAMPLED_TEXTS)
+    found, share = main_language(texts[::step])
+    language = found if share > 0.5 and found in languages() else NONE
+    ngrams = retrieval.ngrams or (2 if share > 0.5 and found in UNSPACED_LANGUAGES else 0)
+    retrieval = dataclasses.replace(retrieval, language=language, ngrams=ngrams)
+    return dataclasses.replace(options, retrieval=retrieval)
+
+
+def load_index(
+    path: Path | None, collection: Collection, retrieval: RetrievalOptions
+) -> BM25Index | None:
+    """The index in a file; None if there is no file, or one of other documents or options."""
+    if path is None:
+        return None
+    parameters = (retrieval.k1, retrieval.b, EPSILON)
+    try:
+        return BM25Index.load(path, collection.texts, tokenizer_from(retrieval), parameters)
+    except ValueError:
+        return None
+
+
+def encoder_from(retrieval: RetrievalOptions) -> Encoder:
+    """The encoder that options name."""
+    if retrieval.encoder == "own":
+        raise ValueError(
+            "the option encoder is own, and no encoder was given: give one in Python, as "
+            "train(options, encoder=...) and Reformulator.load(run, encoder=...)."
+        )
+    return make_encoder(retrieval.encoder, retrieval.dimension)
+
+
+def load_vectors(
+    path: Path | None, identity: list[str], shape: tuple[int, int]
+) -> DocumentVectors | None:
+    """The embeddings in a file; None if there is none, or it is damaged or of others."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        found, vectors = read_arrays(path, ("identity", "vectors"))
+    except Exception:  # zipfile, zlib and numpy each have their own
+        return None
+    if found.tolist() != identity or vectors.shape != shape or vectors.dtype != np.float16:
+        return None
+    return DocumentVectors(vectors) if np.isfinite(vectors).all() else None

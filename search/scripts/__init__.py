@@ -1,0 +1,1 @@
+"""What makes the data and networks that come with the package. Not installed."""

@@ -1,0 +1,207 @@
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from kytolly.search.index.embedding import (
+    EmbeddingCache,
+    HashEncoder,
+    WordLlamaEncoder,
+    make_encoder,
+)
+
+
+class CountingEncoder:
+    """Length and first letter; remembers what it was asked for."""
+
+    identity, dimension = "counting-1", 2
+
+    def __init__(self):
+        self.calls = []
+
+    def encode(self, texts):
+        self.calls.append(list(texts))
+        return np.array([[len(text), ord(text[0])] for text in texts], np.float32)
+
+
+def test_a_batch_encodes_each_missing_text_once_and_keeps_the_order():
+    encoder = CountingEncoder()
+    cache = EmbeddingCache(encoder, 10)
+    np.testing.assert_array_equal(cache.get("b"), [1, 98])
+    vectors = cache.get_batch(["aa", "b", "aa", "cc"])
+    np.testing.assert_array_equal(vectors, [[2, 97], [1, 98], [2, 97], [2, 99]])
+    assert encoder.calls == [["b"], ["aa", "cc"]]
+    assert (cache.hits, cache.misses, cache.calls) == (2, 3, 2)  # "b", and "aa" the second time
+    assert cache.hit_rate == pytest.approx(2 / 5)
+
+
+def test_texts_of_unlike_length_go_to_the_encoder_apart():
+    encoder = CountingEncoder()
+    words = ["ab", "c" * 16, "d" * 31]
+    EmbeddingCache(encoder, 10).get_batch(["x" * 100, *words, "y" * 90])
+    assert encoder.calls == [words, ["x" * 100, "y" * 90]]
+
+
+def test_the_least_recently_used_leaves_first():
+    cache = EmbeddingCache(CountingEncoder(), 2)
+    cache.get_batch(["a", "b"])
+    cache.get("a")
+    cache.get("c")  # "b" is the oldest use
+    assert "a" in cache and "c" in cache and "b" not in cache
+    assert len(cache) == 2
+
+
+def test_a_batch_larger_than_the_cache_is_answered_whole():
+    cache = EmbeddingCache(CountingEncoder(), 2)
+    cache.get("a")
+    vectors = cache.get_batch(["b", "c", "d", "a", "b"])
+    np.testing.assert_array_equal(vectors[:, 1], [98, 99, 100, 97, 98])
+    assert len(cache) == 2
+
+
+def test_what_it_returns_can_be_changed_without_changing_the_cache():
+    cache = EmbeddingCache(CountingEncoder(), 2)
+    cache.get_batch(["a"])[:] = 0
+    np.testing.assert_array_equal(cache.get("a"), [1, 97])
+
+
+def test_threads_share_a_cache_and_encode_each_text_once():
+    encoder = CountingEncoder()
+    cache = EmbeddingCache(encoder, 1000)
+    texts = [chr(97 + n % 26) * (n // 26 + 1) for n in range(200)]
+
+    def ask(seed):
+        order = np.random.default_rng(seed).permutation(200)
+        for first in range(0, 200, 20):
+            part = [texts[n] for n in order[first : first + 20]]
+            assert [len(text) for text in part] == cache.get_batch(part)[:, 0].tolist()
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    encoded = [text for call in encoder.calls for text in call]
+    assert sorted(encoded) == sorted(texts)
+    assert cache.hits + cache.misses == 800
+
+
+def test_a_saved_cache_needs_no_encoder_calls(tmp_path):
+    cache = EmbeddingCache(HashEncoder(16), 10)
+    before = cache.get_batch(["glacier cave", "ice", "übung"])
+    cache.save(tmp_path / "cache")
+    loaded = EmbeddingCache.load(tmp_path / "cache", HashEncoder(16), 10)
+    np.testing.assert_array_equal(loaded.get_batch(["glacier cave", "ice", "übung"]), before)
+    assert loaded.misses == 0
+    newest = EmbeddingCache.load(tmp_path / "cache", HashEncoder(16), max_entries=1)
+    assert "übung" in newest and len(newest) == 1
+
+
+def test_an_empty_cache_can_be_saved(tmp_path):
+    EmbeddingCache(HashEncoder(16), 10).save(tmp_path / "cache")
+    assert len(EmbeddingCache.load(tmp_path / "cache", HashEncoder(16))) == 0
+
+
+def test_another_encoders_cache_and_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "cache"
+    cache = EmbeddingCache(HashEncoder(16), 10)
+    cache.get("ice")
+    cache.save(path)
+    with pytest.raises(ValueError, match=r"'hash-1 16', but the encoder is 'hash-1 32'"):
+        EmbeddingCache.load(path, HashEncoder(32))
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole.replace(b"PK", b"XX"), b"", b"text"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged or something else"):
+            EmbeddingCache.load(path, HashEncoder(16))
+    with pytest.raises(ValueError, match="does not exist"):
+        EmbeddingCache.load(tmp_path / "nothing", HashEncoder(16))
+
+
+def test_wrong_use_is_named():
+    with pytest.raises(TypeError, match="expected a list"):
+        EmbeddingCache(CountingEncoder(), 2).get_batch("text")
+    with pytest.raises(ValueError, match="max_entries 0"):
+        EmbeddingCache(CountingEncoder(), 0)
+    with pytest.raises(ValueError, match="dimension is 0"):
+        HashEncoder(0)
+    with pytest.raises(ValueError, match="no encoder 'bert'"):
+        make_encoder("bert")
+    bad = CountingEncoder()
+    bad.encode = lambda texts: np.full((len(texts), 2), np.nan)
+    with pytest.raises(ValueError, match="finite: False"):
+        EmbeddingCache(bad, 2).get("a")
+
+
+def test_hashed_vectors_have_length_1_and_are_alike_where_words_are():
+    vectors = HashEncoder(512).encode(["Glacier caves", "glacial cave", "tax law", ""])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 0], atol=1e-6)
+    assert vectors[0] @ vectors[1] > 0.15 > abs(vectors[0] @ vectors[2])
+
+
+def test_hashed_vectors_are_the_same_in_a_process_with_another_hash_seed():
+    code = (
+        "from kytolly.search.index.embedding import HashEncoder, text_key;"
+        "print(HashEncoder(8).encode(['a cave']).tobytes().hex(), text_key('a').hex())"
+    )
+    results = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(results) == 1
+
+
+@pytest.fixture(scope="module")
+def wordllama():
+    pytest.importorskip("wordllama")
+    return WordLlamaEncoder(256)
+
+
+def test_wordllama_knows_related_words(wordllama):
+    vectors = wordllama.encode(["doctor", "physician", "banana", " "])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 0], atol=1e-6)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
+    assert wordllama.encode([]).shape == (0, 256)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from kytolly.search.index.embedding import make_encoder; make_encoder('wordllama')",
+        "from kytolly.search.text.vocabulary import BytePairs; BytePairs()",
+    ],
+    ids=["encoder", "tokenizer"],
+)
+def test_wordllama_does_not_make_other_libraries_print(use):
+    """It would set the root logger to INFO, and absl's lines would follow."""
+    pytest.importorskip("wordllama")
+    told = "import logging; logging.getLogger('absl').info('told')"
+    words = [sys.executable, "-c", f"{use}\n{told}\nprint(logging.getLogger().handlers)"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n" and "told" not in done.stderr
+
+
+def test_wordllama_in_another_dimension_is_cut_or_rotated(wordllama):
+    texts = ["doctor", "physician of the house", "banana"]
+    full, fewer, more = (WordLlamaEncoder(size) for size in (256, 64, 512))
+    leading = wordllama.encode(texts)[:, :64]
+    leading /= np.linalg.norm(leading, axis=1, keepdims=True)
+    np.testing.assert_allclose(fewer.encode(texts), leading, atol=1e-6)
+    cosines = full.encode(texts) @ full.encode(texts).T
+    np.testing.assert_allclose(more.encode(texts) @ more.encode(texts).T, cosines, atol=1e-5)
+    assert more.encode(texts).shape == (3, 512)
+    assert len({full.identity, fewer.identity, more.identity}) == 3
+
+
+def test_auto_falls_back_to_hashing_and_a_name_does_not(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    assert make_encoder("auto", 32).identity == "hash-1 32"
+    with pytest.raises(ModuleNotFoundError, match=r"kytolly\[retrieval\]"):
+        make_encoder("wordllama", 32)

@@ -1,0 +1,170 @@
+"""Bad input about query reformulation: one line each, or a stated count."""
+
+import json
+
+import pytest
+import tensorflow as tf
+import yaml
+
+import train_optimized
+from kytolly.search.reformulate.prepare import prepare
+from tests.search.reformulate.tiny_collection import SETTINGS, make_options, write_collection
+
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return write_collection(tmp_path / "tiny")
+
+
+def complaint(collection, capsys, *flags, training=None, **retrieval):
+    """The one line of a command that must exit with status 2 and leave no run behind."""
+    settings = {
+        **SETTINGS,
+        "retrieval": {**SETTINGS["retrieval"], **retrieval},
+        "training": {**SETTINGS["training"], **(training or {})},
+    }
+    path = collection.parent / "settings.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    run = collection.parent / "run"
+    argv = ["--config", path, "--collection", collection, "--log-dir", run, *flags]
+    assert train_optimized.main([str(part) for part in argv]) == 2
+    captured = capsys.readouterr()
+    *progress, last = captured.err.strip().splitlines()
+    assert captured.out == "" and last.startswith("kytolly: ") and not run.exists(), captured
+    assert not any("Traceback" in line or line.startswith("kytolly: ") for line in progress)
+    return last
+
+
+def replace(path, old, new):
+    """Replace one text of a file, which must be in it."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    "file, old, new, words",
+    [
+        ("corpus.jsonl", '{"_id": "good0.1"', '{"_id": ', "corpus.jsonl:2: not JSON"),
+        ("corpus.jsonl", '"text": "key0', '"body": "key0', 'corpus.jsonl:1: the document "good0.0'),
+        ("corpus.jsonl", "good0.2", "good0.1", "corpus.jsonl:3: the document id 'good0.1' is also"),
+        ("queries.jsonl", "q0.1", "q0.0", "queries.jsonl:2: the query id 'q0.0' is also in line 1"),
+        ("qrels/train.tsv", "q0.0\tgood0.0\t1", "q0.0\tgood0.0", "train.tsv:2: 2 columns"),
+        ("qrels/dev.tsv", "q8.0", "q99", "dev.tsv:2: the query 'q99' is not in queries.jsonl"),
+    ],
+)
+def test_a_malformed_line_is_named_with_its_file(collection, capsys, file, old, new, words):
+    replace(collection / file, old, new)
+    assert words.replace('"', "'") in complaint(collection, capsys).replace('"', "'")
+
+
+@pytest.mark.parametrize("file", ["corpus.jsonl", "queries.jsonl"])
+def test_a_file_that_is_missing_or_empty_is_named(collection, capsys, file):
+    (collection / file).write_text("")
+    assert f"{file} has no" in complaint(collection, capsys)
+    (collection / file).unlink()
+    assert f"{file} does not exist" in complaint(collection, capsys)
+
+
+def test_no_training_query_and_no_network_to_begin_with_are_refused(collection, capsys):
+    """Words are hashed here, which the network of the package has not seen."""
+    for text in ("empty-train\tgood0.0\t1\n", "q0.0\tgood0.0\t0\n"):
+        (collection / "qrels" / "train.tsv").write_text(HEADER + text)
+        said = complaint(collection, capsys)
+        assert "no query of the train split" in said and "add judgments" in said
+    (collection / "qrels" / "train.tsv").unlink()
+    assert "no query of the train split" in complaint(collection, capsys)
+
+
+def test_candidates_that_exhaust_the_memory_are_refused(collection, capsys, monkeypatch):
+    monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2**30)
+    said = complaint(collection, capsys, candidates=1_000_000)
+    assert (
+        "25 queries with candidates: 1,000,000 and feedback_documents: 10 would take at least 3.0"
+        in said
+    )
+    assert "lower candidates" in said
+
+
+def test_a_rollout_that_exhausts_the_memory_is_refused(collection, capsys, monkeypatch):
+    monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 2**30)
+    large = {"buffer_size": 2**26, "episodes_per_update": 2**20, "warm_start_epochs": 0}
+    said = complaint(collection, capsys, training=large)
+    assert "a rollout of 1,048,576 env steps" in said and "lower buffer_size" in said
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("candidates", 10**30),
+        ("max_terms", 10**12),
+        ("dimension", 10**9),
+        ("workers", 10**6),
+        ("feedback_documents", 2**64),
+        ("fusion", 1e300),
+        ("k1", 1e300),
+    ],
+)
+def test_sizes_without_sense_are_refused(collection, capsys, name, value):
+    assert f"{name} is " in complaint(collection, capsys, **{name: value})
+
+
+@pytest.mark.parametrize("flag", ["--log-dir", "--config", "--collection"])
+def test_an_empty_path_is_refused(capsys, tmp_path, monkeypatch, flag):
+    monkeypatch.chdir(tmp_path)
+    assert train_optimized.main(["--device=cpu", f"{flag}="]) == 2
+    assert "'' was found, expected a path" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_read(capsys, tmp_path):
+    said = complaint(tmp_path / "nowhere", capsys, metric="ndgc@10")
+    assert "No metric 'ndgc@10'" in said and "did you mean 'ndcg@10'" in said
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("retrieval: {fuson: 0.2}", "'fuson' is not a setting of RetrievalOptions. Did you mean"),
+        ("retrievel: {fusion: 0.2}", "'retrievel' is no section or setting"),
+        ("", "holds nothing"),
+        ("retrieval: {fusion: much}", "fusion is 'much', expected"),
+    ],
+)
+def test_a_bad_configuration_is_refused(capsys, tmp_path, text, words):
+    (tmp_path / "settings.yaml").write_text(text)
+    assert train_optimized.main(["--config", str(tmp_path / "settings.yaml")]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_cuda_without_a_gpu_is_refused(collection, capsys, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
+    said = complaint(collection, capsys, "--device", "cuda")
+    assert "--device is cuda, and TensorFlow sees no GPU" in said and "--device cpu" in said
+
+
+def test_what_cannot_train_is_left_out_counted_and_said(collection):
+    """One query each without a token, a candidate and a relevant document; one unknown document."""
+    with (collection / "corpus.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "alone", "text": "hermit"}) + "\n")
+    with (collection / "queries.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "q-alone", "text": "hermit"}) + "\n")
+        file.write(json.dumps({"_id": "q-vain", "text": "key1"}) + "\n")
+    with (collection / "qrels" / "train.tsv").open("a") as file:
+        file.write("q-alone\talone\t1\nq-vain\tgood1.0\t0\nq0.0\tlost\t1\n")
+    lines = []
+    with pytest.warns(UserWarning, match=r"left out 1 judgments of documents .*'lost' at"):
+        preparation = prepare(make_options(collection), lines.append)
+    counts = preparation.counts
+    assert (counts["train"], counts["train_skipped"], counts["train_without_relevant"]) == (
+        27,
+        2,
+        1,
+    )
+    assert len(preparation.train.number) == 24
+    said = next(line for line in lines if line.startswith("train queries"))
+    assert "24 of 27" in said and "2 queries skipped" in said
+    assert "1 no candidate term" in said and "1 no token that any document contains" in said
+    assert "1 without a relevant document" in said

@@ -35,7 +35,8 @@ SETTINGS: dict[str, dict[str, Any]] = {  # of the run; how well it plays does no
 
 def acting_table(options: Options, watch: Watch) -> Report:
     """Load a saved agent in a new process and act, in turns with Stable-Baselines3."""
-    count, core = options.count(20_000), one_core()
+    count = options.count(20_000)
+    core = one_core()
     with tempfile.TemporaryDirectory(prefix="kytolly-acting-") as folder:
         contenders = []
         for algorithm in ALGORITHMS:
@@ -54,7 +55,8 @@ def acting_table(options: Options, watch: Watch) -> Report:
                 more = (*contender.arguments, "--observations", count)
                 contenders.append(contender._replace(arguments=more))
         results, absent = run_in_turns(contenders, options.repeats, watch, core)
-    rows, data = [], []
+    rows = []
+    data = []
     for index, contender in enumerate(contenders):
         if contender.name in absent:
             rows.append([f"{contender.name}: {absent[contender.name]}"])

@@ -30,9 +30,11 @@ def sb3_contender(
 
 def jax_contenders(algorithm: str, steps: str, *more: str) -> list[Contender]:
     """The libraries whose whole loop is one JAX program."""
-    clone, arguments = os.environ.get("PUREJAXRL_CHECKOUT", ""), ("--env-steps", steps, *more)
+    clone = os.environ.get("PUREJAXRL_CHECKOUT", "")
+    arguments = ("--env-steps", steps, *more)
     named = (*arguments, "--checkout", str(Path(clone).absolute()))
-    module, missing = "kytolly.benchmarks.competitors.{}_" + algorithm, "" if clone else CLONE
+    module = "kytolly.benchmarks.competitors.{}_" + algorithm
+    missing = "" if clone else CLONE
     return [
         Contender("rejax", module.format("rejax"), arguments, ("jax", "rejax")),
         Contender("PureJaxRL", module.format("purejaxrl"), named, ("jax",), missing),
@@ -141,7 +143,9 @@ def pqn(options: Options, watch: Watch) -> Report:
 
 def with_compile_ratio(report: Report) -> Report:
     """The table with one more column: our seconds of compiling over another contender's."""
-    ours, rows, data = report.data["rows"][0]["compile_seconds"], [], []
+    ours = report.data["rows"][0]["compile_seconds"]
+    rows = []
+    data = []
     for row, row_data in zip(report.rows, report.data["rows"], strict=True):
         if "missing" in row_data:
             rows.append(row)
@@ -194,7 +198,9 @@ def rainbow(options: suite.Options, watch: suite.Watch) -> suite.Report:
     if absent:
         raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
     speeds = {name: suite.medians(runs, "env_steps") for name, runs in results.items()}
-    rows, data, plain = [], [], speeds["DQN"]
+    rows = []
+    data = []
+    plain = speeds["DQN"]
     for name, one in speeds.items():
         share = {
             clock: plain[f"{clock}_microseconds"] / one[f"{clock}_microseconds"]

@@ -37,12 +37,12 @@ def compare_runs(
         env_steps: Length of every run.
         watch: Shows progress.
     """
-    base, program = (
-        ("--digests", "--env-steps", env_steps, *more),
-        f"kytolly.benchmarks.{algorithm}",
-    )
+    base = ("--digests", "--env-steps", env_steps, *more)
+    program = f"kytolly.benchmarks.{algorithm}"
     watch.begin(2 * (2 + len(SECOND_RUNS)))
-    rows, data, parts = [], [], []
+    rows = []
+    data = []
+    parts = []
 
     def add(loop: str, name: str, equal: dict[str, bool], **runs: Any) -> None:
         words = ["equal" if same else "differs" for same in equal.values()]

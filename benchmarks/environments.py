@@ -96,7 +96,9 @@ def measure_points(
             arguments = ("--num-envs", str(point.num_envs), *point.arguments)
             with watch.turn(f"{point.num_envs} environments, {turn + 1} of {options.repeats}"):
                 runs[point.num_envs].append(suite.run_module(program, arguments, core))
-    rows, data, columns = [], [], []
+    rows = []
+    data = []
+    columns = []
     for point in points:
         medians = suite.medians(runs[point.num_envs], "env_steps")
         peaks = [run["peak_memory_mib"] for run in runs[point.num_envs]]

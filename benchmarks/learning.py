@@ -144,7 +144,8 @@ def train_tasks(
             for task in able
         }
         runs = {task.env: [f.result() for f in started] for task, started in futures.items()}
-    rows, data = [], []
+    rows = []
+    data = []
     for task in tasks:
         if task not in able and task.needs:
             rows.append([f"{task.env}: {task.needs[1]}"])

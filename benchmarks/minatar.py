@@ -25,7 +25,9 @@ COMPETITORS = {"gymnax": ("gymnax_minatar", "jax"), "minatar": ("minatar_package
 
 def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     """Compare the env steps of each game."""
-    core, rows, data = suite.one_core(), [], []
+    core = suite.one_core()
+    rows = []
+    data = []
     for game in GAMES:
         results, absent = suite.run_in_turns(
             contenders(game, options), options.repeats, watch, core
@@ -76,8 +78,10 @@ def run(settings: StepSettings) -> dict[str, Any]:
     from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 
     env: Any = tensor_environment(f"MinAtar/{settings.game}-v0")
-    stream, rows = RandomStream(settings.seed), settings.num_envs
-    draws, actions = uniforms_per_step(env), tf.constant(env.spec.num_actions)
+    stream = RandomStream(settings.seed)
+    rows = settings.num_envs
+    draws = uniforms_per_step(env)
+    actions = tf.constant(env.spec.num_actions)
     start, obs = reset_all(env, stream.uniforms(rows, env.reset_uniforms))
     state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
 

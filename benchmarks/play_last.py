@@ -31,7 +31,8 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     trained = read_run(run)
     cfg = trained.cfg
     side = choose_side(cfg, trained.environment())
-    agent, seed = make_agent(cfg, side.spec), stream_seed(cfg.seed, FINAL_EVALUATION)
+    agent = make_agent(cfg, side.spec)
+    seed = stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = side.loop(agent, None)
     try:
         checkpoint = restore(trained.folder.path, {"agent": agent, **loop.trackables}).path

@@ -37,7 +37,8 @@ def replay(options: suite.Options, watch: suite.Watch) -> suite.Report:
                 module = "kytolly.benchmarks.replay"
                 measured = suite.run_module(module, words, core, suite.CPU_ONLY)
                 runs[rows, name].append(measured)
-    table, data = [], []
+    table = []
+    data = []
     for (rows, name), measured in runs.items():
         median = {part: statistics.median(run[part] for run in measured) for part in PARTS}
         both = sum(median.values())
@@ -60,7 +61,9 @@ def measure(rows: int, width: int, turns: int) -> dict[str, float]:
     from kytolly.agent.priority_tree import PriorityTree
     from kytolly.agent.randomness import RandomStream, uniforms
 
-    tree, stream, microseconds = PriorityTree(rows, width), RandomStream(0), {}
+    tree = PriorityTree(rows, width)
+    stream = RandomStream(0)
+    microseconds = {}
     random = tf.random.Generator.from_seed(0)
     tree.fill(random.uniform([rows], 0.01, 1.0))
     table = tf.reshape(uniforms(stream.bits(64 * BATCH)), [64, BATCH])

@@ -61,7 +61,8 @@ def time_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, Any
     run_dir = folder / f"seed{seed}"
     arguments = ("train", "dqn", *flags, "--seed", str(seed), "--log-dir", str(run_dir), "--json")
     cache = {"KYTOLLY_COMPILE_CACHE": str(folder / "cache"), "TF_XLA_FLAGS": ""}
-    stamp, begin = time.time(), time.perf_counter()
+    stamp = time.time()
+    begin = time.perf_counter()
     result = suite.run_module(suite.COMMAND, arguments, None, cache)
     exited = time.perf_counter() - begin
     solved = result["stopped_by"] == "reward_threshold"

@@ -236,7 +236,9 @@ def comparison(
     """Measure the first contender, which is ours, against the others; returns the table."""
     core = one_core() if pinned else None
     results, absent = run_in_turns(contenders, options.repeats, watch, core)
-    ours, rows, data = medians(results[contenders[0].name], unit), [], []
+    ours = medians(results[contenders[0].name], unit)
+    rows = []
+    data = []
     for contender in contenders:
         if contender.name in absent:
             rows.append([f"{contender.name}: {absent[contender.name]}"])

@@ -184,7 +184,9 @@ def run(
     options = Options(
         repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick
     )
-    output, facts, reports = sys.stderr if as_json else sys.stdout, machine_facts(), {}
+    output = sys.stderr if as_json else sys.stdout
+    facts = machine_facts()
+    reports = {}
     for key in [name] if name else SHORT:
         make = table_function(key)
         with progress_display() as progress:

@@ -218,9 +218,11 @@ def warn(text: str) -> None:
 
     `notify` calls hooks through contextlib, whose line would say nothing to anybody.
     """
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and is_internal(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(text, stacklevel=level)
 
 

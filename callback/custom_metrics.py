@@ -36,7 +36,8 @@ class RowAfter(Callback):
     """
 
     def __init__(self, before: RowBefore):
-        self._before, self._said = before, set()
+        self._before = before
+        self._said = set()
 
     def on_log(self, state: TrainState) -> None:
         """Look at what was added."""

@@ -51,9 +51,11 @@ class KerasCallbacks(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Begin the first epoch."""
-        self.stop_reason, self._network = None, state.network
+        self.stop_reason = None
+        self._network = state.network
         self._network.stop_training = False
-        every, self._updates = state.interval("evaluation", 20), state.updates
+        every = state.interval("evaluation", 20)
+        self._updates = state.updates
         self._epoch = state.progress // every
         self._list = keras.callbacks.CallbackList(
             self._given,
@@ -69,7 +71,8 @@ class KerasCallbacks(Callback):
         """One batch."""
         if self._list is None:
             return
-        updated, self._updates = state.updates > self._updates, state.updates
+        updated = state.updates > self._updates
+        self._updates = state.updates
         logs = {
             name: value
             for name, value in state.metrics.items()
@@ -90,7 +93,8 @@ class KerasCallbacks(Callback):
         if not self._epoch_is_open:
             self._begin_epoch()
         self._list.on_epoch_end(self._epoch, logs)
-        self._epoch, self._epoch_is_open = self._epoch + 1, False
+        self._epoch = self._epoch + 1
+        self._epoch_is_open = False
         self._check_stop(logs)
         if self.stop_reason is None and state.progress < state.total:
             self._begin_epoch()

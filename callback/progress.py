@@ -32,12 +32,14 @@ class ProgressBar(Callback):
     """
 
     def __init__(self, stream: TextIO | None = None, added: Mapping[str, float] | None = None):
-        self._stream, self._added = stream, {} if added is None else added
+        self._stream = stream
+        self._added = {} if added is None else added
         self._progress: Progress | None = None
         self._close: weakref.finalize | None = None
         self._first_row: tuple[int, float] | None = None
         self._shown_at = -math.inf
-        self._episode_return, self._compiles_since = math.nan, math.nan
+        self._episode_return = math.nan
+        self._compiles_since = math.nan
 
     def on_compile_begin(self, state: TrainState) -> None:
         """Say what takes the first seconds."""
@@ -53,7 +55,9 @@ class ProgressBar(Callback):
         seconds = time.monotonic() - self._compiles_since
         if math.isfinite(seconds):
             self._write_line(f"{state.env_name}: compiled in {seconds:.1f} s")
-        self._first_row, self._shown_at, self._episode_return = None, -math.inf, math.nan
+        self._first_row = None
+        self._shown_at = -math.inf
+        self._episode_return = math.nan
         stream = self._stream or sys.stderr
         console = Console(file=stream, stderr=True, force_jupyter=False)
         if not is_terminal(stream) or console.is_dumb_terminal:
@@ -71,7 +75,8 @@ class ProgressBar(Callback):
             redirect_stderr=self._stream is None,
         )
         progress.add_task(state.env_name, total=state.total, completed=state.progress, status="")
-        self._progress, self._close = progress, weakref.finalize(self, progress.stop)
+        self._progress = progress
+        self._close = weakref.finalize(self, progress.stop)
         progress.start()
         console.show_cursor(True)
 
@@ -90,7 +95,8 @@ class ProgressBar(Callback):
         if self._progress is not None:
             self._draw(state)
             return
-        evaluation, units = state.evaluation, state.units
+        evaluation = state.evaluation
+        units = state.units
         if evaluation is None:
             return
         line = (
@@ -119,10 +125,8 @@ class ProgressBar(Callback):
         return left / speed if speed > 0 else math.nan
 
     def _speed_and_time(self, state: TrainState, unit: str) -> list[str]:
-        speed, left = (
-            state.metrics.get(f"{state.unit}_per_second", math.nan),
-            self.seconds_left(state),
-        )
+        speed = state.metrics.get(f"{state.unit}_per_second", math.nan)
+        left = self.seconds_left(state)
         words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MAX_ADDED]]
         words += [f"{rate(speed)} {unit}/s"] if math.isfinite(speed) else []
         return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
@@ -130,7 +134,8 @@ class ProgressBar(Callback):
     def _draw(self, state: TrainState) -> None:
         if self._progress is None:
             return
-        returns, evaluation = [f"return {short(self._episode_return)}"], state.evaluation
+        returns = [f"return {short(self._episode_return)}"]
+        evaluation = state.evaluation
         if evaluation is not None:
             returns.append(f"evaluation {short(evaluation.score, evaluation.digits)}")
         known = returns if math.isfinite(self._episode_return) else returns[1:]
@@ -204,6 +209,7 @@ class OpeningLine(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Say it."""
-        text, self._text = self._text, ""
+        text = self._text
+        self._text = ""
         if text:
             self._say(text)

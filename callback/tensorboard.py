@@ -73,12 +73,14 @@ class TensorBoardLog(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Write the settings of a new run; a resumed run writes nothing before its first point."""
-        self._run_dir, self._gpu = state.run_dir, None
+        self._run_dir = state.run_dir
+        self._gpu = None
         if "GPU" in state.device:
             from kytolly.machine.gpu import Gpu
 
             self._gpu = Gpu.of(state.device)
-        self._settings, self._written_settings = run_settings(state), {}
+        self._settings = run_settings(state)
+        self._written_settings = {}
         self._row = dict(state.metrics)
         if state.progress == 0:
             keep_events(state.run_dir, {})

@@ -32,7 +32,9 @@ class Tracking(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Open the run, unless it is resumed: then its id is not known yet."""
-        self._row, self._id, self._error = dict(state.metrics), None, sys.exc_info()[1]
+        self._row = dict(state.metrics)
+        self._id = None
+        self._error = sys.exc_info()[1]
         if state.progress == 0:
             self._open_once(state)
 
@@ -201,7 +203,8 @@ class MLflowLogger(Tracking):
 
     def log(self, metrics: dict[str, float], state: TrainState) -> None:
         """Log numbers in one call."""
-        entities, now = tracker("mlflow.entities"), int(time.time() * 1_000)
+        entities = tracker("mlflow.entities")
+        now = int(time.time() * 1_000)
         rows = [entities.Metric(k, v, now, state.progress) for k, v in metrics.items()]
         self._run.log_batch(self._id, metrics=rows)
 

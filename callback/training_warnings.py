@@ -117,7 +117,8 @@ class TrainingWarnings(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Forget an earlier run."""
         self.__init__()
-        self._updates, self._env_steps = state.updates, state.env_steps
+        self._updates = state.updates
+        self._env_steps = state.env_steps
         self._look_at_settings(state.config)
 
     def on_log(self, state: TrainState) -> None:
@@ -216,7 +217,8 @@ class TrainingWarnings(Callback):
             )
 
     def _look_at_bounds(self, state: TrainState) -> None:
-        share, cfg = state.metrics.get("clipped_targets", 0.0), state.config
+        share = state.metrics.get("clipped_targets", 0.0)
+        cfg = state.config
         if share > CLIPPED_SHARE:
             self._say(
                 "bounds",
@@ -252,11 +254,13 @@ class StopOnNonFinite(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Count updates from here."""
-        self.stop_reason, self._updates = None, state.updates
+        self.stop_reason = None
+        self._updates = state.updates
 
     def on_log(self, state: TrainState) -> None:
         """Look at the newest metrics."""
-        updated, self._updates = state.updates > self._updates, state.updates
+        updated = state.updates > self._updates
+        self._updates = state.updates
         if not updated:
             return
         for name in ("loss", "q_mean", "value_loss"):

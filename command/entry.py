@@ -86,7 +86,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         refuse_repeated(command, argv)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        flag, actions = unknown[0].split("=")[0], commands[args.command]._actions
+        flag = unknown[0].split("=")[0]
+        actions = commands[args.command]._actions
         if args.command == "train":
             refuse_unfit_flag(flag, args.algorithm)
         flags = [flag for action in actions for flag in action.option_strings]

@@ -114,7 +114,8 @@ def watch_signals(reader: int) -> None:
         if not number:
             return
         if number[0] in STOP_SIGNALS:  # a signal that is ignored never arrives here
-            count, patience = count + 1, PATIENCE_SECONDS
+            count = count + 1
+            patience = PATIENCE_SECONDS
         if count > 1:
             print_problem("ended at once: what came after the newest checkpoint is lost.")
             os._exit(128 + number[0])

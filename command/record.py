@@ -85,7 +85,8 @@ class Report:
 
     def __call__(self, frames: int, episode: Any) -> None:
         """See `record_video`."""
-        self.frames, now = frames, time.monotonic()
+        self.frames = frames
+        now = time.monotonic()
         if episode is not None:
             self._ended += 1
             print(episode_line(self._ended, episode), file=self._stream, flush=True)

@@ -18,7 +18,8 @@ def print_result(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    evaluation, iqm = summary["evaluation"], summary.get("return_iqm")
+    evaluation = summary["evaluation"]
+    iqm = summary.get("return_iqm")
     print(
         f"Return of the best weights: {evaluation['return_mean']:.1f} ± "
         f"{evaluation['return_std']:.1f}"

@@ -214,7 +214,8 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
         raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
     from kytolly.config.files import read_settings
 
-    tuned, given = chosen_tuned_settings(args.tuned, args.algorithm, args.env), {}
+    tuned = chosen_tuned_settings(args.tuned, args.algorithm, args.env)
+    given = {}
     if args.config:
         from_file, beside = read_settings(args.config)
         if beside and from_file.get("wrappers") and not (args.trust or "wrappers" in flags):

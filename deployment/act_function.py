@@ -39,7 +39,8 @@ class ActingParts(NamedTuple):
 def acting_parts(agent: Any) -> ActingParts:
     """The parts of a `LoadedAgent` or a `KytollyAgent`; TypeError for anything else."""
     if hasattr(agent, "policy") and hasattr(agent, "env_spec"):
-        policy, spec = agent.policy, agent.env_spec
+        policy = agent.policy
+        spec = agent.env_spec
         return ActingParts(policy.network, policy.distribution, spec.obs, spec.name, agent.cfg)
     if all(hasattr(agent, name) for name in ActingParts._fields):
         return ActingParts(*(getattr(agent, name) for name in ActingParts._fields))
@@ -160,7 +161,8 @@ def recurrent_layers(network: keras.Model, unrolled: bool) -> Iterator[None]:
 
 def float32_outputs(parts: ActingParts, obs: Any) -> dict[str, np.ndarray]:
     """The outputs that an export must give for observations [B, *obs], from the network itself."""
-    distribution, chunks = parts.distribution, []
+    distribution = parts.distribution
+    chunks = []
     for start in range(0, rows_of(obs), CHUNK):
         chunk = as_tensors(rows(obs, slice(start, start + CHUNK)))
         with float32_layers(parts.network):

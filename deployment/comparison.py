@@ -39,7 +39,8 @@ def compare(
 ) -> Comparison:
     """Differences between the outputs of a file and those of the network."""
     largest, relative = largest_differences(outputs, expected)
-    params, action = "values" if "values" in expected else "params", outputs["action"]
+    params = "values" if "values" in expected else "params"
+    action = outputs["action"]
     equal = equal_rows(action, expected["action"])
     distribution = parts.distribution
     recomputed = distribution.host_to_env(distribution.host_mode(outputs[params]))

@@ -66,5 +66,6 @@ def play_episodes(
         ended = False
         while not ended:
             step = host.step(agent.act(obs))
-            obs, ended = step.obs, bool(step.ended[0])
+            obs = step.obs
+            ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

@@ -173,7 +173,8 @@ def write_and_compare(
 
     The last number counts the actions that are those of the agent in its own precision.
     """
-    inputs, module = act.named_inputs(obs), format_module(format)
+    inputs = act.named_inputs(obs)
+    module = format_module(format)
     partial = partial_path(path)
     remove(partial)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,7 +195,8 @@ def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[
 
     Not a SavedModel: it is a program, and the folder may be a stranger's.
     """
-    inputs, runtimes = act.named_inputs(rows(obs, slice(0, 1))), {}
+    inputs = act.named_inputs(rows(obs, slice(0, 1)))
+    runtimes = {}
     for name, row in FORMATS.items():
         known = all(importlib.util.find_spec(package) for package in row.packages)
         if name in (format, "saved_model") or not known or not path.with_name(row.name).exists():

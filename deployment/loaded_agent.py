@@ -50,7 +50,10 @@ class LoadedAgent(Player):
         exploration = part_for(cfg, "exploration")(cfg, distribution)
         scale = getattr(cfg, "reward_scale", 1.0)
         super().__init__(network, distribution, env_spec, exploration, reward_scale=scale)
-        self.cfg, self.env_name, self.env_spec, self.path = cfg, env_spec.name, env_spec, path
+        self.cfg = cfg
+        self.env_name = env_spec.name
+        self.env_spec = env_spec
+        self.path = path
 
     def __repr__(self) -> str:
         return f"<LoadedAgent {self.cfg.algorithm} of {self.env_name} from {self.path}>"

@@ -30,7 +30,8 @@ def action_times(
 
 def microseconds(call: Callable[[], Any]) -> float:
     """Time of a call, by the fastest of several blocks of calls."""
-    count, best = 1, float("inf")
+    count = 1
+    best = float("inf")
     for block in range(-1, BLOCKS):
         began = time.perf_counter()
         for _ in range(count):
@@ -69,10 +70,13 @@ def measure_returns(
     """
     quota = np.full(env.num_envs, episodes // env.num_envs)
     quota[: episodes % env.num_envs] += 1
-    obs, ends, length = env.reset(), [], np.zeros(env.num_envs, int)
+    obs = env.reset()
+    ends = []
+    length = np.zeros(env.num_envs, int)
     while quota.any() and length.max() < MAX_EPISODE_ENV_STEPS:
         step = env.step(act(obs))
-        obs, length = step.obs, np.where(step.ended, 0, length + 1)
+        obs = step.obs
+        length = np.where(step.ended, 0, length + 1)
         for index in np.flatnonzero(step.ended & step.valid & (quota > 0)):
             quota[index] -= 1
             ends.append((float(step.episode_return[index]), float(step.episode_length[index])))

@@ -97,7 +97,8 @@ def check_picture(path: str | None, flag: str) -> None:
     """Refuse a place where no picture can be saved, before time is spent on it."""
     if path is None:
         return
-    known, ending = set(Figure().canvas.get_supported_filetypes()), Path(path).suffix[1:].lower()
+    known = set(Figure().canvas.get_supported_filetypes())
+    ending = Path(path).suffix[1:].lower()
     known -= {"pgf"}  # for which Matplotlib runs LaTeX
     if ending not in known:
         raise ValueError(

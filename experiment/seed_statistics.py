@@ -109,7 +109,8 @@ def difference_interval(
 
     Source: as `interquartile_mean`, section 4; rliable's `StratifiedIndependentBootstrap`.
     """
-    rng, drawn = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    drawn = []
     for pair in pairs:
         x, y = (
             np.asarray(one, float)[rng.integers(len(one), size=(RESAMPLES, len(one)))]

@@ -102,7 +102,8 @@ class SeedGroup:
         Raises:
             ValueError: The folder is no group's, or another one than expected.
         """
-        folder, file = RunFolder(Path(path)), Path(path) / GROUP_FILE
+        folder = RunFolder(Path(path))
+        file = Path(path) / GROUP_FILE
         if not file.is_file():
             raise ValueError(
                 f"{path_text(path)} has no {GROUP_FILE}, expected the folder of a training with "
@@ -169,7 +170,8 @@ class SeedGroup:
         """Report what is new: warnings at once, an evaluation every few seconds."""
         for warning in child.new_warnings():
             self._report(f"{child.name}: {warning}")
-        new, now = child.new_evaluations(), time.monotonic()
+        new = child.new_evaluations()
+        now = time.monotonic()
         if not new:
             return
         best = max([value for _, value in new] + [self._best.get(child.name, -float("inf"))])
@@ -184,7 +186,8 @@ class SeedGroup:
 
     def _end_child(self, child: ChildRun) -> None:
         """Note how a seed ended; what is wrong before anything trains is wrong for all."""
-        seed, result = int(child.name.split()[1]), child.result()
+        seed = int(child.name.split()[1])
+        result = child.result()
         self._num_ended += 1
         count = f"({self._num_ended} of {len(self.seeds)})"
         if child.process.returncode or result is None:

@@ -144,7 +144,8 @@ def storage(file: Path) -> Any:
     Optuna takes a URL, in which `%`, `?` and braces are no characters of a name. So SQLite opens
     the file by itself, and the URL says only that it is SQLite's.
     """
-    optuna, path = import_optuna(), file.absolute()
+    optuna = import_optuna()
+    path = file.absolute()
     open_file = functools.partial(sqlite3.connect, path, check_same_thread=False)
     return optuna.storages.RDBStorage("sqlite:///study", engine_kwargs={"creator": open_file})
 

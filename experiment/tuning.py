@@ -74,7 +74,8 @@ def tune(
         TuningStopped: On Ctrl-C.
     """
     began = time.perf_counter()
-    folder, is_new = file.with_suffix(""), not file.exists()
+    folder = file.with_suffix("")
+    is_new = not file.exists()
     if is_new and folder.exists() and any(folder.iterdir()):
         raise ValueError(
             f"{folder} holds files, and there is no study {file} that they belong to, expected a "
@@ -230,7 +231,8 @@ def save_result(
     study: Any, config: Any, environment: str, file: Path, seconds: float
 ) -> dict[str, Any]:
     """Write best.yaml, trials.png and result.json; returns what the last holds."""
-    folder, best = file.with_suffix(""), best_trial(study)
+    folder = file.with_suffix("")
+    best = best_trial(study)
     trials = [
         {
             "number": trial.number,
@@ -252,7 +254,8 @@ def save_result(
         "plot": None,
     }
     if trials:
-        figure, picture = plot_trials(trials), folder / "trials.png"
+        figure = plot_trials(trials)
+        picture = folder / "trials.png"
         write_file(picture, lambda to: figure.savefig(to, dpi=120, format="png"))
         result["plot"] = str(picture)
     if best is not None:

@@ -125,7 +125,8 @@ def check_cuda(tf: Any) -> Check:
     if not facts.nvidia_gpu_plausible():
         return Check("cuda", "ok", f"{wanted}; not needed without a GPU")
     wheels = {d.name.lower(): d.version for d in importlib.metadata.distributions() if d.name}
-    wheel, driver = wheels.get("nvidia-cudnn-cu12"), facts.driver_cuda_version() or "none"
+    wheel = wheels.get("nvidia-cudnn-cu12")
+    driver = facts.driver_cuda_version() or "none"
     finding = f"{wanted}; driver: CUDA {driver}; cuDNN wheel: {wheel or 'none'}"
     if driver == "none" or int(driver.split(".")[0]) < int(cuda.split(".")[0]):
         return Check("cuda", "fail", finding, f"install an NVIDIA driver for CUDA {cuda}")
@@ -155,7 +156,8 @@ def check_gpu_memory(tf: Any) -> Check:
 
 def check_capability(tf: Any) -> Check:
     """The GPU's capability: XLA aborts the process on one that TensorFlow does not know."""
-    gpu, known = facts.gpu_capability(tf), facts.known_capability(tf.sysconfig.get_build_info())
+    gpu = facts.gpu_capability(tf)
+    known = facts.known_capability(tf.sysconfig.get_build_info())
     finding = f"GPU {gpu[0]}.{gpu[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
     if (0, 0) < known < gpu:
         advice = "configure_gpu_optimization(enable_xla=False), or a newer TensorFlow"
@@ -165,7 +167,8 @@ def check_capability(tf: Any) -> Check:
 
 def check_precision(tf: Any) -> Check:
     """The half-precision units."""
-    capability, flags = facts.gpu_capability(tf), facts.cpu_description()[1].split()
+    capability = facts.gpu_capability(tf)
+    flags = facts.cpu_description()[1].split()
     if capability != (0, 0):
         fast = [
             n for n, least in (("float16", (7, 0)), ("bfloat16", (8, 0))) if capability >= least
@@ -225,7 +228,8 @@ def check_cache() -> Check:
 
 def check_threads(tf: Any) -> Check:
     """TensorFlow's threads against the cores this process may use."""
-    usable, total = facts.usable_cores(), os.cpu_count() or 1
+    usable = facts.usable_cores()
+    total = os.cpu_count() or 1
     chosen = tf.config.threading.get_intra_op_parallelism_threads()
     words = chosen or "its own choice of"
     finding = f"{usable} of {total} cores usable; TensorFlow uses {words} threads"

@@ -35,7 +35,8 @@ def flags_were_read() -> bool:
 
 def variable_items() -> list[ReportItem]:
     """The effect of other programs' switches, set in environment variables."""
-    items, name = [], "TF_ENABLE_AUTO_MIXED_PRECISION"
+    items = []
+    name = "TF_ENABLE_AUTO_MIXED_PRECISION"
     if value := os.environ.get(name, ""):
         message = f"{name}={value} has no effect"
         reason = "TensorFlow does not read it; pass enable_mixed_precision=True"
@@ -70,7 +71,8 @@ def find_libdevice() -> Path | None:
 
 def use_libdevice() -> ReportItem:
     """Point XLA to CUDA's device library, unless the user already did."""
-    name, folder = "libdevice", find_libdevice()
+    name = "libdevice"
+    folder = find_libdevice()
     if CUDA_FLAG in os.environ.get("XLA_FLAGS", ""):
         return item_on(name, "CUDA folder for XLA set in XLA_FLAGS")
     if folder is None:

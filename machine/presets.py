@@ -15,7 +15,8 @@ from kytolly.machine.memory import training_bytes
 FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
 
 # Of a text model, and of each token of its batch; docs/training_faults.md has the measurement.
-TEXT_BYTES, TEXT_TOKEN_BYTES = 700 * 2**20, 400_000
+TEXT_BYTES = 700 * 2**20
+TEXT_TOKEN_BYTES = 400_000
 
 
 class Pixels(NamedTuple):

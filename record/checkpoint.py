@@ -71,7 +71,8 @@ def write_checkpoint(
         host_state: What belongs to this moment and is no tensor, as JSON can hold it.
         best: Name of the file in `checkpoints/` with the best network so far.
     """
-    folder, name = run_dir / FOLDER, f"ckpt-{env_steps}"
+    folder = run_dir / FOLDER
+    name = f"ckpt-{env_steps}"
     folder.mkdir(exist_ok=True)
     host_text = json.dumps(host_state)  # fails, if it does, before anything is touched
     if checkpoint is not None:
@@ -146,7 +147,8 @@ def prune(folder: Path, newest: int, keep: int) -> None:
     listing = folder / "checkpoint"
     if not listing.is_file() or listing.read_text(encoding="utf-8") != text:
         write_text(listing, text)
-    steps, named = {step for step, _ in kept}, set()
+    steps = {step for step, _ in kept}
+    named = set()
     for _, path in kept:
         with contextlib.suppress(OSError):  # a damaged one names nothing
             named |= set(read_manifest(path)[0])

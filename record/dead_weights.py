@@ -112,7 +112,8 @@ def drop_dead(graph: Any, layout: OldLayout, reader: Any) -> set[str]:
 
     Such a list is told by the shapes of all its variables, one after another.
     """
-    shapes, dead = reader.get_variable_to_shape_map(), set()
+    shapes = reader.get_variable_to_shape_map()
+    dead = set()
     for node in graph.nodes:
         children = {child.local_name: child for child in node.children}
         if set(children) != {str(index) for index in range(len(layout.shapes))}:

@@ -46,7 +46,8 @@ class MetricsFile:
     """
 
     def __init__(self, run_dir: Path, unit: str = "env_steps"):
-        self.path, self.unit = run_dir / NAME, unit
+        self.path = run_dir / NAME
+        self.unit = unit
         self.columns: tuple[str, ...] = COUNTS[unit]
         if unit == "env_steps":
             self.columns += METRICS + EVALUATION
@@ -102,7 +103,8 @@ class MetricsFile:
         return open(self.path, "r+", newline="", encoding="utf-8", opener=open_unlinked)
 
     def _add_columns(self, row: Mapping[str, Any]) -> bool:
-        before, self.columns = self.columns, column_order([*self.columns, *row])
+        before = self.columns
+        self.columns = column_order([*self.columns, *row])
         return self.columns != before
 
     def _line(self, row: Mapping[str, Any]) -> str:
@@ -134,15 +136,19 @@ def read_rows(path: Path, unit: str = "env_steps") -> list[dict[str, str]]:
     """The rows of a metrics file that were written to their end; none where there is no file."""
     if not path.is_file():
         return []
-    rows, columns, reason = [], None, f"has no column {unit}"
+    rows = []
+    columns = None
+    reason = f"has no column {unit}"
     if path.stat().st_size > MAX_BYTES:
-        whole, reason = "too much", f"has more than {MAX_BYTES:,} bytes"
+        whole = "too much"
+        reason = f"has more than {MAX_BYTES:,} bytes"
     else:
         text = path.read_text(encoding="utf-8", errors="replace")
         whole = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(whole))
         try:
-            rows, columns = list(reader), reader.fieldnames
+            rows = list(reader)
+            columns = reader.fieldnames
         except csv.Error as error:  # a cell without end
             reason = f"cannot be read ({error})"
     if whole.strip() and unit not in (columns or ()):

@@ -24,7 +24,8 @@ from kytolly.record.files import path_without_pattern
 OWN_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
 WEIGHTS = "model.weights.h5"  # in a `.keras` file
 # Layers may make a little more than they save, such as the states of random draws.
-SHARE, SPARE = 2, 2**20
+SHARE = 2
+SPARE = 2**20
 # The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
 NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
 

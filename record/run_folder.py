@@ -217,7 +217,8 @@ class RunFolder:
         extra |= {"parts": parts} if parts else {}
         extra |= {"versions": versions()}
         extra |= {} if init is None else {"init": str(init)}
-        path, text = self.path / "config.yaml", yaml_text(cfg, extra)
+        path = self.path / "config.yaml"
+        text = yaml_text(cfg, extra)
         if spec is not None:  # its innermost lists take one line each
             text = yaml.safe_dump({"spec": spec}, sort_keys=False, default_flow_style=None) + text
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -279,7 +280,8 @@ class RunFolder:
 
     def write_result(self, summary: dict[str, Any]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
-        path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
+        path = self.path / "result.json"
+        times = ("wall_seconds", "compile_seconds", "memory")
         if path.is_file():
             with contextlib.suppress(ValueError):
                 from kytolly.config.files import read_json

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
-import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kytolly.machine.configure import require_tensorflow_backend, xla_enabled
 
@@ -16,80 +15,30 @@ require_tensorflow_backend()
 
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras
-import tensorflow as tf
 
-from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.make_agent import make_agent
-from kytolly.callback.base import Callback, Evaluation, TrainState, notify, write_or_note
-from kytolly.callback.defaults import run_callbacks
+from kytolly.agent.algorithms import make_config
+from kytolly.agent.custom_parts import CustomParts, MakeOptimizer, Optimizer
+from kytolly.agent.networks import Model
+from kytolly.callback.base import Callback, Evaluation
 from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
-from kytolly.environment.mask import without_mask
-from kytolly.environment.saved_spec import spec_to_dict
-from kytolly.loop.choose import choose_session, choose_side
-from kytolly.loop.result import TrainResult
-from kytolly.loop.session import TrainingSession
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.machine.devices import device_name
-from kytolly.machine.memory import memory_use, require_memory
-from kytolly.record.learning_curve import save_learning_curve
-from kytolly.record.run_folder import RunFolder
+from kytolly.policy.base import Policy
+from kytolly.training_run import (
+    AgentTraining,
+    TrainingRun,
+    TrainResult,
+    resolve_init_run,
+)
 
+if TYPE_CHECKING:
+    from kytolly.config.supervised import SupervisedConfig
+    from kytolly.loop.base import EnvSource
+    from kytolly.loop.supervised import Task
 
-@dataclasses.dataclass
-class Attempt:
-    """A training, which may go on with another config after a fault.
-
-    Attributes:
-        cfg: The config.
-        log_dir: The run's folder; None for a new one.
-        resume: Continue the run in it.
-        faults: What happened before, for `result.json`.
-        loop, session: Those of the present try.
-        network: What goes on to learn after a fault; None: a new one does.
-        init: The run whose weights it began with.
-        unit: Of what a run counts, as in `TrainState`.
-        began: When the present try did.
-    """
-
-    cfg: Any
-    log_dir: Path | None
-    resume: bool
-    faults: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    loop: Any = None
-    session: Any = None
-    network: Any = None
-    init: Path | None = None
-    unit: str = "env_steps"
-    began: float = dataclasses.field(default_factory=time.perf_counter)
-
-    def run(
-        self,
-        device: str | None,
-        train: Callable[[], TrainResult],
-        release: Callable[[], None] = lambda: None,
-    ) -> TrainResult:
-        """Call `train` until a result, or a fault after which nothing helps; `release` between."""
-        while True:
-            try:
-                return train()
-            except Exception as error:
-                from kytolly.loop.faults import prepare_next
-
-                if not prepare_next(self, error, device):
-                    raise
-            release()
-            self.began = time.perf_counter()
-            gc.collect()  # what the failed program held
-
-    def give_first_weights(self, agent: Any) -> None:
-        """Give a new agent the weights that it begins with, unless a checkpoint holds others."""
-        if self.init is None:
-            return
-        if self.resume and not RunFolder.existing(str(self.log_dir)).is_before_first_checkpoint():
-            return
-        from kytolly.deployment.first_weights import take_run_weights
-
-        take_run_weights(agent, self.init)
+Settings = RunConfig | Mapping[str, Any]
+Callbacks = Sequence[Callback | keras.callbacks.Callback]
 
 
 class Trainer:
@@ -107,14 +56,14 @@ class Trainer:
 
     def train(
         self,
-        train_cfg: RunConfig | Mapping[str, Any],
-        env: Any,
-        cb: Sequence[Callback | keras.callbacks.Callback] = (),
+        train_cfg: Settings,
+        env: EnvSource,
+        cb: Callbacks = (),
         *,
-        model: Any = None,
-        optimizer: Any = None,
-        policy: Any = None,
-        evaluation_env: Any = None,
+        model: Model | None = None,
+        optimizer: Optimizer | MakeOptimizer | None = None,
+        policy: type[Policy] | None = None,
+        evaluation_env: EnvSource | None = None,
         resume: bool = False,
         init: str | Path | None = None,
     ) -> TrainResult:
@@ -138,97 +87,67 @@ class Trainer:
             ValueError: A setting, the environment or the model does not fit; the message says
                 what was found, what was expected and what to do.
         """
-        began, cfg = time.perf_counter(), make_config(train_cfg)
-        device, own = device_name(cfg.device), as_callbacks(cb)
+        began = time.perf_counter()
+        cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
+        device = device_name(cfg.device)
         if cfg.env_kwargs or cfg.wrappers:
             from kytolly.environment.gym.wrapped import wrapped_source
 
             env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
-        side = playing = choose_side(cfg, env)  # what must be closed, whatever happens
-        cfg = dataclasses.replace(cfg, num_envs=side.num_envs, xla=cfg.xla and xla_enabled())
-        attempt = Attempt(cfg, self.log_dir, resume, began=began)
-        attempt.init = run_to_begin_from(init, self.log_dir, resume)
-        try:
+        with contextlib.ExitStack() as closing:
+            runner = playing = make_env_runner(cfg, env)
+            closing.callback(runner.close)
+            xla = cfg.xla and xla_enabled()
+            cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
+            init_run = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
-                from kytolly.loop.playing import evaluation_side
+                from kytolly.loop.evaluation import evaluation_runner
 
-                playing = evaluation_side(cfg, evaluation_env, side)
-            parts = {"model": model, "own": (optimizer, policy, cfg.learning_rate)}
-            train = functools.partial(self._try, attempt, side, playing, parts, own, device)
-            return attempt.run(device, train, lambda: reclaim(side, attempt))
-        finally:
-            for each in {side, playing, attempt.loop} - {None}:
-                each.close()
-
-    def _try(
-        self,
-        attempt: Attempt,
-        side: Any,
-        playing: Any,
-        parts: dict[str, Any],
-        own: Sequence[Callback],
-        device: str | None,
-    ) -> TrainResult:
-        """Train with the attempt's config until the end, or until a fault."""
-        cfg, resume = attempt.cfg, attempt.resume
-        with tf.device(device):
-            params = part(cfg.algorithm, "policy").distribution_for(cfg, side.spec).num_params
-            seen, stack = without_mask(side.spec.obs), side.spec.frame_stack
-            require_memory(cfg, seen, params, parts["model"], device, stack)
-            agent = make_agent(cfg, side.spec, **parts)
-            attempt.give_first_weights(agent)
-            loop = attempt.loop = side.loop(agent, device)
-        evaluator = functools.partial(playing.evaluator, agent.policy.network, device=device)
-        with RunFolder.open(attempt.log_dir, cfg, side.spec.name, resume) as folder:
-            attempt.log_dir, attempt.resume = folder.path, True
-            state = TrainState(
-                run_dir=folder.path,
-                config=cfg,
-                env_name=side.spec.name,
-                loop=side.loop_name,
-                device=device or "/device:CPU:0",
-                trackables={"agent": agent, **loop.trackables},
-                network=agent.policy.network,
+                playing = evaluation_runner(cfg, evaluation_env, runner)
+                closing.callback(playing.close)
+            custom = CustomParts(optimizer, policy, first_rate=cfg.learning_rate)
+            training = AgentTraining(runner, playing, device, model, custom)
+            run = TrainingRun(
+                training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
             )
-            callbacks = run_callbacks(state, self.progress, own)
-            session = choose_session(cfg)(agent, loop, evaluator, callbacks, state)
-            session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
-            attempt.session = session
-            return run_session(session, folder, resume, attempt.began, attempt.init)
+            return run.train(began)
 
-    def train_dqn(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+    def train_dqn(
+        self, train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+    ) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
         return self.train(make_config(train_cfg, "dqn"), env, cb, **options)
 
-    def train_ppo(self, train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+    def train_ppo(
+        self, train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+    ) -> TrainResult:
         """`train` for PPO; a mapping without `algorithm` means ppo."""
         return self.train(make_config(train_cfg, "ppo"), env, cb, **options)
 
     def train_supervised(
-        self, train_cfg: Any, task: Any, cb: Any = (), *, resume: bool = False
+        self,
+        train_cfg: SupervisedConfig,
+        task: Task,
+        cb: Callbacks = (),
+        *,
+        resume: bool = False,
     ) -> TrainResult:
-        """Train a network on rows of data: a `search.text.task.Task`, by a `SupervisedConfig`."""
-        from kytolly.loop.supervised import make_session
+        """Train a network on rows of data: a `loop.supervised.Task`, by a `SupervisedConfig`."""
+        from kytolly.loop.supervised import SupervisedTraining
 
-        own, device = as_callbacks(cb), device_name(train_cfg.device)
+        began = time.perf_counter()
+        callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
-        attempt = Attempt(cfg, self.log_dir, resume, unit="updates")
-
-        def train() -> TrainResult:
-            cfg, resume = attempt.cfg, attempt.resume
-            session = make_session(cfg, task, device, attempt.network)
-            with RunFolder.open(attempt.log_dir, cfg, task.name, resume) as folder:
-                attempt.log_dir, attempt.resume = folder.path, True
-                state = dataclasses.replace(session.state, run_dir=folder.path)
-                session.callbacks = run_callbacks(state, self.progress, own)
-                session.faults, session.memory = attempt.faults, lambda: memory_use(state.device)
-                session.state, attempt.session, attempt.network = state, session, state.network
-                return run_session(session, folder, resume, attempt.began)
-
-        return attempt.run(device, train)
+        training = SupervisedTraining(task, device)
+        run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
+        return run.train(began)
 
     def evaluate(
-        self, run: str | Path, episodes: int = 100, seed: int | None = None, env: Any = None
+        self,
+        run: str | Path,
+        episodes: int = 100,
+        seed: int | None = None,
+        env: EnvSource | None = None,
     ) -> Evaluation:
         """Play the best weights in a run's folder greedily in fresh environments.
 
@@ -241,82 +160,24 @@ class Trainer:
         """
         from kytolly.deployment.loaded_agent import read_best
         from kytolly.deployment.trained_run import read_run
-        from kytolly.loop.playing import evaluate_network
+        from kytolly.loop.evaluation import evaluate_network
 
         trained = read_run(run)
-        env, cfg = trained.environment() if env is None else env, trained.cfg
+        cfg = trained.cfg
+        source = trained.environment() if env is None else env
         network = read_best(trained.folder.path, cfg)
-        return evaluate_network(network, cfg, env, episodes, seed, device_name(cfg.device))
+        return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
 
 
-def train_dqn(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+def train_dqn(
+    train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+) -> TrainResult:
     """`Trainer().train_dqn`, in a new folder under `runs/`."""
     return Trainer().train_dqn(train_cfg, env, cb, **options)
 
 
-def train_ppo(train_cfg: Any, env: Any, cb: Any = (), **options: Any) -> TrainResult:
+def train_ppo(
+    train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+) -> TrainResult:
     """`Trainer().train_ppo`, in a new folder under `runs/`."""
     return Trainer().train_ppo(train_cfg, env, cb, **options)
-
-
-def reclaim(side: Any, attempt: Attempt) -> None:
-    """Take back what the loop of an attempt that failed has of its side."""
-    if attempt.loop is not None:
-        side.reclaim(attempt.loop)
-    attempt.loop = None
-
-
-def run_to_begin_from(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
-    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
-    if not resume and init is not None:
-        from kytolly.deployment.zoo import run_path
-
-        return run_path(init).absolute()
-    if not resume:
-        return None
-    if init is not None:
-        raise ValueError(
-            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
-            "on with its own weights. Leave one out."
-        )
-    saved = RunFolder.resumable(log_dir).read_config().init
-    return None if saved is None else Path(saved)
-
-
-def run_session(
-    session: TrainingSession,
-    folder: RunFolder,
-    resume: bool,
-    began: float,
-    init: Path | None = None,
-) -> TrainResult:
-    """Run the session, or what is left of it, evaluate its best weights, and write the result."""
-    if resume:
-        from kytolly.loop.saved_session import continue_session
-        from kytolly.record.resume import restored_state
-
-        continue_session(session, *restored_state(folder, session.state))
-    seen = getattr(session.agent, "env_spec", None)  # None: it learns from rows of data
-    spec = None if seen is None else spec_to_dict(seen)
-    parts = dict(getattr(session.agent, "part_names", ()))
-    folder.write_config(session.cfg, session.state.env_name, session.state.loop, spec, init, parts)
-    try:
-        stopped_by = session.run()
-        if stopped_by == "non_finite" and session.cfg.on_nan == "restart":
-            from kytolly.loop.faults import restart_if_allowed
-
-            restart_if_allowed(session)
-        evaluation = session.evaluate_best()
-    except KeyboardInterrupt:
-        from kytolly.record.resume import what_is_saved
-
-        raise KeyboardInterrupt(what_is_saved(session.state)) from None
-    summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
-    path, unwritten, callbacks = folder.path, session.unwritten, session.callbacks
-    write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-    metric = getattr(evaluation, "best_metric", None)
-    write_or_note("learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten)
-    notify(callbacks, "on_run_end", session.state, unwritten)
-    return TrainResult(
-        session.agent, session.history, evaluation, path, stopped_by, summary, unwritten
-    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -12,7 +12,20 @@ import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.model.numpy_forward import numpy_forward, ordered_weights
+from kytolly.policy.base import ActionReader
+from kytolly.policy.batch import Obs
 from kytolly.policy.weights import FlatWeights, concatenate
+
+HostObs = np.ndarray | Mapping[str, np.ndarray]  # [E, *obs]
+ObsSpec = tf.TensorSpec | Mapping[str, tf.TensorSpec]  # of one observation
+
+
+class WeightNoise(Protocol):
+    """Noise of a noisy network's weights, as `agent.exploration.HostNoise` draws it."""
+
+    def params(self, actor: HostActor, obs: HostObs) -> np.ndarray:
+        """[E, P] params of observations [E, *obs]."""
+        ...
 
 
 class HostActor:
@@ -32,9 +45,9 @@ class HostActor:
     def __init__(
         self,
         network: keras.Model,
-        distribution: Any,
-        obs_spec: Any,
-        forward: Callable[[Any], tf.Tensor] | None = None,
+        distribution: ActionReader,
+        obs_spec: ObsSpec,
+        forward: Callable[[Obs], tf.Tensor] | None = None,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
         seen = without_mask(obs_spec)
@@ -47,7 +60,7 @@ class HostActor:
             input_signature=[batch],
         )
 
-    def params(self, obs: Any, noise: Any = None) -> np.ndarray:
+    def params(self, obs: HostObs, noise: WeightNoise | None = None) -> np.ndarray:
         """[E, P] params, in which no action that a mask forbids is likely.
 
         `noise` is a `noisy_greedy.HostNoise` for a noisy network, None for none.
@@ -58,11 +71,11 @@ class HostActor:
             return mask_params(self.network_outputs(obs), obs)
         return mask_params(self.twin(without_mask(obs)), obs)
 
-    def greedy(self, obs: Any) -> np.ndarray:
+    def greedy(self, obs: HostObs) -> np.ndarray:
         """[E, ...] most likely actions for [E, *obs], as the environment takes them."""
         return self.distribution.host_to_env(self.distribution.host_mode(self.params(obs)))
 
-    def network_outputs(self, obs: Any, noise: np.ndarray | None = None) -> np.ndarray:
+    def network_outputs(self, obs: HostObs, noise: np.ndarray | None = None) -> np.ndarray:
         """[E, P] params through TensorFlow, without a mask; [E, N] noise of a noisy network."""
         typed = tf.nest.map_structure(
             lambda spec, part: np.asarray(part, spec.dtype.as_numpy_dtype),
@@ -79,7 +92,7 @@ class HostActor:
 
         layers = noisy_layers(self.network)
 
-        def outputs(obs: Any, noise: Any) -> tf.Tensor:
+        def outputs(obs: Obs, noise: tf.Tensor) -> tf.Tensor:
             with row_noise(layers, tf.split(noise, noise_widths(layers), axis=-1)):
                 return tf.cast(self.forward(obs), tf.float32)
 
@@ -103,7 +116,7 @@ def packed_weights(weights: FlatWeights) -> tf.Tensor:
     return concatenate([weights.vector, *others])
 
 
-def mask_params(params: np.ndarray, obs: Any) -> np.ndarray:
+def mask_params(params: np.ndarray, obs: HostObs) -> np.ndarray:
     """Params [E, P] with those of forbidden actions as low as a `Distribution` masks them."""
     if isinstance(obs, dict) and ACTION_MASK in obs:
         return np.where(obs[ACTION_MASK], params, np.float32(MASKED_LOGIT))

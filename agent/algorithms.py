@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kytolly.config.fields import from_mapping
+from kytolly.config.run import RunConfig
 
 
 class Algorithm(NamedTuple):
@@ -19,27 +20,50 @@ class Algorithm(NamedTuple):
     network: Any  # (cfg, obs_spec, distribution) -> Keras model, where the user gives none
 
 
-def _row(module: str, name: str, memory: str, exploration: str, network: str) -> Algorithm:
-    """A row whose config and policy lie in modules of the same name."""
-    config, policy = f"config.{module}:{name}Config", f"policy.{module}:{name}Policy"
-    parts = config, policy, f"agent.{memory}", f"agent.{exploration}", f"model.{network}"
-    return Algorithm(*(f"kytolly.{one}" for one in parts))
+def _row(
+    module: str, name: str, memory: str, exploration: str, network: str, learner: str = ""
+) -> Algorithm:
+    """A row whose config lies in the module, and whose policy does where no `learner` is named."""
+    config, policy = f"config.{module}:{name}Config", learner or f"{module}:{name}Policy"
+    parts = (
+        config,
+        f"policy.{policy}",
+        f"agent.{memory}",
+        f"agent.{exploration}",
+        f"model.{network}",
+    )
+    return Algorithm(*(f"kytolly.{name}" for name in parts))
 
 
-_REPLAY = "replay_buffer:ReplayBuffer", "epsilon_greedy:EpsilonGreedy"
-_ROLLOUT = "rollout_buffer:RolloutBuffer", "sampling:Sampling", "actor_critic_mlp:make_actor_critic"
-_GREEDY_ROLLOUT = "rollout_buffer:RolloutBuffer", "epsilon_greedy:EpsilonGreedy"
+_REPLAY = "replay_buffer:ReplayBuffer", "exploration:EpsilonGreedy"
+_ROLLOUT = (
+    "rollout_buffer:RolloutBuffer",
+    "exploration:Sampling",
+    "actor_critic_mlp:make_actor_critic",
+)
+_GREEDY_ROLLOUT = "rollout_buffer:RolloutBuffer", "exploration:EpsilonGreedy"
 _DQN = _row("dqn", "DQN", *_REPLAY, "q_networks:make_q_network")
+_C51 = _row("c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network", "q_learning:C51Policy")
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _DQN,
     "ddqn": _DQN._replace(policy="kytolly.policy.ddqn:DoubleDQNPolicy"),
-    "c51": _row("c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network"),
-    "qr-dqn": _row("qr_dqn", "QRDQN", *_REPLAY, "distributional_mlp:make_quantile_network"),
-    "iqn": _row("iqn", "IQN", *_REPLAY, "implicit_quantiles:make_implicit_quantile_network"),
-    "munchausen": _row("munchausen", "Munchausen", *_REPLAY, "q_networks:make_q_network"),
-    "rainbow": _row("c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network")._replace(
-        config="kytolly.config.rainbow:RainbowConfig"
+    "c51": _C51,
+    "qr-dqn": _row(
+        "qr_dqn",
+        "QRDQN",
+        *_REPLAY,
+        "distributional_mlp:make_quantile_network",
+        "q_learning:QRDQNPolicy",
     ),
+    "iqn": _row(
+        "iqn",
+        "IQN",
+        *_REPLAY,
+        "implicit_quantiles:make_implicit_quantile_network",
+        "q_learning:IQNPolicy",
+    ),
+    "munchausen": _DQN._replace(config="kytolly.config.munchausen:MunchausenConfig"),
+    "rainbow": _C51._replace(config="kytolly.config.rainbow:RainbowConfig"),
     "pqn": _row("pqn", "PQN", *_GREEDY_ROLLOUT, "normalized_mlp:make_normalized_q_network"),
     "ppo": _row("ppo", "PPO", *_ROLLOUT),
     "ppo-kl": _row("ppo_kl", "PPOKL", *_ROLLOUT),
@@ -48,7 +72,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 # Settings that put another part in the place of an algorithm's own.
 SWITCHES = {
     "prioritized": ("memory", "kytolly.agent.prioritized_replay:PrioritizedReplay"),
-    "noisy": ("exploration", "kytolly.agent.noisy_greedy:NoisyGreedy"),
+    "noisy": ("exploration", "kytolly.agent.exploration:NoisyGreedy"),
 }
 
 
@@ -75,7 +99,7 @@ def part(algorithm: str, name: str) -> Any:
     return pkgutil.resolve_name(found) if isinstance(found, str) else found
 
 
-def part_for(cfg: Any, name: str) -> Any:
+def part_for(cfg: RunConfig, name: str) -> Any:
     """The part `name` of a config's algorithm, or what one of its switches has in its place."""
     for switch, (place, found) in SWITCHES.items():
         if place == name and getattr(cfg, switch, False):
@@ -83,7 +107,7 @@ def part_for(cfg: Any, name: str) -> Any:
     return part(cfg.algorithm, name)
 
 
-def algorithms_with(setting: Any) -> list[str]:
+def algorithms_with(setting: str) -> list[str]:
     """The algorithms that have a setting of that name."""
     configs = {name: part(name, "config") for name in ALGORITHMS}
     return [name for name, kind in configs.items() if setting in kind.__dataclass_fields__]

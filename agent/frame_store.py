@@ -7,12 +7,13 @@ needs one frame of its own, and one more where an episode begins.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 SPARE = 16  # a frame more for so many rows, for the first frames of episodes
-MOST_FRAMES = 2**30  # frames are counted up to the largest multiple of the ring's length below
+MAX_FRAMES = 2**30  # frames are counted up to the largest multiple of the ring's length below
 
 
 class FrameStore(tf.Module):
@@ -38,7 +39,7 @@ class FrameStore(tf.Module):
         self.size = (height, width)
         self.capacity, self.stride = capacity, stride
         self.length = ring_length(capacity, stride, self.stack)
-        self.period = MOST_FRAMES // self.length * self.length
+        self.period = MAX_FRAMES // self.length * self.length
         pixels = math.prod(self.size)
         self.frames = tf.Variable(tf.zeros([self.length, pixels], obs_spec.dtype), trainable=False)
         # The number of each frame that a row shows, the newest of `next_obs` first.
@@ -81,11 +82,11 @@ class FrameStore(tf.Module):
         self._write_frames(begins, tf.reshape(numbers, [rows, -1]), obs, next_obs)
         self.added.assign((self.added + after[-1]) % self.period)
 
-    def end_episodes(self, envs: Any = None) -> None:
+    def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:
         """New episodes begin after the newest rows of the environments `envs`, None: of all."""
-        envs = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
-        nothing = tf.fill([envs.shape[0], self.stack], -1)
-        self.newest.scatter_nd_update(envs[:, tf.newaxis], nothing)
+        chosen = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
+        nothing = tf.fill([chosen.shape[0], self.stack], -1)
+        self.newest.scatter_nd_update(chosen[:, tf.newaxis], nothing)
 
     def usable(self, slots: tf.Tensor, cursor: tf.Tensor, rows: tf.Tensor | int) -> tf.Tensor:
         """[B] slots whose frames are kept, for [B] slots among the oldest `rows` of the memory.
@@ -114,9 +115,9 @@ class FrameStore(tf.Module):
 
     def _frames(self, numbers: tf.Tensor) -> tf.Tensor:
         """[B, H, W, N] frames of [B, N] numbers, in the reverse order."""
-        found = tf.gather(self.frames, tf.reverse(numbers, [1]) % self.length)
-        found = tf.reshape(found, [-1, numbers.shape[1], *self.size])
-        return tf.transpose(found, [0, 2, 3, 1])
+        frames = tf.gather(self.frames, tf.reverse(numbers, [1]) % self.length)
+        frames = tf.reshape(frames, [-1, numbers.shape[1], *self.size])
+        return tf.transpose(frames, [0, 2, 3, 1])
 
     def _write_frames(
         self, begins: tf.Tensor, numbers: tf.Tensor, obs: tf.Tensor, next_obs: tf.Tensor

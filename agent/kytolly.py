@@ -2,70 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.exploration import Exploration
 from kytolly.agent.randomness import RandomStream
+from kytolly.agent.schedules import ScheduledNumbers
+from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.weights import linear_schedule
+from kytolly.policy.hyper import Hyper
+from kytolly.policy.optimizers import follows_schedule
+
+if TYPE_CHECKING:
+    from kytolly.agent.memory import Memory
 
 
 class KytollyAgent(tf.Module):
     """Acts, remembers and learns: owns the policy, the memory, the random stream and the counters.
 
     A loop compiles what it calls; `act` and `q_values` are for everybody else.
+
+    Args:
+        policy: Learns.
+        memory: Remembers.
+        exploration: Acts while learning.
+        cfg: Config.
+        env_spec: What the environment is.
+        scheduled: Numbers that change with the env steps; None: those of a config without
+            `schedules`.
+        part_names: The user's own classes, by part: those of the optimizer and of the policy.
     """
 
-    def __init__(self, policy: Policy, memory: Any, exploration: Any, cfg: Any, env_spec: EnvSpec):
+    def __init__(
+        self,
+        policy: Policy,
+        memory: Memory,
+        exploration: Exploration,
+        cfg: RunConfig,
+        env_spec: EnvSpec,
+        scheduled: ScheduledNumbers | None = None,
+        part_names: Mapping[str, str] | None = None,
+    ):
         super().__init__(name="kytolly_agent")
         self.policy, self.memory, self.exploration = policy, memory, exploration
         self.cfg, self.env_spec = cfg, env_spec
+        self.scheduled = scheduled or ScheduledNumbers.of(cfg)
+        self.part_names = tuple((part_names or {}).items())
+        # What a resumed run begins with, whatever its checkpoint says; None: a schedule says it.
+        is_fixed = "learning_rate" not in self.scheduled.schedules
+        is_fixed = is_fixed and not follows_schedule(policy.optimizer)
+        self.fixed_rate = float(policy.optimizer.learning_rate) if is_fixed else None
         self.random_stream = RandomStream(cfg.seed)
         self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
         self.latest_names: tuple[str, ...] = (*exploration.metric_names, *memory.metric_names)
         if policy.weights.noise_count:
-            count = policy.noise_draws * policy.weights.noise_count
-            memory.network_noise = (count, cfg.gradient_accumulation)
             self.latest_names += ("weight_noise",)
+        self.latest_names += self.scheduled.metric_names
 
-    def discount(self, terminated: Any) -> Any:
+    def discount(self, terminated: tf.Tensor | np.ndarray) -> Any:
         """Weight of what follows a step: gamma, or 0 where the episode terminated.
 
         Made here and nowhere else, of tensors and arrays. A time limit is not a termination.
         """
         where = tf.where if tf.is_tensor(terminated) else np.where
-        return where(terminated, np.float32(0.0), np.float32(self.cfg.gamma))
+        return where(terminated, np.float32(0.0), np.float32(self.policy.hyper.gamma))
+
+    def hyper(self) -> Hyper:
+        """The numbers for learning from the next rollout, after so many env steps as there were."""
+        return self.scheduled.replace(self.policy.hyper, self.env_steps)
 
     def observe(self, rollout: Rollout) -> tuple[Any, tf.Tensor]:
         """Count the [T, E] env steps of a rollout and open it in the memory.
 
         Returns what `memory.batch` takes, and [L] the `latest_names` now.
         """
-        self.follow_learning_rate()
+        hyper = self.hyper()
+        if "learning_rate" in self.scheduled.schedules:
+            self.policy.optimizer.learning_rate = hyper.learning_rate
         opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
         latest = [self.exploration.state(self.env_steps), metrics]
         if self.policy.weights.noise_count:
             latest.append(self.policy.weights.mean_deviation()[tf.newaxis])
+        if names := self.scheduled.metric_names:
+            latest.append(tf.stack([getattr(hyper, name) for name in names]))
         return opened, tf.concat(latest, axis=0)
 
-    def follow_learning_rate(self) -> None:
-        """Set the learning rate for the env steps so far, where it falls by them."""
-        cfg, last = self.cfg, self.cfg.learning_rate_final
-        if last is not None and cfg.learning_rate_decay_updates is None:  # else the optimizer's own
-            warmup = int(cfg.warmup_ratio * cfg.total_env_steps)
-            rest = cfg.total_env_steps - warmup
-            rate = linear_schedule(cfg.learning_rate, last, rest, self.env_steps - warmup)
-            self.policy.optimizer.learning_rate = rate
-
-    def updates_due(self) -> Any:
+    def updates_due(self) -> int | tf.Tensor:
         """Updates after the rollout that `observe` counted: a number, or [] int32 where it varies.
 
         After n env steps there were floor(n * ratio): no iteration's fraction is lost.
@@ -82,7 +113,9 @@ class KytollyAgent(tf.Module):
         if self.cfg.normalize_observations:
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
-    def act(self, obs: Any, deterministic: bool = True, seed: Any = None) -> Any:
+    def act(
+        self, obs: Any, deterministic: bool = True, seed: int | np.random.Generator | None = None
+    ) -> Any:
         """The action for one observation (an int or an array [D]), or for a batch (B rows).
 
         This and the following methods are those of `agent.playing.Player`, with the weights that

@@ -2,37 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
-
-from kytolly.policy.fusion import computed_once
-
-
-def window_return(buffer: Any, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The return of the `n_step` rows of a `ReplayBuffer` from each of the [B] slots on.
-
-    Returns:
-        [B] reward and [B] discount, as `n_step_return`, and [B] the slot of the last row used.
-    """
-    steps = buffer.stride * tf.range(buffer.n_step)
-    window = (slots[:, tf.newaxis] + steps) % buffer.capacity
-    columns = buffer.columns.reward, buffer.columns.discount, buffer.last
-    total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
-    end = (slots + used * buffer.stride) % buffer.capacity
-    return computed_once((total, weight, end), slots[0] >= 0)  # else anew for all that they reach
-
-
-def end_windows(buffer: Any, envs: Any) -> None:
-    """Let no window of a `ReplayBuffer` reach beyond the newest rows of some environments.
-
-    Args:
-        buffer: The buffer.
-        envs: Numbers of the environments; None: all of them.
-    """
-    envs = tf.range(buffer.stride) if envs is None else tf.constant(envs, tf.int32)
-    newest = (buffer.cursor() - buffer.stride + envs) % buffer.capacity
-    buffer.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill(tf.shape(envs), True))
 
 
 def n_step_return(

@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from kytolly.agent.priority_tree import PriorityTree
 from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.agent.schedules import linear_schedule
 from kytolly.environment.spec import EnvSpec
+from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition
-from kytolly.policy.weights import linear_schedule
 
-SMALLEST_ERROR = 1e-6  # added to each error, so that every row may be drawn
-LARGEST = 1e30  # priority: their sum stays finite
+MIN_ERROR = 1e-6  # added to each error, so that every row may be drawn
+MAX_PRIORITY = 1e30  # the sum of all stays finite
 
 
 class PrioritizedReplay(ReplayBuffer):
@@ -35,13 +36,16 @@ class PrioritizedReplay(ReplayBuffer):
 
     def __init__(
         self,
-        *arguments: Any,
+        capacity: int,
+        obs_spec: tf.TensorSpec | dict[str, tf.TensorSpec],
+        stride: int = 1,
+        *,
         exponent: float = 0.5,
         correction: float = 0.4,
         total_rows: int = 50_000,
-        **more: Any,
+        **more: int,
     ):
-        super().__init__(*arguments, **more)
+        super().__init__(capacity, obs_spec, stride, **more)
         self.exponent, self.correction, self.total_rows = exponent, correction, total_rows
         self.tree = PriorityTree(self.capacity)
         self.highest = tf.Variable(1.0, trainable=False)
@@ -50,11 +54,14 @@ class PrioritizedReplay(ReplayBuffer):
     @classmethod
     def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
-        own = {"exponent": cfg.priority_exponent, "correction": cfg.importance_exponent}
-        own["total_rows"] = cfg.total_env_steps
-        return {**super().options(cfg, env_spec), **own}
+        return {
+            **super().options(cfg, env_spec),
+            "exponent": cfg.priority_exponent,
+            "correction": cfg.importance_exponent,
+            "total_rows": cfg.total_env_steps,
+        }
 
-    def open(self, rollout: Rollout, policy: Any) -> tuple[tuple[()], tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[tuple[()], tf.Tensor]:
         """As for every replay; the metrics are `metric_names`."""
         opened, _ = super().open(rollout, policy)
         ignored = tf.cast(self.ignored, tf.float32)
@@ -72,10 +79,10 @@ class PrioritizedReplay(ReplayBuffer):
         slots = tf.cast(age % self.capacity, tf.int32)
         self.tree.set(slots, tf.where(complete, self.highest, 0.0))
 
-    def sample(self, bits: tf.Tensor) -> Transition:
+    def sample(self, random_bits: tf.Tensor) -> Transition:
         """n-step rows by their priorities, one for each of the [B] uint32 words, with weights."""
-        rows = bits.shape[0]
-        within = (tf.cast(tf.cast(bits, tf.int64), tf.float64) + 0.5) / 2.0**32
+        rows = random_bits.shape[0]
+        within = (tf.cast(tf.cast(random_bits, tf.int64), tf.float64) + 0.5) / 2.0**32
         share = (tf.range(rows, dtype=tf.float64) + within) / rows
         slots, priority = self.tree.draw(share)
         if self.frames is not None:
@@ -87,8 +94,8 @@ class PrioritizedReplay(ReplayBuffer):
     def close(self, batch: Transition, td_error: tf.Tensor) -> None:
         """Give the rows of a batch their new priorities; one that is not finite is ignored."""
         finite = tf.math.is_finite(td_error)
-        error = tf.where(finite, tf.abs(td_error), 0.0) + SMALLEST_ERROR
-        priority = tf.minimum(tf.exp(self.exponent * tf.math.log(error)), LARGEST)
+        error = tf.where(finite, tf.abs(td_error), 0.0) + MIN_ERROR
+        priority = tf.minimum(tf.exp(self.exponent * tf.math.log(error)), MAX_PRIORITY)
         highest = tf.reduce_max(tf.where(finite, priority, 0.0))
         self.highest.assign(tf.maximum(self.highest, highest))
         self.ignored.assign_add(tf.reduce_sum(tf.cast(~finite, tf.int32)))

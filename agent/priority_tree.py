@@ -71,13 +71,13 @@ class PriorityTree(tf.Module):
 
     def _top_levels(self) -> list[tf.Tensor]:
         """The levels that are not stored, the root's children first."""
-        found: list[tf.Tensor] = []
+        levels: list[tf.Tensor] = []
         last: Any = tf.convert_to_tensor(self.levels[-1])
         while last.shape[0] > 1:
             sums = tf.pad(tf.reduce_sum(last, axis=-1), [[0, -last.shape[0] % self.width]])
             last = tf.reshape(sums, [-1, self.width])
-            found.append(last)
-        return found[::-1]
+            levels.append(last)
+        return levels[::-1]
 
 
 def child_at(numbers: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

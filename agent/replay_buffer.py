@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import uniforms, whole_numbers
+from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.environment.spec import EnvSpec
+from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition, merge_time
+
+if TYPE_CHECKING:
+    from kytolly.agent.frame_store import FrameStore
 
 
 class ReplayBuffer(tf.Module):
@@ -26,6 +34,8 @@ class ReplayBuffer(tf.Module):
         batch_size: Rows of an update.
         updates: Updates of an iteration.
         noise: Random numbers that go with each row of a batch.
+        network_noise: Random numbers of a noisy network for an update.
+        gradient_parts: Parts of an update, each of which gets the same `network_noise`.
         frame_stack: Frames that an observation [H, W, K] stacks, each kept once; 0: it is no stack.
     """
 
@@ -35,30 +45,34 @@ class ReplayBuffer(tf.Module):
     def __init__(
         self,
         capacity: int,
-        obs_spec: Any,
+        obs_spec: tf.TensorSpec | dict[str, tf.TensorSpec],
         stride: int = 1,
         n_step: int = 1,
         batch_size: int = 1,
         updates: int = 1,
         noise: int = 0,
         frame_stack: int = 0,
+        network_noise: int = 0,
+        gradient_parts: int = 1,
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
         self.batch_size, self.updates, self.noise = batch_size, updates, noise
-        self.network_noise = (0, 1)  # numbers of a noisy network for an update, and its parts
+        self.network_noise, self.gradient_parts = network_noise, gradient_parts
 
-        def column(dtype: Any, *shape: Any) -> tf.Variable:
+        def column(dtype: tf.DType, *shape: int) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
 
         def observations() -> Any:
+            if frame_stack:
+                return ()  # the frames are kept apart
             return tf.nest.map_structure(lambda spec: column(spec.dtype, *spec.shape), obs_spec)
 
-        self.frames: Any = None  # what keeps the observations in place of the columns
+        self.frames: FrameStore | None = None
         if frame_stack:
             from kytolly.agent.frame_store import FrameStore
 
-            self.frames, obs_spec = FrameStore(capacity, obs_spec, stride), ()
+            self.frames = FrameStore(capacity, obs_spec, stride)
         # A column for each number: XLA fuses the gather of a table's rows into all that reads them.
         self.columns = Transition(
             obs=observations(),
@@ -71,9 +85,9 @@ class ReplayBuffer(tf.Module):
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec) -> ReplayBuffer:
-        """The buffer that a configuration asks for."""
-        return cls(**cls.options(cfg, env_spec))
+    def for_config(cls, cfg: Any, env_spec: EnvSpec, network_noise: int = 0) -> ReplayBuffer:
+        """The buffer that a configuration asks for, with the noise of the policy's network."""
+        return cls(**cls.options(cfg, env_spec), network_noise=network_noise)
 
     @classmethod
     def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
@@ -87,36 +101,43 @@ class ReplayBuffer(tf.Module):
             "updates": cfg.updates_per_iteration,
             "noise": cfg.uniforms_per_row,
             "frame_stack": env_spec.frame_stack,
+            "gradient_parts": cfg.gradient_accumulation,
         }
 
     @property
-    def draws(self) -> int:
+    def num_random_words(self) -> int:
         """uint32 words of an iteration: each row's place and its noise, and the network's."""
-        return self.updates * (self.batch_size * (1 + self.noise) + self.network_noise[0])
+        return self.updates * (self.batch_size * (1 + self.noise) + self.network_noise)
 
     @property
     def size(self) -> tf.Tensor:
         """[] int32 rows remembered."""
         return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
 
-    def open(self, rollout: Rollout, policy: Any) -> tuple[tuple[()], tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[tuple[()], tf.Tensor]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
         *columns, last = map(merge_time, rollout[:6])
         self.add(Transition(*columns), last)
         return (), tf.zeros([0])  # nothing to pass on, and no metrics
 
-    def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Transition:
-        """The rows of update `index`, drawn with the iteration's `draws` words."""
-        count, parts = self.network_noise
+    def batch(
+        self, opened: tuple[()], index: int | tf.Tensor, random_bits: tf.Tensor
+    ) -> Transition:
+        """The rows of update `index`, drawn with the iteration's `num_random_words`."""
+        count = self.network_noise
         if count:
-            words = tf.gather(tf.reshape(bits, [self.updates, -1]), index)
-            shared = tf.repeat(uniforms(words[tf.newaxis, :count]), parts, axis=0)
+            words = tf.gather(tf.reshape(random_bits, [self.updates, -1]), index)
+            shared = tf.repeat(uniforms(words[tf.newaxis, :count]), self.gradient_parts, axis=0)
             words = tf.reshape(words[count:], [self.batch_size, -1])
         else:
-            shared = ()
-            words = tf.gather(tf.reshape(bits, [self.updates, self.batch_size, -1]), index)
+            shared = None
+            words = tf.reshape(random_bits, [self.updates, self.batch_size, -1])
+            words = tf.gather(words, index)
         rows = self.sample(words[:, 0])._replace(network_noise=shared)
         return rows if words.shape[1] == 1 else rows._replace(noise=uniforms(words[:, 1:]))
+
+    def close(self, batch: Transition, td_error: tf.Tensor) -> None:
+        """Nothing: rows are drawn uniformly, whatever their errors."""
 
     def add(self, rows: Transition, last: tf.Tensor) -> None:
         """Write [B] one-step rows over the oldest; `last` [B] bool, the episode ended there."""
@@ -140,18 +161,18 @@ class ReplayBuffer(tf.Module):
             self.last.scatter_nd_update(slots, last)
         self.added.assign_add(count)
 
-    def end_episodes(self, envs: Any = None) -> None:
+    def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:
         """New episodes begin after the newest rows of the environments `envs`, None: of all."""
-        from kytolly.agent.n_step import end_windows
-
-        end_windows(self, envs)
+        chosen = tf.range(self.stride) if envs is None else tf.constant(envs, tf.int32)
+        newest = (self.cursor() - self.stride + chosen) % self.capacity
+        self.last.scatter_nd_update(newest[:, tf.newaxis], tf.fill(tf.shape(chosen), True))
         if self.frames is not None:
             self.frames.end_episodes(envs)
 
-    def sample(self, bits: tf.Tensor) -> Transition:
+    def sample(self, random_bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
         incomplete = (self.n_step - 1) * self.stride  # the newest rows, whose windows are not over
-        age = whole_numbers(bits, self.size - incomplete)
+        age = whole_numbers(random_bits, self.size - incomplete)
         return self.rows((self.cursor() - self.size + age + self.capacity) % self.capacity)
 
     def usable_slots(self, slots: tf.Tensor) -> tf.Tensor:
@@ -172,15 +193,27 @@ class ReplayBuffer(tf.Module):
         if self.n_step == 1:
             total, weight, end = tf.gather(reward, slots), tf.gather(discount, slots), slots
         else:
-            from kytolly.agent.n_step import window_return
-
-            total, weight, end = window_return(self, slots)
+            total, weight, end = self._window_return(slots)
         if self.frames is not None:
             first, following = self.frames.stacks(slots, end)
         else:
             first = tf.nest.map_structure(lambda column: tf.gather(column, slots), obs)
             following = tf.nest.map_structure(lambda column: tf.gather(column, end), next_obs)
         return Transition(first, tf.gather(action, slots), total, weight, following)
+
+    def _window_return(self, slots: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The return of the `n_step` rows from each of the [B] slots on.
+
+        Returns:
+            [B] reward and [B] discount, as `n_step_return`, and [B] the slot of the last row used.
+        """
+        steps = self.stride * tf.range(self.n_step)
+        window = (slots[:, tf.newaxis] + steps) % self.capacity
+        columns = self.columns.reward, self.columns.discount, self.last
+        total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
+        end = (slots + used * self.stride) % self.capacity
+        # else computed anew for all that they reach
+        return loop_fusion_barrier((total, weight, end), slots[0] >= 0)
 
     def cursor(self) -> tf.Tensor:
         """[] int32 slot of the next row."""

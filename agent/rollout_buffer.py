@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.shuffle import keys_per_order, random_order
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.policy_gradient import explained_variance
+from kytolly.policy.returns import explained_variance
+
+if TYPE_CHECKING:
+    from kytolly.agent.reward_scale import RewardScale
+
+Rows: TypeAlias = tuple[Any, ...]  # a named tuple of columns [N, ...], as `policy.batch` makes it
 
 
 class RolloutBuffer(tf.Module):
@@ -35,18 +41,19 @@ class RolloutBuffer(tf.Module):
         updates_per_epoch: int,
         epochs: int,
         cut_at_most_once: bool = False,
-        reward_scale: Any = None,
+        reward_scale: RewardScale | None = None,
     ):
         super().__init__(name="rollout_buffer")
         self.rows_per_update, self.updates_per_epoch = rows_per_update, updates_per_epoch
         self.epochs, self.updates = epochs, epochs * updates_per_epoch
-        self.draws = epochs * keys_per_order()  # uint32 words that an iteration's updates take
+        self.num_random_words = epochs * keys_per_order()
         self.cut_at_most_once, self.reward_scale = cut_at_most_once, reward_scale
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec) -> RolloutBuffer:
-        """The buffer that a configuration asks for."""
-        limit, scale = env_spec.max_episode_steps, None
+    def for_config(cls, cfg: Any, env_spec: EnvSpec, network_noise: int = 0) -> RolloutBuffer:
+        """The buffer that a configuration asks for; no network with noise learns from it."""
+        limit = env_spec.max_episode_steps
+        scale = None
         if cfg.normalize_rewards:
             from kytolly.agent.reward_scale import RewardScale
 
@@ -76,21 +83,24 @@ class RolloutBuffer(tf.Module):
         rows = policy.batch(rollout, values, next_values)
         return rows, explained_variance(rows.value, rows.target)[tf.newaxis]
 
-    def batch(self, opened: Any, index: int | tf.Tensor, bits: tf.Tensor) -> Any:
+    def batch(self, opened: Rows, index: int | tf.Tensor, random_bits: tf.Tensor) -> Rows:
         """The rows of update `index`: every row is in exactly one update of an epoch.
 
         Args:
             opened: All rows, [N, ...].
             index: [] int32 update.
-            bits: [draws] uint32 words that order the rows.
+            random_bits: [num_random_words] uint32 words that order the rows.
         """
         epoch, part = index // self.updates_per_epoch, index % self.updates_per_epoch
-        keys = tf.gather(tf.reshape(bits, [self.epochs, -1]), epoch)
+        keys = tf.gather(tf.reshape(random_bits, [self.epochs, -1]), epoch)
         places = part * self.rows_per_update + tf.range(self.rows_per_update)
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 
-    def end_episodes(self, envs: Any = None) -> None:
+    def close(self, batch: Rows, td_error: tf.Tensor) -> None:
+        """Nothing: every row has its turn."""
+
+    def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:
         """Nothing: no row is remembered."""
 
     def _next_values(
@@ -107,7 +117,7 @@ class RolloutBuffer(tf.Module):
         when = tf.argmax(tf.cast(cut, tf.int32), axis=0, output_type=tf.int32)
         places = tf.stack([when, tf.range(values.shape[1])], axis=-1)
 
-        def cut_then_last(column):
+        def cut_then_last(column: tf.Tensor) -> tf.Tensor:
             return tf.concat([tf.gather_nd(column, places), column[-1]], axis=0)
 
         needed = tf.nest.map_structure(cut_then_last, rollout.next_obs)

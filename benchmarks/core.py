@@ -16,9 +16,8 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
-from kytolly.loop.choose import choose_side
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.log_row import averages
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.policy.batch import Rollout, Transition
 
 TERMINATED = 0.05  # share of the made rows that end an episode
@@ -36,7 +35,7 @@ def make_loop(cfg: Any, env: str, kind: str) -> Any:
         kind: "device" or "host".
     """
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
-    side = choose_side(dataclasses.replace(cfg, loop=kind), env)
+    side = make_env_runner(dataclasses.replace(cfg, loop=kind), env)
     with tf.device(device):
         return side.loop(make_agent(cfg, side.spec), device)
 
@@ -53,7 +52,7 @@ def fetch(metrics: Any) -> Any:
 
 def metric_averages(metrics: Any, agent: Any) -> dict[str, float]:
     """Means over updates and over episodes by name, as training logs them."""
-    return averages(metrics, agent)
+    return metrics.averages(agent)
 
 
 def state_by_part(agent: Any) -> dict[str, list[Any]]:

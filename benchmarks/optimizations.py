@@ -158,7 +158,7 @@ def slow_loop(async_envs: bool) -> Iterator[Any]:
     """PPO's host loop with `SLOW_ENVS` slow environments, whose processes end with the block."""
     from kytolly.agent.make_agent import make_agent
     from kytolly.config.ppo import PPOConfig
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
 
     cfg = PPOConfig(
         num_envs=SLOW_ENVS,
@@ -169,7 +169,7 @@ def slow_loop(async_envs: bool) -> Iterator[Any]:
         loop="host",
         xla=gpu_optimize.xla_enabled(),
     )
-    side = choose_side(cfg, SlowCartPole)
+    side = make_env_runner(cfg, SlowCartPole)
     try:
         with contextlib.closing(side.loop(make_agent(cfg, side.spec), None)) as loop:
             yield loop

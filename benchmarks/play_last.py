@@ -25,23 +25,23 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.deployment.trained_run import read_run
     from kytolly.experiment.seed_statistics import interquartile_mean
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.record.checkpoint import restore
 
     trained = read_run(run)
     cfg = trained.cfg
-    side = choose_side(cfg, trained.environment())
-    agent = make_agent(cfg, side.spec)
+    runner = make_env_runner(cfg, trained.environment())
+    agent = make_agent(cfg, runner.spec)
     seed = stream_seed(cfg.seed, FINAL_EVALUATION)
-    loop = side.loop(agent, None)
+    loop = runner.loop(agent, None)
     try:
         checkpoint = restore(trained.folder.path, {"agent": agent, **loop.trackables}).path
         agent.policy.publish()
-        evaluator = side.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
+        evaluator = runner.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
         metrics = dataclasses.asdict(evaluator.evaluate())
     finally:
         loop.close()
-        side.close()
+        runner.close()
     iqm = interquartile_mean(metrics.pop("returns"))
     return {
         **metrics,

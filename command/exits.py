@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from kytolly.config.words import PREFIX
 from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
-from kytolly.loop.faults import disk_problem
+from kytolly.loop.recovery import disk_problem
 
 MAX_MESSAGE = 1_000  # characters of a message
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
@@ -176,7 +176,7 @@ def in_words(error: Exception) -> str:
             "folder or choose another."
         )
     if not isinstance(error, OSError) or error.filename is None:
-        from kytolly.loop.faults import detail, is_out_of_memory
+        from kytolly.loop.recovery import detail, is_out_of_memory
 
         if not is_out_of_memory(error):
             return str(error)
@@ -198,7 +198,7 @@ def is_users_problem(error: Exception) -> bool:
         return True
     if isinstance(error, OSError):  # a file that is a folder, or cannot be written
         return error.filename is not None or error.errno in UNWRITABLE
-    from kytolly.loop.faults import is_out_of_memory
+    from kytolly.loop.recovery import is_out_of_memory
 
     return says_what_to_do(error) or is_out_of_memory(error)
 

@@ -15,7 +15,7 @@ AUTO = "auto"
 
 
 def with_preset(
-    name: str, tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str | None
+    name: str, tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str
 ) -> dict[str, Any]:
     """Settings of which those that were given win over the preset's, and they over the tuned.
 
@@ -23,17 +23,26 @@ def with_preset(
         name: One of `PRESETS`, or auto for the one that fits the free memory.
         tuned: This project's settings for the task.
         given: From a file and from flags.
-        algorithm: Its name, or that of a kind of text model.
-        env: Id of the environment; None for a text model.
+        algorithm: Its name.
+        env: Id of the environment.
     """
+    check_name(name)
+    if name == AUTO:
+        name = fitting_preset(tuned, given, algorithm, env)
+    return {**tuned, **over_preset(name, preset(name, algorithm), given)}
+
+
+def check_name(name: str) -> None:
+    """BadInput for what is neither one of `PRESETS` nor auto."""
     if name not in (*PRESETS, AUTO):
         raise BadInput(
             f"--preset is {value_text(name)}, expected {', '.join(PRESETS)} or {AUTO}."
             f"{nearest(name, (*PRESETS, AUTO)) or ' Choose one.'}"
         )
-    if name == AUTO:
-        name = fitting_preset(tuned, given, algorithm, env) if env else fitting_text_preset(given)
-    values = preset(name, algorithm)
+
+
+def over_preset(name: str, values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """A preset's settings, over which given ones win; a line says which."""
     winners = [
         f"{one} {given[one]} (not {value})"
         for one, value in values.items()
@@ -41,7 +50,7 @@ def with_preset(
     ]
     if winners:
         print_problem(f"your settings win over the preset {name}: {', '.join(winners)}.")
-    return {**tuned, **values, **given}
+    return {**values, **given}
 
 
 def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str) -> str:
@@ -49,7 +58,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     prepare_machine()
     from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.environment.mask import without_mask
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.machine.devices import device_name
     from kytolly.machine.memory import training_bytes
     from kytolly.machine.presets import recommend
@@ -61,7 +70,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     smallest = configs[PRESETS[0]]
     import_from_here(env, *(smallest.wrappers or ()))
     source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
-    side = choose_side(smallest, source)
+    side = make_env_runner(smallest, source)
     side.close()  # what is looked at is its spec
     seen = without_mask(side.spec.obs)
     policy = part(algorithm, "policy")
@@ -71,16 +80,5 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
         for name, c in configs.items()
     }
     name, reason = recommend(needs, device_name(smallest.device))
-    print_problem(f"preset {name}: {reason}.")
-    return name
-
-
-def fitting_text_preset(given: dict[str, Any]) -> str:
-    """The preset of text models that fits the free memory; a line says which, and why."""
-    prepare_machine()
-    from kytolly.machine.devices import device_name
-    from kytolly.machine.presets import recommend, text_needs
-
-    name, reason = recommend(text_needs(given), device_name(given.get("device", "auto")))
     print_problem(f"preset {name}: {reason}.")
     return name

@@ -41,6 +41,10 @@ _TEXT_MODELS = {
 }
 TEXT_MODELS = _TEXT_MODELS if HAS_SEARCH else {}
 
+# What `kytolly doctor` checks for it.
+_SEARCH_CHECKS = {"text preset": "kytolly.search.command.preset:check_text_preset"}
+SEARCH_CHECKS = _SEARCH_CHECKS if HAS_SEARCH else {}
+
 
 def command_module(name: str) -> ModuleType:
     """The module of a command."""

@@ -94,6 +94,7 @@ class DQNConfig(RunConfig):
     exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] = setting(
         1, "steps of an environment for which a random action lasts, at most a train interval"
     )
+    munchausen = False  # a setting of most others of the family
     outputs_per_action = 1  # numbers that the network gives for each action
     units_of_weights = ("reward_scale",)  # settings without which learned weights mean nothing
     uniforms_per_row = 0  # random numbers that the loss of a row takes

@@ -10,19 +10,6 @@ from typing import Any
 
 PRESETS = ("safe", "optimal", "aggressive")
 
-# The effective batch is batch_size x gradient_accumulation; lengths are in tokens.
-SIZES: dict[str, dict[str, Any]] = {
-    "safe": {"batch_size": 4, "gradient_accumulation": 3, "max_length": 256},
-    "optimal": {"batch_size": 6, "gradient_accumulation": 2, "max_length": 512},
-    "aggressive": {"batch_size": 8, "gradient_accumulation": 1, "max_length": 512},
-}
-# The rate is for a network that was pretrained on much text. Ours, which was not, keeps its own.
-TEXT = {name: {**sizes, "learning_rate": 3e-5} for name, sizes in SIZES.items()}
-REWRITER = {
-    name: {key.replace("max_length", "max_source_length"): one for key, one in sizes.items()}
-    for name, sizes in SIZES.items()
-}
-
 # An update of the same 128 rows, but for the last, whose replay memory is ten times as large.
 DQN: dict[str, dict[str, Any]] = {
     "safe": {"batch_size": 32, "gradient_accumulation": 4, "replay_capacity": 10_000},
@@ -74,9 +61,8 @@ PQN: dict[str, dict[str, Any]] = {
     },
 }
 
-TEXT_KINDS = {"text": TEXT, "classifier": SIZES, "ranker": SIZES, "rewriter": REWRITER}
 FAMILY = ("dqn", "ddqn", "c51", "qr-dqn", "iqn", "munchausen", "rainbow")
-KINDS = {**TEXT_KINDS, **dict.fromkeys(FAMILY, DQN), "pqn": PQN, "ppo": PPO}
+KINDS = {**dict.fromkeys(FAMILY, DQN), "pqn": PQN, "ppo": PPO}
 
 
 def preset(name: str, kind: str) -> dict[str, Any]:
@@ -84,7 +70,7 @@ def preset(name: str, kind: str) -> dict[str, Any]:
 
     Args:
         name: One of `PRESETS`.
-        kind: `text`, a kind of text model, or an algorithm.
+        kind: An algorithm.
 
     Raises:
         ValueError: There is no such preset, or none for that kind.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -44,6 +44,9 @@ class RunConfig(Settings):
 
     An algorithm's config adds its own, and what an iteration consists of: env steps and updates.
     """
+
+    if TYPE_CHECKING:
+        algorithm: str  # a field of each algorithm's config: its row in `agent.algorithms`
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
     num_envs: Environments = setting(Default(1), "environments stepped together")

@@ -14,7 +14,7 @@ require_tensorflow_backend()
 import keras
 
 from kytolly.agent.algorithms import part, part_for
-from kytolly.agent.own_network import check_network
+from kytolly.agent.networks import check_network
 from kytolly.agent.playing import Player
 from kytolly.config.words import path_text
 from kytolly.deployment.trained_run import read_run
@@ -105,7 +105,7 @@ def empty_network(path: Path, cfg: Any, env_spec: EnvSpec) -> keras.Model:
     """
     if (path / BEST).is_file():
         return read_best(path, cfg)
-    from kytolly.agent.default_network import default_network
+    from kytolly.agent.networks import default_network
 
     return default_network(cfg, env_spec)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
-from kytolly.loop.deadline import OutOfTime
+from kytolly.loop.limits import OutOfTime
 from kytolly.policy.batch import Rollout
 
 
@@ -185,16 +186,16 @@ class Collector:
             raise OutOfTime
 
     def _end_previous_row(self, env: int) -> None:
-        for place in reversed(range(len(self._rows))):
-            obs, action, step = self._rows[place]
+        for index in reversed(range(len(self._rows))):
+            obs, action, step = self._rows[index]
             if step.valid[env]:
                 ended = step.ended.copy()
                 ended[env] = True
-                self._rows[place] = obs, action, step._replace(ended=ended)
+                self._rows[index] = obs, action, step._replace(ended=ended)
                 return
         self._cut[env] = True
 
-    def _count_episodes(self, steps: Any, ended: np.ndarray) -> None:
+    def _count_episodes(self, steps: Sequence[HostStep], ended: np.ndarray) -> None:
         for row, env in zip(*ended.nonzero(), strict=True):
             step = steps[row]
             self._episodes += (1, step.episode_return[env], step.episode_length[env])
@@ -214,8 +215,8 @@ class Collector:
             ends = rows[ended[rows, env]]
             if len(ends):  # what is left stays consecutive: an end, and the beginning of an episode
                 left[ends[0] + 1 : ends[-1] + 1, env] = False
-        kept = np.flatnonzero(left.any(axis=1))
-        first = int(kept[0]) if len(kept) else len(left)
+        times = np.flatnonzero(left.any(axis=1))
+        first = int(times[0]) if len(times) else len(left)
         rest, left = self._rows[first:], left[first:]
         self._rows = [
             (obs, action, step._replace(valid=row))

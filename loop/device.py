@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
@@ -13,15 +17,27 @@ from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
-from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+from kytolly.environment.tensor.stepping import (
+    DeviceState,
+    reset_all,
+    step_and_reset,
+    uniforms_per_step,
+)
 from kytolly.loop.learn import LoopMetrics, learn
-from kytolly.loop.limits import EpisodeLimit
+from kytolly.loop.limits import EpisodeLimit, warn_of_time
 from kytolly.loop.program import Program
 from kytolly.policy.base import greedy_action
 from kytolly.policy.batch import Rollout, rollout_spec
 
+if TYPE_CHECKING:
+    from kytolly.policy.distributions import Distribution
 
-class DeviceSide:
+EnvState: TypeAlias = tuple[DeviceState, Any]  # between two rollouts: state, observations [E, ...]
+Carried: TypeAlias = tuple[tf.Tensor, EnvState, LoopMetrics]  # iterations so far, and the rest
+CALL_STEPS = 200  # of each environment, between two looks of an evaluation at the clock
+
+
+class TensorEnvRunner:
     """An environment in tensor code: training and evaluation are programs on the device."""
 
     loop_name = "device"
@@ -39,7 +55,7 @@ class DeviceSide:
 
     def evaluator(
         self,
-        network: Any,
+        network: keras.Model,
         episodes: int,
         seed: int,
         *,
@@ -48,8 +64,9 @@ class DeviceSide:
         step_limit: int | None = None,
     ) -> DeviceEvaluator:
         """What plays one episode in each of `episodes` environments at once, by a Keras network."""
+        distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
         limit = EpisodeLimit(self.env.spec.name, step_limit)
-        return DeviceEvaluator(self, network, episodes, seed, limit, xla, device)
+        return DeviceEvaluator(self.env, network, distribution, episodes, seed, limit, xla, device)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -65,26 +82,29 @@ class DeviceLoop(tf.Module):
     """
 
     env_restarts = None  # tensor code has no faults to survive
-    idle_seconds = None  # nor does its program wait for anybody
+    compile_seconds = 0.0  # but for the first call
 
     def __init__(self, agent: KytollyAgent, env: TensorEnvironment, device: str | None = None):
         super().__init__(name="device_loop")
-        self.agent: Any = agent
-        self.env, cfg = env, agent.cfg
+        cfg = agent.cfg
+        self.agent, self.env = agent, env
         self.num_envs, self.rollout_steps = cfg.num_envs, cfg.rollout_steps
         self.env_steps_per_iteration = cfg.env_steps_per_iteration
-        self.draws_per_env_step = agent.exploration.draws + uniforms_per_step(env)  # uint32 words
+        self.words_per_env_step = agent.exploration.draws + uniforms_per_step(env)  # uint32
         stream = RandomStream(cfg.seed, purpose=1)
         start = reset_all(env, stream.uniforms(self.num_envs, env.reset_uniforms))
         self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
-    def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
-        """Train for at least `env_steps` env steps, in whole iterations; 0 only compiles."""
-        return self.program(tf.constant(-(-env_steps // self.env_steps_per_iteration), tf.int32))
+    def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
+        """Train for at least `amount` env steps, in whole iterations; 0 only compiles."""
+        return self.program(tf.constant(-(-amount // self.env_steps_per_iteration), tf.int32))
+
+    def take_idle_seconds(self) -> None:
+        """None: the program waits for nobody."""
 
     @property
-    def trackables(self) -> dict[str, tf.Module]:
+    def trackables(self) -> Mapping[str, Any]:
         """What a checkpoint holds beside the agent: the state of the environments."""
         return {"loop": self}
 
@@ -97,13 +117,16 @@ class DeviceLoop(tf.Module):
         """Nothing to release."""
 
     def collect(
-        self, env_state: Any, bits: tf.Tensor, network_noise: tf.Tensor | None = None
-    ) -> tuple[Any, Rollout, tf.Tensor]:
+        self,
+        env_state: EnvState,
+        random_bits: tf.Tensor,
+        network_noise: tf.Tensor | None = None,
+    ) -> tuple[EnvState, Rollout, tf.Tensor]:
         """Step all environments `rollout_steps` times with the agent's present weights.
 
         Args:
             env_state: What the environments remember between two rollouts.
-            bits: [T, E, draws_per_env_step] uint32 words.
+            random_bits: [T, E, words_per_env_step] uint32 words.
             network_noise: [E, N] numbers in [0, 1) of each environment for a noisy network.
 
         Returns:
@@ -111,7 +134,7 @@ class DeviceLoop(tf.Module):
             number, returns and lengths, in one tensor for the reason of `LoopMetrics.fit`.
         """
         agent, exploration = self.agent, self.agent.exploration
-        noise_bits, env_bits = tf.split(bits, [exploration.draws, -1], axis=-1)
+        noise_bits, env_bits = tf.split(random_bits, [exploration.draws, -1], axis=-1)
         noise, draws = exploration.noise(noise_bits, agent.env_steps), uniforms(env_bits)
         weights = agent.policy.acting_weights(network_noise)  # split once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
@@ -120,7 +143,9 @@ class DeviceLoop(tf.Module):
             lambda s: tf.TensorArray(s.dtype, self.rollout_steps, element_shape=s.shape), spec
         )
 
-        def step(time, state, obs, columns, episodes):
+        def step(
+            time: tf.Tensor, state: DeviceState, obs: Any, columns: Rollout, episodes: tf.Tensor
+        ) -> tuple[tf.Tensor, DeviceState, Any, Rollout, tf.Tensor]:
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
             params, value = agent.policy.outputs(obs, weights)
@@ -153,20 +178,22 @@ class DeviceLoop(tf.Module):
             # A loop of its own, so that no iteration has to ask: a choice copies the weights.
             missing = tf.maximum(warmup - 1 - agent.env_steps, 0) // self.env_steps_per_iteration
             warm = tf.minimum(iterations, tf.cast(missing, tf.int32))
-            carried = self._iterate(carried, warm, learns=False)
-        _, state, metrics = self._iterate(carried, iterations, learns=True)
+            carried = self._iterate(carried, warm, update_enabled=False)
+        _, state, metrics = self._iterate(carried, iterations, update_enabled=True)
         tf.nest.map_structure(lambda old, new: old.assign(new), self.env_state, state)
         agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
         return metrics
 
-    def _iterate(self, carried: Any, until: tf.Tensor, learns: bool) -> Any:
-        acting = self.env_steps_per_iteration * self.draws_per_env_step
-        noise = self.num_envs * self.agent.policy.weights.noise_count
-        shape = [self.rollout_steps, self.num_envs, self.draws_per_env_step]
+    def _iterate(self, carried: Carried, until: tf.Tensor, update_enabled: bool) -> Carried:
+        agent = self.agent
+        acting = self.env_steps_per_iteration * self.words_per_env_step
+        noise = self.num_envs * agent.policy.weights.noise_count
+        learning = agent.memory.num_random_words
+        shape = [self.rollout_steps, self.num_envs, self.words_per_env_step]
 
-        def iteration(done, state, metrics):
+        def iteration(done: tf.Tensor, state: EnvState, metrics: LoopMetrics) -> Carried:
             # All random bits in one draw: a draw costs more than the numbers in it.
-            bits = self.agent.random_stream.bits(acting + noise + self.agent.memory.draws)
+            bits = agent.random_stream.bits(acting + noise + learning)
             acting_bits, noise_bits, bits = tf.split(bits, [acting, noise, -1])
             numbers = tf.reshape(uniforms(noise_bits), [self.num_envs, -1]) if noise else None
             state, rollout, episodes = self.collect(state, tf.reshape(acting_bits, shape), numbers)
@@ -176,68 +203,105 @@ class DeviceLoop(tf.Module):
                 episode_return=metrics.episode_return + returns,
                 episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
             )
-            return done + 1, state, learn(self.agent, rollout, bits, metrics, learns)
+            return done + 1, state, learn(agent, rollout, bits, metrics, update_enabled)
 
         return tf.while_loop(lambda done, *_: done < until, iteration, carried)
+
+
+class Episodes(NamedTuple):
+    """Episodes that are played together, [E, ...] each."""
+
+    time: tf.Tensor  # [] int32 steps so far
+    state: DeviceState
+    obs: Any  # a tensor or a dict of them
+    ended: tf.Tensor  # bool
+    returns: tf.Tensor
+    lengths: tf.Tensor  # int32
 
 
 class DeviceEvaluator:
     """Plays greedily inside one program, with the network as it is at each call.
 
-    `how` is what a `Program` takes last: `xla` and `device`.
+    Args:
+        env: Environment in tensor code.
+        network: Keras network that plays.
+        distribution: Reads its outputs.
+        episodes: Environments that play at once, each one episode.
+        seed: Seed of the episodes, together with their number.
+        limit: The longest episode.
+        xla: Compile with XLA.
+        device: Where the program runs; None leaves it to TensorFlow.
     """
 
     def __init__(
         self,
-        side: DeviceSide,
-        network: Any,
+        env: TensorEnvironment,
+        network: keras.Model,
+        distribution: Distribution,
         episodes: int,
         seed: int,
         limit: EpisodeLimit,
-        *how: Any,
+        xla: bool,
+        device: str | None,
     ):
-        self.env, self.network, self.episodes = side.env, network, episodes
-        self.limit = limit
-        policy = part(side.cfg.algorithm, "policy")
-        self.distribution = policy.distribution_for(side.cfg, side.spec)
+        self.env, self.network, self.distribution = env, network, distribution
+        self.episodes, self.limit = episodes, limit
         self.random_stream = RandomStream(seed, purpose=2)
-        self.step_limit = self.env.spec.max_episode_steps or limit.env_steps
-        self.program = self._make_program(*how)
+        self.step_limit = env.spec.max_episode_steps or limit.env_steps
+        self.start = self._begin()  # of which only shapes and dtypes count
+        specs = map(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
+        signature = [tf.TensorSpec([], tf.int32), *specs]
+        self.program = Program(self._play_until, signature, xla, device)
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
-        """The returns and lengths of `episodes` episodes, other ones for each `number`."""
+        """The returns and lengths of `episodes` episodes, other ones for each `number`.
+
+        If `time.perf_counter()` passes the `deadline`, only episodes that have ended count, or,
+        where none has, what all of them have reached. The clock is seen between two calls.
+        """
         self.random_stream.counter.assign(number << 32)
-        returns, lengths, ended = self.program()
-        if not ended and self.env.spec.max_episode_steps is None:
+        limit, name = self.step_limit, self.env.spec.name
+        steps = limit if math.isinf(deadline) else CALL_STEPS
+        until, episodes, ended = 0, self.start, np.zeros(1, bool)
+        while until < limit and not ended.all() and (not until or time.perf_counter() <= deadline):
+            until = min(limit, until + steps)
+            episodes = self.program(tf.constant(until), *tf.nest.flatten(episodes))
+            ended = episodes.ended.numpy()
+        returns, lengths = episodes.returns.numpy(), episodes.lengths.numpy()
+        late = until < limit and not ended.all()
+        if late:
+            warn_of_time(name, int(ended.sum()), self.episodes)
+            counted = ended if ended.any() else ~ended
+            returns, lengths = returns[counted], lengths[counted]
+        elif not ended.all() and self.env.spec.max_episode_steps is None:
             self.limit.warn_of_cut()
-        return Evaluation.of_episodes(returns.numpy(), lengths.numpy())
+        return Evaluation.of_episodes(returns, lengths, late)
 
-    def _make_program(self, *how: Any) -> Program:
-        return Program(self._play, [], *how)
-
-    def _play(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        *_, ended, returns, lengths = self.play_until(self.step_limit, *self.begin())
-        return returns, lengths, tf.reduce_all(ended)
-
-    def begin(self) -> tuple[Any, ...]:
-        """The episodes at their beginning, as `play_until` takes and returns them."""
+    def _begin(self) -> Episodes:
         draws = self.random_stream.uniforms(self.episodes, self.env.reset_uniforms)
         state, obs = reset_all(self.env, draws)
         zeros = tf.zeros([self.episodes])
-        return tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32)
+        return Episodes(tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32))
 
-    def play_until(self, until: Any, *episodes: Any) -> tuple[Any, ...]:
-        """Play up to a step: its number, state, observations, then ended, returns, lengths [E]."""
+    def _play_until(self, until: tf.Tensor, *leaves: tf.Tensor) -> Episodes:
+        """Play up to a step; step 0 stands for episodes that begin here."""
         env, stream, rows = self.env, self.random_stream, self.episodes
+        before: Episodes = tf.nest.pack_sequence_as(self.start, leaves)
+        at_start = before.time == 0
+        begun = tf.nest.map_structure(
+            lambda new, old: tf.where(at_start, new, old), self._begin(), before
+        )
 
-        def step(time, state, obs, ended, returns, lengths):
+        def step(episodes: Episodes) -> tuple[Episodes]:
+            time, state, obs, ended, returns, lengths = episodes
             action = greedy_action(self.network, self.distribution, obs)
             draws = stream.uniforms(rows, uniforms_per_step(env))
             state, after = step_and_reset(env, state, action, draws)
             returns = tf.where(ended, returns, after.episode_return)
             lengths = tf.where(ended, lengths, after.episode_length)
-            return time + 1, state, after.obs, ended | after.ended, returns, lengths
+            ended = ended | after.ended
+            return (Episodes(time + 1, state, after.obs, ended, returns, lengths),)
 
         return tf.while_loop(
-            lambda time, _, __, ended, *___: (time < until) & ~tf.reduce_all(ended), step, episodes
-        )
+            lambda now: (now.time < until) & ~tf.reduce_all(now.ended), step, (begun,)
+        )[0]

@@ -12,7 +12,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from kytolly.environment.faults import one_line
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
-from kytolly.loop.learn import LoopMetrics, learn
+from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
 from kytolly.policy.batch import rollout_spec
@@ -45,6 +45,8 @@ class HostLoop:
         groups: Adapters around the environments, each with equally many.
         device: Where learning runs, such as "/GPU:0"; None leaves it to TensorFlow.
     """
+
+    compile_seconds = 0.0  # but for the first call
 
     def __init__(self, agent: KytollyAgent, groups: Sequence[HostEnv], device: str | None = None):
         self.agent, self.groups, cfg = agent, list(groups), agent.cfg
@@ -71,33 +73,33 @@ class HostLoop:
         self.collectors: list[Collector] = []
         self._packed = self._state = np.zeros(0)
         self._restored: dict[str, Any] = {}
-        self.idle_seconds: Any = 0.0  # that learning waited for rows
+        self._idle_seconds = 0.0  # that learning waited for rows
         self._whole = True  # no block was collected and not learned from
         self._restarts = [group.restarts for group in self.groups if group.restarts is not None]
 
-    def run(self, env_steps: int, deadline: float = math.inf) -> LoopMetrics:
-        """Collect at least `env_steps` env steps in whole blocks, and learn; 0 only compiles."""
+    def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
+        """Collect at least `amount` env steps in whole blocks, and learn; 0 only compiles."""
         if not self.collectors:
             self._start()
         for collector in self.collectors:
             collector.deadline = deadline
-        blocks = -(-env_steps // self.env_steps_per_iteration)
+        blocks = -(-amount // self.env_steps_per_iteration)
         if blocks == 0:
             return LoopMetrics.zeros(self.agent)
         self._whole = False
         if self.overlap is not None:
             metrics = self.overlap.run(blocks, self._collect, self._take)
-            self.idle_seconds += self.overlap.take_idle_seconds()
+            self._idle_seconds += self.overlap.take_idle_seconds()
         else:
             calls = []
             for _ in range(blocks):
                 began = time.perf_counter()
                 columns = [tf.constant(column) for column in self._collect()]
-                self.idle_seconds += time.perf_counter() - began
+                self._idle_seconds += time.perf_counter() - began
                 self._end_cut_episodes()
                 sums, packed = self.program(tf.constant(1), *columns)
                 self._take(packed.numpy())
-                calls.append(LoopMetrics(*map(np.asarray, sums)))  # NumPy adds numbers faster
+                calls.append(sums.on_host())
             metrics = functools.reduce(LoopMetrics.plus, calls)
         self._whole = True
         episodes = np.sum([collector.take_episodes() for collector in self.collectors], axis=0)
@@ -108,15 +110,22 @@ class HostLoop:
             episode_length=int(episodes[2]),
         )
 
+    def take_idle_seconds(self) -> float:
+        """Seconds that learning has waited for rows since the last call."""
+        seconds, self._idle_seconds = self._idle_seconds, 0.0
+        return seconds
+
     @property
     def env_restarts(self) -> int | None:
         """Environments that were made anew, also before a resume; None where a fault ends a run."""
         if not self._restarts:
             return None
-        return self._restored.get("restarts", 0) + sum(one.total for one in self._restarts)
+        return self._restored.get("restarts", 0) + sum(
+            restarts.total for restarts in self._restarts
+        )
 
     @property
-    def trackables(self) -> dict[str, Any]:
+    def trackables(self) -> Mapping[str, Any]:
         """What a checkpoint holds beside the agent: the environments and what acts in them."""
         return {"host": HostState(self)}
 
@@ -186,7 +195,7 @@ class HostLoop:
                 restore_state(packed, state["acting"])
                 self._take(packed["packed"])
             except (TypeError, ValueError, LookupError, AttributeError) as error:
-                from kytolly.loop.saved_session import state_error
+                from kytolly.loop.session_state import state_error
 
                 raise state_error(error) from error
         if "collectors" in state:
@@ -240,10 +249,11 @@ class HostLoop:
         agent = self.agent
         columns = tf.nest.pack_sequence_as(self.specs, leaves)
 
-        def iteration(index, metrics):
+        def iteration(index: tf.Tensor, metrics: LoopMetrics) -> tuple[tf.Tensor, LoopMetrics]:
             rollout = tf.nest.map_structure(lambda column: tf.gather(column, index), columns)
-            bits = agent.random_stream.bits(agent.memory.draws)
-            return index + 1, learn(agent, rollout, bits, metrics)
+            bits = agent.random_stream.bits(agent.memory.num_random_words)
+            update_enabled = warm_up_ends_within(agent, agent.cfg.env_steps_per_iteration)
+            return index + 1, learn(agent, rollout, bits, metrics, update_enabled)
 
         metrics = tf.while_loop(
             lambda index, _: index < self.block * count,

@@ -2,12 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout
+
+Number: TypeAlias = tf.Tensor | np.ndarray | np.number | int  # in a program, or on the host
+
+
+class Learner(Protocol):
+    """What a session trains: an agent, or a network that learns from rows of data.
+
+    Attributes:
+        policy: The learning rule, which counts its updates.
+        latest_names: Metrics that are not sums, in the order of `LoopMetrics.latest`.
+        part_names: The user's classes of optimizer and policy: pairs of part and name.
+        fixed_rate: The learning rate that a resumed run sets; None where a schedule or the
+            optimizer's own variables say it.
+    """
+
+    @property
+    def policy(self) -> Policy: ...
+
+    @property
+    def latest_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def part_names(self) -> tuple[tuple[str, str], ...]: ...
+
+    @property
+    def fixed_rate(self) -> float | None: ...
 
 
 class LoopMetrics(NamedTuple):
@@ -17,24 +45,24 @@ class LoopMetrics(NamedTuple):
     overflows and an update is skipped, it is [2, F]: sums of the finite metrics, and their number.
     """
 
-    updates: Any  # [] optimizer steps
-    fit: Any  # [F] sums over updates of the policy's `metric_names`
-    episodes: Any  # [] episodes that ended
-    episode_return: Any  # [] sum over those episodes, in reward units
-    episode_length: Any  # [] sum over those episodes, in env steps
-    latest: Any  # [L] the agent's `latest_names`, as they are at the end
+    updates: Number  # [] optimizer steps
+    fit: tf.Tensor | np.ndarray  # [F] sums over updates of the policy's `metric_names`
+    episodes: Number  # [] episodes that ended
+    episode_return: Number  # [] sum over those episodes, in reward units
+    episode_length: Number  # [] sum over those episodes, in env steps
+    latest: Number  # [L] the learner's `latest_names`, as they are at the end
 
     @classmethod
-    def zeros(cls, agent: KytollyAgent) -> LoopMetrics:
+    def zeros(cls, learner: Learner) -> LoopMetrics:
         """Nothing has happened yet."""
         none = tf.zeros([], tf.int32)
-        count, skips = len(agent.policy.metric_names), agent.policy.skips_overflow
+        count, skips = len(learner.policy.metric_names), learner.policy.skips_overflow
         fit = tf.zeros([2, count] if skips else [count])
-        return cls(none, fit, none, tf.zeros([]), none, tf.zeros([len(agent.latest_names)]))
+        return cls(none, fit, none, tf.zeros([]), none, tf.zeros([len(learner.latest_names)]))
 
     def plus(self, later: LoopMetrics) -> LoopMetrics:
         """Sums over two consecutive spans; what is no sum is taken from the later."""
-        sums = LoopMetrics(*(a + b for a, b in zip(self, later, strict=True)))
+        sums = LoopMetrics._make(a + b for a, b in zip(self, later, strict=True))
         return sums._replace(latest=later.latest)
 
     def with_update(self, metrics: tf.Tensor) -> LoopMetrics:
@@ -44,45 +72,69 @@ class LoopMetrics(NamedTuple):
             metrics = tf.stack([tf.where(finite, metrics, 0.0), tf.cast(finite, tf.float32)])
         return self._replace(updates=self.updates + 1, fit=self.fit + metrics)
 
+    def on_host(self) -> LoopMetrics:
+        """The same as NumPy arrays, which add numbers faster."""
+        return LoopMetrics(*map(np.asarray, self))
+
+    def averages(self, learner: Learner) -> dict[str, float]:
+        """Means over updates and over episodes, by name; NaN where there was none."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            fit = np.asarray(self.fit, np.float64)
+            fit = fit[0] / fit[1] if fit.ndim == 2 else fit / np.float64(self.updates)
+            sums = np.array([self.episode_return, self.episode_length])
+            episodes = sums / np.float64(self.episodes)
+        names = (*learner.policy.metric_names, *learner.latest_names)
+        names = (*names, "episode_return", "episode_length")
+        values = map(float, [*fit, *np.asarray(self.latest), *episodes])
+        return dict(zip(names, values, strict=True))
+
 
 def learn(
     agent: KytollyAgent,
     rollout: Rollout,
-    bits: tf.Tensor,
+    random_bits: tf.Tensor,
     metrics: LoopMetrics,
-    learns: bool | None = None,
+    update_enabled: bool | tf.Tensor = True,
 ) -> LoopMetrics:
     """Open a rollout in the agent's memory and make the iteration's updates.
 
     Args:
         agent: The learner; its policy may end the updates early.
         rollout: [T, E] env steps.
-        bits: [agent.memory.draws] uint32 words that pick the batches.
+        random_bits: [agent.memory.num_random_words] uint32 words that pick the batches.
         metrics: Sums so far.
-        learns: Whether to update; None: once the warm-up is over.
+        update_enabled: Make updates; [] bool where only the program knows.
     """
     memory, policy = agent.memory, agent.policy
+    hyper = agent.hyper()  # those of the env steps before the rollout
     opened, latest = agent.observe(rollout)
-
-    def update(index, going, sums):
-        batch = memory.batch(opened, index, bits)
-        result = policy.update(batch)
-        if hasattr(memory, "close"):
-            memory.close(batch, result.td_error)
-        again = policy.keep_going(result)
-        return index + 1, going if again is None else again, sums.with_update(result.metrics)
-
-    updates: Any = 0 if learns is False else agent.updates_due()
-    if learns is None and agent.cfg.first_update_env_steps:
-        updates = tf.where(agent.env_steps >= agent.cfg.first_update_env_steps, updates, 0)
     metrics = metrics._replace(latest=latest)
+
+    def update(
+        index: int | tf.Tensor, active: bool | tf.Tensor, sums: LoopMetrics
+    ) -> tuple[int | tf.Tensor, bool | tf.Tensor, LoopMetrics]:
+        batch = memory.batch(opened, index, random_bits)
+        result: Loss = policy.update(batch, hyper)
+        memory.close(batch, result.td_error)
+        again = policy.should_continue(result)
+        return index + 1, active if again is None else again, sums.with_update(result.metrics)
+
+    updates = 0 if update_enabled is False else agent.updates_due()
+    if not isinstance(update_enabled, bool):
+        updates = tf.where(update_enabled, updates, 0)
     if isinstance(updates, int) and updates < 2:  # entering a loop copies the weights
         metrics = update(0, True, metrics)[-1] if updates else metrics
     else:
         metrics = tf.while_loop(
-            lambda index, going, _: tf.logical_and(index < updates, going),
+            lambda index, active, _: tf.logical_and(index < updates, active),
             update,
             (tf.constant(0), tf.constant(True), metrics),
         )[-1]
     agent.finish_iteration(rollout)
     return metrics
+
+
+def warm_up_ends_within(agent: KytollyAgent, env_steps: int) -> bool | tf.Tensor:
+    """[] bool, updates follow so many more env steps; True where there is no warm-up."""
+    first = agent.cfg.first_update_env_steps
+    return agent.env_steps + env_steps >= first if first else True

@@ -1,22 +1,54 @@
-"""How long an episode of an evaluation may last that has no time limit of its own."""
+"""How long an episode of an evaluation may last, and how long a run."""
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
 
 from kytolly.callback.base import TrainState
 
 STEP_LIMIT = 27_000  # env steps, as in Atari; the episode is cut there
-LEAST_IN_TRAINING = 1_000  # env steps
+MIN_STEP_LIMIT_IN_TRAINING = 1_000  # env steps
+LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
+END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 
 
-def training_step_limit(state: TrainState) -> int:
-    """Env steps of an episode of an evaluation during training, where nothing else limits them.
+class OutOfTime(Exception):
+    """Time was up within a call of a loop; what it has learned until then stays."""
 
-    A tenth of the interval between two evaluations, within bounds: a policy that never reaches an
-    end must not take longer to evaluate than to train.
+
+class Clock:
+    """The deadlines of a run, as `time.perf_counter()` counts; infinite without a limit.
+
+    Args:
+        max_wall_seconds: Time for training, compilation included; None for no limit.
+
+    Attributes:
+        time_is_up: Training is over, because of the time.
+        call_deadline: A call of the loop ends then, even within a rollout.
+        evaluation_deadline: An evaluation during training is cut then.
+        final_deadline: The evaluation after training is cut then.
     """
-    return min(STEP_LIMIT, max(LEAST_IN_TRAINING, state.interval("evaluation", 20) // 10))
+
+    def __init__(self, max_wall_seconds: float | None):
+        self.max_wall_seconds, self.time_is_up = max_wall_seconds, False
+        self.call_deadline = self.evaluation_deadline = self.final_deadline = math.inf
+        self._deadline = math.inf
+
+    def start(self) -> None:
+        """Count from now on."""
+        if self.max_wall_seconds is None:
+            return
+        grace = max(END_SECONDS, self.max_wall_seconds / 10)
+        self._deadline = time.perf_counter() + self.max_wall_seconds
+        self.call_deadline = self._deadline + LATE_SECONDS
+        self.evaluation_deadline = self._deadline + grace / 2
+        self.final_deadline = self._deadline + grace
+
+    def look(self) -> None:
+        """See whether time is up."""
+        self.time_is_up |= time.perf_counter() > self._deadline
 
 
 class EpisodeLimit:
@@ -44,3 +76,23 @@ class EpisodeLimit:
             "Gymnasium's TimeLimit).",
             stacklevel=2,
         )
+
+
+def training_step_limit(state: TrainState) -> int:
+    """Env steps of an episode of an evaluation during training, where nothing else limits them.
+
+    A tenth of the interval between two evaluations, within bounds: a policy that never reaches an
+    end must not take longer to evaluate than to train.
+    """
+    tenth = state.interval("evaluation", 20) // 10
+    return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))
+
+
+def warn_of_time(name: str, ended: int, episodes: int) -> None:
+    """Say that an evaluation had no time to end."""
+    counted = "only those count" if ended else "what they had reached counts"
+    warnings.warn(
+        f"max_wall_seconds cut an evaluation of {name} when {ended} of {episodes} episodes had "
+        f"ended; {counted}.",
+        stacklevel=2,
+    )

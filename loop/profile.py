@@ -60,11 +60,12 @@ class PartPolicy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._policy, name)
 
-    def update(self, batch: Any) -> Any:
+    def update(self, batch: Any, hyper: Any = None) -> Any:
         """The loss, with the gradient's norm or a 0 in its place."""
+        hyper = hyper or self._policy.hyper
         if self._part == BACKWARD:
-            return self._policy.gradient(batch)[1]
-        loss = self._policy.loss(batch, self._policy.current_weights())
+            return self._policy.gradient(batch, hyper)[1]
+        loss = self._policy.loss(batch, self._policy.current_weights(), hyper)
         return loss._replace(metrics=tf.concat([loss.metrics, [0.0]], axis=0))
 
 

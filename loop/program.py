@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+COMPILE_ERRORS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.UnimplementedError,
+    tf.errors.NotFoundError,
+    tf.errors.InternalError,
+)
+COMPILE_WORDS = ("compil", "xla", "jit", "unsupported op", "const", "hlo")
 
 
 class Program:
@@ -13,20 +22,24 @@ class Program:
 
     Args:
         function: Plain function of tensors.
-        signature: TensorSpecs of its arguments.
+        signature: A TensorSpec, or a nest of them, for each argument.
         xla: Compile with XLA.
         device: Name of the device to run on, such as "/GPU:0".
     """
 
     def __init__(
-        self, function: Callable, signature: Sequence[Any], xla: bool, device: str | None = None
+        self,
+        function: Callable[..., Any],
+        signature: Sequence[Any],
+        xla: bool,
+        device: str | None = None,
     ):
         self.function, self.signature = function, list(signature)
         self.xla, self.device = xla, device
-        self._ready: Any = None
+        self._ready: Callable[..., Any] | None = None
 
     def __call__(self, *args: tf.Tensor) -> Any:
-        """Run; a program that XLA refuses is rebuilt without it, once, with a warning."""
+        """Run; a program that XLA cannot compile is rebuilt without it, once, with a warning."""
         if self._ready is None:
             with tf.device(self.device):
                 self._ready = tf.function(
@@ -38,15 +51,35 @@ class Program:
         try:
             return self.in_graph(*args)
         except tf.errors.OpError as error:
-            from kytolly.loop.xla_refusal import is_refusal, warn_of_refusal
-
-            if not (self.xla and is_refusal(error)):
+            if not (self.xla and is_compile_error(error)):
                 raise
-            warn_of_refusal(self.function, error)
+            warn_of_compile_error(self.function, error)
             self.xla, self._ready = False, None
             return self(*args)
 
     def in_graph(self, *args: tf.Tensor) -> Any:
         """The program as part of a graph that is being traced, after its first own call."""
+        if self._ready is None:
+            raise RuntimeError("the program is not compiled, expected a call of it before")
         with tf.device(self.device):
             return self._ready(*args)
+
+
+def is_compile_error(error: tf.errors.OpError) -> bool:
+    """Whether XLA could not compile, and the program itself may be right."""
+    from kytolly.loop.recovery import is_out_of_memory
+
+    if is_out_of_memory(error):
+        return False
+    text = str(error).lower()
+    return isinstance(error, COMPILE_ERRORS) and any(word in text for word in COMPILE_WORDS)
+
+
+def warn_of_compile_error(function: Callable[..., Any], error: tf.errors.OpError) -> None:
+    """Say that a program runs without XLA, and why."""
+    reason = " ".join(str(error).split())[:300]
+    warnings.warn(
+        f"XLA cannot compile {getattr(function, '__qualname__', 'this program')}: "
+        f"{reason} Training goes on without XLA, slower. Set xla=False to choose that.",
+        stacklevel=3,
+    )

@@ -1,66 +1,91 @@
-"""The order of a run: train, log, evaluate, save, stop."""
+"""The order of a run: train up to so many units, log, evaluate, save, stop."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
-from kytolly.callback.base import Callback, Evaluation, TrainState, notify
-from kytolly.loop.host_state import host_state
-from kytolly.loop.interrupt import hold_signals
-from kytolly.loop.learn import LoopMetrics
-from kytolly.loop.limits import training_step_limit
-from kytolly.loop.log_row import log_row
-from kytolly.loop.result import result_summary
+from kytolly.callback.base import Callback, TrainState, notify
+from kytolly.loop.learn import Learner, LoopMetrics
+from kytolly.loop.limits import Clock, OutOfTime
+from kytolly.loop.watchdog import deferred_signals
 
-CALL_ENV_STEPS = 2_000  # for one call of the program: Ctrl-C waits for it, and its cost is small
+if TYPE_CHECKING:
+    from kytolly.loop.base import Evaluations, Loop, Report
+
+MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
+
+
+class Parts(NamedTuple):
+    """What a session drives, made for one config."""
+
+    learner: Learner  # is trained
+    loop: Loop  # trains it
+    evaluations: Evaluations  # evaluate its network
+    report: Report  # says how far the run is
+    keeps_network: bool = False  # after a fault the same network goes on to learn
+
+
+class Training(Protocol):
+    """A kind of training: makes what a session drives.
+
+    Attributes:
+        unit: What a run counts, as in `TrainState`.
+        device: Where it trains, such as "/GPU:0"; None: on the CPU.
+    """
+
+    unit: str
+    device: str | None
+
+    def parts(self, cfg: Any, init_run: Path | None) -> AbstractContextManager[Parts]:
+        """Parts for a config, released after the block; they begin with the weights of a run."""
+        ...
 
 
 class TrainingSession:
     """Drives a loop to the end of a run and tells the callbacks what happens.
 
+    The unit of a run is what its length and its intervals are counted in: env steps of an agent,
+    updates of supervised learning.
+
     Args:
-        agent: The learner.
-        loop: `DeviceLoop` or `HostLoop`, which trains it.
-        make_evaluator: Makes what plays greedily, from a number of episodes, a seed, `xla` and
-            `step_limit`.
+        parts: What it drives.
         callbacks: Called in this order at every hook.
         state: The run at its beginning.
+        faults: After which the run went on, for result.json; one that is resumed adds to them.
+        memory_use: Memory in MiB, now and at most so far, by the name of a metric.
     """
-
-    evaluation_kind, log_row, summary = Evaluation, log_row, result_summary
 
     def __init__(
         self,
-        agent: KytollyAgent,
-        loop: Any,
-        make_evaluator: Callable[..., Any],
+        parts: Parts,
         callbacks: Sequence[Callback],
         state: TrainState,
+        faults: list[dict[str, Any]],
+        memory_use: Callable[[], dict[str, float]] = dict,
     ):
-        self.agent, self.loop, self.callbacks = agent, loop, callbacks
-        self.make_evaluator, self.cfg = make_evaluator, agent.cfg
-        self.state = dataclasses.replace(state, host_state=lambda: host_state(self))
+        self.learner, self.loop, self.evaluations, self.report, _ = parts
+        self.callbacks, self.faults, self.memory_use = callbacks, faults, memory_use
+        self.state = dataclasses.replace(state, host_state=self.session_state)
+        self.clock = Clock(state.config.max_wall_seconds)
         self.history: list[dict[str, float]] = []  # one row of metrics for each log interval
         self.sums: LoopMetrics | None = None  # of the interval that has begun
-        # Intervals depend on nothing but the env steps at which the last one ended, its evaluation
+        # Intervals depend on nothing but the units at which the last one ended, its evaluation
         # included: so a resumed run has the same.
-        self.interval_end, self.last_evaluation = 0, -1
+        self.interval_end = 0
+        self.last_evaluation = -1
         self.best_weights: list[np.ndarray] | None = None
         self.compile_seconds = 0.0
-        self.steady_seconds, self.steady_env_steps = 0.0, 0  # in the loop's program after warm-up
-        self.faults: list[dict[str, Any]] = []  # after which the run went on, for result.json
-        self.memory: Callable[[], dict[str, float]] = dict  # now and at peak, in MiB
-        self.first_steady = getattr(self.cfg, "first_update_env_steps", 0)
+        self.steady_seconds = 0.0  # in the loop's program after warm-up
+        self.steady_units = 0
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
-        self.callback_states: list[Any] = []  # those of a run that is continued
+        self.callback_states: list[tuple[str, dict[str, Any]]] = []  # of a run that is continued
         self._began = time.perf_counter()
 
     def run(self) -> str:
@@ -70,31 +95,33 @@ class TrainingSession:
         saved, and KeyboardInterrupt goes on to the caller.
         """
         self._began = time.perf_counter()
+        self.clock.start()
         self._update_state()
-        with hold_signals() as deliver_signals:
+        with deferred_signals() as raise_pending:
             try:
                 self._notify("on_compile_begin")
                 self.loop.run(0)
                 self.compile_seconds += time.perf_counter() - self._began
-                deliver_signals()
+                raise_pending()
                 self._notify("on_train_begin")
                 if self.callback_states:
-                    from kytolly.loop.saved_session import set_callback_states
+                    from kytolly.loop.session_state import restore_callbacks
 
-                    set_callback_states(self)
-                return self._train(deliver_signals)
+                    restore_callbacks(self.callbacks, self.state, self.callback_states)
+                return self._train(raise_pending)
             finally:
                 self._update_state()
                 self._notify("on_train_end")
 
-    def _train(self, deliver_signals: Callable[[], None]) -> str:
-        total, log_every = self.state.total, self.state.interval("log", 50)
+    def _train(self, raise_pending: Callable[[], None]) -> str:
+        total = self.state.total
+        log_every = self.state.interval("log", 50)
         evaluate_every = self.state.interval("evaluation", 20)
         while self.interval_end < total and not self.stop_reason:
             done = self.interval_end
             next_evaluation = (done // evaluate_every + 1) * evaluate_every
             next_log = (done // log_every + 1) * log_every
-            self._train_until(min(next_log, next_evaluation, total), deliver_signals)
+            self._train_until(min(next_log, next_evaluation, total), raise_pending)
             if self.stop_reason:
                 break
             if self.state.progress >= min(next_evaluation, total):
@@ -102,7 +129,7 @@ class TrainingSession:
             self.interval_end = self.state.progress
             if not self.stop_reason:
                 self._notify("on_interval_end")
-            deliver_signals()
+            raise_pending()
         if self.stop_reason != "non_finite":
             self._evaluate()
         self.interval_end = self.state.progress
@@ -110,73 +137,68 @@ class TrainingSession:
 
     @property
     def stop_reason(self) -> str | None:
-        """What a callback wants to end the run for."""
-        return next((c.stop_reason for c in self.callbacks if c.stop_reason), None)
-
-    @functools.cached_property
-    def _evaluator(self) -> Any:
-        seed, limit = stream_seed(self.cfg.seed, EVALUATION), training_step_limit(self.state)
-        return self.make_evaluator(
-            self.cfg.evaluation_episodes, seed, xla=self.loop.xla, step_limit=limit
-        )
+        """What a callback wants to end the run for, or `time`."""
+        reasons = (callback.stop_reason for callback in self.callbacks if callback.stop_reason)
+        return next(reasons, "time" if self.clock.time_is_up else None)
 
     def wall_seconds(self) -> float:
         """Time spent on the run until now."""
         return self.state.wall_seconds_before + time.perf_counter() - self._began
 
-    def run_loop(self, env_steps: int) -> LoopMetrics | None:
-        """Train for at least `env_steps` env steps; None where there is no time left to."""
-        return self.loop.run(env_steps)
-
-    def _train_until(self, end: int, deliver_signals: Callable[[], None]) -> None:
+    def _train_until(self, end: int, raise_pending: Callable[[], None]) -> None:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
         before, began = self.state, time.perf_counter()
-        done, moment = before.progress, began
+        done = before.progress
         while done < end:
-            metrics = self.run_loop(min(CALL_ENV_STEPS, end - done))
+            call_began, previous = time.perf_counter(), done
+            metrics = self._call_loop(min(MAX_UNITS_PER_CALL, end - done))
             if metrics is None:
                 break
-            metrics = LoopMetrics(*map(np.asarray, metrics))
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
-            last, moment = moment, time.perf_counter()
-            previous, done = done, int(getattr(self.agent, before.unit))
-            if previous >= self.first_steady:
-                self.steady_seconds += moment - last
-                self.steady_env_steps += done - previous
-            deliver_signals()
+            done = self.report.progress()
+            if self.report.is_steady(previous):
+                self.steady_seconds += time.perf_counter() - call_began
+                self.steady_units += done - previous
+            raise_pending()
         seconds = time.perf_counter() - began
         self._update_state()
         if self.sums is None:  # logged before the run was resumed
             return
-        row, self.sums = self.log_row(before, seconds) | self.memory(), None
+        row = self.report.row(self.sums, before, self.state, seconds) | self.memory_use()
+        self.sums = None
         self.state = dataclasses.replace(self.state, metrics=row)
         self._notify("on_log")
         self.history.append({before.unit: done, **row})
 
-    def play(self, evaluator: Any, number: int = 0) -> Evaluation:
-        """The evaluation of that number."""
-        return evaluator.evaluate(number)
+    def _call_loop(self, amount: int) -> LoopMetrics | None:
+        """Train for a piece of the run; None where there is no time left to."""
+        if self.clock.time_is_up:
+            return None
+        try:
+            metrics = self.loop.run(amount, self.clock.call_deadline)
+        except OutOfTime:
+            self.clock.time_is_up = True
+            return None
+        self.compile_seconds += self.loop.compile_seconds
+        self.clock.look()
+        return metrics.on_host()
 
-    def evaluate_best(self) -> Evaluation:
-        """Greedy episodes with the best weights of the run, which the agent keeps.
-
-        Their seed keeps them apart from those that picked the weights.
-        """
+    def evaluate_best(self) -> Any:
+        """The evaluation of the run's best weights, which the network keeps."""
         if self.best_weights is not None:
-            self.agent.policy.set_weights(self.best_weights)
-        episodes, seed = self.cfg.final_evaluation_episodes, self.cfg.seed
-        seed = stream_seed(seed, FINAL_EVALUATION)
-        return self.play(self.make_evaluator(episodes, seed, xla=self.loop.xla))
+            self.learner.policy.set_weights(self.best_weights)
+        return self.evaluations.evaluate_best(self.clock.final_deadline)
 
     def _evaluate(self) -> None:
         if self.last_evaluation == self.state.progress:
             return
-        evaluation = self.play(self._evaluator, self.state.progress)
+        evaluation = self.evaluations.evaluate(self.state, self.clock.evaluation_deadline)
+        self.clock.time_is_up |= evaluation.cut
         if evaluation.cut and self.best_weights is not None:
             return  # it is no better than those that ended
         is_best = evaluation.score >= self.state.best_score
         if is_best:
-            self.best_weights = self.agent.policy.network.get_weights()
+            self.best_weights = self.learner.policy.network.get_weights()
         best = evaluation.score if is_best else self.state.best_score
         self.state = dataclasses.replace(
             self.state, evaluation=evaluation, is_best=is_best, best_score=best
@@ -187,15 +209,79 @@ class TrainingSession:
         if self.history:
             self.history[-1].update({**self.state.metrics, **row})
 
-    def _update_state(self) -> None:
-        self.agent.policy.publish()
+    def summary(self, evaluation: Any, stopped_by: str, seconds: float) -> dict[str, Any]:
+        """What `result.json` holds of a run that has ended.
+
+        Args:
+            evaluation: The evaluation of the best weights.
+            stopped_by: What ended training.
+            seconds: Wall time since training began, or was resumed.
+        """
+        wall_seconds = self.state.wall_seconds_before + seconds
+        state = dataclasses.replace(self.state, wall_seconds=wall_seconds)
+        speed = self.steady_units / max(self.steady_seconds, 1e-9)
+        restarts = self.loop.env_restarts
+        return {
+            **self.report.summary(state, speed, self.compile_seconds, evaluation),
+            "stopped_by": stopped_by,
+            "run_dir": str(self.state.run_dir),
+            "memory": self.memory_use(),
+            **({"faults": self.faults} if self.faults else {}),
+            **({} if restarts is None else {"env_restarts": restarts}),
+        }
+
+    def session_state(self) -> dict[str, Any]:
+        """What a resumed session must know beside the tensors, as JSON can hold it."""
+        state, sums = self.state, self.sums
+        arrays = None if sums is None else [np.asarray(part) for part in sums]
+        return {
+            "interval_end": self.interval_end,
+            "last_evaluation": self.last_evaluation,
+            "wall_seconds": self.wall_seconds(),
+            "steady": [self.compile_seconds, self.steady_seconds, self.steady_units],
+            "best_return": state.best_score,
+            "evaluation": dataclasses.asdict(state.evaluation) if state.evaluation else None,
+            "metrics": dict(state.metrics),
+            "sums": arrays and [[array.dtype.str, array.tolist()] for array in arrays],
+            "history": self.history,
+            "faults": self.faults,
+            "callbacks": [[type(c).__name__, c.get_state()] for c in self.callbacks],
+        }
+
+    def restore_session(
+        self, values: dict[str, Any], best_weights: list[np.ndarray] | None
+    ) -> None:
+        """Continue from a checkpoint; called before `run`, when the tensors are restored.
+
+        Args:
+            values: What `session_state` gave; empty where nothing was saved.
+            best_weights: `network.get_weights()` at the best evaluation so far.
+        """
+        if not values:
+            return
+        from kytolly.loop.session_state import read_session_state
+
+        saved, evaluation, sums = read_session_state(values, self.evaluations.kind)
+        self.best_weights, self.sums = best_weights, sums
+        self.interval_end, self.last_evaluation = saved.interval_end, saved.last_evaluation
+        self.compile_seconds, self.steady_seconds, self.steady_units = saved.steady
+        self.history[:] = saved.history
+        self.faults[:] = self.faults or saved.faults  # this process knows the newest
+        self.callback_states = saved.callbacks
+        if self.learner.fixed_rate is not None:  # the checkpoint's may be of another config
+            self.learner.policy.optimizer.learning_rate = self.learner.fixed_rate
         self.state = dataclasses.replace(
             self.state,
-            env_steps=int(self.agent.env_steps),
-            updates=int(self.agent.policy.updates),
-            episodes=int(self.agent.episodes),
-            wall_seconds=self.wall_seconds(),
+            wall_seconds_before=saved.wall_seconds,
+            best_score=saved.best_return,
+            evaluation=evaluation,
+            metrics=saved.metrics,
         )
+
+    def _update_state(self) -> None:
+        self.learner.policy.publish()
+        counts = self.report.counts()
+        self.state = dataclasses.replace(self.state, **counts, wall_seconds=self.wall_seconds())
 
     def _notify(self, hook: str) -> None:
         notify(self.callbacks, hook, self.state, self.unwritten)

@@ -1,26 +1,139 @@
-"""Supervised training: many updates in each call of a program, and the session of such a run."""
+"""Supervised training: many updates in each call of a program, and what its session reports."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Protocol
 
 import keras
 import tensorflow as tf
 
 from kytolly.agent.randomness import threefry2x32
 from kytolly.callback.base import TrainState
+from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.learn import LoopMetrics
-from kytolly.loop.log_row import averages
 from kytolly.loop.program import Program
-from kytolly.loop.session import TrainingSession
+from kytolly.loop.session import Parts
 from kytolly.policy.supervised import SupervisedPolicy
 
 UPDATE_SEEDS = 11  # purpose: keeps the seeds of updates apart from other draws of the run's seed
+
+
+class Sampler(Protocol):
+    """Puts the rows of an epoch into batches."""
+
+    def padding_share(self) -> float:
+        """Share of the tokens in batches that are padding."""
+        ...
+
+    def fixed_padding_share(self) -> float:
+        """The same where all rows are padded to one length."""
+        ...
+
+
+class Call(Protocol):
+    """Consecutive updates from batches of one bucket.
+
+    Attributes:
+        bucket: Its number.
+        arguments: What the bucket's program takes.
+        first: Index of the first batch among the `arguments`.
+        count: Updates.
+    """
+
+    @property
+    def bucket(self) -> int: ...
+
+    @property
+    def arguments(self) -> Any: ...
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def count(self) -> int: ...
+
+
+class Rows(Protocol):
+    """Training data in batches, of which those of one bucket have the same shape."""
+
+    @property
+    def sampler(self) -> Sampler: ...
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Updates in which every row has its turn."""
+        ...
+
+    @property
+    def tokens_per_update(self) -> float:
+        """Mean over the updates of an epoch, without padding."""
+        ...
+
+    def call(self, update: int, most: int) -> Call:
+        """The `Call` that begins with a number of an update, of at most so many."""
+        ...
+
+    def example(self) -> dict[str, tf.Tensor]:
+        """Columns of a batch, to build a network with."""
+        ...
+
+    def signature(self, bucket: int) -> Any:
+        """TensorSpecs of a `Call`'s arguments."""
+        ...
+
+    def batch(self, bucket: int, arguments: Any, index: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The columns [B, ...] of a batch, by name; part of the program."""
+        ...
+
+
+class Task(Protocol):
+    """Data, a network and a loss: what `Trainer.train_supervised` asks for.
+
+    Attributes:
+        name: Name of the data, for the run's folder and the progress line.
+        metric_names: The metrics that `loss` gives beside the loss.
+        best_metric: The metric of `evaluate` that picks the best weights; more is better.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metric_names(self) -> tuple[str, ...]: ...
+
+    @property
+    def best_metric(self) -> str: ...
+
+    def make_rows(self, cfg: Any) -> Any:
+        """The training data, `Rows`."""
+        ...
+
+    def make_network(self, cfg: Any) -> keras.Model:
+        """The network, which is built, or builds when it is called."""
+        ...
+
+    def loss(
+        self, network: keras.Model, batch: Mapping[str, tf.Tensor], cfg: Any
+    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+        """The loss [] of a batch, and the metrics [] of `metric_names`; part of the program.
+
+        Args:
+            network: To be called with `training=True`, or part by part.
+            batch: The columns of `make_rows` [B, ...], and `seed` [1, 2] int32, another one for
+                each update, for stateless draws.
+            cfg: The run's `SupervisedConfig`.
+        """
+        ...
+
+    def evaluate(self, network: keras.Model) -> Mapping[str, float]:
+        """Metrics on held-out data, by name, `best_metric` among them."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +182,7 @@ class SupervisedState(TrainState):
 
     total_updates: int = 0
     updates_per_epoch: int = 1
-    learner: Any = None
+    learner: Learner | None = None
     unit: ClassVar[str] = "updates"
 
     @property
@@ -79,23 +192,28 @@ class SupervisedState(TrainState):
 
 
 class Learner:
-    """What learns: a policy and its counters, as a session asks for them.
+    """What learns from rows of data: a policy and its counters.
 
     Args:
-        task: `search.text.task.Task`.
-        cfg: `config.supervised.SupervisedConfig`.
+        task: Data, a network and a loss.
+        cfg: Configuration.
         network: One that goes on to learn; None makes one.
     """
 
     latest_names: tuple[str, ...] = ()
+    part_names: tuple[tuple[str, str], ...] = ()
+    fixed_rate: float | None = None  # the optimizer's schedule says it
 
-    def __init__(self, task: Any, cfg: Any, network: keras.Model | None = None):
-        self.task, self.cfg, self.rows = task, cfg, task.make_rows(cfg)
+    def __init__(self, task: Task, cfg: SupervisedConfig, network: keras.Model | None = None):
+        self.task, self.cfg = task, cfg
+        self.rows: Rows = task.make_rows(cfg)
         self.total_updates = cfg.total_updates or cfg.epochs * self.rows.updates_per_epoch
         if network is None:
             network = make_network(task, cfg, self.rows)
 
-        def loss(network: keras.Model, batch: Mapping[str, tf.Tensor]) -> Any:
+        def loss(
+            network: keras.Model, batch: Mapping[str, tf.Tensor]
+        ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
             return task.loss(network, batch, cfg)
 
         self.policy = SupervisedPolicy(network, loss, task.metric_names, cfg, self.total_updates)
@@ -111,7 +229,7 @@ class Learner:
         return int(self.policy.updates)
 
 
-def make_network(task: Any, cfg: Any, rows: Any) -> keras.Model:
+def make_network(task: Task, cfg: SupervisedConfig, rows: Rows) -> keras.Model:
     """The task's network, in the configured precision, built by a batch if need be."""
     keras.utils.set_random_seed(cfg.seed)
     previous = keras.mixed_precision.dtype_policy()
@@ -135,7 +253,8 @@ class SupervisedLoop:
         device: Where the programs run, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
-    env_restarts = None
+    env_restarts: int | None = None
+    trackables: Mapping[str, Any] = {}  # all that changes is the learner's
 
     def __init__(self, learner: Learner, device: str | None = None):
         self.learner, self.device = learner, device
@@ -143,22 +262,31 @@ class SupervisedLoop:
         self.compile_seconds = 0.0  # of the last call
         self._programs: dict[int, Program] = {}
 
-    def run(self, updates: int) -> LoopMetrics | None:
-        """Make at least one update and at most `updates`; None where that is 0."""
-        if not updates:
-            return None
-        done, self.compile_seconds = self.learner.updates, 0.0
-        call = self.rows.call(done, updates)
+    def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
+        """Make at least one update and at most `amount`; none where that is 0."""
+        self.compile_seconds = 0.0
+        if not amount:
+            return LoopMetrics.zeros(self.learner)
+        done = self.learner.updates
+        call = self.rows.call(done, amount)
         program = self._program(call.bucket, call.arguments)
         seeds = tf.constant(done - call.first, tf.int64)
         return program(seeds, tf.constant(call.first), tf.constant(call.count), call.arguments)
+
+    def take_idle_seconds(self) -> None:
+        """None: a program that waits for nobody."""
+
+    def close(self) -> None:
+        """Nothing to release."""
 
     def _program(self, bucket: int, arguments: Any) -> Program:
         """The program of a bucket, compiled."""
         if bucket not in self._programs:
             began = time.perf_counter()
 
-            def update_many(offset, first, count, arguments):
+            def update_many(
+                offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: Any
+            ) -> LoopMetrics:
                 return self._update_many(bucket, offset, first, count, arguments)
 
             number = tf.TensorSpec([], tf.int32)
@@ -176,13 +304,13 @@ class SupervisedLoop:
     ) -> LoopMetrics:
         cfg = self.learner.cfg
 
-        def update(index, sums):
+        def update(index: tf.Tensor, sums: LoopMetrics) -> tuple[tf.Tensor, LoopMetrics]:
             batch = self.rows.batch(bucket, arguments, index)
             number = offset + tf.cast(index, tf.int64)
             batch["seed"] = update_seeds(cfg.seed, number, cfg.gradient_accumulation)
             return index + 1, sums.with_update(self.policy.update(batch).metrics)
 
-        zeros = LoopMetrics.zeros(cast(Any, self.learner))
+        zeros = LoopMetrics.zeros(self.learner)
         return tf.while_loop(lambda index, _: index < first + count, update, (first, zeros))[1]
 
 
@@ -194,50 +322,26 @@ def update_seeds(seed: int, update: tf.Tensor, parts: int) -> tf.Tensor:
     return tf.bitcast(tf.stack(words, axis=-1), tf.int32)
 
 
-class SupervisedSession(TrainingSession):
-    """The order of a supervised run; as an agent's, but that it counts updates.
+class TaskEvaluations:
+    """What a task finds on its held-out data.
 
     Args:
-        learner: What learns.
-        loop: What trains it.
-        state: The run at its beginning.
+        learner: Its network is evaluated.
     """
 
-    evaluation_kind: type = TaskEvaluation
+    kind = TaskEvaluation
 
-    def __init__(self, learner: Learner, loop: SupervisedLoop, state: SupervisedState):
-        super().__init__(cast(Any, learner), loop, cast(Any, None), (), state)
+    def __init__(self, learner: Learner):
+        self.learner = learner
 
-    @property
-    def _evaluator(self) -> Any:
-        return self.agent.task
-
-    def run_loop(self, updates: int) -> LoopMetrics | None:
-        """Make some updates; none where there is no time left."""
-        limit, before = self.cfg.max_wall_seconds, self.state.wall_seconds_before
-        if limit is not None and self.wall_seconds() - before >= limit:
-            return None
-        metrics, compiled = self.loop.run(updates), self.loop.compile_seconds
-        self.compile_seconds += compiled
-        # A call that compiled is no measure of speed.
-        self.first_steady = math.inf if compiled else 0
-        return metrics
-
-    def log_row(self, before: TrainState, seconds: float) -> dict[str, float]:
-        """The metrics of the interval that began with the state `before`."""
-        row = averages(cast(LoopMetrics, self.sums), self.agent)
-        row = {name: value for name, value in row.items() if not name.startswith("episode_")}
-        speed = (self.state.updates - before.updates) / seconds
-        row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
-        row["epoch"] = self.state.updates / self.state.updates_per_epoch
-        row["updates_per_second"] = speed
-        row["tokens_per_second"] = speed * self.agent.rows.tokens_per_update
-        return row
-
-    def play(self, evaluator: Any, number: int = 0) -> TaskEvaluation:
+    def evaluate(self, state: TrainState, deadline: float) -> TaskEvaluation:
         """The task's metrics with the present weights."""
-        task = evaluator
-        metrics = {name: float(v) for name, v in task.evaluate(self.agent.network).items()}
+        return self.evaluate_best(deadline)
+
+    def evaluate_best(self, deadline: float) -> TaskEvaluation:
+        """The same; an evaluation of held-out data is not cut."""
+        task = self.learner.task
+        metrics = {name: float(v) for name, v in task.evaluate(self.learner.network).items()}
         if task.best_metric not in metrics:
             raise ValueError(
                 f"the evaluation gives {', '.join(metrics) or 'no metric'}, and best_metric is "
@@ -245,67 +349,105 @@ class SupervisedSession(TrainingSession):
             )
         return TaskEvaluation(task.best_metric, metrics)
 
-    def evaluate_best(self) -> TaskEvaluation:
-        """The evaluation of the best weights, which the network keeps."""
-        if self.best_weights is not None:
-            self.agent.policy.set_weights(self.best_weights)
-        return self.play(self._evaluator)
 
-    def summary(self, evaluation: Any, stopped_by: str, seconds: float) -> dict[str, Any]:
-        """What `result.json` holds."""
-        state, speed = self.state, self.steady_env_steps / max(self.steady_seconds, 1e-9)
-        rows = self.agent.rows
+class SupervisedReport:
+    """The progress of a supervised run, which is counted in updates.
+
+    Args:
+        learner: What learns.
+        loop: What trains it.
+    """
+
+    env_spec = None
+
+    def __init__(self, learner: Learner, loop: SupervisedLoop):
+        self.learner, self.loop, self.name = learner, loop, learner.task.name
+
+    def first_state(self, run_dir: Path) -> SupervisedState:
+        """The run at its beginning."""
+        learner = self.learner
+        return SupervisedState(
+            run_dir=run_dir,
+            config=learner.cfg,
+            env_name=self.name,
+            loop="device",
+            device=self.loop.device or "/device:CPU:0",
+            trackables={"policy": learner.policy},
+            network=learner.network,
+            total_updates=learner.total_updates,
+            updates_per_epoch=learner.rows.updates_per_epoch,
+            learner=learner,
+        )
+
+    def progress(self) -> int:
+        """Updates so far."""
+        return self.learner.updates
+
+    def counts(self) -> dict[str, int]:
+        """Updates so far."""
+        return {"updates": self.learner.updates}
+
+    def is_steady(self, progress: int) -> bool:
+        """Whether the last call compiled nothing."""
+        return not self.loop.compile_seconds
+
+    def row(
+        self, sums: LoopMetrics, before: TrainState, now: TrainState, seconds: float
+    ) -> dict[str, float]:
+        """The metrics by name of the so many seconds between two states."""
+        learner = self.learner
+        row = sums.averages(learner)
+        row = {name: value for name, value in row.items() if not name.startswith("episode_")}
+        speed = (now.updates - before.updates) / seconds
+        row["learning_rate"] = float(learner.policy.optimizer.learning_rate)
+        row["epoch"] = now.updates / learner.rows.updates_per_epoch
+        row["updates_per_second"] = speed
+        row["tokens_per_second"] = speed * learner.rows.tokens_per_update
+        return row
+
+    def summary(
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: TaskEvaluation
+    ) -> dict[str, Any]:
+        """What `result.json` says of supervised learning."""
+        rows = self.learner.rows
         return {
             "algorithm": state.config.algorithm,
             "data": state.env_name,
             "seed": state.config.seed,
             "parameters": state.parameters,
             "updates": state.updates,
-            "epochs": state.updates / state.updates_per_epoch,
-            "wall_seconds": state.wall_seconds_before + seconds,
-            "compile_seconds": self.compile_seconds,
+            "epochs": state.updates / rows.updates_per_epoch,
+            "wall_seconds": state.wall_seconds,
+            "compile_seconds": compile_seconds,
             "updates_per_second": speed,
             "tokens_per_second": speed * rows.tokens_per_update,
             "padding_share": rows.sampler.padding_share(),
             "fixed_padding_share": rows.sampler.fixed_padding_share(),
             "evaluation": evaluation.summary(),
             "best_metric": evaluation.best_metric,
-            "stopped_by": stopped_by,
-            "run_dir": str(state.run_dir),
-            "memory": self.memory(),
-            **({"faults": self.faults} if self.faults else {}),
         }
 
-    def _update_state(self) -> None:
-        self.agent.policy.publish()
-        self.state = dataclasses.replace(
-            self.state, updates=self.agent.updates, wall_seconds=self.wall_seconds()
-        )
 
-
-def make_session(
-    cfg: Any, task: Any, device: str | None, network: keras.Model | None = None
-) -> SupervisedSession:
-    """The session of a new run, which has neither a folder nor callbacks yet.
+class SupervisedTraining:
+    """Makes what a session of supervised learning drives.
 
     Args:
-        cfg: `config.supervised.SupervisedConfig`.
-        task: `search.text.task.Task`.
+        task: Data, a network and a loss.
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
-        network: The network, which the task may hold on to; None makes one.
     """
-    with tf.device(device):
-        learner = Learner(task, cfg, network)
-    state = SupervisedState(
-        run_dir=Path(),
-        config=cfg,
-        env_name=task.name,
-        loop="device",
-        device=device or "/device:CPU:0",
-        trackables={"policy": learner.policy},
-        network=learner.network,
-        total_updates=learner.total_updates,
-        updates_per_epoch=learner.rows.updates_per_epoch,
-        learner=learner,
-    )
-    return SupervisedSession(learner, SupervisedLoop(learner, device), state)
+
+    unit = "updates"
+
+    def __init__(self, task: Task, device: str | None):
+        self.task, self.device = task, device
+        self._network: keras.Model | None = None  # goes on to learn: the task may hold on to it
+
+    @contextlib.contextmanager
+    def parts(self, cfg: SupervisedConfig, init_run: Path | None) -> Iterator[Parts]:
+        """What learns from the task's data, and what trains it; `init_run` is for agents."""
+        with tf.device(self.device):
+            learner = Learner(self.task, cfg, self._network)
+        self._network = learner.network
+        loop = SupervisedLoop(learner, self.device)
+        report = SupervisedReport(learner, loop)
+        yield Parts(learner, loop, TaskEvaluations(learner), report, keeps_network=True)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kytolly.machine import facts
@@ -38,8 +39,12 @@ class Check(NamedTuple):
     advice: str = ""
 
 
-def diagnose() -> list[Check]:
-    """Run all checks, in the order in which one failure explains the next."""
+def diagnose(more: Mapping[str, Callable[[Any], Check]] | None = None) -> list[Check]:
+    """Run all checks, in the order in which one failure explains the next.
+
+    Args:
+        more: Further checks by name, each a function of the module tensorflow.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # its own words come out as findings
     checks = [run_check("python", check_python), run_check("backend", check_backend)]
     try:
@@ -54,8 +59,8 @@ def diagnose() -> list[Check]:
     rows += [("precision", check_precision), ("xla", check_xla), ("threads", check_threads)]
     checks += [run_check(name, check, tf) for name, check in rows]
     checks += [run_check("compile cache", check_cache), run_check("memory", check_memory)]
-    checks.append(run_check("preset", check_preset, tf))
-    return [*checks, run_check("text preset", check_text_preset, tf)]
+    last = {"preset": check_preset, **(more or {})}
+    return [*checks, *(run_check(name, check, tf) for name, check in last.items())]
 
 
 def run_check(name: str, check: Any, *inputs: Any) -> Check:
@@ -261,16 +266,6 @@ def check_preset(tf: Any) -> Check:
     return Check("preset", "ok", finding, f"--preset {name}, or auto for your environment")
 
 
-def check_text_preset(tf: Any) -> Check:
-    """The preset for text models, by what a re-ranker takes."""
-    from kytolly.machine.presets import recommend, text_needs
-
-    device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
-    name, reason = recommend(text_needs({}), device)
-    finding = f"{name} for a re-ranker and other text models: {reason}"
-    return Check("text preset", "ok", finding, f"kytolly train ranker --preset {name}, or auto")
-
-
 def print_checks(checks: list[Check]) -> None:
     """Print a table on standard output, then how many checks need attention."""
     from rich import box
@@ -294,8 +289,8 @@ def checks_as_json(checks: list[Check]) -> str:
     return json.dumps({"ok": good, "checks": [check._asdict() for check in checks]})
 
 
-def main(json: bool = False) -> int:
-    """Run and print all checks; returns 0 where nothing failed, else 1."""
-    checks = diagnose()
+def main(json: bool = False, more: Mapping[str, Callable[[Any], Check]] | None = None) -> int:
+    """Run and print all checks, as `diagnose`; returns 0 where nothing failed, else 1."""
+    checks = diagnose(more)
     print(checks_as_json(checks)) if json else print_checks(checks)
     return int(any(check.status == "fail" for check in checks))

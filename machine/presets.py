@@ -14,10 +14,6 @@ from kytolly.machine.memory import training_bytes
 
 FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
 
-# Of a text model, and of each token of its batch; docs/training_faults.md has the measurement.
-TEXT_BYTES = 700 * 2**20
-TEXT_TOKEN_BYTES = 400_000
-
 
 class Pixels(NamedTuple):
     """Stands for the spec of an image of bytes."""
@@ -66,18 +62,6 @@ def pixel_needs(kind: str) -> dict[str, int]:
     config: Any = PPOConfig if kind == "ppo" else DQNConfig
     configs = {name: config(**preset(name, kind)) for name in PRESETS}
     return {name: sum(training_bytes(cfg, Pixels(), 18).values()) for name, cfg in configs.items()}
-
-
-def text_needs(given: Mapping[str, Any]) -> dict[str, int]:
-    """Bytes that each preset takes to train a text model, with the settings that are given.
-
-    They are those of a re-ranker with two Transformer blocks, which takes most.
-    """
-    cfgs = {name: {**preset(name, "text"), **given} for name in PRESETS}
-    return {
-        name: TEXT_BYTES + cfg["batch_size"] * cfg["max_length"] * TEXT_TOKEN_BYTES
-        for name, cfg in cfgs.items()
-    }
 
 
 def size(count: int) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import keras
 
-from kytolly.model.dqn_mlp import DQNMLP, fan_in_dense
+from kytolly.model.dqn_mlp import QNetwork
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class DuelingMLP(DQNMLP):
+class DuelingMLP(QNetwork):
     """Action values as a state value plus centered advantages: [B, *obs] -> [B, A] float32.
 
     Source: Wang et al. 2016, arXiv:1511.06581, equation 9.
     """
 
-    def make_heads(self, width):
-        """Make a stream for the state's value, and one for the advantages."""
-        self.value = fan_in_dense(1, width, noise_scale=self.noise_scale)
-        self.advantage = fan_in_dense(self.num_actions, width, noise_scale=self.noise_scale)
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.value, self.advantage = self.head(1), self.head(self.num_actions)
 
     def call(self, obs, training=False):
         features = self.features(obs, training)

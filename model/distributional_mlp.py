@@ -6,19 +6,19 @@ import keras
 import numpy as np
 from keras import ops
 
-from kytolly.model.dqn_mlp import DQNMLP, fan_in_dense
+from kytolly.model.dqn_mlp import QNetwork
 from kytolly.model.numpy_forward import NumpyForward, dense
 from kytolly.model.q_networks import make_torso, noise_options
 
 
-class DistributionalMLP(DQNMLP):
+class DistributionalMLP(QNetwork):
     """Action values that are means of distributions: [B, *obs] -> [B, A] float32.
 
     A subclass says by `mean` what of. With two streams each of the `Z` numbers of an action is its
     advantage, centered over the actions, plus that of the state.
 
     Args:
-        num_actions, hidden_units, torso: As for `DQNMLP`.
+        num_actions, hidden_units, torso: As for `QNetwork`.
         num_outputs: `Z`, numbers for each action.
         dueling: Whether there are two streams.
 
@@ -31,13 +31,8 @@ class DistributionalMLP(DQNMLP):
     ):
         super().__init__(num_actions, hidden_units, torso, **kwargs)
         self.num_outputs, self.dueling = num_outputs, dueling
-        width = self.hidden_units[-1]
-        noise = {"noise_scale": self.noise_scale}
-        self.action_outputs = fan_in_dense(num_actions * num_outputs, width, **noise)
-        self.state_outputs = fan_in_dense(num_outputs, width, **noise) if dueling else None
-
-    def make_heads(self, width):
-        """Nothing: the heads need more arguments than the parent has."""
+        self.action_outputs = self.head(num_actions * num_outputs)
+        self.state_outputs = self.head(num_outputs) if dueling else None
 
     def action_distributions(self, obs, training=False):
         """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
@@ -183,7 +178,7 @@ def make_quantile_network(cfg, obs_spec, distribution):
     return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **noise_options(cfg))
 
 
-def middles(count):
+def quantile_midpoints(count):
     """[count] float32 levels in the middles of equal parts of [0, 1]."""
     return (np.arange(count, dtype=np.float32) + 0.5) / np.float32(count)
 

@@ -51,9 +51,8 @@ class HiddenLayers(keras.layers.Layer):
         return features
 
 
-@keras.saving.register_keras_serializable(package="kytolly")
-class DQNMLP(keras.Model):
-    """Action values of an observation: [B, *obs] -> [B, A] float32.
+class QNetwork(keras.Model):
+    """What networks of action values share: a torso and hidden layers. A subclass has the heads.
 
     Args:
         num_actions: `A`.
@@ -61,47 +60,48 @@ class DQNMLP(keras.Model):
         torso: Layer in front of them, such as `model.nature_cnn.NatureCNN` for images, or
             `model.observation_features.ObservationFeatures` for dicts and for normalization.
         noise_scale: Of the layers after the torso, as in `model.noisy.NoisyDense`; 0: no noise.
+        hidden: Layers between the torso and the heads; None: a `HiddenLayers`.
     """
 
-    def __init__(self, num_actions, hidden_units=(120, 84), torso=None, noise_scale=0.0, **kwargs):
+    def __init__(
+        self,
+        num_actions,
+        hidden_units=(120, 84),
+        torso=None,
+        noise_scale=0.0,
+        hidden=None,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.num_actions, self.hidden_units = num_actions, tuple(hidden_units)
         self.noise_scale = noise_scale
         is_config = isinstance(torso, dict)
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
-        self.hidden = self.make_hidden()
-        self.make_heads(self.hidden_units[-1])
+        self.hidden = HiddenLayers(self.hidden_units, noise_scale) if hidden is None else hidden
 
-    def make_hidden(self):
-        """Make the layers between the torso and the heads."""
-        return HiddenLayers(self.hidden_units, self.noise_scale)
-
-    def make_heads(self, width):
-        """Make the layers that follow the hidden ones."""
-        self.q_values = fan_in_dense(self.num_actions, width, noise_scale=self.noise_scale)
+    def head(self, units):
+        """A dense layer that follows the hidden ones."""
+        return fan_in_dense(units, self.hidden_units[-1], noise_scale=self.noise_scale)
 
     def build(self, input_shape):
+        self.build_features(input_shape)
+        for layer in self.layers:
+            if not layer.built:  # the heads
+                layer.build((None, self.hidden_units[-1]))
+
+    def build_features(self, input_shape):
+        """Build the torso and the hidden layers."""
         if self.torso is not None:
             if not self.torso.built:  # a torso from a file comes built
                 self.torso.build(input_shape)
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
-        for layer in self.layers:
-            if not layer.built:  # the heads
-                layer.build((None, self.hidden_units[-1]))
 
     def features(self, obs, training=False):
         """[B, features] of [B, *obs]."""
         if self.torso is not None:
             obs = self.torso(obs, training=training)
         return self.hidden(obs)
-
-    def call(self, obs, training=False):
-        return keras.ops.cast(self.q_values(self.features(obs, training)), "float32")
-
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        return self.plan_after_torso({"dense": [*self.hidden.dense, self.q_values]})
 
     def plan_after_torso(self, plan):
         """The plan with what the torso does before; None where NumPy cannot do it."""
@@ -122,3 +122,19 @@ class DQNMLP(keras.Model):
         own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
         own |= {"noise_scale": self.noise_scale} if self.noise_scale else {}
         return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class DQNMLP(QNetwork):
+    """Action values of an observation: [B, *obs] -> [B, A] float32; arguments as `QNetwork`'s."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.q_values = self.head(self.num_actions)
+
+    def call(self, obs, training=False):
+        return keras.ops.cast(self.q_values(self.features(obs, training)), "float32")
+
+    def numpy_plan(self):
+        """How `model.numpy_forward` computes the same; None where it cannot."""
+        return self.plan_after_torso({"dense": [*self.hidden.dense, self.q_values]})

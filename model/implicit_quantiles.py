@@ -8,14 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from kytolly.model.distributional_mlp import is_dueling, middles
-from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, fan_in_dense
+from kytolly.model.distributional_mlp import is_dueling, quantile_midpoints
+from kytolly.model.dqn_mlp import HiddenLayers, QNetwork, fan_in_dense
 from kytolly.model.numpy_forward import NumpyForward, dense
 from kytolly.model.q_networks import make_torso, noise_options
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class IQNMLP(DQNMLP):
+class IQNMLP(QNetwork):
     """Action values as means of quantiles at evenly spaced levels: [B, *obs] -> [B, A] float32.
 
     The paper draws the levels of acting at random. Here they are the middles of equal parts of
@@ -23,7 +23,7 @@ class IQNMLP(DQNMLP):
     enters before the last hidden layer or, where there is one only, after it.
 
     Args:
-        num_actions, hidden_units, torso: As for `DQNMLP`.
+        num_actions, hidden_units, torso: As for `QNetwork`.
         num_levels: Quantiles in the mean.
         num_cosines: Cosines of a level that the network sees.
         dueling: Whether a quantile is that of the state plus centered advantages.
@@ -39,27 +39,20 @@ class IQNMLP(DQNMLP):
         num_levels=8,
         num_cosines=64,
         dueling=False,
+        noise_scale=0.0,
         **kwargs,
     ):
         before = max(1, len(hidden_units) - 1)
-        super().__init__(num_actions, hidden_units[:before], torso, **kwargs)
+        hidden = HiddenLayers(hidden_units[:before], noise_scale)
+        super().__init__(num_actions, hidden_units, torso, noise_scale, hidden, **kwargs)
         self.num_levels, self.num_cosines, self.dueling = num_levels, num_cosines, dueling
-        self.hidden_units = tuple(hidden_units)
-        self.after = HiddenLayers(self.hidden_units[before:], self.noise_scale)
+        self.after = HiddenLayers(self.hidden_units[before:], noise_scale)
         self.level_features = fan_in_dense(self.hidden_units[before - 1], num_cosines, "relu")
-        width, noise = self.hidden_units[-1], {"noise_scale": self.noise_scale}
-        self.q_values = fan_in_dense(num_actions, width, **noise)
-        self.state_value = fan_in_dense(1, width, **noise) if dueling else None
-
-    def make_heads(self, width):
-        """Nothing: the heads need more arguments than the parent has."""
+        self.q_values = self.head(num_actions)
+        self.state_value = self.head(1) if dueling else None
 
     def build(self, input_shape):
-        if self.torso is not None:
-            if not self.torso.built:  # a torso from a file comes built
-                self.torso.build(input_shape)
-            input_shape = self.torso.compute_output_shape(input_shape)
-        self.hidden.build(input_shape)
+        self.build_features(input_shape)
         self.level_features.build((None, self.num_cosines))
         self.after.build((None, self.hidden.hidden_units[-1]))
         for head in (self.q_values, self.state_value):
@@ -81,7 +74,7 @@ class IQNMLP(DQNMLP):
         return ops.reshape(quantiles, (-1, levels.shape[-1], self.num_actions))
 
     def call(self, obs, training=False):
-        levels = ops.convert_to_tensor(middles(self.num_levels))
+        levels = ops.convert_to_tensor(quantile_midpoints(self.num_levels))
         return ops.mean(self.action_quantiles(obs, levels, training), axis=1)
 
     def numpy_plan(self):
@@ -115,7 +108,7 @@ class IQNForward(NumpyForward):
     def __init__(self, network, before, levels, cosines, **arguments):
         self._before, self._levels = before, levels
         steps = math.pi * np.arange(cosines, dtype=np.float32)
-        self._cosines = np.cos(middles(levels)[:, np.newaxis] * steps)
+        self._cosines = np.cos(quantile_midpoints(levels)[:, np.newaxis] * steps)
         super().__init__(network, **arguments)
 
     def __call__(self, obs):

@@ -46,17 +46,14 @@ class NormalizedMLP(DQNMLP):
     """Action values of an observation: [B, *obs] -> [B, A] float32.
 
     Args:
-        num_actions, hidden_units, torso: As for `DQNMLP`; a torso has norms of its own.
+        num_actions, hidden_units, torso: As for `QNetwork`; a torso has norms of its own.
 
     Source: Gallici et al. 2024, arXiv:2407.04811, section 3; Ba et al. 2016, arXiv:1607.06450.
     """
 
     def __init__(self, num_actions, hidden_units=(128, 128), torso=None, **kwargs):
-        super().__init__(num_actions, hidden_units, torso, **kwargs)
-
-    def make_hidden(self):
-        """As in the parent, with norms."""
-        return NormalizedLayers(self.hidden_units)
+        hidden = NormalizedLayers(hidden_units)
+        super().__init__(num_actions, hidden_units, torso, hidden=hidden, **kwargs)
 
     def variables_of_old_files(self):
         """Every variable as old checkpoints list them; a shape stands for a dead one.

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from kytolly.config.run import RunConfig
 from kytolly.environment.mask import ACTION_MASK, without_mask
-from kytolly.policy.weights import FlatWeights, clip_factor, concatenate, squared_norm
+from kytolly.environment.spec import EnvSpec
+from kytolly.policy.batch import Obs, map_columns
+from kytolly.policy.hyper import Hyper
+from kytolly.policy.weights import FlatWeights, Weights, clip_factor, concatenate, squared_norm
 
 FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
+Batch = tuple[Any, ...] | Mapping[str, tf.Tensor]  # [B, ...] columns, a NamedTuple mostly
+
+
+class ActionReader(Protocol):
+    """What a policy and its users read of params [B, P], without regard to how they were learned.
+
+    `policy.distributions.Distribution` and `policy.action_values.ActionValues` are such.
+    """
+
+    @property
+    def num_params(self) -> int:
+        """`P`."""
+        ...
+
+    def mode(self, params: tf.Tensor) -> tf.Tensor:
+        """The most likely raw actions."""
+        ...
+
+    def host_mode(self, params: np.ndarray) -> np.ndarray:
+        """`mode` in NumPy."""
+        ...
+
+    def to_env(self, action: tf.Tensor) -> tf.Tensor:
+        """What the environment gets for raw actions."""
+        ...
+
+    def host_to_env(self, action: np.ndarray) -> np.ndarray:
+        """`to_env` in NumPy."""
+        ...
+
+
+class PolicyConfig(Protocol):
+    """What every policy asks of its config."""
+
+    @property
+    def xla(self) -> bool:
+        """Whether compiled functions are compiled with XLA."""
+        ...
+
+    @property
+    def gradient_accumulation(self) -> int:
+        """Microbatches of an update."""
+        ...
 
 
 class Loss(NamedTuple):
     """What a policy makes of a batch with its weights before an update."""
 
-    loss: Any  # [] to be minimized
-    td_error: Any  # [B] target minus estimate, in reward units; () where there is none
-    metrics: Any  # [F] the policy's `metric_names`; from `Policy.loss` all but the gradient's norm
+    loss: tf.Tensor  # [] to be minimized
+    td_error: tf.Tensor | None  # [B] target minus estimate, in reward units; None for no such
+    metrics: tf.Tensor  # [F] `metric_names`; from `Policy.loss` all but the gradient's norm
 
 
 class Policy(tf.Module):
@@ -30,7 +79,7 @@ class Policy(tf.Module):
     Args:
         network: Built Keras model [B, *obs] -> params [B, P], or a pair of params and values [B].
             Of a Dict observation it gets the dict without its `action_mask`.
-        distribution: Reads the params.
+        distribution: Reads the params; None where there are no actions.
         optimizer: Keras optimizer, not built yet.
         cfg: Configuration.
     """
@@ -42,21 +91,52 @@ class Policy(tf.Module):
     gives_td_error = False  # a loss says by how much each row's estimate is wrong
     takes_masks = False  # actions may be masked, and observations a Dict
 
-    def __init__(self, network: keras.Model, distribution: Any, optimizer: Any, cfg: Any):
+    def __init__(
+        self,
+        network: keras.Model,
+        distribution: ActionReader | None,
+        optimizer: keras.optimizers.Optimizer,
+        cfg: PolicyConfig,
+    ):
         super().__init__(name="policy")  # an algorithm may be called qr-dqn
-        self.network, self.distribution, self.optimizer = network, distribution, optimizer
-        self.cfg, self.weights = cfg, make_weights(network, cfg)
+        self.network, self.optimizer, self.cfg = network, optimizer, cfg
+        self.distribution = cast(ActionReader, distribution)
+        self.weights = self.make_weights(network)
         optimizer.build([self.weights.variable])  # else the first update traces twice
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         self.fit_step = tf.function(self._fit_step, jit_compile=cfg.xla, autograph=False)
+
+    @classmethod
+    def distribution_for(cls, cfg: RunConfig, env_spec: EnvSpec) -> ActionReader:
+        """What reads the params of an environment's actions; ValueError where nothing does."""
+        raise NotImplementedError
+
+    @classmethod
+    def check_network(cls, network: keras.Model, cfg: RunConfig) -> None:
+        """Refuse a network of the user's whose call is right, and which lacks something else."""
+
+    @property
+    def hyper(self) -> Hyper:
+        """The numbers of the config, where none follows a schedule."""
+        return Hyper.of(self.cfg)
 
     @property
     def noise_draws(self) -> int:
         """Draws of a noisy network's noise for an update."""
         return 0
 
-    def loss(self, batch: Any, weights: list[tf.Tensor]) -> Loss:
+    @property
+    def network_noise(self) -> int:
+        """Random numbers of a noisy network for an update; 0 where its weights have no noise."""
+        count = self.weights.noise_count
+        return self.noise_draws * count if count else 0
+
+    def make_weights(self, network: keras.Model) -> FlatWeights:
+        """The weights of the network, as this policy learns them."""
+        return FlatWeights(network)
+
+    def loss(self, batch: Batch, weights: Weights, hyper: Hyper) -> Loss:
         """The loss of a batch with the given weights, of which the gradient is taken."""
         raise NotImplementedError
 
@@ -64,62 +144,95 @@ class Policy(tf.Module):
         """The weights that learn, as tensors: read once where many steps act with the same."""
         return self.weights.split(self.weights.vector)
 
-    def acting_weights(self, noise: tf.Tensor | None) -> Any:
+    def acting_weights(self, noise: tf.Tensor | None) -> Weights:
         """The weights to act with; of a noisy network by [E, N] numbers in [0, 1)."""
         weights = self.current_weights()
         return self.weights.row_weights(weights, noise) if self.weights.noise_count else weights
 
-    def outputs(self, obs: Any, weights: Any, **options: Any) -> tuple[tf.Tensor, Any]:
+    def outputs(
+        self, obs: Obs, weights: Weights, **options: bool | tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs]."""
         outputs = self.weights.call(weights, without_mask(obs), **options)
         return read_outputs(outputs, self.distribution, obs)
 
-    def weight_gradients(self, batch: Any) -> tuple[Any, Loss]:
+    def weight_gradients(self, batch: Batch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """The gradient of each weight, or of all in one vector, times the loss scale, and the loss.
 
-        With `gradient_accumulation` K the rows are taken in K parts, one after the other, which
-        needs the memory of one part and gives the gradient of all rows together.
+        With `gradient_accumulation` K the rows are taken in K microbatches, one after the other,
+        which needs the memory of one and gives the gradient of all rows together.
         """
         if self.cfg.gradient_accumulation == 1:
-            return self.part_gradients(batch)
-        from kytolly.policy.accumulation import accumulated_gradient
+            return self.microbatch_gradients(batch, hyper)
+        return self._accumulated_gradients(batch, hyper, self.cfg.gradient_accumulation)
 
-        count = self.cfg.gradient_accumulation
-        vector, metrics, td_error = accumulated_gradient(self, batch, count)
-        return vector, Loss(metrics[0], td_error, metrics)
-
-    def part_gradients(self, batch: Any) -> tuple[Any, Loss]:
+    def microbatch_gradients(self, batch: Batch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """The gradient of each weight, times the optimizer's loss scale, and the loss."""
         weights = self.current_weights()
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            loss = self.loss(batch, weights)
+            loss = self.loss(batch, weights, hyper)
             scaled = self.optimizer.scale_loss(loss.loss)
         zero = tf.UnconnectedGradients.ZERO
-        return tape.gradient(scaled, weights, unconnected_gradients=zero), loss
+        gradients: Any = tape.gradient(scaled, weights, unconnected_gradients=zero)
+        return gradients, loss
 
-    def gradient(self, batch: Any) -> tuple[tf.Tensor, Loss]:
+    def _accumulated_gradients(
+        self, batch: Batch, hyper: Hyper, count: int
+    ) -> tuple[list[tf.Tensor], Loss]:
+        """What `microbatch_gradients` gives for all rows together, the gradient as one vector [W].
+
+        The loss is a mean over rows, and the first metric; `count` divides the rows.
+        """
+        columns = map_columns(lambda x: tf.reshape(x, [count, -1, *x.shape[1:]]), batch)
+        rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 0
+        errors = tf.TensorArray(tf.float32, count, element_shape=[rows])
+
+        def add_microbatch(index, vector, sums, errors):
+            part = map_columns(lambda column: tf.gather(column, index), columns)
+            gradients, loss = self.microbatch_gradients(part, hyper)
+            error = loss.td_error if self.gives_td_error else tf.zeros([0])
+            vector += concatenate(gradients)
+            return index + 1, vector, sums + loss.metrics, errors.write(index, error)
+
+        metrics = len(self.metric_names) - 1
+        zeros = tf.constant(0), tf.zeros_like(self.weights.vector), tf.zeros([metrics]), errors
+        _, vector, sums, errors = tf.while_loop(
+            lambda index, *_: index < count, add_microbatch, zeros
+        )
+        td_error = tf.reshape(errors.stack(), [-1]) if self.gives_td_error else None
+        means = sums / count
+        return [vector / count], Loss(means[0], td_error, means)
+
+    def gradient(self, batch: Batch, hyper: Hyper | None = None) -> tuple[tf.Tensor, Loss]:
         """The clipped gradient [W] of the loss, times the loss scale, and the loss."""
-        parts, loss = self.weight_gradients(batch)
+        hyper = hyper or self.hyper
+        parts, loss = self.weight_gradients(batch, hyper)
         vector = concatenate(parts)
         squares = [squared_norm(part) for part in (parts if len(parts) <= FEW_PARTS else [vector])]
         norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)
-        if self.cfg.max_grad_norm is not None:
-            vector *= clip_factor(norm, self.cfg.max_grad_norm * loss_scale)
+        if hyper.max_grad_norm is not None:
+            vector *= clip_factor(norm, hyper.max_grad_norm * loss_scale)
         return vector, loss._replace(metrics=tf.concat([loss.metrics, [norm / loss_scale]], 0))
 
-    def update(self, batch: Any) -> Loss:
-        """One update, uncompiled: for callers that are compiled themselves."""
-        vector, loss = self.gradient(batch)
-        self.apply(vector)
+    def update(self, batch: Batch, hyper: Hyper | None = None) -> Loss:
+        """One update, uncompiled: for callers that are compiled themselves.
+
+        Args:
+            batch: Rows.
+            hyper: Numbers of this iteration; None: those of the config.
+        """
+        hyper = hyper or self.hyper
+        vector, loss = self.gradient(batch, hyper)
+        self.apply(vector, hyper)
         return loss
 
-    def apply(self, vector: tf.Tensor) -> None:
+    def apply(self, vector: tf.Tensor, hyper: Hyper | None = None) -> None:
         """One step of the optimizer with a gradient [W]."""
         self.optimizer.apply([vector], [self.weights.variable])
         self.updates.assign_add(1)
 
-    def keep_going(self, update: Loss) -> tf.Tensor | None:
+    def should_continue(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether another update of this iteration may follow; None for always."""
         return None
 
@@ -127,32 +240,25 @@ class Policy(tf.Module):
         """Copy the weights that learn into the Keras network, for whoever looks at it."""
         self.weights.publish()
 
-    def set_weights(self, weights: list[Any]) -> None:
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Give the Keras network, and what learns, the arrays of `network.get_weights()`."""
         self.network.set_weights(weights)
         self.weights.take()
 
-    def begin_with(self, weights: list[Any]) -> None:
+    def begin_with(self, weights: Sequence[np.ndarray]) -> None:
         """Begin training with the arrays of another run's `network.get_weights()`."""
         self.set_weights(weights)
 
-    def _fit_step(self, batch: Any) -> Loss:
+    def _fit_step(self, batch: Batch) -> Loss:
         """One update from a batch; the Keras network follows."""
         loss = self.update(batch)
         self.publish()
         return loss
 
 
-def make_weights(network: keras.Model, cfg: Any) -> Any:
-    """The weights of a network as a config's policy learns them."""
-    if not getattr(cfg, "noisy", False):
-        return FlatWeights(network)
-    from kytolly.policy.noisy_weights import NoisyWeights
-
-    return NoisyWeights(network)
-
-
-def read_outputs(outputs: Any, distribution: Any, obs: Any) -> tuple[tf.Tensor, Any]:
+def read_outputs(
+    outputs: tf.Tensor | Sequence[tf.Tensor], distribution: Any, obs: Obs
+) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Params [B, P], masked as `obs` says, and values [B] or None, from a network's outputs."""
     params, *value = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
     if isinstance(obs, dict) and ACTION_MASK in obs:
@@ -160,7 +266,7 @@ def read_outputs(outputs: Any, distribution: Any, obs: Any) -> tuple[tf.Tensor, 
     return params, tf.reshape(value[0], [-1]) if value else None
 
 
-def greedy_action(network: keras.Model, distribution: Any, obs: Any) -> tf.Tensor:
+def greedy_action(network: keras.Model, distribution: ActionReader, obs: Obs) -> tf.Tensor:
     """What [E] environments get if each takes its most likely action."""
     params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
     return distribution.to_env(distribution.mode(params))

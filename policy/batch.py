@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
 from kytolly.environment.spec import EnvSpec, action_spec
+
+Obs = tf.Tensor | Mapping[str, tf.Tensor]  # a tensor, or an entry for each part
+Columns = TypeVar("Columns")
 
 
 class Rollout(NamedTuple):
@@ -25,17 +29,17 @@ class Rollout(NamedTuple):
 class Transition(NamedTuple):
     """Rows that Q-learning learns from."""
 
-    obs: Any  # [B, *obs] what was acted on
+    obs: Any  # [B, *obs] what was acted on, a tensor or a dict of them
     action: Any  # [B] int32
     reward: Any  # [B] sum of the n discounted rewards, in reward units
     discount: Any  # [B] weight of what follows: gamma**n, or 0 where the episode terminated
     next_obs: Any  # [B, *obs] observation after the n-th reward, before any reset
-    weight: Any = ()  # [B] importance weight of a row in the loss; () means 1 for every row
-    noise: Any = ()  # [B, N] numbers in [0, 1) that the loss takes; () where it takes none
-    slot: Any = ()  # [B] int32 place in a memory that wants to know the errors; else ()
+    weight: Any = None  # [B] importance weight of a row in the loss; None means 1 for every row
+    noise: Any = None  # [B, N] numbers in [0, 1) that the loss takes; None where it takes none
+    slot: Any = None  # [B] int32 place in a memory that wants to know the errors; else None
     # [K, N] numbers in [0, 1) for the noise of a noisy network, the same in each of the K parts
-    # that gradients are accumulated over; () where its weights have no noise
-    network_noise: Any = ()
+    # that gradients are accumulated over; None where its weights have no noise
+    network_noise: Any = None
 
 
 def rollout_spec(
@@ -51,6 +55,11 @@ def rollout_spec(
     return Rollout(obs, action, number, number, obs, flag, *kept)
 
 
-def merge_time(column: Any) -> Any:
+def map_columns(function: Callable[[tf.Tensor], Any], columns: Columns) -> Columns:
+    """The same structure with what a function makes of each column; what is absent stays so."""
+    return tf.nest.map_structure(lambda x: None if x is None else function(x), columns)
+
+
+def merge_time(column: Obs) -> Any:
     """[T * E, ...] from [T, E, ...], or the same for each entry of a dict."""
     return tf.nest.map_structure(lambda x: tf.reshape(x, [-1, *x.shape[2:]]), column)

@@ -55,7 +55,9 @@ class Gaussian(Distribution):
         """[B, D] means."""
         return params[:, : self.num_scales]
 
-    host_mode = mode
+    def host_mode(self, params: np.ndarray) -> np.ndarray:
+        """[E, D] means."""
+        return params[:, : self.num_scales]
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] log-density, summed over the numbers."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from kytolly.environment.fusion_barrier import fusion_barrier
 from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
+from kytolly.policy.batch import Obs
 from kytolly.policy.continuous import standard_normal
-from kytolly.policy.weights import FlatWeights, concatenate
-
-
-class RowNoise(NamedTuple):
-    """Weights with which every row is computed with noise of its own."""
-
-    weights: list[tf.Tensor]
-    noises: list[tf.Tensor]  # [B, N] of each layer's inputs and outputs in turn
+from kytolly.policy.weights import FlatWeights, RowNoise, Weights, concatenate
 
 
 class NoisyWeights(FlatWeights):
@@ -49,13 +45,19 @@ class NoisyWeights(FlatWeights):
             changed[places[1]] = bias + bias_deviation * tf.cast(noise_out, bias.dtype)
         return changed
 
-    def row_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> Any:
+    def row_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> Weights:
         """Weights with a draw of noise for each of B rows, from [B, N] numbers in [0, 1)."""
         if numbers.shape[0] == 1:  # one draw for the whole rollout costs nothing in its steps
             return self.noisy_weights(weights, numbers[0])
         return RowNoise(weights, self._noises(numbers))
 
-    def call(self, weights: Any, obs: Any, function: Any = None, **options: Any) -> Any:
+    def call(
+        self,
+        weights: Weights,
+        obs: Obs,
+        function: Callable[..., Any] | None = None,
+        **options: bool | tf.Tensor,
+    ) -> Any:
         """As for all weights; with `RowNoise` each row has its own noise."""
         if not isinstance(weights, RowNoise):
             return super().call(weights, obs, function, **options)
@@ -69,14 +71,10 @@ class NoisyWeights(FlatWeights):
         return tf.reduce_mean(tf.abs(concatenate(parts)))
 
     def _noises(self, numbers: tf.Tensor) -> list[tf.Tensor]:
-        # A loop of one turn, of which XLA does not know that: else it would compute the noise of an
-        # input anew for every weight, and an update would take six times as long.
-        once = tf.cast(tf.reshape(numbers, [-1])[0] >= 0.0, tf.int32)
-        _, noise = tf.while_loop(
-            lambda turn, _: turn < once,
-            lambda turn, _: (turn + 1, factor_noise(standard_normal(numbers))),
-            (0, tf.zeros_like(numbers)),
-        )
+        # Else XLA would compute the noise of an input anew for every weight, and an update would
+        # take six times as long.
+        always = tf.reshape(numbers, [-1])[0] >= 0.0
+        noise = fusion_barrier(factor_noise(standard_normal(numbers)), always)
         return tf.split(noise, self._widths, axis=-1)
 
 

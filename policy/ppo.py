@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.distributions import Categorical, Distribution
-from kytolly.policy.policy_gradient import (
-    approximate_kl,
-    clipped_surrogate,
-    generalized_advantage,
-    value_loss,
-)
+from kytolly.policy.distributions import Categorical, Distribution, MultiCategorical
+from kytolly.policy.hyper import Hyper
+from kytolly.policy.losses import approximate_kl, clipped_surrogate, value_loss
+from kytolly.policy.returns import generalized_advantage
+from kytolly.policy.weights import Weights
 
 KL_TOLERANCE = 1.5  # times target_kl; as in OpenAI's Spinning Up and Stable-Baselines3
 
@@ -49,19 +48,18 @@ class PPOPolicy(Policy):
         "clip_fraction",
         "grad_norm",
     )
+    distribution: Distribution
     has_value = True
     keeps_log_prob = True
     takes_masks = True
 
     @classmethod
-    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> Distribution:
+    def distribution_for(cls, cfg: PPOConfig, env_spec: EnvSpec) -> Distribution:
         """A distribution for actions of every kind."""
         action = env_spec.action
         if isinstance(action, Discrete):
             return Categorical(action.count)
         if isinstance(action, MultiDiscrete):
-            from kytolly.policy.multi_categorical import MultiCategorical
-
             return MultiCategorical(tuple(action.counts))
         from kytolly.policy.continuous import make_gaussian
 
@@ -77,41 +75,43 @@ class PPOPolicy(Policy):
         """
         td_error = rollout.reward + rollout.discount * next_values - values
         advantage = generalized_advantage(
-            td_error, rollout.discount, rollout.last, self.cfg.gae_lambda
+            td_error, rollout.discount, rollout.last, self.hyper.gae_lambda
         )
         columns = (rollout.obs, rollout.action, rollout.log_prob, advantage, values)
         obs, action, log_prob, advantage, value = map(merge_time, columns)
         return PPOBatch(obs, action, log_prob, advantage, advantage + value, value)
 
-    def weight_gradients(self, batch: PPOBatch) -> tuple[Any, Loss]:
+    def weight_gradients(self, batch: PPOBatch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """As for every policy, with advantages that are normalized over all rows."""
         if self.cfg.normalize_advantage:
             batch = batch._replace(advantage=normalize(batch.advantage))
-        return super().weight_gradients(batch)
+        return super().weight_gradients(batch, hyper)
 
-    def loss(self, batch: PPOBatch, weights: list[tf.Tensor]) -> Loss:
+    def loss(self, batch: PPOBatch, weights: Weights, hyper: Hyper) -> Loss:
         """`loss_of_outputs` of what the network gives with these weights."""
-        return self.loss_of_outputs(batch, *self.outputs(batch.obs, weights))
+        return self.loss_of_outputs(batch, *self.outputs(batch.obs, weights), hyper)
 
-    def loss_of_outputs(self, batch: PPOBatch, params: tf.Tensor, value: tf.Tensor) -> Loss:
+    def loss_of_outputs(
+        self, batch: PPOBatch, params: tf.Tensor, value: tf.Tensor, hyper: Hyper
+    ) -> Loss:
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""
-        cfg = self.cfg
         log_ratio = self.distribution.log_prob(params, batch.action) - batch.log_prob
         ratio = tf.exp(log_ratio)
-        policy_loss = clipped_surrogate(ratio, batch.advantage, cfg.clip_range)
-        error = value_loss(value, batch.value, batch.target, cfg.clip_range_value)
+        policy_loss = clipped_surrogate(ratio, batch.advantage, hyper.clip_range)
+        error = value_loss(value, batch.value, batch.target, hyper.clip_range_value)
         entropy = tf.reduce_mean(self.distribution.entropy(params))
-        loss = policy_loss + cfg.value_coef * error - cfg.entropy_coef * entropy
-        moved = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > cfg.clip_range, tf.float32))
+        loss = policy_loss + hyper.value_coef * error - hyper.entropy_coef * entropy
+        moved = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > hyper.clip_range, tf.float32))
         metrics = [loss, policy_loss, error, entropy, approximate_kl(log_ratio), moved]
-        return Loss(loss, (), tf.stack(metrics))
+        return Loss(loss, None, tf.stack(metrics))
 
-    def keep_going(self, update: Loss) -> tf.Tensor | None:
+    def should_continue(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether the KL divergence allows another update; None without a `target_kl`."""
-        if self.cfg.target_kl is None:
+        target_kl = self.hyper.target_kl
+        if target_kl is None:
             return None
         kl = update.metrics[self.metric_names.index("approximate_kl")]
-        return kl <= KL_TOLERANCE * self.cfg.target_kl
+        return kl <= KL_TOLERANCE * target_kl
 
 
 def normalize(advantage: tf.Tensor) -> tf.Tensor:

@@ -6,11 +6,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from kytolly.config.pqn import PQNConfig
 from kytolly.environment.spec import EnvSpec
+from kytolly.policy.action_values import ActionValues, action_values_for, take_action
 from kytolly.policy.base import Loss, Policy
-from kytolly.policy.batch import Rollout, merge_time
-from kytolly.policy.dqn import ActionValues, DQNPolicy
-from kytolly.policy.policy_gradient import lambda_return
+from kytolly.policy.batch import Obs, Rollout, merge_time
+from kytolly.policy.hyper import Hyper
+from kytolly.policy.returns import lambda_return
+from kytolly.policy.weights import Weights
 
 
 class PQNBatch(NamedTuple):
@@ -37,11 +40,13 @@ class PQNPolicy(Policy):
     gives_td_error = True
 
     @classmethod
-    def distribution_for(cls, cfg: Any, env_spec: EnvSpec) -> ActionValues:
+    def distribution_for(cls, cfg: PQNConfig, env_spec: EnvSpec) -> ActionValues:
         """As for DQN."""
-        return DQNPolicy.distribution_for(cfg, env_spec)
+        return action_values_for(cfg.algorithm, env_spec)
 
-    def outputs(self, obs: Any, weights: list[tf.Tensor], **options: Any) -> tuple[Any, Any]:
+    def outputs(
+        self, obs: Obs, weights: Weights, **options: bool | tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Action values [B, A], and [B] the best of each row: the value of the observation."""
         q, _ = super().outputs(obs, weights, **options)
         return q, tf.reduce_max(q, axis=-1)
@@ -55,16 +60,15 @@ class PQNPolicy(Policy):
             next_values: [T, E] those at `next_obs`, in reward units.
         """
         target = lambda_return(
-            rollout.reward, rollout.discount, rollout.last, next_values, self.cfg.td_lambda
+            rollout.reward, rollout.discount, rollout.last, next_values, self.hyper.td_lambda
         )
         columns = (rollout.obs, rollout.action, target, values)
         return PQNBatch(*map(merge_time, columns))
 
-    def loss(self, batch: PQNBatch, weights: list[tf.Tensor]) -> Loss:
+    def loss(self, batch: PQNBatch, weights: Weights, hyper: Hyper) -> Loss:
         """Half the squared temporal difference; metrics: loss, mean size, mean estimate."""
         q, _ = self.outputs(batch.obs, weights, training=True)
-        taken = tf.one_hot(batch.action, q.shape[-1])
-        estimate = tf.reduce_sum(q * taken, axis=-1)  # a gather's gradient is a scatter: slower
+        estimate = take_action(q, batch.action)
         td_error = batch.target - estimate
         loss = 0.5 * tf.reduce_mean(tf.square(td_error))
         size = tf.reduce_mean(tf.abs(td_error))

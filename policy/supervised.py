@@ -9,8 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kytolly.config.supervised import SupervisedConfig
 from kytolly.policy.base import Loss, Policy
-from kytolly.policy.optimizers import WarmUp, make_adam, make_schedule
+from kytolly.policy.hyper import Hyper
+from kytolly.policy.optimizers import make_adamw
+from kytolly.policy.weights import Weights
 
 Batch = Mapping[str, Any]
 LossFunction = Callable[[keras.Model, Batch], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
@@ -33,38 +36,22 @@ class SupervisedPolicy(Policy):
         network: keras.Model,
         loss_function: LossFunction,
         metric_names: tuple[str, ...],
-        cfg: Any,
+        cfg: SupervisedConfig,
         total_updates: int,
     ):
-        self.loss_function, self._own_names = loss_function, tuple(metric_names)
-        self.metric_names = ("loss", *self._own_names, "grad_norm")
+        self.loss_function, self._task_metrics = loss_function, tuple(metric_names)
+        self.metric_names = ("loss", *self._task_metrics, "grad_norm")
         super().__init__(network, None, make_adamw(network, cfg, total_updates), cfg)
 
-    def loss(self, batch: Batch, weights: list[tf.Tensor]) -> Loss:
+    def loss(self, batch: Batch, weights: Weights, hyper: Hyper) -> Loss:
         """The task's loss and metrics of a batch."""
         of_network = functools.partial(self.loss_function, self.network)
         loss, metrics = self.weights.call(weights, batch, function=of_network)
-        if set(metrics) != set(self._own_names):
+        if set(metrics) != set(self._task_metrics):
             raise ValueError(
                 f"the loss gives the metrics {sorted(metrics)}, and metric_names are "
-                f"{sorted(self._own_names)}, expected the same names. Change one of them."
+                f"{sorted(self._task_metrics)}, expected the same names. Change one of them."
             )
-        values = [loss, *(metrics[name] for name in self._own_names)]
+        values = [loss, *(metrics[name] for name in self._task_metrics)]
         values = [tf.cast(value, tf.float32) for value in values]
-        return Loss(values[0], (), tf.stack(values))
-
-
-def make_adamw(network: keras.Model, cfg: Any, total_updates: int) -> keras.optimizers.Optimizer:
-    """AdamW for a network's `FlatWeights`, with the configured schedule."""
-    final = None if cfg.schedule == "constant" else 0.0
-    shape: Any = "cosine" if cfg.schedule == "cosine" else "linear"
-    rate = make_schedule(cfg.learning_rate, final, total_updates, cfg.warmup_ratio, shape)
-    if not callable(rate):  # as a variable it would be restored, whatever the config says now
-        rate = WarmUp(rate, 1)
-    weights, epsilon = network.trainable_variables, cfg.adam_epsilon
-    adamw = make_adam(rate, weights, cfg.weight_decay, epsilon=epsilon)
-    if network.dtype_policy.name != "mixed_float16":
-        return adamw
-    from kytolly.policy.loss_scale import LossScale
-
-    return LossScale(adamw)
+        return Loss(values[0], None, tf.stack(values))

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from kytolly.policy.batch import Obs
+
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
 MANY_NUMBERS = 32_768  # of a vector whose rows are long: a tenth of the time of many short ones
 ROW = 64  # numbers of a row that a long vector is broken into
+
+
+class RowNoise(NamedTuple):
+    """Weights with which every row is computed with noise of its own."""
+
+    weights: list[tf.Tensor]
+    noises: list[tf.Tensor]  # [B, N] of each layer's inputs and outputs in turn
+
+
+Weights = list[tf.Tensor] | RowNoise  # `split` ones of a network
 
 
 class FlatWeights(tf.Module):
@@ -45,7 +57,13 @@ class FlatWeights(tf.Module):
             for part, weight in zip(parts, self._weights, strict=True)
         ]
 
-    def call(self, weights: list[tf.Tensor], obs: Any, function: Any = None, **options: Any) -> Any:
+    def call(
+        self,
+        weights: Weights,
+        obs: Obs | Mapping[str, Any],
+        function: Callable[..., Any] | None = None,
+        **options: bool | tf.Tensor,
+    ) -> Any:
         """What the network makes of [B, *obs] with `split` weights, or a function that calls it."""
         mapping = list(zip(self._weights, weights, strict=True))
         with keras.StatelessScope(state_mapping=mapping) as scope:
@@ -55,6 +73,14 @@ class FlatWeights(tf.Module):
             if changed is not None:
                 variable.assign(changed)
         return outputs
+
+    def noisy_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
+        """The weights themselves: only `NoisyWeights` have noise."""
+        return weights
+
+    def row_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> Weights:
+        """The weights themselves."""
+        return weights
 
     def publish(self) -> None:
         """Copy the vector into the Keras network."""
@@ -97,43 +123,3 @@ def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.matmul(wide, tf.ones([wide.shape[1], 1])))
     rows = tf.reshape(squares, [-1, squares.shape[-1]])
     return tf.reduce_sum(tf.matmul(tf.ones([1, rows.shape[0]]), rows))
-
-
-def make_optimizer(cfg: Any, network: keras.Model, scale_loss: bool) -> keras.optimizers.Optimizer:
-    """Adam, or RAdam, for a network, as configured; one in float16 needs dynamic loss scaling.
-
-    Where `cfg.learning_rate_decay_updates` is a number, the rate falls over so many updates; else
-    it is a variable, which the agent sets by its env steps.
-    """
-    rate: Any = cfg.learning_rate
-    if cfg.optimizer == "radam":
-        from kytolly.policy.optimizers import configured_adam
-        from kytolly.policy.radam import RAdam
-
-        adam = configured_adam(cfg, network, RAdam)
-    elif cfg.warmup_ratio or cfg.weight_decay:
-        from kytolly.policy.optimizers import configured_adam
-
-        adam = configured_adam(cfg, network)
-    else:
-        from kytolly.policy.adam import Adam
-
-        if cfg.learning_rate_final is not None and cfg.learning_rate_decay_updates is not None:
-            rate = keras.optimizers.schedules.PolynomialDecay(
-                rate, cfg.learning_rate_decay_updates, cfg.learning_rate_final
-            )
-        adam = Adam(rate, epsilon=cfg.adam_epsilon)
-    if not scale_loss:
-        return adam
-    from kytolly.policy.loss_scale import LossScale
-
-    return LossScale(adam)
-
-
-def linear_schedule(start: float, final: float, steps: int, done: tf.Tensor) -> tf.Tensor:
-    """[] value that falls linearly from `start` to `final` over `steps`, and stays there.
-
-    `done` counts the steps done, [] in the same unit; negative counts as 0.
-    """
-    share = tf.clip_by_value(tf.cast(done, tf.float32) / steps, 0.0, 1.0)
-    return start + share * (final - start)

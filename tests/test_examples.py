@@ -17,7 +17,7 @@ GUIDES = [
     "your_environment.md",
     "your_keras_model.md",
     "recipes.md",
-    "own_parts.md",
+    "custom_parts.md",
     "algorithms/ppo.md",
 ]
 SHORT = {

@@ -33,7 +33,7 @@ class ExpectedSarsaPolicy(DQNPolicy):
     Source: van Seijen et al. 2009, "A Theoretical and Empirical Analysis of Expected Sarsa".
     """
 
-    def bootstrap(self, batch, weights):
+    def bootstrap(self, batch, weights, hyper):
         """[B] targets: the mean of the target network's values under epsilon-greedy actions."""
         q, epsilon = self.target_q(batch.next_obs), self.cfg.target_epsilon
         best, mean = tf.reduce_max(q, axis=-1), tf.reduce_mean(q, axis=-1)

@@ -24,7 +24,7 @@ import tensorflow as tf
 from kytolly.config.ppo import PPOConfig
 from kytolly.machine.configure import xla_enabled
 from kytolly.policy.continuous import Gaussian
-from kytolly.policy.policy_gradient import clipped_surrogate, value_loss
+from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
 from kytolly.search.index.embedding import EmbeddingCache
 from kytolly.search.index.fusion import score_unit

@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
     """Prepare, train for some rollouts, and say what it took."""
     from kytolly.agent.make_agent import make_agent
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.search.reformulate.device_env import DeviceQueries
     from kytolly.search.reformulate.network import copied_scorer, make_scorer
     from kytolly.search.reformulate.ppo_training import ppo_config
@@ -98,7 +98,7 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
         train = DeviceQueries(tables[0], context.rules)
         cfg = ppo_config(options, train.num_queries, len(queries["dev"]))
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
-        playing = choose_side(cfg, train)
+        playing = make_env_runner(cfg, train)
         network = copied_scorer(make_scorer(tables[0], options.rl_agent), 0.0)
         loop = playing.loop(make_agent(cfg, playing.spec, network), "/CPU:0")
         steps = cfg.num_envs * cfg.rollout_steps

@@ -133,9 +133,9 @@ class CompiledFlow:
 
     def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
         from kytolly.agent.make_agent import make_agent
-        from kytolly.loop.choose import choose_side
+        from kytolly.loop.env_runner import make_env_runner
 
-        playing = choose_side(cfg, env)
+        playing = make_env_runner(cfg, env)
         self.loop = playing.loop(make_agent(cfg, playing.spec, network), device)
         self.rollout = cfg.num_envs * cfg.rollout_steps
 

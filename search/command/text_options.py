@@ -15,7 +15,7 @@ from kytolly.command.options import add_field, add_profile, path
 from kytolly.command.start import prepare_machine
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
-from kytolly.config.presets import KINDS
+from kytolly.search.config.presets import KINDS
 
 
 def add_training_options(
@@ -128,7 +128,7 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
         raise BadInput(f"this is {own}, and those are settings of {found}: give others.")
     given = {**settings, **flags}
     if preset is not None:
-        from kytolly.command.preset import with_preset
+        from kytolly.search.command.preset import with_text_preset
 
-        given = with_preset(preset, {}, given, own, None)
+        given = with_text_preset(preset, given, own)
     return from_mapping(kind, given)

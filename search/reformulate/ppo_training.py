@@ -14,9 +14,8 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
-from kytolly.loop.faults import OutOfMemory
 from kytolly.loop.profile import RunKeeper
-from kytolly.loop.result import TrainResult
+from kytolly.loop.recovery import OutOfMemory
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
 from kytolly.search.index.corpus import resolved_source
@@ -28,6 +27,7 @@ from kytolly.search.reformulate.options import ReformulationOptions, write_optio
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.trainer import Trainer
+from kytolly.training_run import TrainResult
 
 Say = Callable[[str], None]
 COLLECTION = "batched collection and update"

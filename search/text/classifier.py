@@ -13,14 +13,13 @@ import tensorflow as tf
 from msgspec import Meta
 
 from kytolly.config.files import read_json
-from kytolly.policy.cross_entropy import balanced_class_weights, cross_entropy
+from kytolly.policy.losses import balanced_class_weights, cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.config.classifier import ClassifierConfig
-from kytolly.search.model.text_classifier import TextClassifierNetwork
-from kytolly.search.model.token_bag import TokenBag
+from kytolly.search.model.text_classifier import TextClassifierNetwork, TokenBag
 from kytolly.search.text.classification_report import (
     ClassificationReport,
     classification_report,
@@ -29,8 +28,7 @@ from kytolly.search.text.classification_report import (
 )
 from kytolly.search.text.labeled_texts import LabeledSplits
 from kytolly.search.text.outputs import length_batches
-from kytolly.search.text.rows import PADDING, Ragged, Rows
-from kytolly.search.text.tables import make_rows
+from kytolly.search.text.rows import PADDING, Ragged, Rows, make_rows
 from kytolly.search.text.vocabulary import (
     BytePairs,
     Vocabulary,

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_json
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of
@@ -33,8 +33,7 @@ from kytolly.search.text.ranking_data import (
     search_split,
     training_rows,
 )
-from kytolly.search.text.rows import Lookup, Ragged, Rows
-from kytolly.search.text.tables import make_rows
+from kytolly.search.text.rows import Lookup, Ragged, Rows, make_rows
 from kytolly.search.text.vocabulary import (
     BytePairs,
     Vocabulary,

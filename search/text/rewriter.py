@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from kytolly.config.files import read_json
 from kytolly.machine.configure import xla_enabled
-from kytolly.policy.cross_entropy import cross_entropy
+from kytolly.policy.losses import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of
@@ -42,8 +42,7 @@ from kytolly.search.text.rewriting_words import (
     source_tokens,
     word_vectors,
 )
-from kytolly.search.text.rows import Ragged, Rows
-from kytolly.search.text.tables import make_rows
+from kytolly.search.text.rows import Ragged, Rows, make_rows
 from kytolly.search.text.teacher_forcing import (
     decoder_inputs,
     most_draws,

@@ -1,4 +1,8 @@
-"""Rows of training data, in batches of rows of similar length."""
+"""Rows of training data, in batches of rows of similar length.
+
+They lie as tables in the device's memory, or are streamed there where they do not fit: prepared on
+the host while the device computes.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from kytolly.config.supervised import SupervisedConfig
+from kytolly.machine.devices import device_name
+from kytolly.machine.memory import available_bytes
 from kytolly.search.text.buckets import BucketBatchSampler
 
+DEVICE_SHARE = 4  # tables lie on the device where they take this part of its free memory, or less
+PREPARED = 2  # groups of batches that wait on the device
 PADDING = 0  # the token that fills a row up to its bucket's length
 
 
@@ -162,6 +171,131 @@ class Rows:
     def batch(self, bucket: int, arguments: Any, index: tf.Tensor) -> dict[str, tf.Tensor]:
         """The columns of batch `index` of a group, by name, within the program."""
         raise NotImplementedError
+
+
+@dataclasses.dataclass
+class DeviceRows(Rows):
+    """Tables in the device's memory; a call takes the numbers of its rows."""
+
+    def __post_init__(self) -> None:
+        self.tables = tf.nest.map_structure(
+            lambda part: tf.Variable(part, trainable=False), dict(self.columns)
+        )
+
+    def arguments(self, number: int) -> tf.Tensor:
+        """[group, B] rows of each batch."""
+        epoch, place = divmod(number, self.sampler.groups_per_epoch)
+        rows = self.sampler.epoch(epoch)[place].rows
+        full = np.zeros([self.sampler.group, rows.shape[1]], np.int32)
+        full[: len(rows)] = rows
+        return tf.constant(full)
+
+    def signature(self, bucket: int) -> tf.TensorSpec:
+        """TensorSpec of `arguments`."""
+        return tf.TensorSpec([self.sampler.group, self.sampler.batch_size], tf.int32)
+
+    def batch(self, bucket: int, arguments: tf.Tensor, index: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The columns of batch `index`, gathered from the tables."""
+        rows, lengths = tf.gather(arguments, index), self.lengths(bucket)
+        return {
+            name: table.matrix_on_device(rows, lengths[name])
+            if is_ragged(table)
+            else tf.gather(table, rows)
+            for name, table in self.tables.items()
+        }
+
+
+@dataclasses.dataclass
+class HostRows(Rows):
+    """Groups of batches that `tf.data` makes ahead of the program that takes them.
+
+    A column may be whatever gives an array for an array of row numbers, such as a `np.memmap`.
+
+    Attributes:
+        workers: Threads that make them.
+        device: Where the program runs; None leaves it to TensorFlow.
+    """
+
+    workers: int = 2
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        self._next, self._stream = -1, iter(())
+        self._current: tuple[int, Any] = (-1, None)
+
+    def arguments(self, number: int) -> dict[str, tf.Tensor]:
+        """The columns [group, B, ...] of a group's batches, by name."""
+        if self._current[0] != number:
+            if number != self._next:
+                self._stream = iter(self._dataset(number))
+            self._next = number + 1
+            self._current = number, dict(zip(self.columns, next(self._stream), strict=True))
+        return self._current[1]
+
+    def signature(self, bucket: int) -> dict[str, tf.TensorSpec]:
+        """TensorSpecs of `arguments`."""
+        front, lengths = [self.sampler.group, self.sampler.batch_size], self.lengths(bucket)
+        return {
+            name: tf.TensorSpec([*front, *row_shape(column), lengths[name]], tf.int32)
+            if is_ragged(column)
+            else tf.TensorSpec([*front, *row_shape(column)], column.dtype)
+            for name, column in self.columns.items()
+        }
+
+    def batch(
+        self, bucket: int, arguments: dict[str, tf.Tensor], index: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The columns of batch `index`."""
+        return {name: tf.gather(column, index) for name, column in arguments.items()}
+
+    def _dataset(self, first: int) -> tf.data.Dataset:
+        dtypes = [spec.dtype for spec in self.signature(0).values()]
+        data = tf.data.Dataset.range(first, 2**62).map(
+            lambda number: tf.numpy_function(self._columns, [number], dtypes),
+            num_parallel_calls=self.workers,
+            deterministic=True,
+        )
+        if self.device is not None and "GPU" in self.device:
+            data = data.apply(tf.data.experimental.copy_to_device(self.device))
+        return data.prefetch(PREPARED)
+
+    def _columns(self, number: np.ndarray) -> list[np.ndarray]:
+        epoch, place = divmod(int(number), self.sampler.groups_per_epoch)
+        bucket, rows = self.sampler.epoch(epoch)[place]
+        full = np.resize(rows, [self.sampler.group, rows.shape[1]])
+        return list(column_matrix(self.columns, full, self.sampler.bucket_lengths[bucket]).values())
+
+
+def make_rows(cfg: SupervisedConfig, columns: Columns) -> Rows:
+    """The training data as a program takes it, on the device or streamed, as configured.
+
+    Args:
+        cfg: Says the size of batches, the number of buckets, the seed and where the data lies.
+        columns: `Ragged` or `Lookup` sequences of tokens and arrays [N, ...], of equally many
+            rows, by name.
+
+    Raises:
+        ValueError: There is no row, or the columns differ in their number of rows.
+    """
+    limits = cfg.column_lengths
+    columns = {
+        name: column.cut(limits[name]) if name in limits and is_ragged(column) else column
+        for name, column in columns.items()
+    }
+    lengths, group = row_lengths(columns), cfg.updates_per_call
+    sampler = BucketBatchSampler(lengths, cfg.rows_per_update, cfg.num_buckets, cfg.seed, group)
+    if not on_device(cfg, columns):
+        return HostRows(columns, sampler, cfg.host_workers, device_name(cfg.device))
+    return DeviceRows(columns, sampler)
+
+
+def on_device(cfg: SupervisedConfig, columns: Columns) -> bool:
+    """True if the columns fit on the device, or shall lie there anyway."""
+    if cfg.tables != "auto":
+        return cfg.tables == "device"
+    size = sum(np.asarray(part).nbytes for part in tf.nest.flatten(dict(columns)))
+    free = available_bytes(device_name(cfg.device))
+    return free is None or size * DEVICE_SHARE <= free
 
 
 def is_ragged(column: Any) -> bool:

@@ -2,12 +2,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.correlated_noise import correlate
-from kytolly.agent.epsilon_greedy import EpsilonGreedy
+from kytolly.agent.exploration import EpsilonGreedy, correlate
 from kytolly.agent.randomness import RandomStream
+from kytolly.agent.schedules import linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.distributions import Categorical
-from kytolly.policy.weights import linear_schedule
 
 
 def test_linear_schedule_falls_and_stays():

@@ -7,7 +7,7 @@ import tensorflow as tf
 from kytolly.agent.make_agent import make_agent
 from kytolly.environment.probe.q_learning import Ring
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.learn import LoopMetrics, learn
+from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
 from kytolly.policy.batch import Rollout
 from tests.loop.configs import small_config
 
@@ -20,12 +20,13 @@ def updates_of_iterations(count, **settings):
     obs = tf.ones([*shape, *Ring().spec.obs.shape])
     number = tf.ones(shape)
     rollout = Rollout(obs, tf.zeros(shape, tf.int32), number, number, obs, number < 0.0)
-    program = tf.function(
-        lambda bits: learn(by_learn, rollout, bits, LoopMetrics.zeros(by_learn)).updates,
-        autograph=False,
-    )
-    draw = by_learn.random_stream.bits
-    found = [int(program(draw(by_learn.memory.draws))) for _ in range(count)]
+
+    def learn_once(random_bits):
+        enabled = warm_up_ends_within(by_learn, cfg.env_steps_per_iteration)
+        return learn(by_learn, rollout, random_bits, LoopMetrics.zeros(by_learn), enabled).updates
+
+    program, draw = tf.function(learn_once, autograph=False), by_learn.random_stream.bits
+    found = [int(program(draw(by_learn.memory.num_random_words))) for _ in range(count)]
     loop = DeviceLoop(make_agent(small_config(xla=False, **settings), Ring().spec), Ring())
     assert [int(loop.run(1).updates) for _ in range(count)] == found
     assert int(loop.agent.env_steps) == int(by_learn.env_steps) == count * np.prod(shape)

@@ -89,14 +89,14 @@ def test_the_last_weights_play_the_newest_checkpoint(
 ):
     from kytolly.agent.make_agent import make_agent
     from kytolly.environment.gym.wrapped import wrapped_source
-    from kytolly.loop.choose import choose_side
+    from kytolly.loop.env_runner import make_env_runner
     from kytolly.record.checkpoint import complete_checkpoint, write_checkpoint
     from kytolly.record.run_folder import RunFolder
 
     small_config = dataclasses.replace(small_config, env_kwargs=arguments)
     folder = RunFolder.create(tmp_path / "run", "unused")
     folder.write_config(small_config, "CartPole-v1", "device")
-    side = choose_side(small_config, wrapped_source("CartPole-v1", arguments, ()))
+    side = make_env_runner(small_config, wrapped_source("CartPole-v1", arguments, ()))
     agent = make_agent(small_config, side.spec)
     trackables = {"agent": agent, **side.loop(agent, None).trackables}
     (folder.path / "checkpoints").mkdir()

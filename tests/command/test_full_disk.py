@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.command.exits import exit_status
-from kytolly.loop.faults import disk_problem, is_out_of_memory
+from kytolly.loop.recovery import disk_problem, is_out_of_memory
 from kytolly.record.files import write_output, write_text
 from kytolly.trainer import Trainer
 

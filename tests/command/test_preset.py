@@ -12,7 +12,7 @@ from kytolly.command.exits import BadInput
 from kytolly.command.preset import with_preset
 from kytolly.config.presets import KINDS, PRESETS, preset
 from kytolly.machine import doctor, facts, presets
-from kytolly.machine.presets import pixel_needs, recommend, text_needs
+from kytolly.machine.presets import pixel_needs, recommend
 from tests.helpers.fake_nvml import FakeGpu, install
 
 GIB = 2**30
@@ -38,8 +38,7 @@ def test_optimal_is_what_an_algorithm_does_without_a_preset():
 def test_what_is_no_preset_is_refused(name, kind):
     with pytest.raises(ValueError, match="expected one of"):
         preset(name, kind)
-    texts = {"text", "classifier", "ranker", "rewriter"}
-    assert set(KINDS) == texts | set(ALGORITHMS) - {"ppo-kl"}
+    assert set(KINDS) == set(ALGORITHMS) - {"ppo-kl"}
 
 
 def test_flags_win_over_a_preset_and_a_preset_over_tuned_settings(capsys):
@@ -90,9 +89,6 @@ def test_the_doctor_recommends_one_with_the_reason(monkeypatch, capsys):
     check = doctor.check_preset(tf)
     assert check.status == "ok" and check.finding.startswith("optimal for DQN on images")
     assert "8.0 GiB are free" in check.finding and "optimal 2.6 GiB" in check.finding
-    texts = doctor.check_text_preset(tf)
-    name = recommend(text_needs({}), None).name
-    assert texts.status == "ok" and texts.finding.startswith(f"{name} for a re-ranker")
 
 
 def test_auto_takes_what_fits_the_environment(monkeypatch, capsys, tmp_path):

@@ -106,7 +106,9 @@ def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
         np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5)
         for index, obs in enumerate(observations):
             np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5, atol=1e-7)
-            np.testing.assert_allclose(method(row(batch, index)), expected[index], rtol=1e-5)
+            np.testing.assert_allclose(
+                method(row(batch, index)), expected[index], rtol=1e-5, atol=1e-7
+            )
     if algorithm == "ppo":
         actions = agent.act(batch)
         expected = agent.log_prob(batch, actions)

@@ -14,7 +14,7 @@ from kytolly.command import entry
 from kytolly.config.files import read_settings
 from kytolly.deployment.zoo import FILES, run_path, zoo_dir, zoo_names, zoo_result, zoo_table
 from kytolly.environment.gym.adapter import make_host_env
-from kytolly.trainer import run_to_begin_from
+from kytolly.training_run import resolve_init_run
 from scripts.make_zoo import BEGIN, END, TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
@@ -74,7 +74,7 @@ def test_a_run_holds_three_small_files_and_nothing_of_a_machine(name):
 
 def test_a_name_is_found_whatever_its_letters_and_a_path_stays_a_path(tmp_path):
     assert run_path("zoo:ppo/cartPOLE-v1") == zoo_dir() / "PPO" / "CartPole-v1"
-    assert run_to_begin_from("zoo:ppo/CartPole-v1", None, False) == zoo_dir() / "PPO/CartPole-v1"
+    assert resolve_init_run("zoo:ppo/CartPole-v1", None, False) == zoo_dir() / "PPO/CartPole-v1"
     assert run_path("runs/zoo:a") == Path("runs/zoo:a") and run_path(tmp_path) == tmp_path
 
 

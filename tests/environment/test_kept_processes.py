@@ -14,7 +14,7 @@ from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym import processes
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.kept_processes import KeptProcesses
-from kytolly.loop.host_side import HostEvaluator
+from kytolly.loop.host_env_runner import HostEvaluator
 from kytolly.loop.limits import EpisodeLimit
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable, Recorded

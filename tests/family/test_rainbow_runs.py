@@ -131,8 +131,8 @@ def test_errors_that_are_not_finite_are_said_once(tmp_path):
     from kytolly.policy.dqn import DQNPolicy
 
     class OneBadError(DQNPolicy):
-        def loss(self, batch, weights):
-            loss = super().loss(batch, weights)
+        def loss(self, batch, weights, hyper):
+            loss = super().loss(batch, weights, hyper)
             bad = tf.one_hot(0, loss.td_error.shape[0], on_value=np.nan, off_value=0.0)
             return loss._replace(td_error=loss.td_error + bad)
 

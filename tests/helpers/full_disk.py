@@ -20,7 +20,7 @@ import keras  # noqa: F401
 import matplotlib.backends.backend_agg  # noqa: F401
 
 from kytolly.command.entry import main as run_command
-from kytolly.loop import device, host_side  # noqa: F401
+from kytolly.loop import device, host_env_runner  # noqa: F401
 
 
 def run_limited(line, most_bytes, folder):

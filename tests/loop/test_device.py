@@ -16,7 +16,6 @@ from kytolly.environment.probe.q_learning import Ring
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
-from kytolly.loop.log_row import averages
 from tests.loop.configs import assert_same_state, small_config
 from tests.loop.rollouts import assert_consecutive, join, watch
 
@@ -70,14 +69,14 @@ def test_episodes_are_counted_with_their_returns(trained):
 
 def test_metrics_of_a_call_have_names_and_are_finite(trained):
     algorithm, loop, (nothing, first, _) = trained
-    row, names = averages(first, loop.agent), "loss grad_norm episode_return episode_length"
+    row, names = first.averages(loop.agent), "loss grad_norm episode_return episode_length"
     own = {
         "dqn": "td_error q_mean epsilon",
         "ppo": "policy_loss value_loss entropy approximate_kl clip_fraction explained_variance",
     }
     assert set(row) == {*names.split(), *own[algorithm].split()}
     assert all(np.isfinite(value) for value in row.values())
-    assert np.isnan(averages(nothing, loop.agent)["loss"])
+    assert np.isnan(nothing.averages(loop.agent)["loss"])
     if algorithm == "ppo":
         assert 0.0 < row["entropy"] <= np.log(2) + 1e-6 and row["explained_variance"] <= 1.0
 
@@ -89,7 +88,7 @@ def test_a_skipped_update_is_left_out_of_the_means(precision):
     sums = LoopMetrics.zeros(agent)
     for metrics in ([1.0, 2.0, 3.0, 4.0], [3.0, 4.0, np.inf, np.nan], [5.0, 6.0, 7.0, 8.0]):
         sums = sums.with_update(tf.constant(metrics)).plus(LoopMetrics.zeros(agent))
-    row = [averages(sums, agent)[name] for name in agent.policy.metric_names]
+    row = [sums.averages(agent)[name] for name in agent.policy.metric_names]
     expected = [3.0, 4.0, 5.0, 6.0] if precision == "mixed_float16" else [3.0, 4.0, np.inf, np.nan]
     np.testing.assert_allclose(row, expected)
     assert int(sums.updates) == 3

@@ -8,7 +8,7 @@ from kytolly import DQNConfig
 from kytolly.agent.make_agent import make_agent
 from kytolly.callback.base import Callback, TrainState
 from kytolly.environment.probe.q_learning import EndlessReward
-from kytolly.loop.choose import choose_side
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.loop.limits import training_step_limit
 from kytolly.trainer import Trainer
 
@@ -31,7 +31,7 @@ class Endless(gymnasium.Env):
 
 def evaluation(env):
     cfg = DQNConfig(xla=False, hidden_units=(4,))
-    side = choose_side(cfg, env)
+    side = make_env_runner(cfg, env)
     agent = make_agent(cfg, side.spec)
     try:
         evaluator = side.evaluator(agent.policy.network, 6, 3, xla=False, device=None)
@@ -70,7 +70,7 @@ def test_training_cuts_earlier_says_so_once_and_plays_whole_episodes_at_the_end(
     loop, monkeypatch, tmp_path
 ):
     monkeypatch.setattr("kytolly.loop.limits.STEP_LIMIT", 90)
-    monkeypatch.setattr("kytolly.loop.limits.LEAST_IN_TRAINING", 40)
+    monkeypatch.setattr("kytolly.loop.limits.MIN_STEP_LIMIT_IN_TRAINING", 40)
     monkeypatch.setattr(EndlessReward, "spec", EndlessReward.spec._replace(max_episode_steps=None))
 
     class Lengths(Callback):

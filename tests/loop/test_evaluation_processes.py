@@ -13,7 +13,7 @@ import pytest
 from kytolly import Trainer
 from kytolly.callback.base import Callback
 from kytolly.environment.gym import processes
-from kytolly.loop import hangs
+from kytolly.loop import watchdog
 from tests.environment.predictable import Predictable
 
 SMALL = {"algorithm": "dqn", "loop": "host", "async_envs": True, "num_envs": 2, "xla": False}
@@ -81,7 +81,7 @@ class Press(Callback):
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 @pytest.mark.parametrize("within", [False, True], ids=["between", "within"])
 def test_ctrl_c_ends_the_processes_of_evaluations(within, tmp_path, monkeypatch):
-    monkeypatch.setattr(hangs, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(processes, "CLOSE_SECONDS", 1.0)
 
     class Hanging(Predictable):

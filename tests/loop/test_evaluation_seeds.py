@@ -2,7 +2,7 @@
 
 from kytolly.agent.randomness import stream_seed
 from kytolly.environment.gym import adapter
-from kytolly.loop import host_side
+from kytolly.loop import host_env_runner
 from kytolly.trainer import Trainer
 
 TINY = {"algorithm": "dqn", "loop": "host", "xla": False, "hidden_units": [4], "batch_size": 8}
@@ -20,8 +20,8 @@ def test_neighboring_runs_train_and_evaluate_with_other_seeds(tmp_path, monkeypa
 
         return watched
 
-    monkeypatch.setattr(host_side, "make_host_env", watch(adapter.make_host_env))
-    monkeypatch.setattr(host_side, "make_host_groups", watch(adapter.make_host_groups))
+    monkeypatch.setattr(host_env_runner, "make_host_env", watch(adapter.make_host_env))
+    monkeypatch.setattr(host_env_runner, "make_host_groups", watch(adapter.make_host_groups))
     for seed in (3, 4):
         trainer = Trainer(tmp_path / str(seed), progress=False)
         trainer.train({**TINY, "seed": seed}, "CartPole-v1")

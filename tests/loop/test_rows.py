@@ -57,7 +57,7 @@ def make_groups(form, count):
 class Buffers:
     """Buffers with every n_step, that overflow or not, as one memory: all get the same rows."""
 
-    metric_names, allows_lag, draws = (), True, 1
+    metric_names, allows_lag, num_random_words = (), True, 1
 
     def __init__(self, cfg, env_spec):
         self.all = {}

@@ -13,7 +13,7 @@ import pytest
 
 from kytolly import Trainer
 from kytolly.environment.faults import EnvironmentFault
-from kytolly.loop.interrupt import hold_signals
+from kytolly.loop.watchdog import deferred_signals
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"xla": False, "num_envs": 2, "hidden_units": [4], "evaluation_episodes": 2}
@@ -63,11 +63,11 @@ def test_one_signal_is_delivered_once():
     calls = []
     before = signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
     try:
-        with hold_signals() as deliver:
+        with deferred_signals() as raise_pending:
             signal.raise_signal(signal.SIGTERM)
             assert not calls
             for _ in range(3):
-                deliver()
+                raise_pending()
     finally:
         signal.signal(signal.SIGTERM, before)
     assert calls == [1]

@@ -17,10 +17,10 @@ from kytolly import DQNConfig, Trainer
 from kytolly.agent.make_agent import make_agent
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.environment.probe.q_learning import EndlessReward
-from kytolly.loop import hangs
-from kytolly.loop.choose import choose_side
-from kytolly.loop.deadline import OutOfTime
+from kytolly.loop import watchdog
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.loop.host import HostLoop
+from kytolly.loop.limits import OutOfTime
 
 SMALL = {"xla": False, "hidden_units": (4,), "loop": "host", "num_envs": 2, "batch_size": 4}
 SMALL |= {"warmup_env_steps": 8, "train_interval_env_steps": 16}
@@ -51,7 +51,7 @@ def evaluator(env, episodes):
     cfg = DQNConfig(**SMALL)
     if env is not Uneven:
         cfg = DQNConfig(xla=False, hidden_units=(4,), max_wall_seconds=100)
-    side = choose_side(cfg, env)
+    side = make_env_runner(cfg, env)
     agent = make_agent(cfg, side.spec)
     return side.evaluator(agent.policy.network, episodes, 3, xla=False, device=None)
 
@@ -61,7 +61,7 @@ def test_an_evaluation_on_the_host_counts_what_has_ended(ends, monkeypatch):
     found = evaluator(Uneven, 4)
     Uneven.made = 0 if ends else 1
     clock = iter(range(100))
-    monkeypatch.setattr("kytolly.loop.host_side.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("kytolly.loop.host_env_runner.time.perf_counter", lambda: next(clock))
     with pytest.warns(UserWarning, match=f"max_wall_seconds cut .* when {2 if ends else 0} of 4"):
         evaluation = found.evaluate(deadline=8)  # the tenth look is late
     assert evaluation.cut
@@ -71,10 +71,10 @@ def test_an_evaluation_on_the_host_counts_what_has_ended(ends, monkeypatch):
 def test_an_evaluation_on_the_device_is_cut_between_two_calls(monkeypatch):
     env = EndlessReward()
     monkeypatch.setattr(EndlessReward, "spec", EndlessReward.spec._replace(max_episode_steps=None))
-    monkeypatch.setattr("kytolly.loop.timed_evaluation.CALL_STEPS", 7)
+    monkeypatch.setattr("kytolly.loop.device.CALL_STEPS", 7)
     clock = iter(range(100))
     found = evaluator(env, 3)
-    monkeypatch.setattr("kytolly.loop.timed_evaluation.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("kytolly.loop.device.time.perf_counter", lambda: next(clock))
     with pytest.warns(UserWarning, match="when 0 of 3 episodes had ended"):
         evaluation = found.evaluate(deadline=1)
     assert evaluation.cut and evaluation.episodes == 3
@@ -82,11 +82,11 @@ def test_an_evaluation_on_the_device_is_cut_between_two_calls(monkeypatch):
 
 
 def test_calls_of_an_evaluation_play_the_same_episodes(monkeypatch):
-    monkeypatch.setattr("kytolly.loop.timed_evaluation.CALL_STEPS", 3)
+    monkeypatch.setattr("kytolly.loop.device.CALL_STEPS", 3)
     found = []
     for limit in (None, 1e9):
         cfg = DQNConfig(xla=False, hidden_units=(4,), max_wall_seconds=limit)
-        side = choose_side(cfg, "CartPole-v1")
+        side = make_env_runner(cfg, "CartPole-v1")
         network = make_agent(cfg, side.spec).policy.network
         evaluator = side.evaluator(network, 4, 3, xla=False, device=None)
         found += [evaluator.evaluate(5).returns, evaluator.evaluate(6).returns]
@@ -123,7 +123,7 @@ def test_a_run_whose_steps_and_episodes_do_not_end_is_over(tmp_path):
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
 def test_ctrl_c_ends_a_run_whose_environment_hangs_here(tmp_path, monkeypatch):
-    monkeypatch.setattr(hangs, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(watchdog, "LOOK_SECONDS", 0.2)
     steps = []
 
     class Hanging(Uneven):

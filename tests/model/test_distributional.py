@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.default_network import default_network
+from kytolly.agent.networks import default_network
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.model.implicit_quantiles import IQNMLP
@@ -111,7 +111,7 @@ def test_the_config_decides_how_much_is_learned_of_an_action(settings):
     cfg, network = make_config(settings), make_network(settings)
     kinds = {"c51": AtomMLP, "qr-dqn": QuantileMLP, "iqn": IQNMLP}
     assert type(network) is kinds[cfg.algorithm]
-    method = part(cfg.algorithm, "policy").network_method
+    method = part(cfg.algorithm, "policy").head_type.network_method
     levels = () if cfg.algorithm != "iqn" else (np.full((2, 5), 0.5, np.float32),)
     shape = getattr(network, method)(observations(2), *levels).shape
     assert sorted(shape) == sorted((2, 3, 5 if levels else cfg.outputs_per_action))

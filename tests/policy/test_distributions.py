@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream, uniforms
 from kytolly.policy.continuous import Gaussian, SquashedGaussian, standard_normal
-from kytolly.policy.distributions import Categorical, choice, running_sums
-from kytolly.policy.multi_categorical import MultiCategorical
+from kytolly.policy.distributions import Categorical, MultiCategorical, choice, running_sums
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 NEARLY_ONE = 1.0 - 2.0**-24  # the largest draw

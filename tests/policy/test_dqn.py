@@ -22,6 +22,10 @@ def make_policy(model=None, **settings):
     return make_agent(DQNConfig(**{**defaults, **settings}), CartPole().spec, model).policy
 
 
+def target_of(policy, batch):
+    return policy.bootstrap(batch, policy.current_weights(), policy.hyper)
+
+
 @pytest.fixture(scope="module")
 def policy():
     return make_policy(target_sync_updates=1_000)
@@ -118,8 +122,8 @@ def test_double_dqn_differs_where_the_networks_disagree(batch):
         policy.weights.vector.assign([*zeros, 3.0, 1.0])
         policy.target_vector.assign([*zeros, 5.0, 9.0])
     rows = batch._replace(discount=tf.ones(4), reward=tf.zeros(4))
-    np.testing.assert_allclose(plain.bootstrap(rows, plain.current_weights()), [9.0] * 4)
-    np.testing.assert_allclose(double.bootstrap(rows, double.current_weights()), [5.0] * 4)
+    np.testing.assert_allclose(target_of(plain, rows), [9.0] * 4)
+    np.testing.assert_allclose(target_of(double, rows), [5.0] * 4)
 
 
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])

@@ -8,7 +8,8 @@ from tensorflow.python.framework import ops
 
 from kytolly.agent.acting import packed_weights
 from kytolly.config.dqn import DQNConfig
-from kytolly.policy.weights import FlatWeights, concatenate, make_optimizer
+from kytolly.policy.optimizers import make_optimizer
+from kytolly.policy.weights import FlatWeights, concatenate
 
 OBS = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
 

@@ -73,7 +73,7 @@ def dqn_policy(**settings):
     return make_agent(cfg, SPEC).policy
 
 
-def transitions(rows, weight=()):
+def transitions(rows, weight=None):
     rng = np.random.default_rng(0)
     obs, following = rng.normal(size=(2, rows, 3)).astype(np.float32)
     reward, discount = rng.normal(size=(2, rows)).astype(np.float32)
@@ -82,7 +82,7 @@ def transitions(rows, weight=()):
     return Transition(*map(tf.constant, columns), weight)
 
 
-@pytest.mark.parametrize("weight", [(), tf.linspace(0.5, 2.0, 32)], ids=["uniform", "weights"])
+@pytest.mark.parametrize("weight", [None, tf.linspace(0.5, 2.0, 32)], ids=["uniform", "weights"])
 def test_dqn_accumulates_what_all_rows_give_at_once(weight):
     whole, parts = dqn_policy(), dqn_policy(gradient_accumulation=4)
     assert parts.cfg.rows_per_update == 32

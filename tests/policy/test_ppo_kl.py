@@ -11,7 +11,8 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.config.ppo_kl import PPOKLConfig
 from kytolly.environment.mask import MASKED_LOGIT
 from kytolly.environment.spec import Box
-from kytolly.policy.ppo_kl import PPOKLPolicy, categorical_kl
+from kytolly.policy.losses import categorical_kl
+from kytolly.policy.ppo_kl import PPOKLPolicy
 from tests.policy.test_ppo import DEFAULTS, PARAMS, VALUE, VECTOR, Linear, make_batch, softmax
 
 
@@ -39,9 +40,9 @@ def test_the_divergence_is_from_the_policy_to_the_reference(maybe_compile, compi
 def test_the_first_loss_is_that_of_ppo_and_the_second_adds_the_divergence():
     batch, coefficient = make_batch(), 0.7
     policy, plain = linear_policy(kl_coef=coefficient), linear_policy(PPOConfig)
-    first = policy.loss(batch, policy.current_weights())
+    first = policy.loss(batch, policy.current_weights(), policy.hyper)
     np.testing.assert_allclose(first.metrics[-1], 0.0, atol=1e-7)
-    ppo = plain.loss(batch, plain.current_weights())
+    ppo = plain.loss(batch, plain.current_weights(), plain.hyper)
     np.testing.assert_allclose(first.metrics[:-1], ppo.metrics, rtol=1e-6)
     moved = [tf.constant(PARAMS + [[0.9, -0.4]], tf.float32), tf.constant(VALUE)]
     after, ppo = policy.loss(batch, moved), plain.loss(batch, moved)

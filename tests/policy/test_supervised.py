@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import update_seeds
-from kytolly.policy.cross_entropy import balanced_class_weights, cross_entropy
+from kytolly.policy.losses import balanced_class_weights, cross_entropy
 from kytolly.policy.supervised import SupervisedPolicy
 
 

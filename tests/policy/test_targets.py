@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.policy.targets import (
-    categorical_projection,
-    munchausen_bonus,
-    quantile_huber,
-    soft_policy,
-)
+from kytolly.policy.losses import quantile_huber
+from kytolly.policy.projections import categorical_projection, munchausen_bonus, soft_policy
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 

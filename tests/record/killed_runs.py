@@ -24,7 +24,7 @@ import gymnasium
 import matplotlib.backends.backend_agg  # noqa: F401
 import tensorflow as tf
 
-from kytolly.loop import device, host_side  # noqa: F401
+from kytolly.loop import device, host_env_runner  # noqa: F401
 from kytolly.trainer import Trainer
 from tests.record.runs import COMMON, OWN
 

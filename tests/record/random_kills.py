@@ -22,7 +22,7 @@ import time
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop
 from kytolly.loop.host import HostLoop
-from kytolly.loop.host_side import HostEvaluator
+from kytolly.loop.host_env_runner import HostEvaluator
 from tests.record.killed_runs import before_operations, begin, ended
 from tests.record.runs import RUNS, VARIANTS
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 import zipfile
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from kytolly.callback.base import Evaluation
 from kytolly.callback.tensorboard import keep_events
 from kytolly.experiment.processes import ChildRun
-from kytolly.loop.saved_session import continue_session
+from kytolly.loop.session_state import read_session_state
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.record.checkpoint import prune, read_manifest, save_network
 from kytolly.record.files import write_text
@@ -268,8 +267,7 @@ SAVED = {
 )
 def test_a_state_that_no_session_wrote_is_refused(changes):
     with pytest.raises(ValueError, match="does not hold the state of a run") as refusal:
-        session = types.SimpleNamespace(history=[], evaluation_kind=Evaluation)
-        continue_session(session, {**SAVED, **changes}, None)
+        read_session_state({**SAVED, **changes}, Evaluation)
     assert len(str(refusal.value)) < 600
 
 

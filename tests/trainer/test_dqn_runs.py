@@ -12,7 +12,7 @@ import yaml
 
 from kytolly.callback.base import Callback
 from kytolly.config.dqn import DQNConfig
-from kytolly.loop.host_side import HostSide
+from kytolly.loop.host_env_runner import HostEnvRunner
 from kytolly.machine.devices import device_name
 from kytolly.trainer import Trainer, train_dqn, train_ppo
 
@@ -286,8 +286,8 @@ def test_the_functions_of_the_module_make_a_folder_of_their_own(tmp_path, monkey
 
 
 def test_environments_are_closed_when_the_model_does_not_fit(cfg, tmp_path, monkeypatch):
-    closed, close = [], HostSide.close
-    monkeypatch.setattr(HostSide, "close", lambda side: closed.append(side) or close(side))
+    closed, close = [], HostEnvRunner.close
+    monkeypatch.setattr(HostEnvRunner, "close", lambda side: closed.append(side) or close(side))
     host = dataclasses.replace(cfg, loop="host")
     with pytest.raises(TypeError, match="expected a Keras model"):
         Trainer(tmp_path / "m").train_dqn(host, "CartPole-v1", model=3)

@@ -99,7 +99,7 @@ def test_damage_to_one_copy_of_the_best_network_is_mended(run, cfg):
 
 def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch):
     """The signal comes in the call to 160 env steps; the row of 200 has the sums of both parts."""
-    monkeypatch.setattr(kytolly.loop.session, "CALL_ENV_STEPS", 20)
+    monkeypatch.setattr(kytolly.loop.session, "MAX_UNITS_PER_CALL", 20)
     Trainer(tmp_path / "whole", progress=False).train(cfg, "CartPole-v1")
     call = DeviceLoop.run
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from kytolly.environment.fusion_barrier import fusion_barrier
 from kytolly.environment.spec import StepOutcome
 from kytolly.environment.tensor.minatar.game import (
     DOWN,
@@ -16,7 +17,6 @@ from kytolly.environment.tensor.minatar.game import (
     UP,
     MinAtarGame,
     any_row,
-    barrier,
     bit,
     both,
     column_shift,
@@ -82,7 +82,7 @@ class Asterix(MinAtarGame):
         """Let something arrive, move the player, then everything else."""
         spawn, move = game.spawn_timer == 0, game.move_timer == 0
         always = game.x[0] >= 0
-        things, right, gold = barrier(_with_arrival(game, always, spawn, uniforms), always)
+        things, right, gold = fusion_barrier(_with_arrival(game, always, spawn, uniforms), always)
         x = game.x + number(action == RIGHT) - number(action == LEFT)
         y = game.y + number(action == DOWN) - number(action == UP)
         x, y = tf.clip_by_value(x, 0, SIZE - 1), tf.clip_by_value(y, 1, LANES)
@@ -95,7 +95,9 @@ class Asterix(MinAtarGame):
         thing = tf.where(move, _after_move(thing, any_row(lane & right)), thing)
         touched |= both(thing, bit(x)) > 0
         thing = tf.where(touched & is_gold, 0, thing)
-        thing, taken, caught = barrier((thing, touched & is_gold, touched & ~is_gold), always)
+        thing, taken, caught = fusion_barrier(
+            (thing, touched & is_gold, touched & ~is_gold), always
+        )
         things = tf.where(move, _after_move(things, right), things)
         things = tf.where(lane, thing, things)
 
@@ -135,7 +137,7 @@ def _with_arrival(
     place = tf.cast(uniforms[2] * tf.cast(count, tf.float32), tf.int32)
     for skipped in range(LANES - 1):  # clears the lowest bit `place` times
         free = tf.where(place > skipped, both(free, free - 1), free)
-    lowest = barrier(both(free, -free), always)
+    lowest = fusion_barrier(both(free, -free), always)
     here = (lane_bits == lowest) & spawn
     first = tf.where(from_left, bit(0), bit(SIZE - 1))
     return (

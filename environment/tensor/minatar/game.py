@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from kytolly.environment.fusion_barrier import fusion_barrier
 from kytolly.environment.spec import Discrete, EnvSpec, StepOutcome
 
 SIZE = 10  # fields in a row and in a column
@@ -132,14 +133,14 @@ class MinAtarGame:
         """Boards [E, 10, 10, C] bool."""
         # Half as wide as int32: a processor compares twice as many fields at once.
         planes = [tf.cast(plane, tf.int16) for plane in self.planes(envs_last(state.game))]
-        rows = barrier(tf.stack(planes, axis=1), state.last_action[0] >= 0)  # [10, C, E]
+        rows = fusion_barrier(tf.stack(planes, axis=1), state.last_action[0] >= 0)  # [10, C, E]
         columns = tf.constant([1 << x for x in range(SIZE)], tf.int16, [SIZE, 1, 1])
         return envs_first(both(rows[:, tf.newaxis], columns) > 0)
 
     def step(self, state: GameState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
         """Next state, reward [E] and terminated [E]; the first uniform decides about stickiness."""
         always = state.last_action[0] >= 0
-        draws = barrier(tf.unstack(uniforms, axis=1), always)
+        draws = fusion_barrier(tf.unstack(uniforms, axis=1), always)
         sticks = draws[0] < self.sticky_actions
         action = tf.where(sticks, state.last_action, self._of_six(action))
         before = envs_last(state.game)
@@ -178,24 +179,11 @@ def row_numbers(first: int = 0, count: int = SIZE) -> tf.Tensor:
     return tf.range(first, first + count)[:, tf.newaxis]
 
 
-def barrier(nest: Any, always: tf.Tensor) -> Any:
-    """The same nest of tensors, computed here once.
-
-    XLA's fusion on a CPU computes an intermediate result again in every use of it, which multiplies
-    along a chain of steps. It does not look into the branches of a condition.
-
-    Args:
-        nest: Of tensors.
-        always: [] bool, True, but not known to be when the program is compiled.
-    """
-    return tf.cond(always, lambda: nest, lambda: tf.nest.map_structure(tf.zeros_like, nest))
-
-
 def update_barrier(after: Any, before: Any, always: tf.Tensor) -> Any:
     """`after`, of which all that differs from `before` is computed here once."""
     old, new = tf.nest.flatten(before), tf.nest.flatten(after)
     changes = [i for i, (one, other) in enumerate(zip(old, new, strict=True)) if one is not other]
-    for i, value in zip(changes, barrier([new[i] for i in changes], always), strict=True):
+    for i, value in zip(changes, fusion_barrier([new[i] for i in changes], always), strict=True):
         new[i] = value
     return tf.nest.pack_sequence_as(after, new)
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from kytolly.environment.fusion_barrier import fusion_barrier
 from kytolly.environment.spec import StepOutcome
 from kytolly.environment.tensor.minatar import enemies
 from kytolly.environment.tensor.minatar.game import (
@@ -17,7 +18,6 @@ from kytolly.environment.tensor.minatar.game import (
     UP,
     MinAtarGame,
     any_row,
-    barrier,
     bit,
     both,
     column_shift,
@@ -230,7 +230,7 @@ def _after_bullets(game: SeaquestState, always: tf.Tensor) -> tuple[SeaquestStat
     flying = either(bullets[0], bullets[1])
     fish_hit = both(flying, enemies.in_columns(game.fish))
     submarines_hit = both(flying - fish_hit, enemies.in_columns(game.submarines))
-    fish_hit, submarines_hit = barrier((fish_hit, submarines_hit), always)
+    fish_hit, submarines_hit = fusion_barrier((fish_hit, submarines_hit), always)
     hit = fish_hit + submarines_hit
     after = game._replace(
         bullets=both(bullets, tf.bitwise.invert(hit)),
@@ -250,7 +250,7 @@ def _after_divers(
     is nearer to the column in which it came.
     """
     met = both(tf.where(move, either(game.divers, _flight(game.divers)), game.divers), place) > 0
-    left, right = barrier([any_row(side) for side in tf.unstack(met)], always)
+    left, right = fusion_barrier([any_row(side) for side in tf.unstack(met)], always)
     full, one = game.crew >= CREW, (game.crew == CREW - 1) & left & right
     left &= ~full & ((game.x >= SIZE // 2) | ~one)
     right &= ~full & ((game.x < SIZE // 2) | ~one)
@@ -274,7 +274,7 @@ def _after_enemies(
     fish_hit = both(fish, flying - submarines_hit)
     hit = submarines_hit + fish_hit
 
-    moving = barrier(enemies.shots_of_oldest(game.shots, moving), always)
+    moving = fusion_barrier(enemies.shots_of_oldest(game.shots, moving), always)
     shots, shooting = enemies.shots_after_move(game.shots, moving, submarines_hit, game.rightward)
     to_right = tf.stack([~game.rightward, game.rightward])
     bullets = either(game.enemy_bullets, tf.where(to_right, shooting, 0))

@@ -4,9 +4,10 @@ import types
 import pytest
 
 from kytolly.command import entry
-from kytolly.config.presets import PRESETS, preset
+from kytolly.config.presets import PRESETS
 from kytolly.record.resume import what_is_saved
 from kytolly.search.config.classifier import ClassifierConfig
+from kytolly.search.config.presets import text_preset
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.config.rewriter import RewriterConfig
 from kytolly.search.config.rewriting_ppo import RewritingPPOConfig
@@ -14,7 +15,7 @@ from kytolly.search.config.rewriting_ppo import RewritingPPOConfig
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_for_texts_makes_updates_of_the_rows_that_it_says(name):
-    cfg = ClassifierConfig(**preset(name, "text"))
+    cfg = ClassifierConfig(**text_preset(name))
     assert cfg.rows_per_update == {"safe": 12, "optimal": 12, "aggressive": 8}[name]
 
 

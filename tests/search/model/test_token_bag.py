@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.search.model.text_classifier import TextClassifierNetwork
-from kytolly.search.model.token_bag import FACTOR, SCALE, TokenBag
+from kytolly.search.model.text_classifier import FACTOR, SCALE, TextClassifierNetwork, TokenBag
 
 TEXT = [3, 7, 7, 3, 7]  # pairs: (3, 7) twice, (7, 7), (7, 3)
 

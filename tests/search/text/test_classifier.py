@@ -16,7 +16,7 @@ pytest.importorskip("wordllama")
 
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.search.config.classifier import ClassifierConfig
-from kytolly.search.model.token_bag import TokenBag
+from kytolly.search.model.text_classifier import TokenBag
 from kytolly.search.text.classifier import TextClassifier, inverse_document_frequencies
 from kytolly.search.text.outputs import length_batches
 from kytolly.search.text.rows import Ragged

@@ -6,9 +6,7 @@ import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.search.text.outputs import RowOutputs
-from kytolly.search.text.rows import Lookup, Ragged
-from kytolly.search.text.streaming import HostRows
-from kytolly.search.text.tables import DeviceRows, make_rows
+from kytolly.search.text.rows import DeviceRows, HostRows, Lookup, Ragged, make_rows
 
 TEXTS = [[5], [], [6, 7, 8], [9, 4]]
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.loop.faults import OutOfMemory
+from kytolly.loop.recovery import OutOfMemory
 from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.record.metrics_file import read_rows
 from kytolly.record.run_folder import RunFolder
@@ -71,10 +71,10 @@ def test_ctrl_c_and_resume_give_the_run_that_was_not_interrupted(
 ):
     run, cfg, call = tmp_path / "run", small_config(tables=tables), SupervisedLoop.run
 
-    def press(loop, updates):
+    def press(loop, *args):
         if loop.learner.updates >= at:
             signal.raise_signal(signal.SIGINT)
-        return call(loop, updates)
+        return call(loop, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(SupervisedLoop, "run", press)

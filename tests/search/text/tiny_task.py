@@ -5,9 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.policy.cross_entropy import cross_entropy
-from kytolly.search.text.rows import Ragged
-from kytolly.search.text.tables import make_rows
+from kytolly.policy.losses import cross_entropy
+from kytolly.search.text.rows import Ragged, make_rows
 
 WORDS, LONGEST = 12, 9
 

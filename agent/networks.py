@@ -1,0 +1,146 @@
+"""The network of an agent: as configured, or the user's, refused where it does not fit."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from collections.abc import Callable
+from typing import cast
+
+import keras
+import tensorflow as tf
+
+from kytolly.agent.algorithms import part
+from kytolly.config.run import RunConfig
+from kytolly.environment.mask import without_mask
+from kytolly.environment.spec import EnvSpec
+
+Model = keras.Model | Callable[[EnvSpec], keras.Model]  # or what makes one
+DECORATOR = "@keras.saving.register_keras_serializable()"
+
+
+def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
+    """The built network that a config describes; Keras's global policy decides its precision."""
+    distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
+    seen = env_spec.network_input()
+    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
+    network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
+    return network
+
+
+def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
+    """The built network: `model` itself, or what it makes of an `EnvSpec`.
+
+    Raises:
+        TypeError: `model` is neither a Keras model nor a function.
+        ValueError: The network does not fit the environment or the configuration.
+    """
+    if not isinstance(model, keras.Model) and not callable(model):
+        raise TypeError(
+            f"model is {type(model).__name__}, expected a Keras model or a function that makes "
+            "one from an EnvSpec."
+        )
+    network = model if isinstance(model, keras.Model) else model(env_spec)
+    check_network(network, cfg, env_spec)
+    policy = part(cfg.algorithm, "policy")
+    layers = network._flatten_layers()
+    if policy.has_value and any(isinstance(x, keras.layers.BatchNormalization) for x in layers):
+        warnings.warn(
+            f"the model {network.name!r} has BatchNormalization, which {cfg.algorithm} calls as in "
+            "inference: its statistics stay those of the beginning, because others would change "
+            "the probabilities between acting and learning. Take LayerNormalization, or set "
+            "normalize_observations and use a model.normalization.RunningNormalization.",
+            stacklevel=2,
+        )
+    if cfg.normalize_observations and not hasattr(network, "update_statistics"):
+        raise ValueError(
+            f"normalize_observations is set, and the model {network.name!r} has no method "
+            "update_statistics(obs): put a model.normalization.RunningNormalization into it and "
+            "pass its update() on, or set normalize_observations to false."
+        )
+    register_classes(network)
+    require_savable(network)
+    return network
+
+
+def register_classes(network: keras.Model) -> None:
+    """Register the network's own classes with Keras, as a decorator without arguments does."""
+    kinds = {type(layer) for layer in network._flatten_layers()}
+    for kind in sorted(kinds, key=lambda kind: kind.__name__):
+        known = keras.saving.get_registered_name(kind) != kind.__name__
+        if known or kind.__module__.partition(".")[0] == "keras":
+            continue
+        keras.saving.register_keras_serializable()(kind)
+        warnings.warn(
+            f"{kind.__name__} is now registered with Keras, under the name Custom>{kind.__name__}. "
+            f"To load this run in another program, write {DECORATOR} above the class and import it "
+            "there.",
+            stacklevel=2,
+        )
+
+
+def require_savable(network: keras.Model) -> None:
+    """Save the network and load it again; ValueError where that gives another one, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="kytolly-") as folder:
+        path = f"{folder}/network.keras"
+        try:
+            network.save(path)
+            loaded = cast(keras.Model, keras.models.load_model(path, compile=False))
+            same = [w.shape for w in loaded.weights] == [w.shape for w in network.weights]
+            reason: str | Exception | None = None if same else "the loaded one has other weights"
+        except Exception as error:
+            reason = error
+    if reason is not None:
+        name = type(network).__name__
+        raise ValueError(
+            f"The model {network.name!r} cannot be saved and loaded again "
+            f"({_first_sentence(reason)}), so its run could not be used. Give the class {name}, or "
+            "the layer that is named, a get_config() that returns every argument of __init__ "
+            f"besides super().get_config(), and write {DECORATOR} above it."
+        )
+
+
+def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> None:
+    """Build a network by calling it once; ValueError if its outputs are not what is learned."""
+    seen = without_mask(env_spec.obs)
+    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
+    try:
+        output = network(obs)
+    except Exception as error:
+        shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), seen)
+        dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, seen)
+        raise ValueError(
+            f"The model {network.name!r} fails on a batch of observations of shape {shapes}, "
+            f"dtype {dtypes}: {_first_sentence(error)}"
+        ) from error
+    found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
+    policy = part(cfg.algorithm, "policy")
+    policy.check_network(network, cfg)
+    params = (2, policy.distribution_for(cfg, env_spec).num_params)
+    if policy.has_value:
+        pair = list(found) if isinstance(found, (tuple, list)) else []
+        fits = len(pair) == 2 and pair[0] == params and pair[1] in ((2,), (2, 1))
+        expected = (
+            f"a pair: {params}, the parameters of the action distribution of {env_spec.name}, and "
+            "(2,), the values. For continuous actions the parameters are the means, then the log "
+            "standard deviations."
+        )
+    else:
+        fits = found == params
+        expected = (
+            f"{params}: one value for each of the {params[1]} actions of {env_spec.name}. "
+            f"Let its last layer be keras.layers.Dense({params[1]})."
+        )
+    if not fits:
+        raise ValueError(
+            f"The model {network.name!r} returns shape {found} for 2 observations, "
+            f"expected {expected}"
+        )
+
+
+def _first_sentence(error: str | Exception) -> str:
+    """What Keras says first: no terminal colors, no advice, one line."""
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
+    text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)
+    return text.split(". ")[0][:300].rstrip(".")

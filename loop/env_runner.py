@@ -1,0 +1,45 @@
+"""Which loop an environment gets: the device's, or the host's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kytolly.config.run import RunConfig
+from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
+from kytolly.environment.spec import TensorEnvironment
+
+if TYPE_CHECKING:
+    from kytolly.loop.base import EnvRunner, EnvSource
+
+
+def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
+    """The device's where the environment exists as tensor code, else the host's."""
+    if isinstance(env, type) and hasattr(env, "reset_uniforms"):
+        env = env()  # a class of tensor environments, where an object was meant
+    if isinstance(env, TensorEnvironment):
+        if cfg.loop == "host":
+            raise ValueError(
+                f"loop is 'host', and {type(env).__name__} is tensor code, expected a Gymnasium "
+                "environment. Set loop='auto'."
+            )
+        from kytolly.environment.check import check_environment
+        from kytolly.loop.device import TensorEnvRunner
+
+        check_environment(env)
+        return TensorEnvRunner(env, cfg)
+    tensor_env = tensor_environment(env) if isinstance(env, str) else None
+    if cfg.loop == "device" and tensor_env is None:
+        from kytolly.config.words import nearest
+
+        raise ValueError(
+            f"loop is 'device', and {env!r} does not exist as tensor code; these do: "
+            f"{', '.join(sorted(TENSOR_ENVIRONMENTS))}.{nearest(env, TENSOR_ENVIRONMENTS)} "
+            "Set loop='host' or 'auto', or write it as an environment.spec.TensorEnvironment."
+        )
+    if tensor_env is not None and cfg.loop != "host":
+        from kytolly.loop.device import TensorEnvRunner
+
+        return TensorEnvRunner(tensor_env, cfg)
+    from kytolly.loop.host_env_runner import HostEnvRunner
+
+    return HostEnvRunner(env, cfg)

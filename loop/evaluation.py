@@ -1,0 +1,62 @@
+"""Evaluations apart from training: in another environment, or of a saved network."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kytolly.agent.networks import check_network
+from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
+from kytolly.callback.base import Evaluation
+from kytolly.config.fields import Default
+from kytolly.config.run import RunConfig
+from kytolly.loop.base import EnvRunner, EnvSource
+from kytolly.loop.env_runner import make_env_runner
+
+
+def evaluation_runner(cfg: RunConfig, env: EnvSource, trained: EnvRunner) -> EnvRunner:
+    """Where evaluations play; the environment must look to the agent like the `trained` one."""
+    others: dict[str, Any] = {"loop": "auto"}
+    if isinstance(env, str) or callable(env):
+        others |= {"async_envs": cfg.async_envs, "on_env_fault": cfg.on_env_fault}
+    runner = make_env_runner(evaluation_config(cfg, others), env)
+    runner.close()  # evaluations make environments of their own
+    if (runner.spec.obs, runner.spec.action) != (trained.spec.obs, trained.spec.action):
+        raise ValueError(
+            f"evaluation_env has observations {runner.spec.obs} and actions {runner.spec.action}, "
+            f"expected those of the environment that trains: {trained.spec.obs} and "
+            f"{trained.spec.action}."
+        )
+    return runner
+
+
+def evaluate_network(
+    network: keras.Model,
+    cfg: RunConfig,
+    env: EnvSource,
+    episodes: int,
+    seed: int | None,
+    device: str | None,
+) -> Evaluation:
+    """Greedy episodes of a Keras network; `seed` None means that of the final evaluation."""
+    runner = make_env_runner(evaluation_config(cfg), env)
+    check_network(network, cfg, runner.spec)
+    first = stream_seed(cfg.seed, FINAL_EVALUATION) if seed is None else seed
+    with contextlib.closing(runner), tf.device(device):
+        return runner.evaluator(network, episodes, first, xla=cfg.xla, device=device).evaluate()
+
+
+def evaluation_config(cfg: RunConfig, others: dict[str, Any] | None = None) -> RunConfig:
+    """The same with one environment, which only plays: settings of learning may not fit it.
+
+    `others` are further settings by name.
+    """
+    playing = copy.copy(cfg)
+    alone = {"num_envs": Default(1), "async_envs": False, "on_env_fault": "stop"}
+    for name, value in (alone | (others or {})).items():
+        object.__setattr__(playing, name, value)
+    return playing

@@ -1,0 +1,84 @@
+"""Reads what a checkpoint holds of a session, after a look at the types and ranges in the file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from kytolly.callback.base import Callback, TrainState
+from kytolly.loop.learn import LoopMetrics
+
+Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
+
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
+EnvSteps = Annotated[int, Meta(ge=-1, le=10**12)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+@dataclasses.dataclass
+class SavedSession:
+    """What `session_state` gives, with the types and ranges that a file must have."""
+
+    interval_end: EnvSteps
+    last_evaluation: EnvSteps
+    wall_seconds: Seconds
+    steady: tuple[Seconds, Seconds, EnvSteps]
+    best_return: float
+    evaluation: dict[str, Any] | None
+    metrics: dict[str, Number]
+    sums: Annotated[list[tuple[Kind, Any]], Meta(min_length=len(LoopMetrics._fields))] | None
+    history: list[dict[str, Number]]
+    callbacks: list[tuple[str, dict[str, Any]]]
+    faults: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+
+def read_session_state(
+    values: dict[str, Any], evaluation_kind: type
+) -> tuple[SavedSession, Any, LoopMetrics | None]:
+    """What a checkpoint holds of a session: its values, the newest evaluation, the open sums.
+
+    Args:
+        values: What `TrainingSession.session_state` gave, read from a file.
+        evaluation_kind: The dataclass of the evaluation.
+    """
+    try:
+        saved = msgspec.convert(values, SavedSession)
+        evaluation = saved.evaluation and msgspec.convert(saved.evaluation, evaluation_kind)
+        sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
+    except (TypeError, ValueError) as error:
+        raise state_error(error) from error
+    return saved, evaluation, sums
+
+
+def restore_callbacks(
+    callbacks: Sequence[Callback], state: TrainState, saved: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
+    """Give each callback the saved state of the first callback of its class that is not taken."""
+    states = list(saved)
+    for callback in callbacks:
+        name = type(callback).__name__
+        index = next((i for i, (kind, _) in enumerate(states) if kind == name), None)
+        if index is not None:
+            try:
+                callback.set_state(state, states.pop(index)[1])
+            except (TypeError, ValueError, LookupError, AttributeError) as error:
+                raise state_error(f"{name}: {type(error).__name__} {error}") from error
+
+
+def state_error(reason: str | Exception) -> ValueError:
+    """For a state that no session wrote."""
+    return ValueError(
+        f"the newest checkpoint does not hold the state of a run ({reason}), expected "
+        "what training wrote. Copy it back from where it came from, or remove it to continue from "
+        "the checkpoint before."
+    )
+
+
+def array_of(saved: tuple[str, Any]) -> np.ndarray:
+    """The array of a dtype and of numbers."""
+    return np.asarray(saved[1], saved[0])

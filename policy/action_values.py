@@ -1,0 +1,76 @@
+"""Values of discrete actions: read, taken, and averaged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
+
+
+class ActionValues(NamedTuple):
+    """Reads `num_params` action values [B, A]; the most likely action is the best one."""
+
+    num_params: int
+
+    def mode(self, params: tf.Tensor) -> tf.Tensor:
+        """[B] int32 best actions."""
+        return tf.argmax(params, axis=-1, output_type=tf.int32)
+
+    def host_mode(self, params: np.ndarray) -> np.ndarray:
+        """`mode` in NumPy."""
+        return np.argmax(params, axis=-1)
+
+    def to_env(self, action: tf.Tensor) -> tf.Tensor:
+        """The action itself."""
+        return action
+
+    def host_to_env(self, action: np.ndarray) -> np.ndarray:
+        """The action itself."""
+        return action
+
+
+def action_values_for(algorithm: str, env_spec: EnvSpec) -> ActionValues:
+    """What reads the values of an environment's actions.
+
+    Raises:
+        ValueError: The actions are not Discrete, or a mask forbids some.
+    """
+    if not isinstance(env_spec.action, Discrete) or env_spec.masked:
+        raise unsupported_environment(algorithm, env_spec)
+    return ActionValues(env_spec.action.count)
+
+
+def unsupported_environment(algorithm: str, env_spec: EnvSpec) -> ValueError:
+    """The error for actions that are not Discrete, or that a mask forbids."""
+    name = env_spec.name
+    if not isinstance(env_spec.action, Discrete):
+        return ValueError(
+            f"the actions of {name} are a {type(env_spec.action).__name__}, and {algorithm} needs "
+            "Discrete ones. Train it with ppo, or wrap the environment in "
+            "gymnasium.wrappers.DiscretizeAction (Box) or a gymnasium.wrappers.TransformAction "
+            "that numbers the combinations."
+        )
+    return ValueError(
+        f"the observations of {name} have an entry {ACTION_MASK!r}, and {algorithm} would take "
+        "actions that it forbids. Train it with ppo, or leave the entry out with a "
+        "gymnasium.wrappers.FilterObservation."
+    )
+
+
+def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+    """What [B, A] or [B, A, Z] outputs say of the actions [B]: [B] or [B, Z].
+
+    A sum with zeros, because a gather's gradient is a scatter, which is slower.
+    """
+    taken = tf.one_hot(action, outputs.shape[1])
+    if len(outputs.shape) == 3:
+        taken = tf.expand_dims(taken, -1)
+    return tf.reduce_sum(outputs * taken, axis=1)
+
+
+def expected_over_actions(outputs: tf.Tensor, probability: tf.Tensor) -> tf.Tensor:
+    """[B, Z] mean over actions of [B, A, Z], each by its probability [B, A]."""
+    return tf.reduce_sum(outputs * tf.expand_dims(probability, -1), axis=1)

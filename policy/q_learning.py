@@ -1,0 +1,210 @@
+"""Q-learning with a target network: a head says what is learned, a selection what is done next."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from kytolly.config.dqn import DQNConfig
+from kytolly.environment.mask import without_mask
+from kytolly.environment.spec import EnvSpec
+from kytolly.policy.action_values import ActionValues, action_values_for, take_action
+from kytolly.policy.base import ActionReader, Loss, Policy
+from kytolly.policy.batch import Obs, Transition
+from kytolly.policy.heads import Categorical, Head, ImplicitQuantile, Next, Quantile, Scalar
+from kytolly.policy.hyper import Hyper, Number
+from kytolly.policy.projections import munchausen_bonus
+from kytolly.policy.selection import Selection, make_selection
+from kytolly.policy.weights import FlatWeights, Weights
+
+ESTIMATE, TARGET, SELECTION = range(3)  # draws of a noisy network's noise in an update
+
+
+class QLearningPolicy(Policy):
+    """What is learned of each action, learned towards a target network that lags behind.
+
+    Called, the network maps [B, *obs] to action values [B, A], by which an agent acts; a head of a
+    distribution learns what another method of the network gives. The target network is a second
+    vector of weights for the same Keras model.
+
+    A subclass of yours overrides `bootstrap`, the targets, or `loss`.
+
+    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
+    """
+
+    metric_names = ("loss", "td_error", "q_mean", "grad_norm")
+    gives_td_error = True
+    head_type: type[Head] = Scalar
+
+    def __init__(
+        self,
+        network: keras.Model,
+        distribution: ActionReader,
+        optimizer: keras.optimizers.Optimizer,
+        cfg: DQNConfig,
+    ):
+        super().__init__(network, distribution, optimizer, cfg)
+        self.cfg: DQNConfig = cfg
+        self.head, self.selection = self.head_type.of(cfg), self.make_selection(cfg)
+        self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
+        self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
+
+    @classmethod
+    def distribution_for(cls, cfg: DQNConfig, env_spec: EnvSpec) -> ActionValues:
+        """Action values, which only Discrete actions have, and none of them masked."""
+        return action_values_for(cfg.algorithm, env_spec)
+
+    @classmethod
+    def check_network(cls, network: keras.Model, cfg: DQNConfig) -> None:
+        """Refuse a network whose distributions are not those from which the algorithm learns."""
+        method = cls.head_type.network_method
+        if method and not hasattr(network, method):
+            raise ValueError(
+                f"The model {network.name!r} has no method {method}, expected one, as "
+                f"{cfg.algorithm} learns distributions and the outputs of a call are their means. "
+                "Give a network of kytolly.model.distributional_mlp or "
+                "kytolly.model.implicit_quantiles with your layers as its torso, or train by dqn."
+            )
+        for name, setting in cls.head_type.network_settings:
+            found, expected = getattr(network, name, None), getattr(cfg, setting)
+            if found not in (None, expected):
+                raise ValueError(
+                    f"The model {network.name!r} has {name} {found}, expected {expected}: "
+                    f"{setting} of {cfg.algorithm}. Give both the same."
+                )
+
+    def make_selection(self, cfg: DQNConfig) -> Selection:
+        """Which next action a target supposes."""
+        return make_selection(cfg)
+
+    def make_weights(self, network: keras.Model) -> FlatWeights:
+        """The weights of the network, with noise where the config says so."""
+        if not cast(DQNConfig, self.cfg).noisy:
+            return FlatWeights(network)
+        from kytolly.policy.noisy_weights import NoisyWeights
+
+        return NoisyWeights(network)
+
+    @property
+    def noise_draws(self) -> int:
+        """Draws of a noisy network's noise: for estimates, targets and `double`'s selection."""
+        return 3 if self.selection.double else 2
+
+    def noisy(self, weights: list[tf.Tensor], batch: Transition | None, draw: int) -> Weights:
+        """The weights with one of the draws of a batch's noise, where the network has noise."""
+        if not self.weights.noise_count or batch is None:
+            return weights
+        if batch.network_noise is None:
+            size = self.noise_draws * self.weights.noise_count
+            raise ValueError(
+                f"{self.cfg.algorithm} got a batch without noise for its noisy network, expected "
+                f"[1, {size}] random numbers in [0, 1): give them as Transition(..., "
+                "network_noise=numbers)."
+            )
+        numbers = tf.split(batch.network_noise[0], self.noise_draws)[draw]
+        return self.weights.noisy_weights(weights, numbers)
+
+    def target_weights(self, batch: Transition | None = None) -> Weights:
+        """The weights of the target network, with the batch's noise for them."""
+        return self.noisy(self.weights.split(self.target_vector), batch, TARGET)
+
+    def target_q(self, obs: Obs, batch: Transition | None = None) -> tf.Tensor:
+        """[B, A] action values of the target network, with the noise of the batch, if any."""
+        return self.outputs(obs, self.target_weights(batch))[0]
+
+    def forward(
+        self, weights: Weights, obs: Obs, method: str = "", **options: bool | tf.Tensor
+    ) -> tf.Tensor:
+        """[B, A] action values of the network, or what one of its methods gives."""
+        if not method:
+            return self.outputs(obs, weights, **options)[0]
+        function = getattr(self.network, method)
+        return self.weights.call(weights, without_mask(obs), function, **options)
+
+    def bootstrap(self, batch: Transition, weights: list[tf.Tensor], hyper: Hyper) -> Any:
+        """The targets: what another rule of learning overrides, and mostly nothing else.
+
+        [B] values for a scalar head; else what `Head.target` gives. No gradient passes.
+        """
+        target = functools.partial(self.forward, self.target_weights(batch))
+        outputs = self.head.outputs(target, batch.next_obs, self.head.levels(batch.noise)[1])
+        q = self.head.action_values(target, batch.next_obs, outputs)
+        selection_values, reward = q, batch.reward
+        if self.selection.double:
+            noisy = self.noisy(weights, batch, SELECTION)
+            selection_values = self.outputs(batch.next_obs, noisy)[0]
+        if self.selection.soft:
+            reward += munchausen_bonus(
+                target(batch.obs),
+                batch.action,
+                hyper.entropy_temperature,
+                hyper.munchausen_scale,
+                hyper.munchausen_lowest,
+            )
+        following = Next(reward, batch.discount, outputs, q, selection_values)
+        return self.head.target(following, self.selection, hyper)
+
+    def loss(self, batch: Transition, weights: list[tf.Tensor], hyper: Hyper) -> Loss:
+        """The head's loss; metrics: loss, mean size of errors, mean estimate, and the head's."""
+        target = self.bootstrap(batch, weights, hyper)
+        network = functools.partial(self.forward, self.noisy(weights, batch, ESTIMATE))
+        levels = self.head.levels(batch.noise)[0]
+        outputs = self.head.outputs(network, batch.obs, levels, training=True)
+        rows = self.head.loss(take_action(outputs, batch.action), levels, target, hyper)
+        td_error = rows.target - rows.estimate
+        loss = tf.reduce_mean(rows.loss if batch.weight is None else batch.weight * rows.loss)
+        size, estimate = tf.reduce_mean(tf.abs(td_error)), tf.reduce_mean(rows.estimate)
+        priority = td_error if rows.priority is None else rows.priority
+        return Loss(loss, priority, tf.stack([loss, size, estimate, *rows.metrics]))
+
+    def microbatch_gradients(self, batch: Transition, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
+        """As for every policy, from the rewards times `reward_scale`."""
+        scaled = batch._replace(reward=hyper.reward_scale * batch.reward)
+        return super().microbatch_gradients(scaled, hyper)
+
+    def apply(self, vector: tf.Tensor, hyper: Hyper | None = None) -> None:
+        """One step of the optimizer, then the target network's change if it is due."""
+        hyper = hyper or self.hyper
+        super().apply(vector, hyper)
+        due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
+        tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
+
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """As for every policy; the target network gets them too."""
+        super().set_weights(weights)
+        self.target_vector.assign(self.weights.vector)
+
+    def _fit_step(self, batch: Transition, weight: tf.Tensor | None = None) -> Loss:
+        """As for every policy; a [B] weight of the rows goes before the batch's own."""
+        return super()._fit_step(batch if weight is None else batch._replace(weight=weight))
+
+    def _sync(self, mix: Number | None = None) -> None:
+        """Move the target network towards the online one by `target_mix`, on the device."""
+        mix = self.hyper.target_mix if mix is None else mix
+        old, new = self.target_vector, self.weights.vector
+        copies = isinstance(mix, float) and mix == 1.0
+        old.assign(new if copies else old + mix * (new - old))
+
+
+class C51Policy(QLearningPolicy):
+    """Q-learning of the probabilities of evenly spaced returns: C51, and Rainbow's learner."""
+
+    metric_names = ("loss", "td_error", "q_mean", "clipped_targets", "grad_norm")
+    head_type = Categorical
+
+
+class QRDQNPolicy(QLearningPolicy):
+    """Q-learning of quantiles at fixed levels."""
+
+    head_type = Quantile
+
+
+class IQNPolicy(QLearningPolicy):
+    """Q-learning of quantiles at random levels."""
+
+    head_type = ImplicitQuantile

@@ -1,0 +1,225 @@
+"""A training run: from a config to a trained network and a folder, through faults on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from kytolly.agent.algorithms import part
+from kytolly.agent.custom_parts import CustomParts
+from kytolly.agent.make_agent import make_agent
+from kytolly.agent.networks import Model
+from kytolly.callback.base import Callback, Evaluation, notify, write_or_note
+from kytolly.callback.defaults import run_callbacks
+from kytolly.environment.mask import without_mask
+from kytolly.environment.saved_spec import spec_to_dict
+from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
+from kytolly.loop.session import Parts, Training, TrainingSession
+from kytolly.machine.memory import memory_use, require_memory
+from kytolly.record.learning_curve import save_learning_curve
+from kytolly.record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
+    from kytolly.loop.base import EnvRunner
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What a training run leaves."""
+
+    agent: Any  # a `KytollyAgent` or a `Learner`, with the run's best weights
+    history: list[dict[str, float]] = dataclasses.field(repr=False)  # one row a log interval
+    evaluation: Evaluation  # of the best weights, at the end: greedy episodes of an agent
+    run_dir: Path
+    stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
+    summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
+    unwritten: dict[str, str] = dataclasses.field(default_factory=dict)  # why, by file
+
+
+class TrainingRun:
+    """A training from its beginning, or from its newest checkpoint, to its result.
+
+    Args:
+        training: Makes what a session drives.
+        cfg: The config; a fault may change it.
+        callbacks: The user's.
+        log_dir: The run's folder; None for a new one.
+        resume: Continue the run in it.
+        init_run: The folder of the run whose weights a new run begins with; None for none.
+        shows_progress: Show a progress bar on standard error.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        cfg: RunConfig | SupervisedConfig,
+        callbacks: Sequence[Callback],
+        log_dir: Path | None,
+        resume: bool,
+        init_run: Path | None = None,
+        shows_progress: bool = True,
+    ):
+        self.training = training
+        self.cfg: Any = cfg
+        self.callbacks, self.shows_progress = callbacks, shows_progress
+        self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
+        self.faults: list[dict[str, Any]] = []  # after which the run went on, for `result.json`
+        self.keeps_network = False  # as the newest `Parts` say
+        self.progress = 0  # when the newest try ended
+
+    def train(self, began: float) -> TrainResult:
+        """Train until the end, or until a fault after which nothing helps.
+
+        `began` is `time.perf_counter()` when the user called.
+        """
+        while True:
+            self.progress = 0
+            try:
+                return self._train_once(began)
+            except Exception as error:
+                if not self._recover(error):
+                    raise
+            began = time.perf_counter()
+            gc.collect()  # what the failed program held
+
+    def _recover(self, error: Exception) -> bool:
+        """Change the config so that the run can go on after an error; False: nothing helps."""
+        from kytolly.loop.recovery import recover
+
+        recovered = recover(self.cfg, error, self.training.device, self.keeps_network)
+        if recovered is None:
+            return False
+        self.cfg, fault, change = recovered
+        unit = self.training.unit
+        self.faults.append({"fault": fault, unit: self.progress, "change": change})
+        return True
+
+    def _train_once(self, began: float) -> TrainResult:
+        with contextlib.ExitStack() as stack:
+            parts = stack.enter_context(self.training.parts(self.cfg, self._run_to_load()))
+            self.keeps_network = parts.keeps_network
+            resume, name = self.resume, parts.report.name
+            folder = stack.enter_context(RunFolder.open(self.log_dir, self.cfg, name, resume))
+            self.log_dir, self.resume = folder.path, True  # for a try after this one
+            state = parts.report.first_state(folder.path)
+            callbacks = run_callbacks(state, self.shows_progress, self.callbacks)
+            memory = functools.partial(memory_use, state.device)
+            session = TrainingSession(parts, callbacks, state, self.faults, memory)
+            try:
+                if resume:
+                    from kytolly.record.resume import restored_state
+
+                    session.restore_session(*restored_state(folder, session.state))
+                return self._run_session(session, folder, began)
+            finally:
+                self.progress = session.state.progress
+
+    def _run_to_load(self) -> Path | None:
+        """The run whose weights a new learner begins with; None where a checkpoint has others."""
+        if self.init_run is None or not self.resume:
+            return self.init_run
+        folder = RunFolder.existing(str(self.log_dir))
+        return self.init_run if folder.is_before_first_checkpoint() else None
+
+    def _run_session(
+        self, session: TrainingSession, folder: RunFolder, began: float
+    ) -> TrainResult:
+        """Run the session, evaluate its best weights, and write the result."""
+        spec, state = session.report.env_spec, session.state
+        plain = None if spec is None else spec_to_dict(spec)
+        names = dict(session.learner.part_names)
+        folder.write_config(self.cfg, state.env_name, state.loop, plain, self.init_run, names)
+        try:
+            stopped_by = session.run()
+            if stopped_by == "non_finite" and self.cfg.on_nan == "restart":
+                from kytolly.loop.recovery import maybe_restart
+
+                maybe_restart(session.faults, session.state.progress, session.state.units)
+            evaluation = session.evaluate_best()
+        except KeyboardInterrupt:
+            from kytolly.record.resume import what_is_saved
+
+            raise KeyboardInterrupt(what_is_saved(session.state)) from None
+        summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
+        path, unwritten = folder.path, session.unwritten
+        write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
+        metric = getattr(evaluation, "best_metric", None)
+        write_or_note(
+            "learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten
+        )
+        notify(session.callbacks, "on_run_end", session.state, unwritten)
+        return TrainResult(
+            session.learner, session.history, evaluation, path, stopped_by, summary, unwritten
+        )
+
+
+class AgentTraining:
+    """Makes what a session of reinforcement learning drives.
+
+    Args:
+        runner: Where the agent trains.
+        evaluation_runner: Where evaluations play.
+        device: Where to train; None: on the CPU.
+        model: The user's network, as `Trainer.train` takes it.
+        custom: The user's optimizer and policy.
+    """
+
+    unit = "env_steps"
+
+    def __init__(
+        self,
+        runner: EnvRunner,
+        evaluation_runner: EnvRunner,
+        device: str | None,
+        model: Model | None = None,
+        custom: CustomParts | None = None,
+    ):
+        self.runner, self.evaluation_runner, self.device = runner, evaluation_runner, device
+        self.model, self.custom = model, custom
+
+    @contextlib.contextmanager
+    def parts(self, cfg: Any, init_run: Path | None) -> Iterator[Parts]:
+        """A new agent, which begins with the weights of a run, and what trains it."""
+        runner, spec = self.runner, self.runner.spec
+        with tf.device(self.device):
+            params = part(cfg.algorithm, "policy").distribution_for(cfg, spec).num_params
+            seen = without_mask(spec.obs)
+            require_memory(cfg, seen, params, self.model, self.device, spec.frame_stack)
+            agent = make_agent(cfg, spec, self.model, self.custom)
+            if init_run is not None:
+                from kytolly.deployment.initial_weights import load_initial_weights
+
+                load_initial_weights(agent, init_run)
+            loop = runner.loop(agent, self.device)
+        try:
+            evaluations = AgentEvaluations(self.evaluation_runner, agent, loop, self.device)
+            yield Parts(agent, loop, evaluations, AgentReport(runner, agent, loop, self.device))
+        finally:
+            runner.reclaim(loop)
+
+
+def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
+    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
+    if not resume and init is not None:
+        from kytolly.deployment.zoo import run_path
+
+        return run_path(init).absolute()
+    if not resume:
+        return None
+    if init is not None:
+        raise ValueError(
+            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
+            "on with its own weights. Leave one out."
+        )
+    saved = RunFolder.resumable(log_dir).read_config().init
+    return None if saved is None else Path(saved)

@@ -90,7 +90,7 @@ def test_tensorboard_has_the_phases(run):
 
 
 def test_neither_test_judgments_nor_a_profile_change_training(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("kytolly.machine.timing.TURNS", 2)
+    monkeypatch.setattr("kytolly.loop.profile.MAX_CALLS", 2)
     folder, summary, _ = run
     other = write_collection(tmp_path / "tiny")
     (other / "qrels" / "test.tsv").unlink()

@@ -75,7 +75,7 @@ def check_same_units(loaded: LoadedAgent, cfg: Any) -> None:
             )
 
 
-def setting_text(value: float | bool) -> str:
+def setting_text(value: Any) -> str:
     """A setting as YAML writes it."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 

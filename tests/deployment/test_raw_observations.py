@@ -11,10 +11,9 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
-from kytolly.deployment.saved_spec import spec_of_plain
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.spaces import observation_form
-from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
 from kytolly.trainer import Trainer
 
 NUMBER = spaces.Discrete(3, start=-1)
@@ -165,8 +164,8 @@ def test_a_number_out_of_range_is_refused(number):
 )
 def test_an_altered_encoding_is_refused(altered):
     spec = make_host_env(Shows(NUMBER)).spec
-    plain = yaml.safe_load(yaml.safe_dump(plain_spec(spec)))
-    assert spec_of_plain("name", plain).encodings == spec.encodings
+    plain = yaml.safe_load(yaml.safe_dump(spec_to_dict(spec)))
+    assert spec_from_dict("name", plain).encodings == spec.encodings
     plain["encodings"][""] |= altered
     with pytest.raises(ValueError, match="cannot be read"):
-        spec_of_plain("name", plain)
+        spec_from_dict("name", plain)

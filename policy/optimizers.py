@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 import tensorflow as tf
 
 from kytolly.config.run import RunConfig
-from kytolly.config.supervised import SupervisedConfig
+
+if TYPE_CHECKING:
+    from kytolly.config.supervised import SupervisedConfig
 
 MIN_LENGTH = 5.0  # steps of the average of squares; optax and PyTorch have 5, the paper 4
 LOSS_SCALES = (2.0**-24, 2.0**40)  # beyond them float32 overflows as well, or nothing is left

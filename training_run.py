@@ -20,7 +20,7 @@ from kytolly.agent.networks import Model
 from kytolly.callback.base import Callback, Evaluation, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
-from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.saved_spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
 from kytolly.loop.session import Parts, Training, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
@@ -136,7 +136,7 @@ class TrainingRun:
     ) -> TrainResult:
         """Run the session, evaluate its best weights, and write the result."""
         spec, state = session.report.env_spec, session.state
-        plain = None if spec is None else plain_spec(spec)
+        plain = None if spec is None else spec_to_dict(spec)
         names = dict(session.learner.part_names)
         folder.write_config(self.cfg, state.env_name, state.loop, plain, self.init_run, names)
         try:

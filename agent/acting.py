@@ -63,7 +63,7 @@ class HostActor:
     def params(self, obs: HostObs, noise: WeightNoise | None = None) -> np.ndarray:
         """[E, P] params, in which no action that a mask forbids is likely.
 
-        `noise` is a `noisy_greedy.HostNoise` for a noisy network, None for none.
+        `noise` is a `exploration.HostNoise` for a noisy network, None for none.
         """
         if noise is not None:
             return mask_params(noise.params(self, obs), obs)

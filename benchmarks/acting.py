@@ -16,9 +16,9 @@ from typing import Any
 from kytolly.benchmarks.competitors import acting_program, acting_result
 from kytolly.benchmarks.suite import (
     CPU_ONLY,
+    Contender,
     Options,
     Report,
-    Side,
     Watch,
     one_core,
     run_in_turns,
@@ -35,39 +35,41 @@ SETTINGS: dict[str, dict[str, Any]] = {  # of the run; how well it plays does no
 
 def acting_table(options: Options, watch: Watch) -> Report:
     """Load a saved agent in a new process and act, in turns with Stable-Baselines3."""
-    count, core = options.count(20_000), one_core()
+    count = options.count(20_000)
+    core = one_core()
     with tempfile.TemporaryDirectory(prefix="kytolly-acting-") as folder:
-        sides = []
+        contenders = []
         for algorithm in ALGORITHMS:
             pair = [
-                Side(f"Kytolly {algorithm}", OWN, (algorithm, f"{folder}/{algorithm}")),
-                Side(
+                Contender(f"Kytolly {algorithm}", OWN, (algorithm, f"{folder}/{algorithm}")),
+                Contender(
                     f"Stable-Baselines3 {algorithm}",
                     THEIRS,
                     (algorithm, f"{folder}/{algorithm}.zip"),
                     ("torch", "stable_baselines3"),
                 ),
             ]
-            for side in pair:
-                if not side.why_absent():
-                    run_module(side.module, (*side.arguments, "--make"), core, CPU_ONLY)
-                more = (*side.arguments, "--observations", count)
-                sides.append(side._replace(arguments=more))
-        results, absent = run_in_turns(sides, options.repeats, watch, core)
-    rows, data = [], []
-    for index, side in enumerate(sides):
-        if side.name in absent:
-            rows.append([f"{side.name}: {absent[side.name]}"])
-            data.append({"name": side.name, "missing": absent[side.name]})
+            for contender in pair:
+                if not contender.why_absent():
+                    run_module(contender.module, (*contender.arguments, "--make"), core, CPU_ONLY)
+                more = (*contender.arguments, "--observations", count)
+                contenders.append(contender._replace(arguments=more))
+        results, absent = run_in_turns(contenders, options.repeats, watch, core)
+    rows = []
+    data = []
+    for index, contender in enumerate(contenders):
+        if contender.name in absent:
+            rows.append([f"{contender.name}: {absent[contender.name]}"])
+            data.append({"name": contender.name, "missing": absent[contender.name]})
             continue
-        found = medians(results[side.name])
-        own = medians(results[sides[index - index % 2].name])
-        ratio = found["cpu_microseconds"] / own["cpu_microseconds"]
-        data.append({"name": side.name, **found, "kytolly_cpu_ratio": ratio})
-        data[-1]["runs"] = results[side.name]
-        rows.append([side.name, *cells(found), f"{ratio:.1f}x" if index % 2 else ""])
+        theirs = medians(results[contender.name])
+        ours = medians(results[contenders[index - index % 2].name])
+        ratio = theirs["cpu_microseconds"] / ours["cpu_microseconds"]
+        data.append({"name": contender.name, **theirs, "kytolly_cpu_ratio": ratio})
+        data[-1]["runs"] = results[contender.name]
+        rows.append([contender.name, *cells(theirs), f"{ratio:.1f}x" if index % 2 else ""])
     notes = [
-        f"Median of {options.repeats} turns, the sides in turn, each process on core {core}, "
+        f"Median of {options.repeats} turns, the contenders in turn, each process on core {core}, "
         f"on the CPU. One observation of CartPole-v1 at a time, MLP 64-64, {count} of them. Start: "
         "from before the first import to the first action. Load: the call that reads the agent, "
         "imports left out. The last column says how many times less CPU time Kytolly takes to act."
@@ -78,7 +80,7 @@ def acting_table(options: Options, watch: Watch) -> Report:
 
 
 def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Medians over the turns of one side; microseconds are for one observation."""
+    """Medians over the turns of one contender; microseconds are for one observation."""
 
     def median(name: str, scale: float = 1.0) -> float:
         return statistics.median(scale * result[name] for result in results)
@@ -92,10 +94,10 @@ def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def cells(found: Mapping[str, float]) -> list[str]:
-    """A side's medians for the reader."""
-    micro = [f"{found[f'{clock}_microseconds']:.1f}" for clock in ("wall", "cpu")]
-    return [*micro, *(f"{found[f'{what}_seconds']:.2f}" for what in ("load", "start"))]
+def cells(times: Mapping[str, float]) -> list[str]:
+    """A contender's medians for the reader."""
+    micro = [f"{times[f'{clock}_microseconds']:.1f}" for clock in ("wall", "cpu")]
+    return [*micro, *(f"{times[f'{what}_seconds']:.2f}" for what in ("load", "start"))]
 
 
 def make_run(algorithm: str, path: str) -> None:

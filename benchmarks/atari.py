@@ -23,8 +23,8 @@ from kytolly.benchmarks.competitors import (
 )
 from kytolly.benchmarks.competitors.settings import Settings
 from kytolly.benchmarks.dqn import SETTLING_UPDATES, make_config
-from kytolly.benchmarks.own_loop import Work, configure_without_cache, measure
-from kytolly.benchmarks.suite import Options, Report, Side, Watch, comparison
+from kytolly.benchmarks.loop_timing import Work, configure_without_cache, measure
+from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
 
 NEEDS = ("torch", "stable_baselines3", "cv2", "ale_py")
 
@@ -35,12 +35,12 @@ def atari(options: Options, watch: Watch) -> Report:
     threads = dict.fromkeys(("1", str(usable_cores())))
     module = "kytolly.benchmarks.competitors.sb3_atari"
     others = [
-        Side(f"Stable-Baselines3, threads: {n}", module, (*steps, "--threads", n), NEEDS)
+        Contender(f"Stable-Baselines3, threads: {n}", module, (*steps, "--threads", n), NEEDS)
         for n in threads
     ]
-    own = Side("Kytolly", "kytolly.benchmarks.atari", steps, ("ale_py",))
+    ours = Contender("Kytolly", "kytolly.benchmarks.atari", steps, ("ale_py",))
     title = f"DQN on {ATARI_GAME}, NatureCNN, batch 32, one update per 4 env steps, one environment"
-    return comparison(title, "env_steps", [own, *others], options, watch, pinned=False)
+    return comparison(title, "env_steps", [ours, *others], options, watch, pinned=False)
 
 
 def measure_loop(settings: Settings) -> dict[str, Any]:

@@ -56,8 +56,9 @@ def metric_averages(metrics: Any, agent: Any) -> dict[str, float]:
 
 
 def state_by_part(agent: Any) -> dict[str, list[Any]]:
-    """What two runs of one seed must share: lists of variables, by part."""
-    policy, memory = agent.policy, agent.memory
+    """Lists of variables, by part, that two runs of one seed must share."""
+    policy = agent.policy
+    memory = agent.memory
     policy.publish()
     parts = {"weights": [*policy.network.variables, policy.weights.vector]}
     if hasattr(policy, "target_vector"):
@@ -79,7 +80,8 @@ def make_learner(cfg: Any) -> Any:
 
 def fill_buffer(agent: Any) -> None:
     """Fill the buffer with rows to compute on; only their shapes matter for the time."""
-    rng, rows = np.random.default_rng(agent.cfg.seed), agent.cfg.replay_capacity
+    rng = np.random.default_rng(agent.cfg.seed)
+    rows = agent.cfg.replay_capacity
     alive = rng.random(rows) >= TERMINATED
     made = Transition(
         obs=rng.normal(size=(rows, 4)).astype(np.float32),
@@ -112,7 +114,8 @@ def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
 def numpy_buffer_update(agent: Any) -> Callable[[], float]:
     """One update from a batch that NumPy gathers on the host and that is copied to the device."""
     columns = [column.numpy() for column in agent.memory.columns[:5]]
-    rng, size = np.random.default_rng(0), agent.cfg.batch_size
+    rng = np.random.default_rng(0)
+    size = agent.cfg.batch_size
     weight = tf.ones([size])
 
     def update() -> float:
@@ -134,7 +137,9 @@ def target_syncs(agent: Any) -> tuple[Callable[[], Any], Callable[[], Any]]:
 
 def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
     """One iteration of the device loop's work, one compiled call for each part of it."""
-    env, stream, cfg = CartPole(), agent.random_stream, agent.cfg
+    env = CartPole()
+    stream = agent.random_stream
+    cfg = agent.cfg
     draws = uniforms_per_step(env)
 
     def step(state: Any, action: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Whether two runs of one seed end with the same bits: `determinism`, `ppo-determinism`."""
+"""Two runs of one seed, compared bit by bit: `determinism`, `ppo-determinism`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def compare_runs(
         env_steps: Length of every run.
         watch: Shows progress.
     """
-    base, program = (
-        ("--digests", "--env-steps", env_steps, *more),
-        f"kytolly.benchmarks.{algorithm}",
-    )
+    base = ("--digests", "--env-steps", env_steps, *more)
+    program = f"kytolly.benchmarks.{algorithm}"
     watch.begin(2 * (2 + len(SECOND_RUNS)))
-    rows, data, parts = [], [], []
+    rows = []
+    data = []
+    parts = []
 
     def add(loop: str, name: str, equal: dict[str, bool], **runs: Any) -> None:
         words = ["equal" if same else "differs" for same in equal.values()]
@@ -77,7 +77,7 @@ def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
     """Run `kytolly train` twice; returns whether the last checkpoints and the metrics are equal."""
     from kytolly.record.metrics_file import NAME, read_rows
 
-    found = []
+    ends = []
     with tempfile.TemporaryDirectory(prefix="kytolly-twice-") as folder:
         for number in ("1", "2"):
             run_dir = Path(folder) / number
@@ -93,6 +93,6 @@ def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
                 {name: value for name, value in row.items() if "second" not in name}
                 for row in read_rows(run_dir / NAME)
             ]
-            found.append((last.name, last.read_bytes(), rows))
-    (name, state, metrics), (other_name, other_state, other_metrics) = found
+            ends.append((last.name, last.read_bytes(), rows))
+    (name, state, metrics), (other_name, other_state, other_metrics) = ends
     return (name, state) == (other_name, other_state), metrics == other_metrics

@@ -28,7 +28,7 @@ from kytolly.benchmarks.competitors import (
     versions,
 )
 from kytolly.benchmarks.competitors.settings import Settings
-from kytolly.benchmarks.own_loop import (
+from kytolly.benchmarks.loop_timing import (
     Work,
     add_loop_flags,
     check_calls,

@@ -96,7 +96,9 @@ def measure_points(
             arguments = ("--num-envs", str(point.num_envs), *point.arguments)
             with watch.turn(f"{point.num_envs} environments, {turn + 1} of {options.repeats}"):
                 runs[point.num_envs].append(suite.run_module(program, arguments, core))
-    rows, data, columns = [], [], []
+    rows = []
+    data = []
+    columns = []
     for point in points:
         medians = suite.medians(runs[point.num_envs], "env_steps")
         peaks = [run["peak_memory_mib"] for run in runs[point.num_envs]]
@@ -105,8 +107,8 @@ def measure_points(
         columns = [*names, *cells, "peak MiB"]
         memory = "unknown" if peak is None else f"{peak:,.0f}"
         rows.append([*point.shown, *cells.values(), memory])
-        found = {"num_envs": point.num_envs, **medians, "peak_memory_mib": peak}
-        data.append({**found, "runs": runs[point.num_envs]})
+        row = {"num_envs": point.num_envs, **medians, "peak_memory_mib": peak}
+        data.append({**row, "runs": runs[point.num_envs]})
     return suite.Report("", columns, rows, [], {"rows": data, "core": core})
 
 

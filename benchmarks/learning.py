@@ -1,4 +1,4 @@
-"""How well it learns, over seeds: `learning`, `lunar-lander` and the same for PPO.
+"""Returns over seeds: `learning`, `lunar-lander` and the same for PPO.
 
 Each seed is one `kytolly train` with this project's settings for the task, in a process of its
 own, two at a time. Two networks of each run then play 100 greedy episodes in fresh environments:
@@ -14,15 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kytolly.agent.algorithms import part
 from kytolly.benchmarks import suite
-from kytolly.benchmarks.learning_curves import save_curves
 from kytolly.benchmarks.play_last import EPISODES
 from kytolly.config.tuned import tuned_settings
 from kytolly.config.words import nearest
-from kytolly.record.comparison import evaluations
-from kytolly.record.comparison_plot import check_picture
-from kytolly.record.seed_statistics import CONFIDENCE, RESAMPLES, summary
+from kytolly.experiment.comparison import common_grid
+from kytolly.experiment.plots import check_picture
+from kytolly.experiment.seed_statistics import CONFIDENCE, RESAMPLES, summary
+from kytolly.record.files import write_output
+from kytolly.record.metrics_file import evaluations
 
 AT_ONCE = 2  # processes
 
@@ -111,13 +114,13 @@ def ppo_mujoco_table(options: suite.Options, watch: suite.Watch) -> suite.Report
 
 def select_tasks(tasks: Sequence[Task], env: str | None) -> list[Task]:
     """The task of that environment, or all; ValueError where there is none."""
-    found = [task for task in tasks if env in (None, task.env)]
-    if not found:
+    chosen = [task for task in tasks if env in (None, task.env)]
+    if not chosen:
         known = [task.env for task in tasks]
         raise ValueError(
             f"env is {env!r}, expected one of {', '.join(known)}.{nearest(env, known)}"
         )
-    return found
+    return chosen
 
 
 def train_tasks(
@@ -141,15 +144,16 @@ def train_tasks(
             for task in able
         }
         runs = {task.env: [f.result() for f in started] for task, started in futures.items()}
-    rows, data = [], []
+    rows = []
+    data = []
     for task in tasks:
         if task not in able and task.needs:
             rows.append([f"{task.env}: {task.needs[1]}"])
             data.append({"environment": task.env, "missing": task.needs[1]})
             continue
-        found = task_summary(task, runs[task.env])
-        data.append({**found, "runs": runs[task.env]})
-        rows.extend(cells(task, found))
+        task_data = task_summary(task, runs[task.env])
+        data.append({**task_data, "runs": runs[task.env]})
+        rows.extend(cells(task, task_data))
     notes = [
         f"Interquartile mean over {seeds} seeds of each run's mean over {EPISODES} greedy "
         f"episodes, {CONFIDENCE:.0%} bootstrap interval over seeds ({RESAMPLES:,} resamples). "
@@ -189,19 +193,19 @@ def train_seed(task: Task, seed: int, folder: Path, watch: suite.Watch) -> dict[
 def task_summary(task: Task, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One task's statistics over its seeds that did not fail."""
     done = [run for run in runs if "failed" not in run]
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "environment": task.env,
         "algorithm": task.algorithm,
         "env_steps": task.length(),
     }
-    found |= {"goal": task.goal, "goal_source": task.source, "seeds": len(done)}
+    result |= {"goal": task.goal, "goal_source": task.source, "seeds": len(done)}
     for weights in ("best", "last"):
         returns = [run[weights] for run in done]
-        found[weights] = summary(returns) if returns else None
-    return found
+        result[weights] = summary(returns) if returns else None
+    return result
 
 
-def cells(task: Task, found: Mapping[str, Any]) -> list[list[str]]:
+def cells(task: Task, result: Mapping[str, Any]) -> list[list[str]]:
     """A task's rows for the reader: best weights, last weights."""
     rows = []
     goals = {"best": f"{task.goal:g}", "last": ""}
@@ -211,7 +215,7 @@ def cells(task: Task, found: Mapping[str, Any]) -> list[list[str]]:
             if weights == "best"
             else ""
         )
-        got = found[weights]
+        got = result[weights]
         if got is None:
             rows.append([name, weights, "every seed failed", "", "", "", goal])
             continue
@@ -229,3 +233,40 @@ def failures(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
         for run in all_seeds
         if "failed" in run
     ]
+
+
+def save_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], path: str | None) -> list[str]:
+    """Save the plot if a path is given; returns the line that says so."""
+    curves = {
+        env: [run["evaluations"] for run in all_seeds if run.get("evaluations")]
+        for env, all_seeds in runs.items()
+    }
+    curves = {env: seeds for env, seeds in curves.items() if seeds}
+    if path is None or not curves:
+        return []
+    figure = make_plot(curves)
+    write_output(
+        Path(path).expanduser(), lambda to: figure.savefig(to, dpi=150, bbox_inches="tight")
+    )
+    return [f"Learning curves: {path}"]
+
+
+def make_plot(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]]) -> Any:
+    """One panel for each environment: every seed, their median and their quartiles."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.6 * len(curves), 3.4))
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for panel, (env, evaluated) in zip(panels, curves.items(), strict=True):
+        env_steps, returns = common_grid(evaluated)
+        low, middle, high = np.quantile(returns, [0.25, 0.5, 0.75], axis=0)
+        for one in returns:
+            panel.plot(env_steps, one, color="tab:gray", linewidth=0.6, alpha=0.6)
+        panel.fill_between(env_steps, low, high, color="tab:blue", alpha=0.25, linewidth=0)
+        panel.plot(env_steps, middle, color="tab:blue", linewidth=1.8)
+        panel.set_title(f"{env}, {len(evaluated)} seeds: all, median, quartiles", fontsize=9)
+        panel.set_xlabel("env steps")
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("mean return of an evaluation")
+    figure.tight_layout()
+    return figure

@@ -1,9 +1,9 @@
-"""Env steps of MinAtar alone: the table `minatar`, and the program that measures our side.
+"""Env steps of MinAtar alone: the table `minatar`, and the program that measures ours.
 
     python -m kytolly.benchmarks.minatar --game Breakout --num-envs 1024 --steps 1000
 
 Actions are random, observations are written to memory at every step, and episodes begin anew where
-they end. Speeds are env steps per second of CPU time: every side computes on one thread.
+they end. Speeds are env steps per second of CPU time: every contender computes on one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from kytolly.benchmarks import suite
 from kytolly.benchmarks.competitors import Span, make_result, print_result, versions
 from kytolly.benchmarks.competitors.settings import StepSettings, step_parser
-from kytolly.benchmarks.own_loop import configure_without_cache
+from kytolly.benchmarks.loop_timing import configure_without_cache
 
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 NUM_ENVS = "1024"
@@ -25,12 +25,16 @@ COMPETITORS = {"gymnax": ("gymnax_minatar", "jax"), "minatar": ("minatar_package
 
 def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     """Compare the env steps of each game."""
-    core, rows, data = suite.one_core(), [], []
+    core = suite.one_core()
+    rows = []
+    data = []
     for game in GAMES:
-        results, absent = suite.run_in_turns(sides(game, options), options.repeats, watch, core)
+        results, absent = suite.run_in_turns(
+            contenders(game, options), options.repeats, watch, core
+        )
         speeds = {
-            name: statistics.median(r["env_steps"] / r["cpu_seconds"] for r in found)
-            for name, found in results.items()
+            name: statistics.median(r["env_steps"] / r["cpu_seconds"] for r in runs)
+            for name, runs in results.items()
         }
         cells = [game, f"{speeds['Kytolly']:,.0f}"]
         for name in COMPETITORS:
@@ -50,17 +54,19 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     return suite.Report(title, columns, rows, notes, {"rows": data, "core": core})
 
 
-def sides(game: str, options: suite.Options) -> list[suite.Side]:
+def contenders(game: str, options: suite.Options) -> list[suite.Contender]:
     """Our program and the competitors', for one game."""
     many = ("--game", game, "--num-envs", NUM_ENVS, "--steps", options.count(1_000))
     one = ("--game", game, "--num-envs", "1", "--steps", options.count(50_000))
     # gymnax takes 50 microseconds for a step of Seaquest.
     fewer = (*many[:-1], options.count(200))
-    found = [suite.Side("Kytolly", "kytolly.benchmarks.minatar", many)]
+    listed = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", many)]
     for name, (module, package) in COMPETITORS.items():
         path = f"kytolly.benchmarks.competitors.{module}"
-        found.append(suite.Side(name, path, one if name == "minatar" else fewer, (name, package)))
-    return found
+        listed.append(
+            suite.Contender(name, path, one if name == "minatar" else fewer, (name, package))
+        )
+    return listed
 
 
 def run(settings: StepSettings) -> dict[str, Any]:
@@ -72,8 +78,10 @@ def run(settings: StepSettings) -> dict[str, Any]:
     from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 
     env: Any = tensor_environment(f"MinAtar/{settings.game}-v0")
-    stream, rows = RandomStream(settings.seed), settings.num_envs
-    draws, actions = uniforms_per_step(env), tf.constant(env.spec.num_actions)
+    stream = RandomStream(settings.seed)
+    rows = settings.num_envs
+    draws = uniforms_per_step(env)
+    actions = tf.constant(env.spec.num_actions)
     start, obs = reset_all(env, stream.uniforms(rows, env.reset_uniforms))
     state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
 

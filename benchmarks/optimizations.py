@@ -60,12 +60,12 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times faster the optimization makes the work."""
+        """The speed with the optimization over the speed without it."""
         return self.off_ms / self.on_ms
 
     @property
     def verdict(self) -> str:
-        """Whether the optimization pays on this machine."""
+        """True where the optimization pays on this machine."""
         if self.ratio >= PAYS:
             return "yes"
         return "no: slower" if self.ratio <= 1 / PAYS else "no difference"
@@ -81,7 +81,9 @@ class Row(NamedTuple):
 
 def time_per_unit(function: Callable[[], Any], units: int, seconds: float) -> tuple[float, float]:
     """Call the function for about `seconds`; returns wall and CPU milliseconds for one unit."""
-    calls, cpu, start = 0, time.process_time(), time.perf_counter()
+    calls = 0
+    cpu = time.process_time()
+    start = time.perf_counter()
     while calls == 0 or time.perf_counter() - start < seconds:
         function()
         calls += 1
@@ -230,7 +232,8 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
         "fused updates", "update", f"{count} in one call", f"{count} calls",
         lambda: fused(count), lambda: [fused(1) for _ in range(count)], count, count,
     )  # fmt: skip
-    loop, steps = core.make_cartpole_loop(make_learner()), 20 * count
+    loop = core.make_cartpole_loop(make_learner())
+    steps = 20 * count
     yield Case(
         "whole loop", "env step", "one program", "a call per part",
         lambda: core.fetch(loop.run(steps)), core.calls_per_part(agent, jit), steps, 10,

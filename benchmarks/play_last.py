@@ -24,26 +24,27 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
     from kytolly.deployment.trained_run import read_run
+    from kytolly.experiment.seed_statistics import interquartile_mean
     from kytolly.loop.env_runner import make_env_runner
     from kytolly.record.checkpoint import restore
-    from kytolly.record.seed_statistics import interquartile_mean
 
     trained = read_run(run)
     cfg = trained.cfg
-    side = make_env_runner(cfg, trained.environment())
-    agent, seed = make_agent(cfg, side.spec), stream_seed(cfg.seed, FINAL_EVALUATION)
-    loop = side.loop(agent, None)
+    runner = make_env_runner(cfg, trained.environment())
+    agent = make_agent(cfg, runner.spec)
+    seed = stream_seed(cfg.seed, FINAL_EVALUATION)
+    loop = runner.loop(agent, None)
     try:
         checkpoint = restore(trained.folder.path, {"agent": agent, **loop.trackables}).path
         agent.policy.publish()
-        evaluator = side.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
-        found = dataclasses.asdict(evaluator.evaluate())
+        evaluator = runner.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
+        metrics = dataclasses.asdict(evaluator.evaluate())
     finally:
         loop.close()
-        side.close()
-    iqm = interquartile_mean(found.pop("returns"))
+        runner.close()
+    iqm = interquartile_mean(metrics.pop("returns"))
     return {
-        **found,
+        **metrics,
         "weights": "last",
         "return_iqm": iqm,
         "env_steps": int(agent.env_steps.numpy()),

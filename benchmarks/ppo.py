@@ -17,7 +17,7 @@ from typing import Any
 
 from kytolly.benchmarks.competitors import make_parser, parse, print_result
 from kytolly.benchmarks.competitors.settings import PPOSettings
-from kytolly.benchmarks.own_loop import (
+from kytolly.benchmarks.loop_timing import (
     Work,
     add_loop_flags,
     check_calls,

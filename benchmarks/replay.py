@@ -14,7 +14,7 @@ from typing import Any
 
 from kytolly.benchmarks import suite
 from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.own_loop import configure_without_cache
+from kytolly.benchmarks.loop_timing import configure_without_cache
 
 ROWS = (10_000, 1_000_000, 10_000_000)
 LAYOUTS = {"binary tree": 2, "tree of 8 children": 8, "tree of 32 children": 32, "two levels": 0}
@@ -35,15 +35,16 @@ def replay(options: suite.Options, watch: suite.Watch) -> suite.Report:
             words = ("--rows", str(rows), "--width", str(width), "--turns", turns)
             with watch.turn(f"{rows:,} rows, {name}, {turn + 1} of {options.repeats}"):
                 module = "kytolly.benchmarks.replay"
-                found = suite.run_module(module, words, core, suite.CPU_ONLY)
-                runs[rows, name].append(found)
-    table, data = [], []
-    for (rows, name), found in runs.items():
-        median = {part: statistics.median(run[part] for run in found) for part in PARTS}
+                measured = suite.run_module(module, words, core, suite.CPU_ONLY)
+                runs[rows, name].append(measured)
+    table = []
+    data = []
+    for (rows, name), measured in runs.items():
+        median = {part: statistics.median(run[part] for run in measured) for part in PARTS}
         both = sum(median.values())
         cells = [*median.values(), both]
         table.append([f"{rows:,}", name, *(f"{number:,.1f}" for number in cells)])
-        data.append({"rows": rows, "layout": name, **median, "runs": found})
+        data.append({"rows": rows, "layout": name, **median, "runs": measured})
     where = "no core" if core is None else f"core {core}"
     notes = [
         f"Median of {options.repeats} turns, each process pinned to {where}. CPU microseconds for "
@@ -60,7 +61,9 @@ def measure(rows: int, width: int, turns: int) -> dict[str, float]:
     from kytolly.agent.priority_tree import PriorityTree
     from kytolly.agent.randomness import RandomStream, uniforms
 
-    tree, stream, found = PriorityTree(rows, width), RandomStream(0), {}
+    tree = PriorityTree(rows, width)
+    stream = RandomStream(0)
+    microseconds = {}
     random = tf.random.Generator.from_seed(0)
     tree.fill(random.uniform([rows], 0.01, 1.0))
     table = tf.reshape(uniforms(stream.bits(64 * BATCH)), [64, BATCH])
@@ -87,8 +90,8 @@ def measure(rows: int, width: int, turns: int) -> dict[str, float]:
         program(tf.constant(1))
         with Span() as span:
             program(tf.constant(turns)).numpy()
-        found[name] = span.cpu_seconds / turns * 1e6
-    return found
+        microseconds[name] = span.cpu_seconds / turns * 1e6
+    return microseconds
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -61,7 +61,8 @@ def time_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, Any
     run_dir = folder / f"seed{seed}"
     arguments = ("train", "dqn", *flags, "--seed", str(seed), "--log-dir", str(run_dir), "--json")
     cache = {"KYTOLLY_COMPILE_CACHE": str(folder / "cache"), "TF_XLA_FLAGS": ""}
-    stamp, begin = time.time(), time.perf_counter()
+    stamp = time.time()
+    begin = time.perf_counter()
     result = suite.run_module(suite.COMMAND, arguments, None, cache)
     exited = time.perf_counter() - begin
     solved = result["stopped_by"] == "reward_threshold"
@@ -77,16 +78,16 @@ def time_start(folder: Path, seed: int, flags: tuple[str, ...]) -> dict[str, Any
 
 def solving_return(run_dir: Path) -> float | None:
     """Mean return of the last evaluation during training."""
-    from kytolly.record.comparison import evaluations
+    from kytolly.record.metrics_file import evaluations
 
-    found = evaluations(run_dir)
-    return found[-1][1] if found else None
+    returns = evaluations(run_dir)
+    return returns[-1][1] if returns else None
 
 
 def median(values: list[float | None]) -> float | None:
     """Median in which None is endless; None where the median is."""
-    found = statistics.median(math.inf if value is None else value for value in values)
-    return found if math.isfinite(found) else None
+    middle = statistics.median(math.inf if value is None else value for value in values)
+    return middle if math.isfinite(middle) else None
 
 
 def seconds(value: float | None) -> str:

@@ -1,6 +1,6 @@
-"""What the tables of `kytolly benchmark` share: processes that take turns, and their medians.
+"""Processes that take turns, and their medians: the core of `kytolly benchmark`.
 
-Everything that is measured runs in a process of its own. The sides of a comparison take turns,
+Everything that is measured runs in a process of its own. The contenders of a comparison take turns,
 A B A B, all on the same core where the platform can pin a process to one. Every number is the
 median over the turns.
 """
@@ -52,7 +52,7 @@ class Options:
     quick: bool = False
 
     def count(self, usual: int) -> str:
-        """How many steps to take: `usual`, or few in a trial run."""
+        """The number of steps: `usual`, or few in a trial run."""
         return str(min(usual, TRIAL_STEPS) if self.quick else usual)
 
     def as_flags(self) -> str:
@@ -72,8 +72,8 @@ class Report(NamedTuple):
     data: Mapping[str, Any]
 
 
-class Side(NamedTuple):
-    """One side of a comparison: a program that prints one JSON object as its last line.
+class Contender(NamedTuple):
+    """One contender: a program that prints one JSON object as its last line.
 
     Attributes:
         name: Name in the table.
@@ -90,8 +90,8 @@ class Side(NamedTuple):
 
     def why_absent(self) -> str:
         """Why it cannot run here, or nothing."""
-        found = all(importlib.util.find_spec(name) for name in self.needs)
-        return self.missing or ("" if found else INSTALL)
+        installed = all(importlib.util.find_spec(name) for name in self.needs)
+        return self.missing or ("" if installed else INSTALL)
 
 
 class ChildFailed(Exception):
@@ -169,35 +169,39 @@ def one_core() -> int | None:
 
 
 def run_in_turns(
-    sides: Sequence[Side], repeats: int, watch: Watch, core: int | None
+    contenders: Sequence[Contender], repeats: int, watch: Watch, core: int | None
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
-    """Let the sides take turns.
+    """Let the contenders take turns.
 
-    Returns what each side printed, turn by turn, and why the others did not run. RuntimeError
-    where the first side, which is ours, fails.
+    Returns what each contender printed, turn by turn, and why the others did not run. RuntimeError
+    where the first contender, which is ours, fails.
     """
-    absent = {side.name: reason for side in sides if (reason := side.why_absent())}
-    results: dict[str, list[dict[str, Any]]] = {s.name: [] for s in sides if s.name not in absent}
+    absent = {
+        contender.name: reason for contender in contenders if (reason := contender.why_absent())
+    }
+    results: dict[str, list[dict[str, Any]]] = {
+        s.name: [] for s in contenders if s.name not in absent
+    }
     watch.begin(repeats * len(results))
     for turn in range(repeats):
-        for side in sides:
-            if side.name in absent:
+        for contender in contenders:
+            if contender.name in absent:
                 continue
-            with watch.turn(f"{side.name}, {turn + 1} of {repeats}"):
+            with watch.turn(f"{contender.name}, {turn + 1} of {repeats}"):
                 try:
-                    result = run_module(side.module, side.arguments, core, CPU_ONLY)
+                    result = run_module(contender.module, contender.arguments, core, CPU_ONLY)
                 except ChildFailed as error:
-                    if side is sides[0]:
-                        raise RuntimeError(f"{side.name}: {error}") from error
-                    absent[side.name] = f"failed: {error}"
-                    results.pop(side.name)
+                    if contender is contenders[0]:
+                        raise RuntimeError(f"{contender.name}: {error}") from error
+                    absent[contender.name] = f"failed: {error}"
+                    results.pop(contender.name)
                 else:
-                    results[side.name].append(result)
+                    results[contender.name].append(result)
     return results, absent
 
 
 def medians(results: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
-    """Medians over the turns of one side; `unit` is env_steps, updates or episodes."""
+    """Medians over the turns of one contender; `unit` is env_steps, updates or episodes."""
     walls = [result["wall_seconds"] / result[unit] for result in results]
     cpus = [result["cpu_seconds"] / result[unit] for result in results]
     return {
@@ -210,49 +214,51 @@ def medians(results: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
     }
 
 
-def cells(found: Mapping[str, float], unit: str) -> dict[str, str]:
-    """A side's medians for the reader, by column."""
+def cells(row: Mapping[str, float], unit: str) -> dict[str, str]:
+    """A contender's medians for the reader, by column."""
     return {
-        f"{unit.replace('_', ' ')}/s": f"{found[f'{unit}_per_second']:,.0f}",
-        "slowest, fastest": "{slowest_per_second:,.0f}, {fastest_per_second:,.0f}".format(**found),
-        "wall µs": f"{found['wall_microseconds']:,.1f}",
-        "CPU µs": f"{found['cpu_microseconds']:,.1f}",
-        "compile s": f"{found['compile_seconds']:.1f}",
+        f"{unit.replace('_', ' ')}/s": f"{row[f'{unit}_per_second']:,.0f}",
+        "slowest, fastest": "{slowest_per_second:,.0f}, {fastest_per_second:,.0f}".format(**row),
+        "wall µs": f"{row['wall_microseconds']:,.1f}",
+        "CPU µs": f"{row['cpu_microseconds']:,.1f}",
+        "compile s": f"{row['compile_seconds']:.1f}",
     }
 
 
 def comparison(
     title: str,
     unit: str,
-    sides: Sequence[Side],
+    contenders: Sequence[Contender],
     options: Options,
     watch: Watch,
     pinned: bool = True,
 ) -> Report:
-    """Measure the first side, which is ours, against the others; returns the table."""
+    """Measure the first contender, which is ours, against the others; returns the table."""
     core = one_core() if pinned else None
-    results, absent = run_in_turns(sides, options.repeats, watch, core)
-    own, rows, data = medians(results[sides[0].name], unit), [], []
-    for side in sides:
-        if side.name in absent:
-            rows.append([f"{side.name}: {absent[side.name]}"])
-            data.append({"name": side.name, "missing": absent[side.name]})
+    results, absent = run_in_turns(contenders, options.repeats, watch, core)
+    ours = medians(results[contenders[0].name], unit)
+    rows = []
+    data = []
+    for contender in contenders:
+        if contender.name in absent:
+            rows.append([f"{contender.name}: {absent[contender.name]}"])
+            data.append({"name": contender.name, "missing": absent[contender.name]})
             continue
-        found = medians(results[side.name], unit)
+        theirs = medians(results[contender.name], unit)
         wall, cpu = (
-            found[f"{clock}_microseconds"] / own[f"{clock}_microseconds"] for clock in CLOCKS
+            theirs[f"{clock}_microseconds"] / ours[f"{clock}_microseconds"] for clock in CLOCKS
         )
         ratios = {"kytolly_wall_ratio": wall, "kytolly_cpu_ratio": cpu}
-        data.append({"name": side.name, **found, **ratios, "runs": results[side.name]})
-        last = ["", ""] if side is sides[0] else [f"{wall:.2f}x", f"{cpu:.2f}x"]
-        rows.append([side.name, *cells(found, unit).values(), *last])
+        data.append({"name": contender.name, **theirs, **ratios, "runs": results[contender.name]})
+        last = ["", ""] if contender is contenders[0] else [f"{wall:.2f}x", f"{cpu:.2f}x"]
+        rows.append([contender.name, *cells(theirs, unit).values(), *last])
     where = f"each process pinned to core {core}" if core is not None else "all cores free"
     if pinned and core is None:
         where = "not pinned to a core, which this platform cannot do"
     word = unit.replace("_", " ").removesuffix("s")
     notes = [
-        f"Median of {options.repeats} turns, the sides in turn, {where}, on the CPU. Microseconds "
-        f"are for one {word}. The last two columns say how many times faster Kytolly is."
+        f"Median of {options.repeats} turns, the contenders in turn, {where}, on the CPU. "
+        f"Microseconds are for one {word}. The last two columns are Kytolly's speed over theirs."
     ]
-    columns = ["", *cells(own, unit), "wall ratio", "CPU ratio"]
+    columns = ["", *cells(ours, unit), "wall ratio", "CPU ratio"]
     return Report(title, columns, rows, notes, {"rows": data, "core": core})

@@ -1,4 +1,4 @@
-"""Which tables `kytolly benchmark` has, and the command that prints them."""
+"""The tables of `kytolly benchmark`, and the command that prints them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kytolly.config.words import nearest
 
 
 class Table(NamedTuple):
-    """Where the function of a table lives, and what the help says of it.
+    """The function of a table, and its line in the help.
 
     Attributes:
         module: Of this room, or of `search.benchmark`.
@@ -54,7 +54,7 @@ SHORT = {
     "determinism": Table(
         "determinism", "determinism", "whether two runs of DQN with one seed are bit-equal"
     ),
-    "rainbow": Table("switches", "rainbow", "DQN's switches and Rainbow against plain DQN"),
+    "rainbow": Table("comparisons", "rainbow", "DQN's switches and Rainbow against plain DQN"),
     "replay": Table("replay", "replay", "layouts of prioritized replay, by rows of the memory"),
     "ppo": Table(
         "comparisons",
@@ -184,20 +184,22 @@ def run(
     options = Options(
         repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick
     )
-    output, facts, found = sys.stderr if as_json else sys.stdout, machine_facts(), {}
+    output = sys.stderr if as_json else sys.stdout
+    facts = machine_facts()
+    reports = {}
     for key in [name] if name else SHORT:
         make = table_function(key)
         with progress_display() as progress:
             report = make(options, Watch(progress))
         command = f"kytolly benchmark {key} {options.as_flags()}"
         print_report(report, command, output)
-        found[key] = {"title": report.title, "command": command, **report.data}
+        reports[key] = {"title": report.title, "command": command, **report.data}
     if not name:
         print(f"By name only: {', '.join([*LONG, *SEARCH, OPTIMIZATIONS])}.", file=output)
     if quick:
         print("A trial run: these numbers mean nothing.", file=output)
     if as_json:
-        print(json.dumps({"machine": facts, "tables": found}))
+        print(json.dumps({"machine": facts, "tables": reports}))
     return 0
 
 
@@ -209,7 +211,7 @@ def table_function(name: str) -> Callable[[Options, Watch], Report]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """What the numbers depend on besides the programs."""
+    """The facts of the machine that the numbers depend on."""
     from kytolly.machine import facts
 
     return {
@@ -229,11 +231,11 @@ def print_report(report: Report, command: str, file: Any) -> None:
 
 def help_lines() -> list[str]:
     """The tables, with what they measure and which options they take."""
-    found = []
+    lines = []
     by_name = {**LONG, **SEARCH}
     for title, tables in (("tables, measured without NAME:", SHORT), ("by name only:", by_name)):
-        found.append(title)
+        lines.append(title)
         for name, table in tables.items():
             takes = f" [{table.takes}]" if table.takes else ""
-            found.append(f"  {name:<23} {table.measures}{takes}")
-    return [*found, f"  {OPTIMIZATIONS:<23} each optimization against the same work without it"]
+            lines.append(f"  {name:<23} {table.measures}{takes}")
+    return [*lines, f"  {OPTIMIZATIONS:<23} each optimization against the same work without it"]

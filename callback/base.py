@@ -42,7 +42,7 @@ class Evaluation:
 
     @property
     def text(self) -> str:
-        """What the progress display says."""
+        """The text of the progress display."""
         return f"return {self.return_mean:.1f} ± {self.return_std:.1f}"
 
     def logs(self) -> dict[str, float]:
@@ -71,7 +71,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """What a callback may know about a run.
+    """The state of a run, as callbacks see it.
 
     Attributes:
         run_dir: The run's folder.
@@ -119,12 +119,12 @@ class TrainState:
 
     @property
     def progress(self) -> int:
-        """How much of the run is done, in `unit`."""
+        """The part of the run that is done, in `unit`."""
         return getattr(self, self.unit)
 
     @property
     def total(self) -> int:
-        """Where the run ends, unless something stops it earlier, in `unit`."""
+        """The end of the run, unless something stops it earlier, in `unit`."""
         return getattr(self.config, f"total_{self.unit}")
 
     @property
@@ -134,8 +134,8 @@ class TrainState:
 
     def interval(self, name: str, share_of_run: int) -> int:
         """The interval between two logs, evaluations or checkpoints; by default a share."""
-        own = getattr(self.config, f"{name}_interval_{self.unit}")
-        return own if own is not None else max(1, self.total // share_of_run)
+        interval = getattr(self.config, f"{name}_interval_{self.unit}")
+        return interval if interval is not None else max(1, self.total // share_of_run)
 
 
 class Callback:
@@ -174,7 +174,7 @@ class Callback:
         """Called last: `result.json` and all other files are there. Not after an interruption."""
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run must know, as JSON can hold it; a checkpoint keeps it."""
+        """The state that a resumed run needs, as JSON can hold it; a checkpoint keeps it."""
         return {}
 
     def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
@@ -218,12 +218,14 @@ def warn(text: str) -> None:
 
     `notify` calls hooks through contextlib, whose line would say nothing to anybody.
     """
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while frame.f_back is not None and is_internal(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(text, stacklevel=level)
 
 
 def is_internal(module: str) -> bool:
-    """Whether a module lies between a user's line and a hook."""
+    """True for a module that lies between a user's line and a hook."""
     return module.partition(".")[0] in ("kytolly", "contextlib")

@@ -7,13 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState, warn
-from kytolly.record.best import place_best
 from kytolly.record.checkpoint import (
     FOLDER,
     OWN_FILE,
     checkpoints,
     complete_checkpoint,
     is_finite,
+    place_best,
     prune,
     save_network,
     write_checkpoint,
@@ -54,7 +54,8 @@ class CheckpointSaver(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Start to count; the state of a resumed run is on disk already."""
         self._checkpoint = complete_checkpoint(state.trackables)
-        self._last_saved, self._saved_any = state.progress, state.progress > 0
+        self._last_saved = state.progress
+        self._saved_any = state.progress > 0
         self._best, self._evaluated = None, False
         goes_on = state.config.on_oom == "shrink" or state.config.on_nan == "restart"
         if goes_on and not self._saved_any:  # a fault before the first checkpoint needs one
@@ -110,4 +111,6 @@ class CheckpointSaver(Callback):
             state.host_state(),
             self._best,
         )
-        self._last_saved, self._saved_any, self._evaluated = state.progress, True, False
+        self._last_saved = state.progress
+        self._saved_any = True
+        self._evaluated = False

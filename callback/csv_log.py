@@ -24,7 +24,8 @@ class CSVLog(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Begin the file; of a resumed run, keep the rows up to here."""
-        self._file, self._row = MetricsFile(state.run_dir, state.unit), {}
+        self._file = MetricsFile(state.run_dir, state.unit)
+        self._row = {}
         self._file.keep_rows(state.progress)
 
     def on_log(self, state: TrainState) -> None:

@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.callback.csv_log import CSVLog
-from kytolly.callback.non_finite import StopOnNonFinite
 from kytolly.callback.progress import ProgressBar
 from kytolly.callback.tensorboard import TensorBoardLog
-from kytolly.callback.training_warnings import TrainingWarnings
+from kytolly.callback.training_warnings import StopOnNonFinite, TrainingWarnings
 
 
 def run_callbacks(
-    state: TrainState, progress: bool, own: Sequence[Callback] = ()
+    state: TrainState, progress: bool, user_callbacks: Sequence[Callback] = ()
 ) -> list[Callback]:
-    """What watches a run: checkpoints, reasons to stop, the user's, and what logs the metrics.
+    """The callbacks of a run: checkpoints, reasons to stop, the user's, and logs of metrics.
 
-    The user's own callbacks come before those that log: metrics that they add are logged too.
+    The user's callbacks come before those that log: metrics that they add are logged too.
     """
     cfg = state.config
     callbacks: list[Callback] = [
@@ -33,9 +32,13 @@ def run_callbacks(
 
         callbacks += end_callbacks(cfg)
     added: Mapping[str, float] = {}
-    if own:
-        from kytolly.callback.own_metrics import between
+    if user_callbacks:
+        from kytolly.callback.custom_metrics import between
 
-        own, added = between(own)
-    callbacks += [*own, CSVLog(), TensorBoardLog(getattr(cfg, "tensorboard_tags", "kytolly"))]
+        user_callbacks, added = between(user_callbacks)
+    callbacks += [
+        *user_callbacks,
+        CSVLog(),
+        TensorBoardLog(getattr(cfg, "tensorboard_tags", "kytolly")),
+    ]
     return [*callbacks, ProgressBar(added=added)] if progress else callbacks

@@ -27,19 +27,22 @@ class EarlyStop(Callback):
                 "expected at least 1 evaluation and at least 0. Raise them."
             )
         self.patience, self.min_improvement = patience, min_improvement
-        self._best, self._without = -math.inf, 0
+        self._best = -math.inf
+        self._without = 0
 
     def on_train_begin(self, state: TrainState) -> None:
         """Start counting."""
         self.stop_reason = None
-        self._best, self._without = state.best_score, 0
+        self._best = state.best_score
+        self._without = 0
 
     def on_evaluation(self, state: TrainState) -> None:
         """Count evaluations since the last improvement."""
         if state.evaluation is None or state.updates == 0:
             return
         if improves(state.evaluation.score, self._best, self.min_improvement):
-            self._best, self._without = state.evaluation.score, 0
+            self._best = state.evaluation.score
+            self._without = 0
             return
         self._without += 1
         self._compare()
@@ -96,7 +99,8 @@ class TimeBudget(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Start the clock; the compilation that went before counts."""
-        self.stop_reason, self._began = None, state.wall_seconds_before
+        self.stop_reason = None
+        self._began = state.wall_seconds_before
 
     def on_log(self, state: TrainState) -> None:
         """Look at the clock."""
@@ -109,7 +113,7 @@ class TimeBudget(Callback):
 
 
 def improves(value: float, best: float, min_improvement: float) -> bool:
-    """Whether a return is better than the best; anything is better than nothing, NaN never is."""
+    """True for a return better than the best; anything is better than nothing, NaN never is."""
     return value > best if math.isinf(best) else value - best > min_improvement
 
 

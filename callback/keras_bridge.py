@@ -51,9 +51,11 @@ class KerasCallbacks(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Begin the first epoch."""
-        self.stop_reason, self._network = None, state.network
+        self.stop_reason = None
+        self._network = state.network
         self._network.stop_training = False
-        every, self._updates = state.interval("evaluation", 20), state.updates
+        every = state.interval("evaluation", 20)
+        self._updates = state.updates
         self._epoch = state.progress // every
         self._list = keras.callbacks.CallbackList(
             self._given,
@@ -69,7 +71,8 @@ class KerasCallbacks(Callback):
         """One batch."""
         if self._list is None:
             return
-        updated, self._updates = state.updates > self._updates, state.updates
+        updated = state.updates > self._updates
+        self._updates = state.updates
         logs = {
             name: value
             for name, value in state.metrics.items()
@@ -90,7 +93,8 @@ class KerasCallbacks(Callback):
         if not self._epoch_is_open:
             self._begin_epoch()
         self._list.on_epoch_end(self._epoch, logs)
-        self._epoch, self._epoch_is_open = self._epoch + 1, False
+        self._epoch = self._epoch + 1
+        self._epoch_is_open = False
         self._check_stop(logs)
         if self.stop_reason is None and state.progress < state.total:
             self._begin_epoch()
@@ -102,7 +106,7 @@ class KerasCallbacks(Callback):
         self._list = None
 
     def get_state(self) -> dict[str, Any]:
-        """Where the epochs are, and the counters of each callback."""
+        """The position in the epochs, and the counters of each callback."""
         names = ("_epoch", "_batch", "_updates", "_epoch_is_open", "stop_reason")
         counts = {name: getattr(self, name) for name in names}
         return {
@@ -159,11 +163,11 @@ def as_callbacks(cb: Any) -> list[Callback]:
 
 def flat_list(callbacks: Iterable[Any]) -> list[Any]:
     """The items of nested lists, tuples and CallbackLists, in their order."""
-    found: list[Any] = []
+    flat: list[Any] = []
     for item in callbacks:
         inner = item.callbacks if isinstance(item, keras.callbacks.CallbackList) else item
-        found.extend(flat_list(inner) if isinstance(inner, (list, tuple)) else [inner])
-    return found
+        flat.extend(flat_list(inner) if isinstance(inner, (list, tuple)) else [inner])
+    return flat
 
 
 def check_callbacks(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:

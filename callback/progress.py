@@ -6,8 +6,8 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Mapping
-from typing import TextIO
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -15,7 +15,7 @@ from rich.table import Column
 
 from kytolly.callback.base import Callback, TrainState
 
-MOST_ADDED = 3
+MAX_ADDED = 3
 REFRESH_SECONDS = 0.1  # the bar is drawn at most once in this time
 
 
@@ -28,16 +28,18 @@ class ProgressBar(Callback):
 
     Args:
         stream: Where to write; standard error by default.
-        added: Metrics that other callbacks add, of which the first `MOST_ADDED` are shown.
+        added: Metrics that other callbacks add, of which the first `MAX_ADDED` are shown.
     """
 
     def __init__(self, stream: TextIO | None = None, added: Mapping[str, float] | None = None):
-        self._stream, self._added = stream, {} if added is None else added
+        self._stream = stream
+        self._added = {} if added is None else added
         self._progress: Progress | None = None
         self._close: weakref.finalize | None = None
         self._first_row: tuple[int, float] | None = None
         self._shown_at = -math.inf
-        self._episode_return, self._compiles_since = math.nan, math.nan
+        self._episode_return = math.nan
+        self._compiles_since = math.nan
 
     def on_compile_begin(self, state: TrainState) -> None:
         """Say what takes the first seconds."""
@@ -53,7 +55,9 @@ class ProgressBar(Callback):
         seconds = time.monotonic() - self._compiles_since
         if math.isfinite(seconds):
             self._write_line(f"{state.env_name}: compiled in {seconds:.1f} s")
-        self._first_row, self._shown_at, self._episode_return = None, -math.inf, math.nan
+        self._first_row = None
+        self._shown_at = -math.inf
+        self._episode_return = math.nan
         stream = self._stream or sys.stderr
         console = Console(file=stream, stderr=True, force_jupyter=False)
         if not is_terminal(stream) or console.is_dumb_terminal:
@@ -71,7 +75,8 @@ class ProgressBar(Callback):
             redirect_stderr=self._stream is None,
         )
         progress.add_task(state.env_name, total=state.total, completed=state.progress, status="")
-        self._progress, self._close = progress, weakref.finalize(self, progress.stop)
+        self._progress = progress
+        self._close = weakref.finalize(self, progress.stop)
         progress.start()
         console.show_cursor(True)
 
@@ -90,7 +95,8 @@ class ProgressBar(Callback):
         if self._progress is not None:
             self._draw(state)
             return
-        evaluation, units = state.evaluation, state.units
+        evaluation = state.evaluation
+        units = state.units
         if evaluation is None:
             return
         line = (
@@ -119,18 +125,17 @@ class ProgressBar(Callback):
         return left / speed if speed > 0 else math.nan
 
     def _speed_and_time(self, state: TrainState, unit: str) -> list[str]:
-        speed, left = (
-            state.metrics.get(f"{state.unit}_per_second", math.nan),
-            self.seconds_left(state),
-        )
-        words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MOST_ADDED]]
+        speed = state.metrics.get(f"{state.unit}_per_second", math.nan)
+        left = self.seconds_left(state)
+        words = [f"{name} {v:.4g}" for name, v in list(self._added.items())[:MAX_ADDED]]
         words += [f"{rate(speed)} {unit}/s"] if math.isfinite(speed) else []
         return words + ([f"{clock(left)} left"] if math.isfinite(left) else []) + memory(state)
 
     def _draw(self, state: TrainState) -> None:
         if self._progress is None:
             return
-        returns, evaluation = [f"return {short(self._episode_return)}"], state.evaluation
+        returns = [f"return {short(self._episode_return)}"]
+        evaluation = state.evaluation
         if evaluation is not None:
             returns.append(f"evaluation {short(evaluation.score, evaluation.digits)}")
         known = returns if math.isfinite(self._episode_return) else returns[1:]
@@ -158,7 +163,7 @@ class ProgressBar(Callback):
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether the stream is a terminal."""
+    """True for a stream that is a terminal."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):
@@ -189,3 +194,22 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class OpeningLine(Callback):
+    """Says a line once, even where training begins again after a fault.
+
+    Args:
+        text: The line; nothing is said of an empty one.
+        say: Prints it.
+    """
+
+    def __init__(self, text: str, say: Callable[[str], Any]):
+        self._text, self._say = text, say
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Say it."""
+        text = self._text
+        self._text = ""
+        if text:
+            self._say(text)

@@ -28,6 +28,21 @@ TAGS = {
     "device_memory_peak_mb": "memory/device_peak_mb",
 }
 HISTOGRAM_BUCKETS = 30
+# The tags of Stable-Baselines3, so that its dashboards show our runs.
+# Source: https://stable-baselines3.readthedocs.io/en/master/common/logger.html
+SB3_TAGS = {
+    "episode_return": "rollout/ep_rew_mean",
+    "episode_length": "rollout/ep_len_mean",
+    "epsilon": "rollout/exploration_rate",
+    "env_steps_per_second": "time/fps",
+    "approximate_kl": "train/approx_kl",
+    "policy_loss": "train/policy_gradient_loss",
+    "process_memory_mb": "memory/process_mb",
+    "process_memory_peak_mb": "memory/process_peak_mb",
+    "device_memory_mb": "memory/device_mb",
+    "device_memory_peak_mb": "memory/device_peak_mb",
+}
+SB3_EVALUATION = {"return_mean": "eval/mean_reward", "length_mean": "eval/mean_ep_length"}
 
 
 class TensorBoardLog(Callback):
@@ -49,8 +64,6 @@ class TensorBoardLog(Callback):
         self._run_dir: Path | None = None
         self._points = log_points
         if tags == "sb3":
-            from kytolly.callback.sb3_tags import sb3_points
-
             self._points = sb3_points
         self._row: dict[str, float] = {}  # the newest one that is written
         self._writer: Any = None
@@ -60,12 +73,14 @@ class TensorBoardLog(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Write the settings of a new run; a resumed run writes nothing before its first point."""
-        self._run_dir, self._gpu = state.run_dir, None
+        self._run_dir = state.run_dir
+        self._gpu = None
         if "GPU" in state.device:
-            from kytolly.callback.gpu import Gpu
+            from kytolly.machine.gpu import Gpu
 
             self._gpu = Gpu.of(state.device)
-        self._settings, self._written_settings = run_settings(state), {}
+        self._settings = run_settings(state)
+        self._written_settings = {}
         self._row = dict(state.metrics)
         if state.progress == 0:
             keep_events(state.run_dir, {})
@@ -143,7 +158,7 @@ def log_points(
 
 
 def run_settings(state: TrainState) -> dict[str, bool | int | float | str]:
-    """What identifies the run, in the types that TensorBoard's table of runs takes."""
+    """The settings of a run, in the types that TensorBoard's table of runs takes."""
     fields = {f.name: getattr(state.config, f.name) for f in dataclasses.fields(state.config)}
     # The loop and the device that were chosen, in place of "auto".
     fields |= {"environment": state.env_name, "loop": state.loop, "device": state.device}
@@ -194,3 +209,26 @@ def keep_events(run_dir: Path, sizes: Mapping[str, int]) -> None:
         elif size > sizes[name]:
             with open(run_dir / name, "r+b", opener=open_unlinked) as file:
                 file.truncate(sizes[name])
+
+
+def sb3_points(
+    state: TrainState, row: Mapping[str, float], evaluation: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Metrics by tag; those that Stable-Baselines3 does not have keep their names."""
+    if evaluation is not None:
+        points = {SB3_EVALUATION.get(k, f"eval/{k}"): v for k, v in evaluation.items()}
+        return points | {sb3_tag(name): value for name, value in row.items()}
+    points = {sb3_tag(name): value for name, value in row.items() if name != "entropy"}
+    if "entropy" in row:
+        points["train/entropy_loss"] = -row["entropy"]  # the loss falls as the entropy rises
+    return points | {
+        "time/total_timesteps": state.env_steps,
+        "time/episodes": state.episodes,
+        "time/time_elapsed": state.wall_seconds,
+        "train/n_updates": state.updates,
+    }
+
+
+def sb3_tag(name: str) -> str:
+    """The tag of a metric; a name with a slash has its group already."""
+    return SB3_TAGS.get(name, name if "/" in name else f"train/{name}")

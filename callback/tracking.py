@@ -1,4 +1,4 @@
-"""What the loggers of experiment trackers share: a row's numbers, and the files of a run."""
+"""Loggers of experiment trackers: Weights & Biases and MLflow."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import importlib
 import json
 import math
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.tensorboard import run_settings
 
+MAX_PARAMETER_LENGTH = 500  # characters, of MLflow
 FILES = ("config.yaml", "metrics.csv", "result.json", "learning_curve.png", "best.keras")
 
 
@@ -30,7 +32,9 @@ class Tracking(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Open the run, unless it is resumed: then its id is not known yet."""
-        self._row, self._id, self._error = dict(state.metrics), None, sys.exc_info()[1]
+        self._row = dict(state.metrics)
+        self._id = None
+        self._error = sys.exc_info()[1]
         if state.progress == 0:
             self._open_once(state)
 
@@ -95,6 +99,126 @@ class Tracking(Callback):
     def _open_once(self, state: TrainState) -> None:
         if self._run is None:
             self._run = self.open(state, run_settings(state), self._id)
+
+
+class WandbLogger(Tracking):
+    """Logs settings, metrics, evaluations and the run's files to Weights & Biases.
+
+    The horizontal axis is `env_steps`, or `updates` of supervised training.
+
+    Args:
+        project: Name of the project.
+        mode: "online", "offline" (`wandb sync` uploads the run later) or "disabled"; None leaves
+            it to wandb, and so to the variable WANDB_MODE.
+        options: Further arguments of `wandb.init`, such as `name`, `entity` or `tags`.
+
+    Raises:
+        ValueError: wandb is not installed, or nobody has logged in, when training begins.
+    """
+
+    writes = "Weights & Biases"
+
+    def __init__(self, project: str = "kytolly", mode: Any = None, **options: Any):
+        super().__init__()
+        self.project, self.mode, self.options = project, mode, options
+
+    def open(self, state: TrainState, settings: dict[str, Any], run_id: str | None) -> Any:
+        """A run of wandb; its files lie in the run's own folder before they are uploaded."""
+        wandb = tracker("wandb")
+        arguments = {"name": state.run_dir.name, "dir": str(state.run_dir), "reinit": "create_new"}
+        arguments["settings"] = wandb.Settings(console="off", silent=True)
+        if run_id:
+            arguments |= {"id": run_id, "resume": "allow"}
+        arguments |= self.options
+        try:
+            run = wandb.init(project=self.project, mode=self.mode, config=settings, **arguments)
+        except wandb.errors.UsageError as error:
+            raise ValueError(
+                f"wandb cannot begin a run ({' '.join(str(error).split()):.200}). Log in by `wandb "
+                'login`, or give WandbLogger(mode="offline").'
+            ) from None
+        run.define_metric("*", step_metric=state.unit)
+        self._id = run.id
+        return run
+
+    def log(self, metrics: dict[str, float], state: TrainState) -> None:
+        """Log numbers."""
+        self._run.log({**metrics, state.unit: state.progress})
+
+    def log_result(self, numbers: dict[str, float], stopped_by: str, paths: list[Path]) -> None:
+        """The numbers are the run's summary."""
+        self._run.summary.update({**numbers, "stopped_by": stopped_by})
+        for path in paths:
+            self._run.save(str(path), base_path=str(path.parent), policy="now")
+
+    def close(self, failed: bool) -> None:
+        """Finish the run: what is left is uploaded."""
+        self._run.finish(exit_code=1 if failed else 0)
+
+
+class MLflowLogger(Tracking):
+    """Logs settings, metrics, evaluations and the run's files to MLflow.
+
+    The step is the number of env steps, or of updates of supervised training.
+
+    Args:
+        experiment: Name of the experiment, which is made if it does not exist.
+        tracking_uri: A server, or a database such as "sqlite:///mlflow.db", which needs no server;
+            None leaves it to MLflow, and so to the variable MLFLOW_TRACKING_URI.
+        artifact_dir: Folder for the files of a new experiment; None leaves it to MLflow.
+        tags: Of the run, by name.
+    """
+
+    writes = "MLflow"
+
+    def __init__(
+        self,
+        experiment: str = "kytolly",
+        tracking_uri: str | None = None,
+        artifact_dir: str | Path | None = None,
+        tags: dict[str, str] | None = None,
+    ):
+        super().__init__()
+        self.experiment, self.tracking_uri = experiment, tracking_uri
+        self.artifact_dir, self.tags = artifact_dir, tags
+
+    def open(self, state: TrainState, settings: dict[str, Any], run_id: str | None) -> Any:
+        """A client of MLflow, and a run."""
+        client = tracker("mlflow").MlflowClient(tracking_uri=self.tracking_uri)
+        self._id = run_id
+        if run_id is not None:
+            client.update_run(run_id, status="RUNNING")
+            return client
+        experiment = client.get_experiment_by_name(self.experiment)
+        if experiment is None:
+            folder = self.artifact_dir and Path(self.artifact_dir).resolve().as_uri()
+            experiment_id = client.create_experiment(self.experiment, artifact_location=folder)
+        else:
+            experiment_id = experiment.experiment_id
+        run = client.create_run(experiment_id, run_name=state.run_dir.name, tags=self.tags)
+        self._id = run.info.run_id
+        for name, value in settings.items():
+            client.log_param(self._id, name, str(value)[:MAX_PARAMETER_LENGTH])
+        return client
+
+    def log(self, metrics: dict[str, float], state: TrainState) -> None:
+        """Log numbers in one call."""
+        entities = tracker("mlflow.entities")
+        now = int(time.time() * 1_000)
+        rows = [entities.Metric(k, v, now, state.progress) for k, v in metrics.items()]
+        self._run.log_batch(self._id, metrics=rows)
+
+    def log_result(self, numbers: dict[str, float], stopped_by: str, paths: list[Path]) -> None:
+        """The numbers are metrics, the reason of the end is a tag, the files are artifacts."""
+        for name, value in numbers.items():
+            self._run.log_metric(self._id, name, value)
+        self._run.set_tag(self._id, "stopped_by", stopped_by)
+        for path in paths:
+            self._run.log_artifact(self._id, str(path))
+
+    def close(self, failed: bool) -> None:
+        """End the run."""
+        self._run.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
 
 def finite(metrics: dict[str, Any]) -> dict[str, float]:

@@ -16,7 +16,7 @@ IDLE_SECONDS = 30.0  # of training, before anything is said about it
 CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution's bounds are wrong
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
-FEWEST = 5  # rows before a jump can be seen
+MIN_ROWS = 5  # rows before a jump can be seen
 DETAILS = {  # settings that change nothing without another
     "noisy": ("noise_scale",),
     "prioritized": ("priority_exponent", "importance_exponent"),
@@ -34,7 +34,7 @@ MIN_FALL = 0.01  # of the first score, by which the last one must be lower
 
 
 class TrendPoint(NamedTuple):
-    """What training and evaluation had reached at one evaluation; higher is better.
+    """The returns of training and of evaluation at one evaluation; higher is better.
 
     Attributes:
         training: Return of the training episodes; of texts, the negative loss.
@@ -56,31 +56,36 @@ def trend_point(state: TrainState, mean_loss: float) -> TrendPoint | None:
         state: After the evaluation.
         mean_loss: Of the updates since the previous one.
     """
-    found: Any = state.evaluation
-    if isinstance(found, Evaluation):
+    evaluation: Any = state.evaluation
+    if isinstance(evaluation, Evaluation):
         training = state.metrics.get("episode_return", math.nan)
-        point = TrendPoint(training, found.return_mean, found.return_std, True)
-    elif found is not None:
-        point = TrendPoint(-mean_loss, found.score, 0.0, False)
+        point = TrendPoint(training, evaluation.return_mean, evaluation.return_std, True)
+    elif evaluation is not None:
+        point = TrendPoint(-mean_loss, evaluation.score, 0.0, False)
     else:
         return None
     return point if math.isfinite(point.training) and math.isfinite(point.score) else None
 
 
 def is_overfitting(points: Sequence[TrendPoint]) -> bool:
-    """Whether training rises over `TREND` evaluations while each of these is worse than the last.
+    """True where training rises over `TREND` evaluations while these get worse.
 
-    Evaluations of agents that learn well go up and down, too. So the fall must be more than noise,
-    and the evaluation below the training episodes, which explore.
+    Evaluations of agents that learn well go up and down, too. So each must be worse than the one
+    before, the fall more than noise, and the last below the training episodes, which explore. Those
+    of texts have no noise of episodes: it suffices that none comes near the first again.
     """
+    if len(points) < TREND:
+        return False
     first, last = points[0], points[-1]
+    if not last.comparable:
+        fall = first.score - max(point.score for point in points[1:])
+        return first.training < last.training and fall > MIN_FALL * abs(first.score)
     steps = itertools.pairwise(points)
     diverge = all(old.training < new.training and old.score > new.score for old, new in steps)
     noise = NOISE * max(point.deviation for point in points)
     fall = first.score - last.score
-    below = not last.comparable or last.score < last.training
     big = fall > noise and fall > MIN_FALL * abs(first.score)
-    return len(points) == TREND and diverge and big and below
+    return diverge and big and last.score < last.training
 
 
 def overfitting_words(state: TrainState, first: TrendPoint, last: TrendPoint) -> str:
@@ -117,7 +122,8 @@ class TrainingWarnings(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Forget an earlier run."""
         self.__init__()
-        self._updates, self._env_steps = state.updates, state.env_steps
+        self._updates = state.updates
+        self._env_steps = state.env_steps
         self._look_at_settings(state.config)
 
     def on_log(self, state: TrainState) -> None:
@@ -146,7 +152,7 @@ class TrainingWarnings(Callback):
         return total / count if count else math.nan
 
     def get_state(self) -> dict[str, Any]:
-        """What has been said, and what is compared."""
+        """The warnings so far, and the values that are compared."""
         trend = [list(point) for point in self._trend]
         return {"said": self._said, "losses": self._losses, "trend": trend, "sum": self._sum}
 
@@ -189,7 +195,7 @@ class TrainingWarnings(Callback):
         value = state.metrics.get(name, math.nan)
         if not math.isfinite(value):
             return
-        usual = statistics.median(self._losses) if len(self._losses) >= FEWEST else math.inf
+        usual = statistics.median(self._losses) if len(self._losses) >= MIN_ROWS else math.inf
         if value > JUMP * usual > 0:
             rate = state.metrics.get("learning_rate", math.nan)
             self._say(
@@ -216,7 +222,8 @@ class TrainingWarnings(Callback):
             )
 
     def _look_at_bounds(self, state: TrainState) -> None:
-        share, cfg = state.metrics.get("clipped_targets", 0.0), state.config
+        share = state.metrics.get("clipped_targets", 0.0)
+        cfg = state.config
         if share > CLIPPED_SHARE:
             self._say(
                 "bounds",
@@ -239,3 +246,47 @@ class TrainingWarnings(Callback):
         if what not in self._said:
             self._said.append(what)
             warn(text)
+
+
+class StopOnNonFinite(Callback):
+    """Stops when the loss or the action values are no longer numbers, and names the suspects.
+
+    Rows of metrics without an update hold NaN as well; they are ignored.
+    """
+
+    def __init__(self):
+        self._updates = 0
+
+    def on_train_begin(self, state: TrainState) -> None:
+        """Count updates from here."""
+        self.stop_reason = None
+        self._updates = state.updates
+
+    def on_log(self, state: TrainState) -> None:
+        """Look at the newest metrics."""
+        updated = state.updates > self._updates
+        self._updates = state.updates
+        if not updated:
+            return
+        for name in ("loss", "q_mean", "value_loss"):
+            value = state.metrics.get(name, 0.0)
+            if not math.isfinite(value):
+                self.stop_reason = "non_finite"
+                warn(
+                    f"{name} is {value} after {state.progress:,} {state.units}: training cannot "
+                    f"continue. Suspects: {suspects(state)}, or NaN in what is learned from."
+                )
+                return
+
+
+def suspects(state: TrainState) -> str:
+    """The settings that may make numbers overflow, with the values found, in words."""
+    rate = state.metrics.get("learning_rate", math.nan)
+    clipping = getattr(state.config, "max_grad_norm", None)
+    policy = getattr(state.network, "dtype_policy", None)
+    precision = getattr(policy, "name", getattr(state.config, "precision", "unknown"))
+    half = " (try float32 or mixed_bfloat16)" if precision == "mixed_float16" else ""
+    return (
+        f"learning_rate, now {rate:.3g}, and max_grad_norm {clipping} (lower them), precision "
+        f"{precision}{half}"
+    )

@@ -43,6 +43,6 @@ def run(args: argparse.Namespace) -> int:
     lines.append(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")
     print("\n".join(lines), file=sys.stderr if args.json else sys.stdout)
     if args.json:
-        found = [finding._asdict() for finding in findings]
-        print(json.dumps({"environment": args.env, "ok": not failed, "findings": found}))
+        rows = [finding._asdict() for finding in findings]
+        print(json.dumps({"environment": args.env, "ok": not failed, "findings": rows}))
     return 1 if failed else 0

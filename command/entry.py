@@ -69,14 +69,14 @@ def make_parser(
     parser = OneLineParser(prog="kytolly", description=__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"kytolly {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=OneLineParser)
-    found = {}
+    parsers = {}
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, allow_abbrev=False)
         if name in words:
             command_module(name).add_options(command, words[name])
             command.add_argument("--json", action="store_true", help="last line of output is JSON")
-            found[name] = command
-    return parser, found
+            parsers[name] = command
+    return parser, parsers
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -86,7 +86,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         refuse_repeated(command, argv)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        flag, actions = unknown[0].split("=")[0], commands[args.command]._actions
+        flag = unknown[0].split("=")[0]
+        actions = commands[args.command]._actions
         if args.command == "train":
             refuse_unfit_flag(flag, args.algorithm)
         flags = [flag for action in actions for flag in action.option_strings]

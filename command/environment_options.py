@@ -99,7 +99,7 @@ def import_from_here(*names: str) -> None:
 
 
 def is_found(module: str) -> bool:
-    """Whether Python finds a module, which is not imported."""
+    """True where Python finds a module, which is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
     except ValueError:  # it is imported, and does not say from where

@@ -29,11 +29,11 @@ def run(args: argparse.Namespace) -> int:
     """Play the episodes and print the result."""
     from kytolly.deployment.trained_run import read_run
 
-    found = read_run(args.run_dir)
-    given = played_environment(args, found)
-    prepare_machine(found.cfg)
+    trained = read_run(args.run_dir)
+    given = played_environment(args, trained)
+    prepare_machine(trained.cfg)
     from kytolly.environment.gym.wrapped import wrapped_source
-    from kytolly.record.seed_statistics import interquartile_mean
+    from kytolly.experiment.seed_statistics import interquartile_mean
     from kytolly.trainer import Trainer
 
     env = wrapped_source(*given)

@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and one line on standard error where something is wrong."""
+"""The end of a command: its exit status, and one line where something is wrong."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from kytolly.config.words import PREFIX
 from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
 from kytolly.loop.recovery import disk_problem
 
-LONGEST = 1_000  # characters of a message
-PREFIX = "kytolly: "  # begins a line for the user
+MAX_MESSAGE = 1_000  # characters of a message
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 PATIENCE_SECONDS = 1.0  # after a first signal, before a line says that it was seen
 
@@ -114,7 +114,8 @@ def watch_signals(reader: int) -> None:
         if not number:
             return
         if number[0] in STOP_SIGNALS:  # a signal that is ignored never arrives here
-            count, patience = count + 1, PATIENCE_SECONDS
+            count = count + 1
+            patience = PATIENCE_SECONDS
         if count > 1:
             print_problem("ended at once: what came after the newest checkpoint is lost.")
             os._exit(128 + number[0])
@@ -156,11 +157,11 @@ def silence_standard_output() -> None:
 
 def print_problem(message: str) -> None:
     """Print one line on standard error; of a very long one the middle is left out."""
-    print(f"{PREFIX}{one_line(message, LONGEST)}", file=sys.stderr)
+    print(f"{PREFIX}{one_line(message, MAX_MESSAGE)}", file=sys.stderr)
 
 
 def in_words(error: Exception) -> str:
-    """What an error says; of a file, its name, what is wrong with it and what to do."""
+    """The text of an error; of a file, its name, what is wrong with it and what to do."""
     if isinstance(error, (BadInput, ValueError)) or says_what_to_do(error):
         return str(error)
     if full := disk_problem(error):
@@ -190,7 +191,7 @@ def in_words(error: Exception) -> str:
 
 
 def is_users_problem(error: Exception) -> bool:
-    """Whether the user's input or environment, not this library, did something wrong."""
+    """True where the user's input or environment, not this library, did something wrong."""
     if isinstance(error, (BadInput, ValueError, ModuleNotFoundError)):
         return True
     if disk_problem(error):
@@ -203,6 +204,6 @@ def is_users_problem(error: Exception) -> bool:
 
 
 def says_what_to_do(error: Exception) -> bool:
-    """Whether an error of ours is one line for the user."""
+    """True for an error of ours that is one line for the user."""
     ours = {"EnvironmentFault", "OutOfMemory"}
     return any(kind.__name__ in ours for kind in type(error).__mro__)

@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 def report_text(report: Any) -> str:
     """The report as a few lines for a reader."""
-    count, quantized = report.observations, report.quantize or "float32"
+    count = report.observations
+    quantized = report.quantize or "float32"
     ties = f", {report.near_ties} of the others nearly tied" if report.near_ties else ""
     differs = (
         f"outputs differ by at most {report.largest_difference:.1e} "

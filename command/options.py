@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from kytolly.command.exits import BadInput
+from kytolly.config.fields import MAX_SEED
 from kytolly.config.words import unit_and_choices, value_text
 
-MOST = 10**9  # repetitions, env steps or seconds
-MOST_EPISODES = 10**5  # as in a config: they play at once, and take memory
-MOST_SEED = 2**31 - 1
-MOST_SEEDS = 1_000  # in one command
+MAX_NUMBER = 10**9  # repetitions, env steps or seconds
+MAX_EPISODES = 10**5  # as in a config: they play at once, and take memory
+MAX_SEEDS = 1_000  # in one command
 
 
 class Repeatable(argparse.Action):
-    """What an option does that may be given several times."""
+    """The action of an option that may be given several times."""
 
 
 def add_field(
@@ -106,37 +106,37 @@ def _name(text: str, expected: str) -> str:
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    return whole_number(text, 1, MOST, "above 0")
+    return whole_number(text, 1, MAX_NUMBER, "above 0")
 
 
 def episodes(text: str) -> int:
     """A number of episodes."""
-    return whole_number(text, 1, MOST_EPISODES, "above 0")
+    return whole_number(text, 1, MAX_EPISODES, "above 0")
 
 
 def seed(text: str) -> int:
     """A seed of random draws."""
-    return whole_number(text, 0, MOST_SEED, "of at least 0")
+    return whole_number(text, 0, MAX_SEED, "of at least 0")
 
 
 def seed_list(text: str) -> list[int]:
     """Seeds such as `0-9`, `0,3,5` or `1,4-6`."""
-    found: list[int] = []
+    seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part.strip())
         ends = [int(end) for end in match.groups() if end] if match else [1, 0]
         first, last = ends[0], ends[-1]
-        if not first <= last <= MOST_SEED or last - first >= MOST_SEEDS:
+        if not first <= last <= MAX_SEED or last - first >= MAX_SEEDS:
             raise argparse.ArgumentTypeError(
                 f"{value_text(text)} was found, expected seeds such as 0-9 or 0,3,5, at most "
-                f"{MOST_SEEDS:,} of them"
+                f"{MAX_SEEDS:,} of them"
             )
-        found += range(first, last + 1)
-    if len(set(found)) < len(found) or len(found) > MOST_SEEDS:
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds) or len(seeds) > MAX_SEEDS:
         raise argparse.ArgumentTypeError(
-            f"{value_text(text)} was found, expected different seeds, at most {MOST_SEEDS:,}"
+            f"{value_text(text)} was found, expected different seeds, at most {MAX_SEEDS:,}"
         )
-    return found
+    return seeds
 
 
 def whole_number(text: str, least: int, most: int, words: str) -> int:
@@ -151,7 +151,7 @@ def whole_number(text: str, least: int, most: int, words: str) -> int:
 
 def seconds(text: str) -> float:
     """A time above 0."""
-    return positive_number(text, MOST, "seconds")
+    return positive_number(text, MAX_NUMBER, "seconds")
 
 
 def positive_number(text: str, most: float, words: str) -> float:

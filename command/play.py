@@ -1,4 +1,4 @@
-"""What `kytolly record` and `kytolly watch` share: an agent, and an environment that shows it."""
+"""The agent, and the environment that shows it, of `kytolly record` and `kytolly watch`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
     """The agent of a run, and its environment in a render mode."""
     from kytolly.deployment.trained_run import read_run
 
-    found = read_run(args.run_dir)
-    name, arguments, wrappers = played_environment(args, found)
-    prepare_machine(found.cfg)
+    trained = read_run(args.run_dir)
+    name, arguments, wrappers = played_environment(args, trained)
+    prepare_machine(trained.cfg)
     from kytolly.deployment.loaded_agent import load
     from kytolly.deployment.rendered import make_rendered
 
     env = make_rendered(name, mode, arguments, wrappers)  # first: what it lacks is known at once
-    return load(found.folder.path), env
+    return load(trained.folder.path), env
 
 
 def episode_line(number: int, episode: Any) -> str:
-    """What is printed of an episode."""
+    """The line that is printed of an episode."""
     return f"Episode {number}: return {episode.episode_return:.1f}, {episode.length:,} steps"
 
 

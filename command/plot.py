@@ -39,14 +39,14 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw the picture and print the table."""
-    from kytolly.record.comparison import (
+    from kytolly.experiment.comparison import (
         group_comparisons,
         group_summary,
         make_groups,
         read_runs,
         run_folders,
     )
-    from kytolly.record.comparison_plot import check_picture, plot_comparison
+    from kytolly.experiment.plots import check_picture, plot_comparison
     from kytolly.record.files import write_output
 
     check_picture(args.out, "--out")
@@ -55,21 +55,26 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.out).expanduser()
     figure = plot_comparison(groups, args.metric, unit)
     write_output(file, lambda to: figure.savefig(to, dpi=150))
-    found = [group_summary(group, args.metric, unit) for group in groups]
-    compared = group_comparisons(found, args.metric)
+    summaries = [group_summary(group, args.metric, unit) for group in groups]
+    compared = group_comparisons(summaries, args.metric)
     shown = sys.stderr if args.json else sys.stdout
-    print_groups(found, args.metric, shown)
+    print_groups(summaries, args.metric, shown)
     if compared:
         print_comparisons(compared, shown)
     if args.json:
-        summary = {"metric": args.metric, "unit": unit, "groups": found, "comparisons": compared}
+        summary = {
+            "metric": args.metric,
+            "unit": unit,
+            "groups": summaries,
+            "comparisons": compared,
+        }
         print(json.dumps({**summary, "plot": args.out}))
     else:
         print(f"Plot: {args.out}")
     return 0
 
 
-def print_groups(found: Sequence[dict[str, Any]], metric: str, file: Any) -> None:
+def print_groups(summaries: Sequence[dict[str, Any]], metric: str, file: Any) -> None:
     """Print one line for each group: the last and the best value of the metric."""
     rows = [
         [
@@ -79,10 +84,10 @@ def print_groups(found: Sequence[dict[str, Any]], metric: str, file: Any) -> Non
             value_and_interval(group["last"]),
             value_and_interval(group["best"]),
         ]
-        for group in found
+        for group in summaries
     ]
     note = "Interquartile mean over runs, with its 95% bootstrap interval."
-    several = any(len(group["runs"]) > 1 for group in found)
+    several = any(len(group["runs"]) > 1 for group in summaries)
     columns = ["", "environment", "runs", f"last {metric}", f"best {metric}"]
     print_table(columns, rows, [note] if several else [], file)
 

@@ -72,7 +72,8 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
     side = make_env_runner(smallest, source)
     side.close()  # what is looked at is its spec
-    seen, policy = without_mask(side.spec.obs), part(algorithm, "policy")
+    seen = without_mask(side.spec.obs)
+    policy = part(algorithm, "policy")
     params = policy.distribution_for(smallest, side.spec).num_params
     needs = {
         name: sum(training_bytes(c, seen, params, None, side.spec.frame_stack).values())

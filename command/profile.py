@@ -1,201 +1,13 @@
-"""`--profile` of `kytolly train`: where the time of a run went.
-
-Training is one program, in which no part can be timed. So after training, programs of the same
-shapes are timed that do less and less of it: a whole update, one without the optimizer's step, one
-without the gradient, and one without the network. Their differences, as often as they ran, are the
-parts; what is left of the run's time is idle.
-"""
+"""`--profile` of `kytolly train`: the profile in the run's result, and as a table."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import tensorflow as tf
-
-from kytolly.callback.base import Callback, TrainState
-from kytolly.loop.program import Program
-from kytolly.loop.supervised import update_seeds
-from kytolly.machine.timing import fastest_call
+from kytolly.callback.base import TrainState
+from kytolly.loop.profile import profile_run
 from kytolly.record.run_folder import RunFolder
-
-DATA, ACTING, ENVIRONMENTS = "data", "acting", "environments and memory"
-FORWARD, BACKWARD, UPDATE, IDLE = "forward", "backward", "update", "idle"
-LEARNING = "acting and learning"
-ITERATIONS = 8  # of an agent's loop in a call that is timed
-
-
-class Keeper(Callback):
-    """Keeps what learns in a run, so that it can be profiled afterwards."""
-
-    state: Any = None
-
-    def on_train_begin(self, state: TrainState) -> None:
-        """Keep it."""
-        self.state = state
-
-
-class PartPolicy:
-    """A policy whose update ends before the optimizer's step, or before the gradient.
-
-    Args:
-        policy: The policy.
-        part: `FORWARD` or `BACKWARD`, the last that it does.
-    """
-
-    def __init__(self, policy: Any, part: str):
-        self._policy, self._part = policy, part
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
-
-    def update(self, batch: Any, hyper: Any = None) -> Any:
-        """The loss, with the gradient's norm or a 0 in its place."""
-        hyper = hyper or self._policy.hyper
-        if self._part == BACKWARD:
-            return self._policy.gradient(batch, hyper)[1]
-        loss = self._policy.loss(batch, self._policy.current_weights(), hyper)
-        return loss._replace(metrics=tf.concat([loss.metrics, [0.0]], axis=0))
-
-
-class NoNetwork(PartPolicy):
-    """A policy that acts without its network."""
-
-    keeps_value = False
-
-    def acting_weights(self, noise: Any) -> list[tf.Tensor]:
-        """No weights."""
-        return []
-
-    def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
-        """Params [B, P] of 0."""
-        count = tf.nest.flatten(obs)[0].shape[0]
-        return tf.zeros([count, self.distribution.num_params]), None
-
-
-class PartAgent:
-    """An agent with another policy, which may make no updates at all.
-
-    Args:
-        agent: The agent.
-        policy: Its policy.
-        learns: Whether it makes updates.
-    """
-
-    def __init__(self, agent: Any, policy: Any, learns: bool):
-        self._agent, self.policy, self._learns = agent, policy, learns
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._agent, name)
-
-    def updates_due(self) -> Any:
-        """As the agent's, or 0."""
-        return self._agent.updates_due() if self._learns else 0
-
-
-def differences(names: Sequence[str], whole: Sequence[float]) -> dict[str, float]:
-    """What each program adds to the one before, at least 0."""
-    before = [0.0, *whole]
-    return {
-        name: max(now - then, 0.0) for name, now, then in zip(names, whole, before, strict=False)
-    }
-
-
-def update_parts(learner: Any, device: str | None) -> dict[str, float]:
-    """Seconds of the parts of an update of the bucket with most batches, timed apart."""
-    rows, policy, cfg = learner.rows, learner.policy, learner.cfg
-    groups = rows.sampler.epoch(0)
-    totals: dict[int, int] = {}
-    for group in groups:
-        totals[group.bucket] = totals.get(group.bucket, 0) + len(group.rows)
-    bucket = max(totals, key=lambda one: totals[one])
-    number = max(
-        (n for n, group in enumerate(groups) if group.bucket == bucket),
-        key=lambda n: len(groups[n].rows),
-    )
-    arguments, count = rows.arguments(number), len(groups[number].rows)
-
-    def seconds(update: Any) -> float:
-        def run(arguments: Any) -> tf.Tensor:
-            def step(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                batch = rows.batch(bucket, arguments, index)
-                seeds = update_seeds(cfg.seed, tf.cast(index, tf.int64), cfg.gradient_accumulation)
-                return index + 1, total + update({**batch, "seed": seeds})
-
-            start = (tf.constant(0), tf.zeros([]))
-            return tf.while_loop(lambda index, _: index < count, step, start)[1]
-
-        program = Program(run, [rows.signature(bucket)], cfg.xla, device)
-        program(arguments)
-        return fastest_call(lambda: float(program(arguments)))[0] / count
-
-    def read(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        columns = [column for name, column in batch.items() if name != "seed"]
-        return tf.add_n([tf.reduce_sum(tf.cast(column, tf.float32)) for column in columns])
-
-    def metrics(policy: Any) -> Any:
-        return lambda batch: read(batch) + tf.reduce_sum(policy.update(batch).metrics)
-
-    of_policies = [PartPolicy(policy, FORWARD), PartPolicy(policy, BACKWARD), policy]
-    whole = [seconds(read), *(seconds(metrics(one)) for one in of_policies)]
-    return differences([DATA, FORWARD, BACKWARD, UPDATE], whole)
-
-
-def iteration_parts(loop: Any) -> dict[str, float]:
-    """Seconds of the parts of an iteration of an agent's device loop, timed apart."""
-    agent = loop.agent
-    policy = agent.policy
-
-    def seconds(agent: Any) -> float:
-        other = copy.copy(loop)
-        other.agent = agent
-        signature = [tf.TensorSpec([], tf.int32)]
-        other.program = Program(other._run, signature, loop.xla, loop.program.device)
-        other.run(0)
-        run = lambda: int(other.run(ITERATIONS * loop.env_steps_per_iteration).updates)  # noqa: E731
-        return fastest_call(run)[0] / ITERATIONS
-
-    parts = [PartPolicy(policy, FORWARD), PartPolicy(policy, BACKWARD), policy]
-    still = (NoNetwork(policy, FORWARD), policy)
-    agents = [PartAgent(agent, one, learns=False) for one in still]
-    agents += [PartAgent(agent, one, learns=True) for one in parts]
-    whole = [seconds(one) for one in agents]
-    return differences([ENVIRONMENTS, ACTING, FORWARD, BACKWARD, UPDATE], whole)
-
-
-def profile_run(state: TrainState, summary: Mapping[str, Any], idle: float | None) -> dict:
-    """Seconds and share of each part of a run's steady state.
-
-    Args:
-        state: The run at its beginning.
-        summary: What `result.json` holds.
-        idle: Share of the time that learning waited for environments; None where it does not.
-    """
-    learner: Any = getattr(state, "learner", None)
-    loop: Any = state.trackables.get("loop")
-    if learner is not None:
-        count, speed = summary["updates"], summary["updates_per_second"]
-    else:
-        count, speed = summary["env_steps"], summary["env_steps_per_second"]
-    whole = count / speed if speed else 0.0
-    if learner is None and not hasattr(loop, "env_state"):  # the host's environments and network
-        share = idle or 0.0
-        return as_profile({LEARNING: whole * (1.0 - share), IDLE: whole * share})
-    subject = learner if learner is not None else loop.agent
-    weights = subject.policy.network.get_weights()
-    try:
-        if learner is not None:
-            parts, times = update_parts(learner, state.device), float(count)
-        else:
-            parts, times = iteration_parts(loop), count / loop.env_steps_per_iteration
-    finally:
-        subject.policy.set_weights(weights)
-    parts = {name: times * seconds for name, seconds in parts.items()}
-    apart = sum(parts.values())
-    if apart > whole > 0.0:  # what was timed apart was slower
-        parts = {name: seconds * whole / apart for name, seconds in parts.items()}
-    return as_profile({**parts, IDLE: max(whole - apart, 0.0)})
 
 
 def write_profile(
@@ -205,16 +17,9 @@ def write_profile(
 
     The arguments are those of `profile_run`.
     """
-    found = {**summary, "profile": profile_run(state, summary, idle)}
-    RunFolder.existing(summary["run_dir"]).write_result(found)
-    return found, profile_lines(found["profile"])
-
-
-def as_profile(seconds: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Seconds and shares, by part."""
-    total = max(sum(seconds.values()), 1e-9)
-    shares = {name: value / total for name, value in seconds.items()}
-    return {"seconds": dict(seconds), "share": shares}
+    result = {**summary, "profile": profile_run(state, summary, idle)}
+    RunFolder.existing(summary["run_dir"]).write_result(result)
+    return result, profile_lines(result["profile"])
 
 
 def profile_lines(profile: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -20,7 +20,7 @@ from kytolly.command.play import (
 )
 
 PROGRESS_SECONDS = 2.0
-MOST_FPS = 1_000
+MAX_FPS = 1_000
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 def fps(text: str) -> float:
     """Frames in a second."""
-    return positive_number(text, MOST_FPS, "a number")
+    return positive_number(text, MAX_FPS, "a number")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +85,8 @@ class Report:
 
     def __call__(self, frames: int, episode: Any) -> None:
         """See `record_video`."""
-        self.frames, now = frames, time.monotonic()
+        self.frames = frames
+        now = time.monotonic()
         if episode is not None:
             self._ended += 1
             print(episode_line(self._ended, episode), file=self._stream, flush=True)

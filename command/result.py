@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
+
+
+def print_line(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def print_result(summary: dict[str, Any], as_json: bool) -> None:
@@ -12,7 +18,8 @@ def print_result(summary: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
-    evaluation, iqm = summary["evaluation"], summary.get("return_iqm")
+    evaluation = summary["evaluation"]
+    iqm = summary.get("return_iqm")
     print(
         f"Return of the best weights: {evaluation['return_mean']:.1f} ± "
         f"{evaluation['return_std']:.1f}"

@@ -1,4 +1,4 @@
-"""What happens before a command trains or plays: TensorFlow is configured, quietly."""
+"""The start of a command that trains or plays: TensorFlow is configured, quietly."""
 
 from __future__ import annotations
 

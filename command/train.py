@@ -26,7 +26,7 @@ from kytolly.command.options import (
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 from kytolly.command.table import TEXT_MODELS, text_model_module
-from kytolly.command.tuned import chosen_tuned_settings, tuned_line
+from kytolly.config.tuned import chosen_tuned_settings, tuned_line
 from kytolly.config.words import nearest, path_text, value_text
 
 # Algorithms that need a network to begin with, which no option can give.
@@ -85,7 +85,7 @@ def add_settings(parser: argparse.ArgumentParser, algorithm: str | None) -> None
 
 
 def how_shared(name: str) -> str:
-    """What the help of all algorithms shows of a setting: see `add_field`."""
+    """The `shown` of a setting in the help of all algorithms: see `add_field`."""
     kinds = {part(one, "config") for one in command_algorithms()}
     fields = [{f.name: f for f in dataclasses.fields(kind)}.get(name) for kind in kinds]
     defaults = {str(field.default) for field in fields if field is not None}
@@ -93,7 +93,7 @@ def how_shared(name: str) -> str:
 
 
 def trained_names() -> list[str]:
-    """What the command trains: algorithms and models of texts."""
+    """The names that the command trains: algorithms and models of texts."""
     return [*command_algorithms(), *TEXT_MODELS]
 
 
@@ -153,11 +153,11 @@ def run(args: argparse.Namespace) -> int:
     trainer = Trainer(args.resume or args.log_dir)
     callbacks: list[Any] = []
     if args.profile:
-        from kytolly.command.profile import Keeper
+        from kytolly.loop.profile import RunKeeper
 
-        callbacks = [Keeper()]
+        callbacks = [RunKeeper()]
     if not args.resume and args.tuned is not False:
-        from kytolly.callback.opening_line import OpeningLine
+        from kytolly.callback.progress import OpeningLine
 
         callbacks.append(OpeningLine(tuned_line(cfg, env), print_problem))
     result = trainer.train(cfg, env, callbacks, resume=bool(args.resume), init=args.init)
@@ -214,7 +214,8 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
         raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
     from kytolly.config.files import read_settings
 
-    tuned, given = chosen_tuned_settings(args.tuned, args.algorithm, args.env), {}
+    tuned = chosen_tuned_settings(args.tuned, args.algorithm, args.env)
+    given = {}
     if args.config:
         from_file, beside = read_settings(args.config)
         if beside and from_file.get("wrappers") and not (args.trust or "wrappers" in flags):
@@ -223,11 +224,11 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
                 "Python modules, expected none: give them by --wrapper, or give --trust, if you "
                 "know who wrote it."
             )
-        found = from_file.get("algorithm", args.algorithm)
-        if found != args.algorithm:
+        algorithm = from_file.get("algorithm", args.algorithm)
+        if algorithm != args.algorithm:
             raise BadInput(
                 f"ALGO is {args.algorithm}, and {path_text(args.config)} has algorithm "
-                f"{value_text(found)}. Change one of them."
+                f"{value_text(algorithm)}. Change one of them."
             )
         given |= from_file
     given |= flags

@@ -61,7 +61,7 @@ class WindowClosed(BaseException):
 
 
 def has_display(system: str, variables: Mapping[str, str]) -> bool:
-    """Whether a window can be shown.
+    """True where a window can be shown.
 
     Args:
         system: As in `sys.platform`.

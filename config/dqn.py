@@ -18,7 +18,7 @@ NETWORKS = Literal[
     "dueling", "dueling_auto", "dueling_cnn", "dueling_small_cnn", "dueling_grid_cnn",
     "dueling_impala",
 ]  # fmt: skip
-MOST_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
+MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,11 +142,11 @@ class DQNConfig(RunConfig):
                 f"interval and n_step {self.n_step}: at least {needed} are needed. Raise "
                 "replay_capacity or lower num_envs or train_interval_env_steps."
             )
-        if self.updates_per_iteration * self.rows_per_update * self.n_step > MOST_ROWS:
+        if self.updates_per_iteration * self.rows_per_update * self.n_step > MAX_ROWS:
             raise ValueError(
                 f"an iteration draws {self.updates_per_iteration} batches of "
                 f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
-                f"{MOST_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
+                f"{MAX_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
             )
 
     @property

@@ -16,7 +16,8 @@ EnvSteps = Annotated[int, Meta(ge=1, le=10**11), "env steps"]
 Environments = Annotated[int, Meta(ge=1, le=2**17), "environments"]
 Episodes = Annotated[int, Meta(ge=1, le=10**5), "episodes"]
 Rows = Annotated[int, Meta(ge=1, le=2**20), "rows"]
-Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+MAX_SEED = 2**31 - 1
+Seed = Annotated[int, Meta(ge=0, le=MAX_SEED)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Positive = Annotated[float, Meta(gt=0, le=1e30)]  # 1e30: float32 holds it
 NotNegative = Annotated[float, Meta(ge=0, le=1e30)]

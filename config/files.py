@@ -13,13 +13,13 @@ import yaml
 
 from kytolly.config.words import nearest, path_text, value_text
 
-MOST_BYTES = 2**16
-MOST_DEPTH = 16
-MOST_JSON_BYTES = 2**26  # a vocabulary, or the terms of all queries
+MAX_BYTES = 2**16
+MAX_DEPTH = 16
+MAX_JSON_BYTES = 2**26  # a vocabulary, or the terms of all queries
 
 
 class BesideSettings(TypedDict, total=False):
-    """What the config.yaml of a run, or the group.yaml of several, holds beside its settings."""
+    """The contents of a run's config.yaml, or of a group.yaml, beside the settings."""
 
     environment: str
     loop: str | None
@@ -45,8 +45,8 @@ class SettingsLoader(yaml.SafeLoader):
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) or event.anchor or event.tag:
             raise yaml.MarkedYAMLError(problem="anchors, aliases and tags are not supported")
-        if self.depth == MOST_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"nested more than {MOST_DEPTH} deep")
+        if self.depth == MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep")
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -68,9 +68,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     name = path_text(path)
     try:
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES:,} bytes")
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES:,} bytes")
         values = yaml.load(content, SettingsLoader)
     except OSError as error:
         raise ValueError(
@@ -125,7 +125,7 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_json(path: str | os.PathLike[str], schema: Any, advice: str) -> Any:
-    """What a JSON file of a run holds.
+    """The contents of a run's JSON file.
 
     Args:
         path: The file.
@@ -141,9 +141,9 @@ def read_json(path: str | os.PathLike[str], schema: Any, advice: str) -> Any:
                 "it is no file" if os.path.exists(path) else "it does not exist"
             )
         with open(path, "rb") as file:
-            content = file.read(MOST_JSON_BYTES + 1)
-        if len(content) > MOST_JSON_BYTES:
-            raise ValueError(f"more than {MOST_JSON_BYTES:,} bytes")
+            content = file.read(MAX_JSON_BYTES + 1)
+        if len(content) > MAX_JSON_BYTES:
+            raise ValueError(f"more than {MAX_JSON_BYTES:,} bytes")
         return msgspec.convert(json.loads(content), schema)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())

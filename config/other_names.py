@@ -1,4 +1,4 @@
-"""What other libraries call our settings, for messages about unknown names."""
+"""The names of our settings in other libraries, for messages about unknown ones."""
 
 from __future__ import annotations
 

@@ -75,9 +75,9 @@ def preset(name: str, kind: str) -> dict[str, Any]:
     Raises:
         ValueError: There is no such preset, or none for that kind.
     """
-    for found, known, what in ((kind, KINDS, "kind of training"), (name, PRESETS, "preset")):
-        if found not in known:
+    for given, known, what in ((kind, KINDS, "kind of training"), (name, PRESETS, "preset")):
+        if given not in known:
             raise ValueError(
-                f"{found!r} is no {what} with presets, expected one of {', '.join(known)}."
+                f"{given!r} is no {what} with presets, expected one of {', '.join(known)}."
             )
     return dict(KINDS[kind][name])

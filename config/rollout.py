@@ -13,7 +13,7 @@ from kytolly.config.fields import Default, Environments, EnvSteps, setting
 from kytolly.config.run import RunConfig
 
 Minibatches = Annotated[int, Meta(ge=1, le=2**17), "minibatches"]
-MOST_ROWS = 2**26  # of a rollout; an observation of 4 numbers then takes 1 GiB
+MAX_ROWS = 2**26  # of a rollout; an observation of 4 numbers then takes 1 GiB
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +38,9 @@ class RolloutConfig(RunConfig):
         RunConfig.__post_init__(self)
         rows = self.env_steps_per_iteration
         product = f"num_envs {self.num_envs} x rollout_steps {self.rollout_steps}"
-        if rows > MOST_ROWS:
+        if rows > MAX_ROWS:
             raise ValueError(
-                f"a rollout has {rows:,} rows ({product}), expected at most {MOST_ROWS:,}. Lower "
+                f"a rollout has {rows:,} rows ({product}), expected at most {MAX_ROWS:,}. Lower "
                 "one of them."
             )
         if isinstance(self.num_minibatches, Default):

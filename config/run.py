@@ -38,7 +38,7 @@ ON_NAN = (
     "when the loss is not finite, stop the run or go on from the newest checkpoint with half the "
     "learning rate, at most 3 times"
 )
-MOST_PROCESSES = 1_024
+MAX_PROCESSES = 1_024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +70,9 @@ class RunConfig(Settings):
 
         @property
         def updates_per_env_step(self) -> Fraction: ...
+
+        @property
+        def updates_per_iteration(self) -> int: ...
 
         @property
         def first_update_env_steps(self) -> int: ...
@@ -160,8 +163,8 @@ class RunConfig(Settings):
             from kytolly.config.schedules import schedules_as_text
 
             object.__setattr__(self, "schedules", schedules_as_text(self))
-        if self.async_envs and self.num_envs > MOST_PROCESSES:
+        if self.async_envs and self.num_envs > MAX_PROCESSES:
             raise ValueError(
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "
-                f"expected at most {MOST_PROCESSES:,}. Lower num_envs or set async_envs to false."
+                f"expected at most {MAX_PROCESSES:,}. Lower num_envs or set async_envs to false."
             )

@@ -18,7 +18,7 @@ from kytolly.config.words import nearest, value_text
 NAMES = ("constant", "linear", "cosine")
 POINTS = 1_001  # at which a function is called
 TOLERANCE = 1e-4  # share of the largest value by which a table may miss a function
-MOST = {"epsilon": 1.0}
+MAX_VALUE = {"epsilon": 1.0}
 Table = tuple[np.ndarray, np.ndarray]  # [K] remaining shares from 1 down to 0, [K] values
 
 
@@ -56,7 +56,8 @@ def known_names(cfg: Any) -> tuple[str, ...]:
 def start_and_end(cfg: Any, name: str) -> tuple[float, float] | None:
     """Between which values a named schedule goes; None where the config has no such setting."""
     if name == "epsilon":
-        name, final = "epsilon_start", getattr(cfg, "epsilon_final", 0.0)
+        name = "epsilon_start"
+        final = getattr(cfg, "epsilon_final", 0.0)
     else:
         final = getattr(cfg, f"{name}_final", None) or 0.0
     return (getattr(cfg, name), final) if hasattr(cfg, name) else None
@@ -96,7 +97,8 @@ def function_table(cfg: Any, name: str, function: Any) -> Table:
     """The table of a function of the remaining share, or of a Keras schedule of the update."""
     word = getattr(function, "__name__", type(function).__name__)
     updates = max(1, int(cfg.total_env_steps * cfg.updates_per_env_step))
-    remaining, values = np.linspace(1.0, 0.0, POINTS), np.zeros(POINTS)
+    remaining = np.linspace(1.0, 0.0, POINTS)
+    values = np.zeros(POINTS)
     for index, share in enumerate(remaining.tolist()):
         argument: Any = share
         if hasattr(function, "get_config"):  # a LearningRateSchedule
@@ -115,26 +117,30 @@ def function_table(cfg: Any, name: str, function: Any) -> Table:
 
 def check_value(name: str, share: float, value: Any, word: str) -> float:
     """A value of a schedule as a number; ValueError where it is none that the setting may have."""
-    found, most = math.nan, MOST.get(name, 1e30)
+    number = math.nan
+    most = MAX_VALUE.get(name, 1e30)
     if isinstance(value, numbers.Real) or np.shape(value) == ():
         try:
-            found = float(value)
+            number = float(value)
         except (TypeError, ValueError):
-            found = math.nan
-    if not 0.0 <= found <= most:
-        upper = f" and at most {most:g}" if name in MOST else ""
+            number = math.nan
+    if not 0.0 <= number <= most:
+        upper = f" and at most {most:g}" if name in MAX_VALUE else ""
         raise ValueError(
             f"the schedule {word} of {name} gives {value_text(value)} where {share:g} of the run "
             f"remains, expected a finite number, at least 0{upper}. Change it."
         )
-    return found
+    return number
 
 
 def short_table(remaining: np.ndarray, values: np.ndarray) -> Table:
     """The points of a table from which the others follow, to within `TOLERANCE`."""
-    allowed, kept, last = TOLERANCE * np.abs(values).max(), [0], len(values) - 1
+    allowed = TOLERANCE * np.abs(values).max()
+    kept = [0]
+    last = len(values) - 1
     while kept[-1] < last:
-        start, end = kept[-1], kept[-1] + 1
+        start = kept[-1]
+        end = kept[-1] + 1
         while end < last:
             between = slice(start, end + 2)
             share = np.linspace(0.0, 1.0, end + 2 - start)

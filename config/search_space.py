@@ -1,4 +1,4 @@
-"""What `kytolly tune` searches, by algorithm: each setting with its range or its choices.
+"""The search spaces of `kytolly tune`, by algorithm: each setting with its range or choices.
 
 A setting that the user gives is not searched. All others stay as they are without tuning.
 """

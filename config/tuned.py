@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kytolly.config.words import nearest, value_text
+
 DQN: dict[str, dict[str, Any]] = {
     "CartPole-v1": {"evaluation_episodes": 100},
     "Acrobot-v1": {
@@ -238,3 +240,39 @@ def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
         env: Gymnasium id.
     """
     return dict(TUNED.get(algorithm, {}).get(env, {}))
+
+
+def chosen_tuned_settings(wanted: bool | None, algorithm: str, env: str) -> dict[str, Any]:
+    """The tuned settings of a task, or none.
+
+    Args:
+        wanted: True demands them, False leaves them out, None takes them where there are some.
+        algorithm: Name of an algorithm.
+        env: Gymnasium id.
+
+    Raises:
+        ValueError: They were asked for, and there are none.
+    """
+    settings = {} if wanted is False else tuned_settings(algorithm, env)
+    if wanted and not settings:
+        known = TUNED.get(algorithm, {})
+        tasks = f"one of {', '.join(known)}" if known else f"an algorithm of {', '.join(TUNED)}"
+        raise ValueError(
+            f"--tuned is given, and there are no tuned settings of {algorithm} for "
+            f"{value_text(env)}, expected {tasks}.{nearest(env, known) or ' Leave --tuned out.'}"
+        )
+    return settings
+
+
+def tuned_line(cfg: Any, env: str) -> str:
+    """One line about the tuned settings that a config has; empty where it has none.
+
+    Args:
+        cfg: The config.
+        env: Gymnasium id.
+    """
+    tuned = tuned_settings(cfg.algorithm, env)
+    values = [f"{name} {value}" for name, value in tuned.items() if getattr(cfg, name) == value]
+    if not values:
+        return ""
+    return f"tuned settings for {env}: {', '.join(values)}. --no-tuned leaves them out."

@@ -1,4 +1,4 @@
-"""What messages about settings say: one short line, whatever was given."""
+"""Words of messages about settings: one short line, whatever was given."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from kytolly.config.other_names import SETTINGS
+
+PREFIX = "kytolly: "  # begins a line for the user
 
 
 def value_text(value: Any) -> str:
@@ -36,10 +38,10 @@ def nearest(name: Any, known: Iterable[str]) -> str:
         return ""
     plain = {plain_name(one): one for one in known}
     asked = plain_name(name)
-    found = plain.get(SETTINGS.get(asked, "")) or next(
+    match = plain.get(SETTINGS.get(asked, "")) or next(
         (one for key, one in plain.items() if asked == "".join(w[:1] for w in key.split("_"))), None
     )
-    near = [found] if found else difflib.get_close_matches(name, plain.values(), 1)
+    near = [match] if match else difflib.get_close_matches(name, plain.values(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
@@ -57,7 +59,7 @@ def unit_and_choices(hint: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def expectation(hint: Any) -> str:
-    """What an annotation allows: `a whole number, at least 1 and at most 1,048,576 rows`."""
+    """The values that an annotation allows, such as `a whole number, at least 1`."""
     unit, choices = unit_and_choices(hint)
     hint = _without_none(hint)
     if choices:

@@ -19,7 +19,7 @@ CHUNK = 250  # rows that the agent looks at together
 
 
 class ActingParts(NamedTuple):
-    """What decides an agent's greedy action: that of a loaded run, or of a training's result.
+    """The network and rule of an agent's greedy action: a loaded run's, or a training result's.
 
     Attributes:
         network: Built Keras model.
@@ -39,7 +39,8 @@ class ActingParts(NamedTuple):
 def acting_parts(agent: Any) -> ActingParts:
     """The parts of a `LoadedAgent` or a `KytollyAgent`; TypeError for anything else."""
     if hasattr(agent, "policy") and hasattr(agent, "env_spec"):
-        policy, spec = agent.policy, agent.env_spec
+        policy = agent.policy
+        spec = agent.env_spec
         return ActingParts(policy.network, policy.distribution, spec.obs, spec.name, agent.cfg)
     if all(hasattr(agent, name) for name in ActingParts._fields):
         return ActingParts(*(getattr(agent, name) for name in ActingParts._fields))
@@ -159,8 +160,9 @@ def recurrent_layers(network: keras.Model, unrolled: bool) -> Iterator[None]:
 
 
 def float32_outputs(parts: ActingParts, obs: Any) -> dict[str, np.ndarray]:
-    """What an export of the agent must say of observations [B, *obs], from the network itself."""
-    distribution, chunks = parts.distribution, []
+    """The outputs that an export must give for observations [B, *obs], from the network itself."""
+    distribution = parts.distribution
+    chunks = []
     for start in range(0, rows_of(obs), CHUNK):
         chunk = as_tensors(rows(obs, slice(start, start + CHUNK)))
         with float32_layers(parts.network):
@@ -184,7 +186,7 @@ def as_tensors(obs: Any) -> Any:
 
 
 def forbidden(parts: ActingParts, params: np.ndarray, action: np.ndarray) -> int:
-    """How many of [B] actions the mask forbids that made the params [B, P] what they are."""
+    """The number of [B] actions that are forbidden by the mask behind the params [B, P]."""
     if not isinstance(parts.obs_spec, dict) or ACTION_MASK not in parts.obs_spec:
         return 0
     return int(np.sum(parts.distribution.log_prob(params, action) < MASKED_LOGIT / 2))

@@ -1,4 +1,4 @@
-"""How the outputs of a file differ from those of the agent's network."""
+"""Differences between the outputs of a file and those of the agent's network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT = 1e-5  # largest relative difference in float32
 
 
 class Comparison(NamedTuple):
-    """How outputs of a file differ from those that were expected.
+    """Differences between the outputs of a file and those expected.
 
     Attributes:
         largest_difference: Of values, or of params and value. What the mask forbids is left out.
@@ -35,15 +35,16 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    parts: ActingParts, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+    parts: ActingParts, outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> Comparison:
-    """How the outputs `found` in a file differ from those of the network."""
-    largest, relative = largest_differences(found, expected)
-    params, action = "values" if "values" in expected else "params", found["action"]
+    """Differences between the outputs of a file and those of the network."""
+    largest, relative = largest_differences(outputs, expected)
+    params = "values" if "values" in expected else "params"
+    action = outputs["action"]
     equal = equal_rows(action, expected["action"])
     distribution = parts.distribution
-    own = distribution.host_to_env(distribution.host_mode(found[params]))
-    near_ties = equal_rows(action, own) & ~equal & (relative <= LIMIT)
+    recomputed = distribution.host_to_env(distribution.host_mode(outputs[params]))
+    near_ties = equal_rows(action, recomputed) & ~equal & (relative <= LIMIT)
     continuous = expected["action"].dtype.kind == "f"
     return Comparison(
         largest,
@@ -56,14 +57,14 @@ def compare(
 
 
 def largest_differences(
-    found: dict[str, np.ndarray], expected: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]
 ) -> tuple[float, float]:
     """The largest difference and the relative one, as in `Comparison`."""
     largest = relative = 0.0
     for name in expected.keys() - {"action"}:
         allowed = expected[name] > MASKED_LOGIT / 2
         size = max(1.0, float(np.abs(expected[name][allowed]).max(initial=0.0)))
-        difference = np.abs(found[name] - expected[name])[allowed]
+        difference = np.abs(outputs[name] - expected[name])[allowed]
         if not np.isfinite(difference).all():
             return float("inf"), float("inf")
         largest = max(largest, float(difference.max(initial=0.0)))

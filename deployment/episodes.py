@@ -54,10 +54,10 @@ def play_episodes(
     """
     masked = isinstance(agent.obs_spec, dict) and ACTION_MASK in agent.obs_spec
     host = make_host_env(Shown(env, show), seed=seed, masks=masked)
-    found, trained = (host.spec.obs, host.spec.action), (agent.obs_spec, agent.env_spec.action)
-    if found != trained:
+    shown, trained = (host.spec.obs, host.spec.action), (agent.obs_spec, agent.env_spec.action)
+    if shown != trained:
         raise ValueError(
-            f"{host.spec.name} has observations {found[0]} and actions {found[1]}, expected those "
+            f"{host.spec.name} has observations {shown[0]} and actions {shown[1]}, expected those "
             f"of {agent.env_name}, which trained this agent: {trained[0]} and {trained[1]}."
         )
     obs = host.reset(seed)
@@ -66,5 +66,6 @@ def play_episodes(
         ended = False
         while not ended:
             step = host.step(agent.act(obs))
-            obs, ended = step.obs, bool(step.ended[0])
+            obs = step.obs
+            ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

@@ -58,7 +58,7 @@ FORMATS = {  # each is a module of this room with `write` and `load`
 
 @dataclasses.dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how it compares with the agent.
+    """The written files, and how they compare with the agent.
 
     Attributes:
         path: The file, or the folder.
@@ -173,28 +173,30 @@ def write_and_compare(
 
     The last number counts the actions that are those of the agent in its own precision.
     """
-    inputs, module = act.named_inputs(obs), format_module(format)
+    inputs = act.named_inputs(obs)
+    module = format_module(format)
     partial = partial_path(path)
     remove(partial)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         module.write(act, partial, inputs, quantize)
         run = module.load(partial)
-        found = run(inputs)
-        result = compare(parts, found, float32_outputs(parts, obs))
+        outputs = run(inputs)
+        result = compare(parts, outputs, float32_outputs(parts, obs))
         require_agreement(result, OBSERVATIONS, path, quantize)
         os.rename(partial, path)
     finally:
         remove(partial)
-    return run, result, int(equal_rows(found["action"], own_actions(parts, obs)).sum())
+    return run, result, int(equal_rows(outputs["action"], own_actions(parts, obs)).sum())
 
 
 def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[str, Any]:
-    """How to run the other formats' files that lie in the same folder, of the same agent.
+    """Functions that run the other formats' files in the same folder, of the same agent.
 
     Not a SavedModel: it is a program, and the folder may be a stranger's.
     """
-    inputs, found = act.named_inputs(rows(obs, slice(0, 1))), {}
+    inputs = act.named_inputs(rows(obs, slice(0, 1)))
+    runtimes = {}
     for name, row in FORMATS.items():
         known = all(importlib.util.find_spec(package) for package in row.packages)
         if name in (format, "saved_model") or not known or not path.with_name(row.name).exists():
@@ -202,14 +204,14 @@ def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[
         with contextlib.suppress(Exception):  # another agent's; every runtime has its own error
             run = format_module(name).load(path.with_name(row.name))
             run(inputs)
-            found[name] = run
-    return found
+            runtimes[name] = run
+    return runtimes
 
 
 def check_export(
     run_dir: str | Path | None, format: str, path: str | Path | None, quantize: str | None
 ) -> Path:
-    """Where an export will lie; ValueError where there can be none."""
+    """The path of an export; ValueError where there can be none."""
     check_format(format, quantize)
     target = export_path(run_dir, format, path, quantize)
     if target.exists() or target.is_symlink():
@@ -237,7 +239,7 @@ def require_writable(target: Path) -> None:
 
 
 def partial_path(target: Path) -> Path:
-    """Where an export lies until it has been compared."""
+    """The path of an export until it has been compared."""
     return target.with_name(f"{PARTIAL}{target.name}")
 
 
@@ -269,7 +271,7 @@ def format_module(format: str) -> Any:
 def export_path(
     run_dir: str | Path | None, format: str, path: str | Path | None, quantize: str | None
 ) -> Path:
-    """Where to write."""
+    """The path to write to."""
     if path is not None:
         return Path(path)
     if run_dir is None or Path(run_dir).is_relative_to(zoo_dir()):
@@ -282,7 +284,7 @@ def export_path(
 
 
 def size_bytes(path: Path) -> int:
-    """Of a file, or of the files in a folder."""
+    """Bytes of a file, or of the files in a folder."""
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     return sum(file.stat().st_size for file in files)
 

@@ -17,8 +17,8 @@ from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.networks import check_network
 from kytolly.agent.playing import Player
 from kytolly.config.words import path_text
-from kytolly.deployment.saved_spec import spec_of_plain
 from kytolly.deployment.trained_run import read_run
+from kytolly.environment.saved_spec import spec_from_dict
 from kytolly.environment.spec import EnvSpec
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
 from kytolly.record.network_file import load_network, take_checkpoint_weights
@@ -50,7 +50,10 @@ class LoadedAgent(Player):
         exploration = part_for(cfg, "exploration")(cfg, distribution)
         scale = getattr(cfg, "reward_scale", 1.0)
         super().__init__(network, distribution, env_spec, exploration, reward_scale=scale)
-        self.cfg, self.env_name, self.env_spec, self.path = cfg, env_spec.name, env_spec, path
+        self.cfg = cfg
+        self.env_name = env_spec.name
+        self.env_spec = env_spec
+        self.path = path
 
     def __repr__(self) -> str:
         return f"<LoadedAgent {self.cfg.algorithm} of {self.env_name} from {self.path}>"
@@ -115,32 +118,32 @@ def checkpoint_path(path: Path, weights: Any) -> str:
             f"weights is {weights!r}, expected 'best', 'last' or the env steps of a checkpoint, as "
             "in weights=20_000."
         )
-    found = checkpoints(path / FOLDER)
-    if not found:
+    saved_steps = checkpoints(path / FOLDER)
+    if not saved_steps:
         raise ValueError(
             f"{path_text(path)} has no checkpoints, expected files such as checkpoints/"
             "ckpt-1000.json: training had not begun, or they were removed. Take weights='best'."
         )
-    for env_steps, place in found:
+    for env_steps, place in saved_steps:
         if weights in ("last", env_steps):
             return place
     raise ValueError(
         f"{path_text(path)} has no checkpoint after {weights} env steps, expected one of "
-        f"{', '.join(str(env_steps) for env_steps, _ in reversed(found))}."
+        f"{', '.join(str(env_steps) for env_steps, _ in reversed(saved_steps))}."
     )
 
 
 def read_spec(folder: RunFolder, saved: SavedConfig, cfg: Any) -> EnvSpec:
-    """What the run's agent sees and does: from config.yaml or, in old runs, by its environment."""
+    """The spec of the run's environment: from config.yaml or, in old runs, from the environment."""
     if saved.spec is not None:
-        return spec_of_plain(saved.environment, saved.spec)
+        return spec_from_dict(saved.environment, saved.spec)
     name = saved.environment
     try:
         from kytolly.environment.registry import tensor_environment
 
-        found = tensor_environment(folder.trusted_environment(saved, trust=False))
-        if found is not None and saved.loop != "host":
-            return found.spec
+        env = tensor_environment(folder.trusted_environment(saved, trust=False))
+        if env is not None and saved.loop != "host":
+            return env.spec
         from kytolly.environment.gym.adapter import make_host_env
 
         env = make_host_env(name, 1, masks=part(cfg.algorithm, "policy").takes_masks)

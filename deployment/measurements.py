@@ -1,4 +1,4 @@
-"""What an export is worth: microseconds for an action, and returns of episodes."""
+"""Measurements of an export: microseconds for an action, and returns of episodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kytolly.deployment.act_function import ActFunction, ActingParts, rows
 from kytolly.deployment.observations import closing_playground
 from kytolly.environment.gym.adapter import HostEnv
 
-LONGEST = 10_000  # env steps of an episode whose return is measured
+MAX_EPISODE_ENV_STEPS = 10_000  # env steps of an episode whose return is measured
 BLOCKS, BLOCK_SECONDS = 5, 0.02  # a time is that of the fastest block
 
 
@@ -30,7 +30,8 @@ def action_times(
 
 def microseconds(call: Callable[[], Any]) -> float:
     """Time of a call, by the fastest of several blocks of calls."""
-    count, best = 1, float("inf")
+    count = 1
+    best = float("inf")
     for block in range(-1, BLOCKS):
         began = time.perf_counter()
         for _ in range(count):
@@ -65,14 +66,17 @@ def measure_returns(
 ) -> dict[str, Any]:
     """Returns and lengths of episodes, each environment its share of them.
 
-    An episode that goes on for `LONGEST` env steps ends the measurement.
+    An episode that goes on for `MAX_EPISODE_ENV_STEPS` env steps ends the measurement.
     """
     quota = np.full(env.num_envs, episodes // env.num_envs)
     quota[: episodes % env.num_envs] += 1
-    obs, ends, length = env.reset(), [], np.zeros(env.num_envs, int)
-    while quota.any() and length.max() < LONGEST:
+    obs = env.reset()
+    ends = []
+    length = np.zeros(env.num_envs, int)
+    while quota.any() and length.max() < MAX_EPISODE_ENV_STEPS:
         step = env.step(act(obs))
-        obs, length = step.obs, np.where(step.ended, 0, length + 1)
+        obs = step.obs
+        length = np.where(step.ended, 0, length + 1)
         for index in np.flatnonzero(step.ended & step.valid & (quota > 0)):
             quota[index] -= 1
             ends.append((float(step.episode_return[index]), float(step.episode_length[index])))

@@ -44,10 +44,10 @@ def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
         return f"{name} cannot be made ({str(error).split('. ')[0]})"
     if made.spec.obs == parts.obs_spec:
         return made
-    found = made.spec.obs
+    shown = made.spec.obs
     made.close()
     raise ValueError(
-        f"the environment shows {found}, expected what the agent was trained on: {parts.obs_spec}. "
+        f"the environment shows {shown}, expected what the agent was trained on: {parts.obs_spec}. "
         "Give the environment of the run by env."
     )
 
@@ -59,7 +59,9 @@ def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -
     that observations lie beside an agent's usual path too. No forbidden action is taken.
     """
     actor = HostActor(parts.network, parts.distribution, parts.obs_spec)
-    rng, seen, obs = np.random.default_rng(seed), [], env.reset()
+    rng = np.random.default_rng(seed)
+    seen = []
+    obs = env.reset()
     for _ in range(-(-count // env.num_envs)):
         seen.append(obs)
         params = actor.params(obs)
@@ -75,11 +77,13 @@ def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -
 
 def random_observations(parts: ActingParts, count: int, seed: int) -> Any:
     """[count, *obs] at random: bytes and masks evenly, numbers as the network's statistics say."""
-    rng, spec = np.random.default_rng(seed), parts.obs_spec
+    rng = np.random.default_rng(seed)
+    spec = parts.obs_spec
     normalizers = getattr(getattr(parts.network, "features", None), "normalizers", {})
 
     def draw(name: str, one: Any) -> np.ndarray:
-        shape, dtype = (count, *one.shape), one.dtype.as_numpy_dtype
+        shape = (count, *one.shape)
+        dtype = one.dtype.as_numpy_dtype
         if name == ACTION_MASK:
             return random_masks(rng, count, getattr(parts.distribution, "counts", shape[1:]))
         if one.dtype.is_bool or one.dtype.is_integer:

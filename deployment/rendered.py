@@ -17,7 +17,7 @@ from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.registry import tensor_environment
 
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
-MOST_FPS = 1_000
+MAX_FPS = 1_000
 USUAL_FPS = 30  # where an environment does not say
 NO_SOUND = {"SDL_AUDIODRIVER": "dummy"}  # pygame complains where there is no loudspeaker
 NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
@@ -71,14 +71,14 @@ def make_rendered(
 
 
 def frames_per_second(env: gymnasium.Env) -> float:
-    """How many env steps an environment wants to show in a second."""
-    found: Any = env.metadata.get("render_fps")
-    is_number = isinstance(found, (int, float, np.number)) and not isinstance(found, bool)
-    return float(found) if is_number and 0 < found <= MOST_FPS else USUAL_FPS
+    """The env steps that an environment wants to show in a second."""
+    fps: Any = env.metadata.get("render_fps")
+    is_number = isinstance(fps, (int, float, np.number)) and not isinstance(fps, bool)
+    return float(fps) if is_number and 0 < fps <= MAX_FPS else USUAL_FPS
 
 
 def frame_of(env: gymnasium.Env) -> np.ndarray:
-    """What an environment in mode `FRAMES` draws now, [H, W, 3] uint8.
+    """The frame that an environment in mode `FRAMES` draws now, [H, W, 3] uint8.
 
     Raises:
         ValueError: It needs a package that is not installed.
@@ -98,16 +98,16 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
         ) from error
     frame: Any = np.asarray(drawn) if drawn is not None else np.empty(0)
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] not in (3, 4) or not frame.size:
-        found = f"{frame.dtype} of shape {frame.shape}" if drawn is not None else "None"
+        shown = f"{frame.dtype} of shape {frame.shape}" if drawn is not None else "None"
         raise EnvironmentFault(
-            f"{name} returned {display_text(found)} from render(), expected uint8 of shape "
+            f"{name} returned {display_text(shown)} from render(), expected uint8 of shape "
             "(height, width, 3)."
         )
     return np.ascontiguousarray(frame[:, :, :3])
 
 
 def is_window_closed() -> bool:
-    """Whether the user has closed the window that pygame shows."""
+    """True where the user has closed the window that pygame shows."""
     pygame = sys.modules.get("pygame")
     if pygame is None or not pygame.display.get_init():
         return False

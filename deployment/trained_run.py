@@ -22,7 +22,7 @@ class TrainedRun(NamedTuple):
     cfg: Any  # its config
 
     def environment(self) -> Any:
-        """What makes the run's environment, with its arguments and wrappers.
+        """The maker of the run's environment, with its arguments and wrappers.
 
         Raises:
             ValueError: A module that nobody trusts makes it, or wraps it.

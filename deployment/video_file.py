@@ -112,7 +112,7 @@ class VideoFile:
         self._ffmpeg.send(None)
 
     def _is_whole(self) -> bool:
-        """Whether the file ends as it should: ffmpeg ends without a word where a disk is full."""
+        """True where the file is whole: ffmpeg ends without a word where a disk is full."""
         import imageio_ffmpeg
 
         try:

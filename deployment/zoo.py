@@ -44,12 +44,12 @@ def zoo_dir() -> Path:
 
 def zoo_names() -> list[str]:
     """The runs of the zoo as ALGO/ENV, in order."""
-    found = zoo_dir().glob(f"*/*/{FILES[0]}")
-    return sorted(path.parent.relative_to(zoo_dir()).as_posix() for path in found)
+    paths = zoo_dir().glob(f"*/*/{FILES[0]}")
+    return sorted(path.parent.relative_to(zoo_dir()).as_posix() for path in paths)
 
 
 def zoo_result(name: str) -> dict[str, Any]:
-    """What `result.json` says of a run of the zoo."""
+    """The `result.json` of a run of the zoo."""
     return json.loads((zoo_dir() / name / "result.json").read_text(encoding="utf-8"))
 
 

@@ -1,13 +1,20 @@
-"""What an agent sees and does, as plain data that a run's config.yaml holds."""
+"""The spec of an environment as plain data, which a run's config.yaml holds, and back."""
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import Any
 
-from kytolly.environment.spec import ActionSpace, Discrete, EnvSpec, MultiDiscrete
+import tensorflow as tf
+
+from kytolly.environment.spec import ActionSpace, Box, Discrete, Encoding, EnvSpec, MultiDiscrete
+
+DTYPES = ("float32", "uint8", "bool")  # of observations, and of masks
+MAX_NUMBERS = 2**24  # of an observation, or of actions
 
 
-def plain_spec(env_spec: EnvSpec) -> dict[str, Any]:
+def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
     """Observation and action of an environment in words, numbers and lists.
 
     The observation is {shape, dtype}, or {entries: {name: {shape, dtype}}}. The action is
@@ -15,29 +22,109 @@ def plain_spec(env_spec: EnvSpec) -> dict[str, Any]:
     there are some, `grids` are the names of the entries that hold bools or small integers, and
     `encodings` say how entries are encoded: {name: {shape, counts, starts}}, "" the observation.
     """
-    plain = {
-        "observation": plain_observation(env_spec.obs),
-        "action": plain_action(env_spec.action),
+    data: dict[str, Any] = {
+        "observation": observation_to_dict(env_spec.obs),
+        "action": action_to_dict(env_spec.action),
     }
     encodings = {
         name: {part: list(value) for part, value in encoding._asdict().items()}
         for name, encoding in env_spec.encodings
     }
-    plain |= {"grids": list(env_spec.grids)} if env_spec.grids else {}
-    return plain | ({"encodings": encodings} if encodings else {})
+    if env_spec.grids:
+        data["grids"] = list(env_spec.grids)
+    if encodings:
+        data["encodings"] = encodings
+    return data
 
 
-def plain_observation(obs: Any) -> dict[str, Any]:
+def observation_to_dict(obs: Any) -> dict[str, Any]:
     """An observation's shape and dtype, or those of its entries by name."""
     if isinstance(obs, dict):
-        return {"entries": {name: plain_observation(entry) for name, entry in obs.items()}}
+        return {"entries": {name: observation_to_dict(entry) for name, entry in obs.items()}}
     return {"shape": [int(size) for size in obs.shape], "dtype": obs.dtype.name}
 
 
-def plain_action(action: ActionSpace) -> dict[str, Any]:
-    """What an environment accepts."""
+def action_to_dict(action: ActionSpace) -> dict[str, Any]:
+    """An action space as {discrete}, {multi_discrete} or {low, high}."""
     if isinstance(action, Discrete):
         return {"discrete": int(action.count)}
     if isinstance(action, MultiDiscrete):
         return {"multi_discrete": [int(count) for count in action.counts]}
     return {"low": [float(x) for x in action.low], "high": [float(x) for x in action.high]}
+
+
+def spec_from_dict(name: str, values: Any) -> EnvSpec:
+    """The spec from which `spec_to_dict` made the values.
+
+    Raises:
+        ValueError: The values are none that it gives.
+    """
+    try:
+        obs, grids = observation_from_dict(values["observation"]), values.get("grids", [])
+        known = obs if isinstance(obs, dict) else {"": obs}
+        if not set(grids) <= set(known):
+            raise ValueError(f"grids {grids!s:.50}")
+        encodings = values.get("encodings", {})
+        return EnvSpec(
+            name,
+            obs,
+            action_from_dict(values["action"]),
+            grids=tuple(grids),
+            encodings=tuple((n, encoding_from_dict(one, known[n])) for n, one in encodings.items()),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"the spec of the environment {name} cannot be read ({type(error).__name__}: {error}), "
+            "expected the observation and the action that training wrote into config.yaml. Restore "
+            "that file, or remove its spec to take that of the environment."
+        ) from error
+
+
+def observation_from_dict(values: dict[str, Any]) -> Any:
+    """A TensorSpec, or a dict of them."""
+    if "entries" in values:
+        entries = {
+            str(name): observation_from_dict(entry) for name, entry in values["entries"].items()
+        }
+        if entries and not any(isinstance(entry, dict) for entry in entries.values()):
+            return entries
+        raise ValueError("entries are a dict of shapes")
+    shape, dtype = [int(size) for size in values["shape"]], values["dtype"]
+    if dtype not in DTYPES or any(size < 1 for size in shape) or math.prod(shape) > MAX_NUMBERS:
+        raise ValueError(f"shape {shape}, dtype {dtype!s:.20}")
+    return tf.TensorSpec(shape, dtype)
+
+
+def encoding_from_dict(values: dict[str, Any], spec: tf.TensorSpec) -> Encoding:
+    """The encoding of an entry of this spec."""
+    parts = (tuple(map(operator.index, values[name])) for name in Encoding._fields)
+    encoding = Encoding(*parts)
+    count, numbers = math.prod(encoding.shape), sum(encoding.counts) or 1
+    components = {len(encoding.counts), len(encoding.starts)}
+    if (
+        components not in ({count}, {0})
+        or min(encoding.counts, default=1) < 1
+        or spec.shape != (numbers,)
+        or (count != 1 and not encoding.counts)
+    ):
+        raise ValueError(f"encoding {values!s:.80}")
+    return encoding
+
+
+def action_from_dict(values: dict[str, Any]) -> ActionSpace:
+    """The action space."""
+    if "discrete" in values:
+        return Discrete(action_count(values["discrete"]))
+    if "multi_discrete" in values:
+        return MultiDiscrete(tuple(map(action_count, values["multi_discrete"])))
+    low, high = (tuple(map(float, values[name])) for name in ("low", "high"))
+    if not low or len(low) != len(high):
+        raise ValueError(f"{len(low)} lowest and {len(high)} highest numbers")
+    return Box(low, high)
+
+
+def action_count(count: Any) -> int:
+    """A number of actions."""
+    if isinstance(count, int) and 1 <= count <= MAX_NUMBERS:
+        return count
+    raise ValueError(f"{count!s:.20} actions")

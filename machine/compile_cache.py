@@ -30,7 +30,7 @@ MAX_CACHE_BYTES = 256 * 2**20  # every entry is read and checked at each start
 
 
 def machine_description() -> str:
-    """What shapes machine code besides the program: XLA's own cache key holds the program alone."""
+    """The facts that shape machine code: XLA's cache key holds the program alone."""
     files = ["/proc/driver/nvidia/version", *glob.glob("/proc/driver/nvidia/gpus/*/information")]
     texts = [Path(f).read_text(errors="replace") for f in sorted(files) if os.path.exists(f)]
     gpus = re.findall(r"^(?:Model|NVRM version):.*$", "\n".join(texts), re.M)
@@ -63,7 +63,7 @@ def cache_folder(setting: bool | str | os.PathLike[str] = True) -> Path | None:
 
 
 def is_well_formed(data: bytes) -> bool:
-    """Whether bytes are a whole protocol buffer: a cut, empty or zeroed file is not."""
+    """True where bytes are a whole protocol buffer: a cut, empty or zeroed file is not."""
     try:
         empty_pb2.Empty().ParseFromString(data)  # walks over fields that it does not know
     except DecodeError:
@@ -81,7 +81,8 @@ def checksums(folder: Path) -> dict[str, int]:
 
 def record_checksums(folder: Path) -> None:
     """Write down the checksum of every entry, for the next start to compare."""
-    known, manifest = checksums(folder), folder / "checksums.json"
+    known = checksums(folder)
+    manifest = folder / "checksums.json"
     try:
         since = manifest.stat().st_mtime if known else 0.0
         for path in folder.glob("xla_compile_cache__*.pb"):
@@ -103,7 +104,9 @@ def sweep_cache(folder: Path) -> int:
     for path in folder.glob("xla_compile_cache__*.tmp"):
         if time.time() - path.stat().st_mtime > 3600:  # a process that died while writing
             path.unlink(missing_ok=True)
-    known, damaged, total = checksums(folder), 0, 0
+    known = checksums(folder)
+    damaged = 0
+    total = 0
     files = sorted(folder.glob("xla_compile_cache__*.pb"), key=os.path.getmtime, reverse=True)
     for path in files:
         data = path.read_bytes()
@@ -118,7 +121,8 @@ def sweep_cache(folder: Path) -> int:
 
 def use_compile_cache(setting: bool | str | os.PathLike[str]) -> ReportItem:
     """Point TensorFlow to this machine's cache, unless the user already did."""
-    name, flags = "compile_cache", os.environ.get("TF_XLA_FLAGS", "")
+    name = "compile_cache"
+    flags = os.environ.get("TF_XLA_FLAGS", "")
     if CACHE_FLAG in flags and setting is False:
         return item_failed(name, "Compile cache stays on", "TF_XLA_FLAGS holds it; unset that")
     if CACHE_FLAG in flags:

@@ -26,16 +26,16 @@ from kytolly.machine.report import (
 
 def require_tensorflow_backend() -> None:
     """Raise ValueError where Keras runs, or would run, on something other than TensorFlow."""
-    found, where = facts.keras_backend()
-    if found != "tensorflow":
+    backend, where = facts.keras_backend()
+    if backend != "tensorflow":
         raise ValueError(
-            f"{where} {found!r}, expected 'tensorflow': training compiles Keras models into "
+            f"{where} {backend!r}, expected 'tensorflow': training compiles Keras models into "
             "TensorFlow programs. Set KERAS_BACKEND=tensorflow before Python starts."
         )
 
 
 def xla_enabled() -> bool:
-    """Whether programs should be built with `jit_compile=True`.
+    """True where programs should be built with `jit_compile=True`.
 
     Kept in the environment variable KYTOLLY_XLA, so that worker processes inherit the answer.
     """
@@ -47,7 +47,8 @@ def set_gpu_memory(tf: Any, gpus: list, growth: bool, limit_mb: int | None) -> R
     if not gpus:
         message = f"No GPU: TensorFlow uses the CPU ({facts.usable_cores()} cores)"
         return item_failed("gpu", message, f"{facts.why_no_gpu()}; see `kytolly doctor`")
-    name, config = "memory_growth" if limit_mb is None else "memory_limit", tf.config
+    name = "memory_growth" if limit_mb is None else "memory_limit"
+    config = tf.config
     words = "enabled" if growth else "disabled: each takes all its memory at once"
     message = f"Configured {len(gpus)} GPU(s) with memory growth {words}"
     try:
@@ -65,7 +66,8 @@ def set_gpu_memory(tf: Any, gpus: list, growth: bool, limit_mb: int | None) -> R
 
 def set_threads(tf: Any, intra: int | None, inter: int | None) -> ReportItem:
     """Set the threads within and between operations; None leaves TensorFlow's choice."""
-    cores, threading = facts.usable_cores(), tf.config.threading
+    cores = facts.usable_cores()
+    threading = tf.config.threading
     chosen = "TF_NUM_INTRAOP_THREADS" in os.environ  # which TensorFlow reads itself
     if (
         intra is None

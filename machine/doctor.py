@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import json
 import os
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kytolly.machine import facts
 from kytolly.machine.compile_cache import cache_folder
+from kytolly.machine.gpu import UnknownGpu, visible_gpus
 
 TESTED_TENSORFLOW = ("2.21.", "2.22.")
 COMPILE_PROGRAM = """
@@ -73,15 +73,15 @@ def run_check(name: str, check: Any, *inputs: Any) -> Check:
 
 
 def check_python() -> Check:
-    """Whether the interpreter is one that TensorFlow 2.21 or 2.22 has wheels for."""
-    found = f"{platform.python_version()} at {sys.executable}"
+    """The interpreter: TensorFlow 2.21 and 2.22 have wheels for 3.11 to 3.14."""
+    python = f"{platform.python_version()} at {sys.executable}"
     if (3, 11) <= sys.version_info[:2] <= (3, 14):
-        return Check("python", "ok", found)
-    return Check("python", "fail", found, "make a virtual environment with Python 3.11 to 3.14")
+        return Check("python", "ok", python)
+    return Check("python", "fail", python, "make a virtual environment with Python 3.11 to 3.14")
 
 
 def check_backend() -> Check:
-    """Whether Keras runs on TensorFlow."""
+    """The backend of Keras."""
     backend, where = facts.keras_backend()
     if backend != "tensorflow":
         return Check("backend", "fail", f"{where} {backend!r}", "set KERAS_BACKEND=tensorflow")
@@ -130,44 +130,50 @@ def check_cuda(tf: Any) -> Check:
     if not facts.nvidia_gpu_plausible():
         return Check("cuda", "ok", f"{wanted}; not needed without a GPU")
     wheels = {d.name.lower(): d.version for d in importlib.metadata.distributions() if d.name}
-    found, driver = wheels.get("nvidia-cudnn-cu12"), facts.driver_cuda_version() or "none"
-    finding = f"{wanted}; driver: CUDA {driver}; cuDNN wheel: {found or 'none'}"
+    wheel = wheels.get("nvidia-cudnn-cu12")
+    driver = facts.driver_cuda_version() or "none"
+    finding = f"{wanted}; driver: CUDA {driver}; cuDNN wheel: {wheel or 'none'}"
     if driver == "none" or int(driver.split(".")[0]) < int(cuda.split(".")[0]):
         return Check("cuda", "fail", finding, f"install an NVIDIA driver for CUDA {cuda}")
-    if found and found.split(".")[0] != cudnn.split(".")[0]:
+    if wheel and wheel.split(".")[0] != cudnn.split(".")[0]:
         return Check("cuda", "fail", finding, f"pip install 'nvidia-cudnn-cu12=={cudnn}.*'")
     return Check("cuda", "ok", finding)
 
 
 def check_gpu_memory(tf: Any) -> Check:
-    """Free memory of every GPU."""
+    """Free memory of every GPU that TensorFlow sees."""
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
+        memories = [gpu.memory() for gpu in visible_gpus()]
+    except UnknownGpu as error:
+        advice = "set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+        return Check("gpu memory", "warn", f"cannot be read: {error}", advice)
     except Exception as error:
         return Check("gpu memory", "warn", f"cannot be read: {error}", "pip install nvidia-ml-py")
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    infos = [nvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
-    finding = ", ".join(f"{i.free / 2**30:.1f} of {i.total / 2**30:.1f} GiB free" for i in infos)
-    if min(i.free / i.total for i in infos) < 0.5:
+    if not memories:
+        advice = "pip install --upgrade nvidia-ml-py"
+        return Check("gpu memory", "warn", "cannot be read: NVML lists no GPU", advice)
+    finding = ", ".join(f"{m.free / 2**30:.1f} of {m.total / 2**30:.1f} GiB free" for m in memories)
+    if any(m.free < 0.5 * m.total for m in memories):
         advice = "end the other processes (nvidia-smi lists them), or choose another GPU"
         return Check("gpu memory", "warn", finding, advice)
     return Check("gpu memory", "ok", finding)
 
 
 def check_capability(tf: Any) -> Check:
-    """Whether TensorFlow's compiler knows the GPU: XLA aborts the process on one it does not."""
-    found, known = facts.gpu_capability(tf), facts.known_capability(tf.sysconfig.get_build_info())
-    finding = f"GPU {found[0]}.{found[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
-    if (0, 0) < known < found:
+    """The GPU's capability: XLA aborts the process on one that TensorFlow does not know."""
+    gpu = facts.gpu_capability(tf)
+    known = facts.known_capability(tf.sysconfig.get_build_info())
+    finding = f"GPU {gpu[0]}.{gpu[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
+    if (0, 0) < known < gpu:
         advice = "configure_gpu_optimization(enable_xla=False), or a newer TensorFlow"
         return Check("capability", "fail", finding, advice)
     return Check("capability", "ok", finding)
 
 
 def check_precision(tf: Any) -> Check:
-    """Where mixed precision can be faster."""
-    capability, flags = facts.gpu_capability(tf), facts.cpu_description()[1].split()
+    """The half-precision units."""
+    capability = facts.gpu_capability(tf)
+    flags = facts.cpu_description()[1].split()
     if capability != (0, 0):
         fast = [
             n for n, least in (("float16", (7, 0)), ("bfloat16", (8, 0))) if capability >= least
@@ -189,7 +195,7 @@ def seconds_to_compile(tf: Any) -> float:
 
 
 def check_xla(tf: Any) -> Check:
-    """Whether XLA compiles; with a GPU in a separate process, which XLA may abort."""
+    """A program that XLA compiles; with a GPU in a separate process, which XLA may abort."""
     if facts.gpu_capability(tf) == (0, 0):
         seconds = seconds_to_compile(tf)
     elif check_capability(tf).status == "fail":
@@ -227,7 +233,8 @@ def check_cache() -> Check:
 
 def check_threads(tf: Any) -> Check:
     """TensorFlow's threads against the cores this process may use."""
-    usable, total = facts.usable_cores(), os.cpu_count() or 1
+    usable = facts.usable_cores()
+    total = os.cpu_count() or 1
     chosen = tf.config.threading.get_intra_op_parallelism_threads()
     words = chosen or "its own choice of"
     finding = f"{usable} of {total} cores usable; TensorFlow uses {words} threads"

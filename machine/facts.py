@@ -1,4 +1,4 @@
-"""What this machine has: cores, memory, processor, GPU, and the backend that Keras runs on.
+"""Facts of this machine: cores, memory, processor, GPU, and the backend that Keras runs on.
 
 Nothing here imports TensorFlow: some of these answers are needed before its first import.
 """
@@ -31,9 +31,30 @@ def keras_backend() -> tuple[str, str]:
         return "tensorflow", "Keras's default is"
 
 
+def named_gpus(visible: str | None) -> list[str] | None:
+    """The GPUs that CUDA_VISIBLE_DEVICES names: indices and UUIDs; None: it hides none.
+
+    CUDA ignores what follows the first name that no GPU can have, so `-1` and an empty text hide
+    all.
+    """
+    if visible is None:
+        return None
+    names = []
+    for name in map(str.strip, visible.split(",")):
+        if not (name.isdecimal() or name.startswith(("GPU-", "MIG-"))):
+            break
+        names.append(name)
+    return names
+
+
+def all_hidden() -> bool:
+    """True where CUDA_VISIBLE_DEVICES hides every GPU."""
+    return named_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) == []
+
+
 def nvidia_gpu_plausible() -> bool:
-    """Whether a visible NVIDIA GPU may exist here; answers without TensorFlow or CUDA."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
+    """True where a visible NVIDIA GPU may exist; answers without TensorFlow or CUDA."""
+    if all_hidden():
         return False
     return bool(glob.glob("/dev/nvidia[0-9]*")) or os.path.exists("/dev/dxg")
 
@@ -42,8 +63,9 @@ def why_no_gpu() -> str:
     """The likeliest reason that TensorFlow lists no GPU."""
     if nvidia_gpu_plausible():
         return "an NVIDIA device exists, but its driver or the CUDA libraries could not be loaded"
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    return "CUDA_VISIBLE_DEVICES hides every GPU" if hidden else "there is no NVIDIA device here"
+    return (
+        "CUDA_VISIBLE_DEVICES hides every GPU" if all_hidden() else "there is no NVIDIA device here"
+    )
 
 
 def driver_cuda_version() -> str | None:
@@ -68,8 +90,8 @@ def gpu_capability(tf: Any) -> tuple[int, int]:
     """Highest compute capability of the GPUs; (0, 0) without one."""
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    found = (d.get("compute_capability") or (0, 0) for d in details)
-    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+    capabilities = (d.get("compute_capability") or (0, 0) for d in details)
+    return max(((int(major), int(minor)) for major, minor in capabilities), default=(0, 0))
 
 
 @functools.cache
@@ -101,10 +123,10 @@ def usable_cores() -> int:
 def available_memory_bytes() -> int | None:
     """Memory that this process can still take, cut to a container's limit; None if unknown."""
     meminfo = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s*(\d+)", meminfo.read_text()) if meminfo.exists() else None
-    if found is None:
+    line = re.search(r"MemAvailable:\s*(\d+)", meminfo.read_text()) if meminfo.exists() else None
+    if line is None:
         return None
-    free = int(found.group(1)) * 1024
+    free = int(line.group(1)) * 1024
     try:
         names = [f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current")]
         limit, used = (int(Path(name).read_text()) for name in names)

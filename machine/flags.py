@@ -26,7 +26,7 @@ def add_flags(variable: str, flags: str) -> str:
 
 
 def flags_were_read() -> bool:
-    """Whether TF_XLA_FLAGS was read already: with the list of devices, not with the import."""
+    """True where TF_XLA_FLAGS was read already: with the list of devices, not with the import."""
     context = sys.modules.get("tensorflow.python.eager.context")
     if context is None:
         return False
@@ -34,23 +34,24 @@ def flags_were_read() -> bool:
 
 
 def variable_items() -> list[ReportItem]:
-    """What switches of other programs, set in environment variables, do here."""
-    items, name = [], "TF_ENABLE_AUTO_MIXED_PRECISION"
+    """The effect of other programs' switches, set in environment variables."""
+    items = []
+    name = "TF_ENABLE_AUTO_MIXED_PRECISION"
     if value := os.environ.get(name, ""):
         message = f"{name}={value} has no effect"
         reason = "TensorFlow does not read it; pass enable_mixed_precision=True"
         is_off = value.lower() in OFF_WORDS
         item = item_off(name, message) if is_off else item_failed(name, message, reason)
         items.append(item)
-    found = re.findall(rf"--{AUTO_JIT_FLAG}(?:[= ]+|$)(\S*)", os.environ.get("TF_XLA_FLAGS", ""))
-    if found:  # TensorFlow takes the last one
-        message = f"{AUTO_JIT_FLAG}={found[-1]} in TF_XLA_FLAGS: XLA auto-clustering "
-        wrong = "on, and it has returned wrong results (tensorflow#125686); remove the flag"
-        is_off = found[-1] in ("0", "-1")
+    values = re.findall(rf"--{AUTO_JIT_FLAG}(?:[= ]+|$)(\S*)", os.environ.get("TF_XLA_FLAGS", ""))
+    if values:  # TensorFlow takes the last one
+        message = f"{AUTO_JIT_FLAG}={values[-1]} in TF_XLA_FLAGS: XLA auto-clustering"
+        wrong = "it has returned wrong results (tensorflow#125686); remove the flag"
+        is_off = values[-1] in ("0", "-1")
         items.append(
-            item_off(AUTO_JIT_FLAG, f"{message}off")
+            item_off(AUTO_JIT_FLAG, f"{message} off")
             if is_off
-            else item_on(AUTO_JIT_FLAG, f"{message}{wrong}")
+            else item_failed(AUTO_JIT_FLAG, f"{message} on", wrong)
         )
     return items
 
@@ -70,7 +71,8 @@ def find_libdevice() -> Path | None:
 
 def use_libdevice() -> ReportItem:
     """Point XLA to CUDA's device library, unless the user already did."""
-    name, folder = "libdevice", find_libdevice()
+    name = "libdevice"
+    folder = find_libdevice()
     if CUDA_FLAG in os.environ.get("XLA_FLAGS", ""):
         return item_on(name, "CUDA folder for XLA set in XLA_FLAGS")
     if folder is None:

@@ -27,18 +27,19 @@ def memory_use(device: str) -> dict[str, float]:
 
     That of this process is main memory; a GPU's is what TensorFlow has allocated there.
     """
-    found, status = {}, Path("/proc/self/status")
+    megabytes = {}
+    status = Path("/proc/self/status")
     text = status.read_text() if status.exists() else ""
     for name, key in (("process_memory_mb", "VmRSS"), ("process_memory_peak_mb", "VmHWM")):
         if match := re.search(rf"^{key}:\s*(\d+) kB", text, re.M):
-            found[name] = int(match.group(1)) / 2**10
+            megabytes[name] = int(match.group(1)) / 2**10
     if "GPU" in device:
         import tensorflow as tf
 
         used = tf.config.experimental.get_memory_info(device.rpartition("device:")[2].strip("/"))
-        found["device_memory_mb"] = used["current"] / 2**20
-        found["device_memory_peak_mb"] = used["peak"] / 2**20
-    return found
+        megabytes["device_memory_mb"] = used["current"] / 2**20
+        megabytes["device_memory_peak_mb"] = used["peak"] / 2**20
+    return megabytes
 
 
 def available_bytes(device: str | None) -> int | None:
@@ -80,7 +81,8 @@ def training_bytes(
     outputs = num_params * getattr(cfg, "outputs_per_action", 1)
     widths = [flat, *getattr(cfg, "hidden_units", ()), outputs] if model is None else [0]
     row = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
-    learned, acted = cfg.rows_per_update, cfg.num_envs
+    learned = cfg.rows_per_update
+    acted = cfg.num_envs
     kept = 2 * row
     if frame_stack:  # one frame in the stack's place, those that begin episodes, and their numbers
         kept = row // frame_stack * 17 // 16 + 4 * (frame_stack + 1)
@@ -105,7 +107,8 @@ def require_memory(
     The other arguments are those of `training_bytes`.
     """
     parts = training_bytes(cfg, seen, num_params, model, frame_stack)
-    needed, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
+    needed = sum(parts.values())
+    largest = max(parts, key=lambda name: parts[name])
     advice = f"most of it, {parts[largest] / 2**30:,.1f} GiB, is for {largest}. Lower that"
     if largest == "replay_capacity":
         row = parts[largest] // cfg.replay_capacity

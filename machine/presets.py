@@ -1,8 +1,7 @@
-"""Which preset fits this machine: what each needs against what is free."""
+"""The preset that fits this machine: what each needs against what is free."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.presets import PRESETS, preset
 from kytolly.machine import facts
+from kytolly.machine.gpu import Gpu
 from kytolly.machine.memory import training_bytes
 
 FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
@@ -34,11 +34,9 @@ def free_bytes(device: str | None) -> int | None:
     if device is None or "GPU" not in device:
         return facts.available_memory_bytes()
     try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-        handle = nvml.nvmlDeviceGetHandleByIndex(int(device.rpartition(":")[2]))
-        return int(nvml.nvmlDeviceGetMemoryInfo(handle).free)
-    except Exception:  # no package, no driver, no permission
+        gpu = Gpu.of(device)
+        return None if gpu is None else int(gpu.memory().free)
+    except Exception:  # the driver has gone
         return None
 
 

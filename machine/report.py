@@ -1,4 +1,4 @@
-"""What `configure_gpu_optimization()` reports: one item for each switch."""
+"""The report of `configure_gpu_optimization()`: one item for each switch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReportItem:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OptimizationReport:
-    """What `configure_gpu_optimization()` did, item by item, in the order it was done."""
+    """The steps of `configure_gpu_optimization()`, item by item, in their order."""
 
     items: tuple[ReportItem, ...]
 

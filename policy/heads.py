@@ -40,6 +40,7 @@ class Next(NamedTuple):
     outputs: tf.Tensor  # what `Head.outputs` gives at `next_obs`
     q: tf.Tensor  # [B, A] action values there
     selection_values: tf.Tensor  # [B, A] by which the next action is selected
+    always: tf.Tensor  # [] bool that is true, for `loop_fusion_barrier`
 
 
 class RowLoss(NamedTuple):
@@ -117,8 +118,9 @@ class Scalar:
 
     def target(self, following: Next, selection: Selection, hyper: Hyper) -> tf.Tensor:
         """[B] targets."""
-        reward, discount, _, q, selection_values = following
-        return selection.target(reward, discount, q, selection_values, hyper)
+        return selection.target(
+            following.reward, following.discount, following.q, following.selection_values, hyper
+        )
 
     def loss(self, outputs: tf.Tensor, levels: Levels, target: tf.Tensor, hyper: Hyper) -> RowLoss:
         """Huber loss of the temporal differences."""
@@ -176,16 +178,17 @@ class Categorical:
 
         Each return is moved by the reward and the discount; the atoms stay.
         """
-        reward, discount, logits, _, selection_values = following
-        probability, entropy = selection.policy(selection_values, hyper)
+        probability, entropy = selection.policy(following.selection_values, hyper)
         if entropy is None:  # of one action: a softmax of its logits is cheaper
-            next_probability = tf.nn.softmax(expected_over_actions(logits, probability))
+            next_probability = tf.nn.softmax(expected_over_actions(following.outputs, probability))
             next_return = self.atoms
         else:
-            next_probability = expected_over_actions(tf.nn.softmax(logits), probability)
+            next_probability = expected_over_actions(tf.nn.softmax(following.outputs), probability)
             next_return = self.atoms + entropy[:, tf.newaxis]
-        moved = reward[:, tf.newaxis] + discount[:, tf.newaxis] * next_return
-        projected = categorical_projection(moved, next_probability, tf.constant(self.atoms))
+        discounted = following.discount[:, tf.newaxis] * next_return
+        moved = following.reward[:, tf.newaxis] + discounted
+        atoms = tf.constant(self.atoms)
+        projected = categorical_projection(moved, next_probability, atoms, following.always)
         return tf.nest.map_structure(tf.stop_gradient, projected)
 
     def loss(
@@ -309,13 +312,12 @@ class ImplicitQuantile:
 
 def quantile_target(following: Next, selection: Selection, hyper: Hyper) -> tf.Tensor:
     """[B, M] samples of the return, from [B, A, M] quantiles of what follows."""
-    reward, discount, quantiles, _, selection_values = following
-    probability, entropy = selection.policy(selection_values, hyper)
-    next_return = expected_over_actions(quantiles, probability)
+    probability, entropy = selection.policy(following.selection_values, hyper)
+    next_return = expected_over_actions(following.outputs, probability)
     if entropy is not None:
         next_return += entropy[:, tf.newaxis]
-    discounted = discount[:, tf.newaxis] * next_return
-    return tf.stop_gradient(reward[:, tf.newaxis] + discounted)
+    discounted = following.discount[:, tf.newaxis] * next_return
+    return tf.stop_gradient(following.reward[:, tf.newaxis] + discounted)
 
 
 def quantile_loss(quantiles: tf.Tensor, levels: Levels, target: tf.Tensor, hyper: Hyper) -> RowLoss:

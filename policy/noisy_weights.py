@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kytolly.environment.fusion_barrier import fusion_barrier
+from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
 from kytolly.policy.batch import Obs
 from kytolly.policy.continuous import standard_normal
@@ -74,7 +74,7 @@ class NoisyWeights(FlatWeights):
         # Else XLA would compute the noise of an input anew for every weight, and an update would
         # take six times as long.
         always = tf.reshape(numbers, [-1])[0] >= 0.0
-        noise = fusion_barrier(factor_noise(standard_normal(numbers)), always)
+        noise = loop_fusion_barrier(factor_noise(standard_normal(numbers)), always)
         return tf.split(noise, self._widths, axis=-1)
 
 

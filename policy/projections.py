@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.fusion_barrier import fusion_barrier
+from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.policy.action_values import take_action
 from kytolly.policy.hyper import Number
 
@@ -50,7 +50,7 @@ def munchausen_bonus(
 
 
 def categorical_projection(
-    value: tf.Tensor, probability: tf.Tensor, atoms: tf.Tensor
+    value: tf.Tensor, probability: tf.Tensor, atoms: tf.Tensor, always: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The distribution on evenly spaced atoms that is nearest to one on other values.
 
@@ -61,6 +61,8 @@ def categorical_projection(
         value: [B, Z] values, in reward units.
         probability: [B, Z] their probabilities.
         atoms: [Z] evenly spaced values that rise.
+        always: [] bool that is true, and that XLA cannot know to be: see `loop_fusion_barrier`.
+            Where this is mapped over agents it depends on none of them.
 
     Returns:
         [B, Z] probabilities of the atoms, and [B] the share that came from beyond them.
@@ -72,8 +74,7 @@ def categorical_projection(
     inside = tf.clip_by_value(value, atoms[0], atoms[-1])
     # Summed over the middle axis and in parts: a program then needs no [B, Z, Z] numbers at once.
     sizes = [len(part) for part in np.array_split(np.arange(int(value.shape[1])), PARTS)]
-    whole = tf.logical_not(probability[0, 0] < 0.0)  # also where it is not a number
-    places = fusion_barrier((inside - atoms[0]) / step, whole)  # not for each atom
+    places = loop_fusion_barrier((inside - atoms[0]) / step, always)  # not for each atom
     places = tf.split(places, sizes, axis=1)
     place, projected = tf.range(atoms.shape[0], dtype=tf.float32), tf.zeros([])
     for part, weight in zip(places, tf.split(probability, sizes, axis=1), strict=True):

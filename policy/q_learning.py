@@ -146,7 +146,8 @@ class QLearningPolicy(Policy):
                 hyper.munchausen_scale,
                 hyper.munchausen_lowest,
             )
-        following = Next(reward, batch.discount, outputs, q, selection_values)
+        always = self.updates >= 0
+        following = Next(reward, batch.discount, outputs, q, selection_values, always)
         return self.head.target(following, self.selection, hyper)
 
     def loss(self, batch: Transition, weights: list[tf.Tensor], hyper: Hyper) -> Loss:

@@ -40,7 +40,7 @@ MISMATCH = (tf.errors.InvalidArgumentError, AssertionError, ValueError, TypeErro
 
 
 class Restored(NamedTuple):
-    """What a run continues from.
+    """The state that a run continues from.
 
     Attributes:
         path: The checkpoint, without the endings of its files.
@@ -71,7 +71,8 @@ def write_checkpoint(
         host_state: What belongs to this moment and is no tensor, as JSON can hold it.
         best: Name of the file in `checkpoints/` with the best network so far.
     """
-    folder, name = run_dir / FOLDER, f"ckpt-{env_steps}"
+    folder = run_dir / FOLDER
+    name = f"ckpt-{env_steps}"
     folder.mkdir(exist_ok=True)
     host_text = json.dumps(host_state)  # fails, if it does, before anything is touched
     if checkpoint is not None:
@@ -97,7 +98,7 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
     TensorFlow does not follow the lists of layers that a Keras model holds: it would leave their
     weights out, and assert_consumed() would not miss them. So they are named once more.
     """
-    found: dict[str, list[tf.Variable]] = {}
+    variables: dict[str, list[tf.Variable]] = {}
     seen: set[int] = set()
 
     def visit(path: str, value: Any) -> None:
@@ -105,7 +106,7 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
             return
         seen.add(id(value))
         if isinstance(value, keras.Layer):
-            found[path] = [variable.value for variable in value.variables]
+            variables[path] = [variable.value for variable in value.variables]
         elif isinstance(value, tf.Module):
             for name, item in sorted(vars(value).items()):
                 visit(f"{path}.{name}", item)
@@ -117,11 +118,13 @@ def complete_checkpoint(trackables: Mapping[str, Any]) -> tf.train.Checkpoint:
                 visit(f"{path}.{index}", item)
 
     visit("state", trackables)
-    return tf.train.Checkpoint(**trackables, **({"keras_variables": found} if found else {}))
+    return tf.train.Checkpoint(
+        **trackables, **({"keras_variables": variables} if variables else {})
+    )
 
 
 def is_finite(network: Any) -> bool:
-    """Whether every weight of a Keras model is a number."""
+    """True where every weight of a Keras model is a number."""
     return all(np.isfinite(weight).all() for weight in network.get_weights())
 
 
@@ -144,24 +147,25 @@ def prune(folder: Path, newest: int, keep: int) -> None:
     listing = folder / "checkpoint"
     if not listing.is_file() or listing.read_text(encoding="utf-8") != text:
         write_text(listing, text)
-    steps, named = {step for step, _ in kept}, set()
+    steps = {step for step, _ in kept}
+    named = set()
     for _, path in kept:
         with contextlib.suppress(OSError):  # a damaged one names nothing
             named |= set(read_manifest(path)[0])
     for path in own_files(folder):
-        own = REMOVABLE.fullmatch(path.name)
-        kept = own and (path.name in named or (own[1] == "ckpt" and int(own[2]) in steps))
+        match = REMOVABLE.fullmatch(path.name)
+        kept = match and (path.name in named or (match[1] == "ckpt" and int(match[2]) in steps))
         if not kept:
             remove([path])
 
 
 def own_files(folder: Path, name: str | None = None) -> list[Path]:
-    """What checkpoints consist of, or the one of that name, with what killed writes left."""
+    """The files of all checkpoints, or of the one of that name, with what killed writes left."""
     return [
         path
         for path in folder.glob("*")  # none where the folder is gone
-        if (own := REMOVABLE.fullmatch(path.name.removeprefix(PARTIAL)))
-        and name in (None, f"{own[1]}-{own[2]}")
+        if (match := REMOVABLE.fullmatch(path.name.removeprefix(PARTIAL)))
+        and name in (None, f"{match[1]}-{match[2]}")
     ] + ([] if name else list(folder.glob(f"{PARTIAL}checkpoint")))
 
 
@@ -245,19 +249,19 @@ def restore(
         ValueError: There is no checkpoint, none can be read, or another configuration wrote it.
     """
     folder = Path(run_dir) / FOLDER
-    found = checkpoints(folder)
-    if not found:
+    known = checkpoints(folder)
+    if not known:
         raise ValueError(
             f"{folder} holds no checkpoint, expected files such as ckpt-1000.json: resume the "
             "folder of a run that has trained, or start a new run."
         )
     damaged: list[str] = []
-    for _, path in found:
+    for _, path in known:
         try:
             host_state = check_files(path)
             _read(path, trackables, changed)
         except DAMAGE as error:
-            damaged.append(f"{Path(path).name} ({one_line(error, 160)})")
+            damaged.append(f"{Path(path).name} ({short_reason(error, 160)})")
             continue
         if damaged:
             warnings.warn(
@@ -287,9 +291,9 @@ def _read(path: str, trackables: Mapping[str, Any], changed: Sequence[str]) -> N
     except UnicodeDecodeError:  # a ValueError, but one that speaks of damage
         raise
     except MISMATCH as error:
-        found = "; ".join([*changed, one_line(error, 300)])
+        reason = "; ".join([*changed, short_reason(error, 300)])
         raise ValueError(
-            f"{path} was saved by another configuration: {found}. Resume with the settings in "
+            f"{path} was saved by another configuration: {reason}. Resume with the settings in "
             "the run's config.yaml and the same environment and model, or start a new run."
         ) from None
 
@@ -306,8 +310,41 @@ def no_list_of_values(record: logging.LogRecord) -> bool:
     )
 
 
-def one_line(error: BaseException, length: int) -> str:
-    """What an error says, without line breaks and TensorFlow's internal names, cut to `length`."""
+def short_reason(error: BaseException, length: int) -> str:
+    """The text of an error without line breaks and TensorFlow's internal names, cut to `length`."""
     text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
     words = " ".join(text.split()).rstrip(".") or type(error).__name__
     return words if len(words) <= length else words[: length - 1] + "…"
+
+
+def place_best(run_dir: Path, name: str) -> Path:
+    """Make `best.keras`, or `best.weights.h5`, a copy of the file `name` in `checkpoints/`."""
+    source, target = run_dir / FOLDER / name, run_dir / public_name(name)
+    if target.is_file() and checksum(target) == checksum(source):
+        return target
+    return write_file(target, lambda to: shutil.copyfile(source, to))
+
+
+def restored_best(run_dir: Path, restored: Restored) -> Path | None:
+    """The best network that belongs to a checkpoint, in both its places; None where it is lost."""
+    sums, _ = read_manifest(restored.path)
+    name = next((file for file in sums if file.startswith("best-")), None)
+    if name is None:
+        return None
+    kept, copy = run_dir / FOLDER / name, run_dir / public_name(name)
+    if kept.is_file() and checksum(kept) == sums[name]:
+        return place_best(run_dir, name)
+    if copy.is_file() and checksum(copy) == sums[name]:
+        write_file(kept, lambda to: shutil.copyfile(copy, to))
+        return copy
+    warnings.warn(
+        f"{kept} and {copy.name} are damaged: the best network so far is lost, and the next "
+        "evaluation begins to look for a new one.",
+        stacklevel=2,
+    )
+    return None
+
+
+def public_name(name: str) -> str:
+    """The name in the run's folder of a file such as `best-100.keras`."""
+    return BEST_WEIGHTS if name.endswith(".h5") else BEST

@@ -45,7 +45,7 @@ class OldLayout:
 
 
 def old_layouts(network: Any) -> list[OldLayout]:
-    """How old checkpoints list all variables of a network, and those that train; else empty."""
+    """The lists of a network's variables, and of those that train, in old checkpoints."""
     variables = getattr(network, "variables_of_old_files", list)()
     if not variables:
         return []
@@ -112,7 +112,8 @@ def drop_dead(graph: Any, layout: OldLayout, reader: Any) -> set[str]:
 
     Such a list is told by the shapes of all its variables, one after another.
     """
-    shapes, dead = reader.get_variable_to_shape_map(), set()
+    shapes = reader.get_variable_to_shape_map()
+    dead = set()
     for node in graph.nodes:
         children = {child.local_name: child for child in node.children}
         if set(children) != {str(index) for index in range(len(layout.shapes))}:

@@ -37,7 +37,8 @@ def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> A
     Raises:
         ValueError: There is no such file.
     """
-    rows, ax = read_curve(run_dir_or_csv, "env_steps"), ax or make_axes()
+    rows = read_curve(run_dir_or_csv, "env_steps")
+    ax = ax or make_axes()
     steps, returns = curve(rows, "episode_return")
     ax.plot(
         steps, returns, color=TRAINING_COLOR, lw=1.2, label="training episodes, with exploration"
@@ -64,7 +65,8 @@ def plot_supervised_curve(run_dir_or_csv: str | Path, metric: str, ax: Axes | No
     Raises:
         ValueError: There is no such file.
     """
-    rows, ax = read_curve(run_dir_or_csv, "updates"), ax or make_axes()
+    rows = read_curve(run_dir_or_csv, "updates")
+    ax = ax or make_axes()
     updates, loss = curve(rows, "loss", count="updates")
     (line,) = ax.plot(updates, loss, color=TRAINING_COLOR, lw=1.2, label="training loss")
     right: Any = ax.twinx()

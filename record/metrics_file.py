@@ -29,7 +29,8 @@ METRICS = (  # of agents: their columns are the same in every run
     "env_steps_per_second",
     "updates_per_second",
 )
-EVALUATION = ("evaluation_return_mean", "evaluation_return_std", "evaluation_length_mean")
+EVALUATION_RETURN = "evaluation_return_mean"
+EVALUATION = (EVALUATION_RETURN, "evaluation_return_std", "evaluation_length_mean")
 
 
 class MetricsFile:
@@ -45,7 +46,8 @@ class MetricsFile:
     """
 
     def __init__(self, run_dir: Path, unit: str = "env_steps"):
-        self.path, self.unit = run_dir / NAME, unit
+        self.path = run_dir / NAME
+        self.unit = unit
         self.columns: tuple[str, ...] = COUNTS[unit]
         if unit == "env_steps":
             self.columns += METRICS + EVALUATION
@@ -63,11 +65,11 @@ class MetricsFile:
             count: How many rows belong to the checkpoint; None: all up to there.
             last: The last of them, as it was then.
         """
-        found = read_rows(self.path, self.unit)
-        self.rows = [row for row in found if float(row[self.unit]) <= done][:count]
+        rows = read_rows(self.path, self.unit)
+        self.rows = [row for row in rows if float(row[self.unit]) <= done][:count]
         if last and count == len(self.rows):
             self.rows[-1] = last
-        self.columns = column_order([*self.columns, *(found[0] if found else ())])
+        self.columns = column_order([*self.columns, *(rows[0] if rows else ())])
         if not self.path.is_file() or self.path.read_text("utf-8", "replace") != self._text():
             self._rewrite()
         self._is_whole = True
@@ -101,7 +103,8 @@ class MetricsFile:
         return open(self.path, "r+", newline="", encoding="utf-8", opener=open_unlinked)
 
     def _add_columns(self, row: Mapping[str, Any]) -> bool:
-        before, self.columns = self.columns, column_order([*self.columns, *row])
+        before = self.columns
+        self.columns = column_order([*self.columns, *row])
         return self.columns != before
 
     def _line(self, row: Mapping[str, Any]) -> str:
@@ -133,15 +136,19 @@ def read_rows(path: Path, unit: str = "env_steps") -> list[dict[str, str]]:
     """The rows of a metrics file that were written to their end; none where there is no file."""
     if not path.is_file():
         return []
-    rows, columns, reason = [], None, f"has no column {unit}"
+    rows = []
+    columns = None
+    reason = f"has no column {unit}"
     if path.stat().st_size > MAX_BYTES:
-        whole, reason = "too much", f"has more than {MAX_BYTES:,} bytes"
+        whole = "too much"
+        reason = f"has more than {MAX_BYTES:,} bytes"
     else:
         text = path.read_text(encoding="utf-8", errors="replace")
         whole = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(whole))
         try:
-            rows, columns = list(reader), reader.fieldnames
+            rows = list(reader)
+            columns = reader.fieldnames
         except csv.Error as error:  # a cell without end
             reason = f"cannot be read ({error})"
     if whole.strip() and unit not in (columns or ()):
@@ -163,3 +170,9 @@ def number_in(row: Mapping[str, str], column: str) -> float:
     except ValueError:
         return math.nan
     return value if abs(value) <= MAX_NUMBER else math.nan
+
+
+def evaluations(run_dir: Path) -> list[tuple[int, float]]:
+    """Env steps and mean return of every evaluation during a run, none where there is no file."""
+    rows = [row for row in read_rows(run_dir / NAME) if row.get(EVALUATION_RETURN)]
+    return [(int(row["env_steps"]), number_in(row, EVALUATION_RETURN)) for row in rows]

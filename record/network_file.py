@@ -17,14 +17,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, one_line
+from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, short_reason
 from kytolly.record.dead_weights import living_weights
 from kytolly.record.files import path_without_pattern
 
 OWN_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
 WEIGHTS = "model.weights.h5"  # in a `.keras` file
 # Layers may make a little more than they save, such as the states of random draws.
-SHARE, SPARE = 2, 2**20
+SHARE = 2
+SPARE = 2**20
 # The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
 NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
 
@@ -68,9 +69,11 @@ def load_network_of(kind: Any, path: Path) -> Any:
     network = load_network(path)
     if isinstance(network, kind) and is_finite(network):
         return network
-    found = "weights that are not finite" if isinstance(network, kind) else type(network).__name__
+    contents = (
+        "weights that are not finite" if isinstance(network, kind) else type(network).__name__
+    )
     raise ValueError(
-        f"{path} holds {found}, expected a {kind.__name__} that training wrote. Copy the file "
+        f"{path} holds {contents}, expected a {kind.__name__} that training wrote. Copy the file "
         "back from where it came from, or train again."
     )
 
@@ -90,19 +93,19 @@ def take_checkpoint_weights(network: keras.Model, path: str) -> None:
         with path_without_pattern(Path(path).parent) as folder:
             reader = tf.train.load_checkpoint(str(folder / Path(path).name))
             shapes = reader.get_variable_to_shape_map()
-            found = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
-            weights = [reader.get_tensor(found[index]) for index in sorted(found)]
+            names = {int(n[1]): n[0] for n in map(NETWORK.fullmatch, shapes) if n}
+            weights = [reader.get_tensor(names[index]) for index in sorted(names)]
     except DAMAGE as error:
         raise ValueError(
-            f"the checkpoint {path} is damaged ({one_line(error, 160)}), expected the files that "
-            "training wrote. Take those of another checkpoint."
+            f"the checkpoint {path} is damaged ({short_reason(error, 160)}), expected the files "
+            "that training wrote. Take those of another checkpoint."
         ) from error
     weights = living_weights(network, weights)
-    own, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
-    if own != saved:
+    expected, saved = ([tuple(w.shape) for w in each] for each in (network.variables, weights))
+    if expected != saved:
         raise ValueError(
             f"the checkpoint {path} holds a network of weights {saved}, and the network that the "
-            f"run's files describe has {own}. A model of your own that was never evaluated is "
+            f"run's files describe has {expected}. A model of your own that was never evaluated is "
             "described by no file: resume the run with it, up to its first evaluation."
         )
     for variable, weight in zip(network.variables, weights, strict=True):
@@ -115,7 +118,7 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     Raises:
         ValueError: They are no weights of this network, or not finite.
     """
-    own = network.get_weights()
+    weights_before = network.get_weights()
     try:
         stored_numbers(path)  # before they take memory
         network.load_weights(path)
@@ -125,15 +128,15 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
     except Exception as error:  # zipfile, h5py and Keras each have their own
         reason = error
     finally:
-        network.set_weights(own)
+        network.set_weights(weights_before)
     raise ValueError(
-        f"{path} holds no weights of this run's network ({one_line(reason, 200)}), expected the "
-        "file that training wrote. Copy it back from where it came from, or start a new run."
+        f"{path} holds no weights of this run's network ({short_reason(reason, 200)}), expected "
+        "the file that training wrote. Copy it back from where it came from, or start a new run."
     )
 
 
 def stored_numbers(path: Path) -> int:
-    """How many numbers the weights in a `.keras` or `.weights.h5` file are.
+    """The count of numbers in the weights of a `.keras` or `.weights.h5` file.
 
     Raises:
         ValueError: Something in the file is compressed, or only declared. Keras compresses nothing;
@@ -153,13 +156,13 @@ def stored_numbers(path: Path) -> int:
 
 def datasets_in(weights: h5py.File) -> list[h5py.Dataset]:
     """Every array of an HDF5 file, once, however many names it has."""
-    found: list[Any] = []
-    weights.visititems(lambda _, item: found.append(item))
-    return [item for item in found if isinstance(item, h5py.Dataset)]
+    items: list[Any] = []
+    weights.visititems(lambda _, item: items.append(item))
+    return [item for item in items if isinstance(item, h5py.Dataset)]
 
 
 def dataset_numbers(dataset: h5py.Dataset) -> int:
-    """How many numbers an array has, all of which are in its file."""
+    """The count of an array's numbers, all of which are in its file."""
     held = dataset.id.get_storage_size()
     if dataset.nbytes > held:
         raise ValueError(f"{dataset.name} unpacks to {dataset.nbytes:,} bytes and has {held:,}")
@@ -199,7 +202,7 @@ def limited_weights(stored: int) -> Iterator[None]:
 
 
 def initial_size(value: Any) -> int:
-    """How many numbers a variable has, from its first value or a function that would make it."""
+    """The count of a variable's numbers, from its first value or a function that would make it."""
     if not callable(value):
         return int(np.size(value))
     graph = tf.function(value, autograph=False).get_concrete_function()  # traced, never run

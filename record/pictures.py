@@ -128,7 +128,8 @@ def draw_numbers(
     ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, values: np.ndarray, meaning: str
 ) -> None:
     """Draw numbers as colors; where both signs matter, 0 is white and has a line."""
-    lowest, highest = values.min(), values.max()
+    lowest = values.min()
+    highest = values.max()
     limit = max(-lowest, highest)
     signed = min(-lowest, highest) >= 0.1 * limit > 0
     mesh = ax.pcolormesh(

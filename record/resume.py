@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from kytolly.config.words import value_text
-from kytolly.record.best import restored_best
-from kytolly.record.checkpoint import FOLDER, checkpoints, restore
+from kytolly.record.checkpoint import FOLDER, checkpoints, restore, restored_best
 from kytolly.record.run_folder import RunFolder, bare_id, yaml_text
 
 
@@ -37,7 +36,7 @@ def restored_state(folder: RunFolder, state: Any) -> tuple[dict[str, Any], list[
 
 
 def changed_settings(folder: RunFolder, cfg: Any, environment: str, loop: str) -> dict[str, str]:
-    """What differs from a run's `config.yaml`, by name and in words.
+    """The differences from a run's `config.yaml`, by name and in words.
 
     Raises:
         ValueError: The environment, or a setting in whose units the weights are, is another.
@@ -79,7 +78,7 @@ def check_parts(folder: RunFolder, parts: dict[str, str]) -> None:
 
 
 def what_is_saved(state: Any) -> str:
-    """What an interrupted run has on disk, and how to continue it, in one line.
+    """One line: the state of an interrupted run on disk, and how to continue it.
 
     Args:
         state: `callback.base.TrainState`.

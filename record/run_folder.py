@@ -26,17 +26,17 @@ LOCK = ".lock"  # the system knows which process holds it; a file left behind me
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
 CHECKPOINTS_SINCE = (0, 2)
 MAX_PATH_BYTES = 4_096  # on Linux
-LONGEST_INSIDE = 256  # bytes of a file's path within a run: TensorFlow's names are long
+MAX_INSIDE_BYTES = 256  # bytes of a file's path within a run: TensorFlow's names are long
 
 
 class EvaluationResult(TypedDict):
-    """What is read of the evaluation in a result.json."""
+    """The evaluation in a result.json, as far as it is read."""
 
     return_mean: float
 
 
 class RunResult(TypedDict):
-    """What is read of the result.json of an agent's run; it holds more."""
+    """The result.json of an agent's run, as far as it is read; it holds more."""
 
     evaluation: EvaluationResult
     env_steps: int
@@ -46,7 +46,7 @@ class RunResult(TypedDict):
 
 
 class SavedConfig(NamedTuple):
-    """What `config.yaml` says of a run.
+    """The contents of a run's `config.yaml`.
 
     Attributes:
         settings: The run's settings, its algorithm's name among them.
@@ -154,9 +154,9 @@ class RunFolder:
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
             from kytolly.config.words import path_text
 
-            found = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
+            reason = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
             raise ValueError(
-                f"{path_text(path)} is no run ({found}), expected the folder that training "
+                f"{path_text(path)} is no run ({reason}), expected the folder that training "
                 "printed as run_dir. Give that one."
             )
         return cls(path)
@@ -209,7 +209,7 @@ class RunFolder:
             cfg: The config.
             environment: The name of the environment.
             loop: The loop that runs.
-            spec: Plain data such as `environment.saved_spec.plain_spec` gives; None without agent.
+            spec: As `environment.saved_spec.spec_to_dict` makes it; None without agent.
             init: Folder of the run whose weights this one began with, if any.
             parts: Class names of the user's own optimizer and policy.
         """
@@ -217,20 +217,21 @@ class RunFolder:
         extra |= {"parts": parts} if parts else {}
         extra |= {"versions": versions()}
         extra |= {} if init is None else {"init": str(init)}
-        path, text = self.path / "config.yaml", yaml_text(cfg, extra)
+        path = self.path / "config.yaml"
+        text = yaml_text(cfg, extra)
         if spec is not None:  # its innermost lists take one line each
             text = yaml.safe_dump({"spec": spec}, sort_keys=False, default_flow_style=None) + text
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
     def is_before_first_checkpoint(self) -> bool:
-        """Whether the run was stopped before it could save anything: it can begin anew."""
+        """True where the run was stopped before it could save anything: it can begin anew."""
         folder = self.path / "checkpoints"
         listing, result = folder / "checkpoint", self.path / "result.json"
         return not (any(folder.glob("ckpt-*.json")) or listing.exists() or result.exists())
 
     def read_config(self) -> SavedConfig:
-        """What `config.yaml` says; ValueError where the algorithm or the environment is missing."""
+        """The contents of `config.yaml`; ValueError where algorithm or environment is missing."""
         path = self.path / "config.yaml"
         from kytolly.config.files import read_settings
 
@@ -279,7 +280,8 @@ class RunFolder:
 
     def write_result(self, summary: dict[str, Any]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
-        path, times = self.path / "result.json", ("wall_seconds", "compile_seconds", "memory")
+        path = self.path / "result.json"
+        times = ("wall_seconds", "compile_seconds", "memory")
         if path.is_file():
             with contextlib.suppress(ValueError):
                 from kytolly.config.files import read_json
@@ -322,7 +324,7 @@ def check_path(path: Path) -> None:
         raise unwritable(path, "a null byte in its name")
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # TensorFlow takes no other
         raise unwritable(path, "a name that is not UTF-8")
-    if len(os.fsencode(path.absolute())) > MAX_PATH_BYTES - LONGEST_INSIDE:
+    if len(os.fsencode(path.absolute())) > MAX_PATH_BYTES - MAX_INSIDE_BYTES:
         raise unwritable(path, "a name too long for the files in it")
 
 
@@ -347,13 +349,13 @@ def numbered_paths(path: Path) -> Iterator[Path]:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run computes."""
-    found = {"python": platform.python_version(), "kytolly": __version__}
+    packages = {"python": platform.python_version(), "kytolly": __version__}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            packages[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            packages[package] = "not installed"
+    return packages
 
 
 def yaml_text(config: Any, extra: dict[str, Any]) -> str:
@@ -374,7 +376,7 @@ def plain_settings(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """What an agent's result.json holds; None where there is none, ValueError where it is none."""
+    """The part of result.json that is read; None without it, ValueError where it is damaged."""
     path = run_dir / "result.json"
     if not path.exists():
         return None

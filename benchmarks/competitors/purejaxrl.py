@@ -1,4 +1,4 @@
-"""What the programs for PureJaxRL share: its clone, and its compiled loop called twice."""
+"""PureJaxRL's clone, and its compiled loop called twice."""
 
 from __future__ import annotations
 

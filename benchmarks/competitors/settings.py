@@ -1,4 +1,4 @@
-"""What every side of a comparison is asked to do: a class of settings for each algorithm."""
+"""The work of every contender: a class of settings for each algorithm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_counts(settings: AnySettings, *counts: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What DQN is asked to do everywhere; the defaults are the first row of its speed table."""
+    """The work of DQN; the defaults are the first row of its speed table."""
 
     env_steps: int = 100_000  # steady-state env steps to time
     num_envs: int = 1  # environments stepped together
@@ -80,7 +80,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RolloutSettings:
-    """What every learner from rollouts is asked to do."""
+    """The work of every learner from rollouts."""
 
     env_steps: int = 100_000  # steady-state env steps to time
     num_envs: int = 4  # environments stepped together
@@ -120,7 +120,7 @@ class RolloutSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOSettings(RolloutSettings):
-    """What PPO is asked to do everywhere; the defaults are the first row of its speed table."""
+    """The work of PPO; the defaults are the first row of its speed table."""
 
     activation: str = "tanh"  # activation of the hidden layers, of policy and value alike
     gae_lambda: float = 0.95
@@ -145,7 +145,7 @@ class PPOSettings(RolloutSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PQNSettings(RolloutSettings):
-    """What PQN is asked to do everywhere: the settings of its authors for MinAtar."""
+    """The work of PQN: the settings of its authors for MinAtar."""
 
     num_envs: int = 128
     num_steps: int = 32
@@ -162,7 +162,7 @@ AnySettings = Settings | PPOSettings | PQNSettings
 
 
 class StepSettings(NamedTuple):
-    """What a game is asked to do where env steps alone are timed."""
+    """The work of a game where env steps alone are timed."""
 
     game: str = "Breakout"
     num_envs: int = 1024  # environments stepped together

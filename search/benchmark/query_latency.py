@@ -21,7 +21,7 @@ from typing import Any
 from unittest import mock
 
 from kytolly.benchmarks.competitors import print_result
-from kytolly.benchmarks.own_loop import configure_without_cache
+from kytolly.benchmarks.loop_timing import configure_without_cache
 from kytolly.search.benchmark.query_scale import DOCUMENTS, write_collection
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
 

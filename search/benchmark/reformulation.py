@@ -32,8 +32,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.own_loop import configure_without_cache
-from kytolly.benchmarks.suite import Options, Report, Side, Watch, comparison
+from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
 from kytolly.config.ppo import PPOConfig
 from kytolly.search.reformulate.mining import NO_CANDIDATE
 from kytolly.search.reformulate.options import ReformulationOptions
@@ -334,7 +334,7 @@ def reformulation(options: Options, watch: Watch) -> Report:
     given += ("--seconds", "1" if options.quick else str(SECONDS))
     needs = ("rank_bm25", "snowballstemmer")
     sides = [
-        Side(title, "kytolly.search.benchmark.reformulation", ("--flow", name, *given), needs)
+        Contender(title, "kytolly.search.benchmark.reformulation", ("--flow", name, *given), needs)
         for name, title in reversed(TITLES.items())
     ]
     title = "Training query reformulation, the same network, queries and rewards"

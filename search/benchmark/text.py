@@ -10,9 +10,9 @@ from typing import Any
 from kytolly.benchmarks.suite import (
     CPU_ONLY,
     ChildFailed,
+    Contender,
     Options,
     Report,
-    Side,
     Watch,
     one_core,
     run_module,
@@ -119,7 +119,7 @@ def torch_runs(
             run_module(OWN, [*given, "--export", file], core, CPU_ONLY)
         for name, more in (("PyTorch", ()), ("PyTorch, compiled", ("--compiled",))):
             arguments = ("--file", file, "--updates", "1" if options.quick else "16", *more)
-            side = Side(name, TORCH, arguments, ("torch",))
+            side = Contender(name, TORCH, arguments, ("torch",))
             absent[name] = side.why_absent()
             with watch.turn(name):
                 try:

@@ -75,9 +75,9 @@ def run_training(
     folder, resume = args.resume or args.log_dir, bool(args.resume)
     callbacks: list[Any] = []
     if args.profile:
-        from kytolly.command.profile import Keeper
+        from kytolly.loop.profile import RunKeeper
 
-        callbacks = [Keeper()]
+        callbacks = [RunKeeper()]
     train_model = pkgutil.resolve_name(train)
     summary, lines = train_model(cfg, source, folder, cb=callbacks, resume=resume)
     if args.profile:

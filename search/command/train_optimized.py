@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import (
-    MOST,
+    MAX_NUMBER,
     path,
     positive,
     refuse_repeated,
@@ -37,7 +37,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def epochs(text: str) -> int:
     """A number of passes over the training queries."""
-    return whole_number(text, 0, MOST, "of at least 0")
+    return whole_number(text, 0, MAX_NUMBER, "of at least 0")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -7,8 +7,8 @@ import threading
 import time
 
 from kytolly.callback.base import Callback, TrainState
-from kytolly.callback.gpu import Gpu
 from kytolly.machine.facts import usable_cores
+from kytolly.machine.gpu import Gpu
 
 SAMPLE_SECONDS = 0.1
 

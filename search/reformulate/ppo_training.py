@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.config.ppo import PPOConfig
+from kytolly.loop.profile import RunKeeper
 from kytolly.loop.recovery import OutOfMemory
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
@@ -23,7 +24,6 @@ from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.loop_clock import LoopClock
 from kytolly.search.reformulate.network import HALF
 from kytolly.search.reformulate.options import ReformulationOptions, write_options
-from kytolly.search.reformulate.profile import LoopKeeper
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.trainer import Trainer
@@ -126,7 +126,7 @@ def train_with_ppo(
     gpu: bool,
     say: Say,
     clock: LoopClock,
-    keeper: LoopKeeper | None = None,
+    keeper: RunKeeper | None = None,
 ) -> TrainResult:
     """Train a network with PPO; if memory does not suffice, with half as many queries at once.
 

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.loop.profile import RunKeeper
 from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.index.corpus import available_splits
@@ -44,7 +45,7 @@ from kytolly.search.reformulate.network import (
 from kytolly.search.reformulate.options import ReformulationOptions
 from kytolly.search.reformulate.ppo_training import COLLECTION, save_search, train_with_ppo
 from kytolly.search.reformulate.prepare import LEARNING, Preparation, prepare
-from kytolly.search.reformulate.profile import LoopKeeper, profile_loop
+from kytolly.search.reformulate.profile import profile_loop
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import phase_rows, write_phases
 from kytolly.search.reformulate.search import SearchContext
@@ -236,7 +237,7 @@ def learn(
     evaluation = DeviceQueries(
         subset(train.table, few), context.rules, train.fusions, training.term_cost, in_order=True
     )
-    clock, keeper = LoopClock(), LoopKeeper() if profile else None
+    clock, keeper = LoopClock(), RunKeeper() if profile else None
     with phases.measure(COLLECTION):
         result = train_with_ppo(
             context, train, evaluation, network, folder.path, gpu, say, clock, keeper

@@ -73,9 +73,8 @@ RUN_UNTIL_IT_FAILS = """
 
 @pytest.mark.parametrize(
     ("program", "package"),
-    [("sb3_dqn", "stable_baselines3"), ("sb3_ppo", "stable_baselines3"), ("rejax_dqn", "rejax"),
-     ("rejax_ppo", "rejax"), ("jax_update", "jax"), ("purejaxrl_dqn", "flashbax"),
-     ("purejaxrl_ppo", "distrax")],
+    [("sb3_dqn", "stable_baselines3"), ("rejax_ppo", "rejax"), ("jax_update", "jax"),
+     ("purejaxrl_dqn", "flashbax")],
 )  # fmt: skip
 def test_a_competitor_whose_packages_ask_for_tensorflow_does_not_get_it(
     program, package, tmp_path, monkeypatch
@@ -315,16 +314,6 @@ def test_command_line_and_settings_have_the_same_fields_and_defaults():
     assert settings == Settings(hidden=(32, 16, 8), learning_rate=1e-3)
 
 
-def test_one_parser_serves_both_kinds_of_settings():
-    parser = competitors.make_parser("x", "A title.", kind=PPOSettings, env_steps=7)
-    settings, _ = competitors.parse(parser, [])
-    assert settings == PPOSettings(env_steps=7)
-    settings, _ = competitors.parse(parser, ["--num-envs", "2048", "--activation", "relu"])
-    assert settings == PPOSettings(env_steps=7, num_envs=2048, activation="relu")
-    with pytest.raises(SystemExit):  # a flag of the other kind
-        competitors.parse(parser, ["--train-interval", "1"])
-
-
 def refusal(capsys, call, *arguments):
     """Return the one line that a refused call prints; it must end with status 2."""
     with pytest.raises(SystemExit) as stopped:
@@ -348,15 +337,6 @@ def test_purejaxrl_refuses_a_folder_that_is_no_clone_and_another_network(capsys,
     assert "no purejaxrl/dqn.py" in refusal(capsys, purejaxrl_dqn.main, where)
     line = refusal(capsys, purejaxrl_dqn.main, [*where, "--hidden", "64,64"])
     assert "--hidden is 64,64" in line
-
-
-def test_purejaxrl_ppo_refuses_a_folder_that_is_no_clone_and_another_network(capsys, tmp_path):
-    from kytolly.benchmarks.competitors import purejaxrl_ppo
-
-    where = ["--checkout", str(tmp_path)]
-    assert "no purejaxrl/ppo.py" in refusal(capsys, purejaxrl_ppo.main, where)
-    line = refusal(capsys, purejaxrl_ppo.main, [*where, "--hidden", "120,84"])
-    assert "--hidden is 120,84" in line
 
 
 def test_a_span_takes_both_clocks_at_its_begin_and_at_its_end(monkeypatch):

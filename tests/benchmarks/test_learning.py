@@ -8,7 +8,7 @@ import pytest
 
 from kytolly.benchmarks import learning, play_last, suite
 from kytolly.benchmarks.suite import Options
-from kytolly.record import comparison, seed_statistics
+from kytolly.experiment import comparison, seed_statistics
 
 
 @pytest.fixture
@@ -63,32 +63,6 @@ def test_curves_are_brought_to_one_grid_as_far_as_the_shortest_goes():
     np.testing.assert_allclose(returns, [[1.0, 3.0], [0.0, 4.0]])  # 0 + 6 * 10 / 15
 
 
-def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch):
-    monkeypatch.setitem(learning.tuned_settings.__globals__["PPO"]["Pendulum-v1"],
-                        "total_env_steps", 12_345)  # fmt: skip
-    commands = []
-
-    def run_module(module, arguments, core=None, environ=None):
-        commands.append(" ".join(arguments))
-        raise suite.ChildFailed("only its command line is looked at")
-
-    monkeypatch.setattr(suite, "run_module", run_module)
-    here = [task._replace(needs=None) for task in learning.PPO_MUJOCO]
-    monkeypatch.setattr(learning, "PPO_MUJOCO", here)
-    report = learning.ppo_learning_table(Options(seeds=1, env="Pendulum-v1"), watch)
-    assert report.rows == [
-        ["Pendulum-v1, ppo, 12,345 env steps", "best", "every seed failed", "", "", "",
-         "-172"],
-        ["", "last", "every seed failed", "", "", "", ""],
-    ]  # fmt: skip
-    assert report.notes[0].endswith("Goal: rl-baselines3-zoo, one run.")
-    learning.ppo_mujoco_table(Options(seeds=1, env="HalfCheetah-v5"), watch)
-    assert commands[0].startswith("train ppo --env Pendulum-v1 --loop auto --seed 1 --total-env-st")
-    assert "--total-env-steps 12345 " in commands[0]
-    assert "train ppo --env HalfCheetah-v5 --loop host" in commands[1]
-    assert "--total-env-steps 1000000 " in commands[1]
-
-
 @pytest.mark.parametrize(
     ("table", "options", "complaint"),
     [
@@ -101,18 +75,6 @@ def test_ppo_trains_each_task_for_as_long_as_its_settings_say(monkeypatch, watch
 def test_what_cannot_be_done_is_refused_before_hours_are_spent(table, options, complaint, watch):
     with pytest.raises(ValueError, match=complaint):
         table(options, watch)
-
-
-def test_an_environment_that_is_not_installed_is_a_row(monkeypatch, watch):
-    task = learning.LUNAR_LANDER._replace(needs=("no_such_package", 'pip install "kytolly[box2d]"'))
-    monkeypatch.setattr(learning, "LUNAR_LANDER", task)
-    report = learning.lunar_lander_table(Options(seeds=1), watch)
-    assert report.rows == [['LunarLander-v3: pip install "kytolly[box2d]"']]
-
-
-def test_mujoco_tasks_say_which_extra_brings_them():
-    for task in learning.PPO_MUJOCO:
-        assert task.needs == ("mujoco", 'pip install "kytolly[mujoco]"')
 
 
 @pytest.mark.parametrize(

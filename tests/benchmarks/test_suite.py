@@ -1,5 +1,6 @@
-"""The tables measure what they say: turns, pinning, arithmetic, and what happens without a side."""
+"""The tables measure what they say: turns, pinning, arithmetic, absent contenders."""
 
+import dataclasses
 import json
 import os
 import textwrap
@@ -13,13 +14,13 @@ from kytolly.benchmarks import (
     competitors,
     core,
     dqn,
+    loop_timing,
     optimizations,
-    own_loop,
     suite,
     tables,
 )
 from kytolly.benchmarks.competitors.settings import Settings
-from kytolly.benchmarks.suite import Options, Side
+from kytolly.benchmarks.suite import Contender, Options
 from kytolly.loop.learn import LoopMetrics
 
 TINY = {
@@ -53,16 +54,16 @@ def watch():
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """A function that makes a side whose program takes `seconds` for 100 env steps."""
+    """A function that makes a contender whose program takes `seconds` for 100 env steps."""
     (tmp_path / "fake_side.py").write_text(textwrap.dedent(FAKE))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     log = tmp_path / "log"
 
-    def side(name, seconds=1.0, **more):
-        return Side(name, "fake_side", (name, str(log), str(seconds)), **more)
+    def contender(name, seconds=1.0, **more):
+        return Contender(name, "fake_side", (name, str(log), str(seconds)), **more)
 
-    side.log = log
-    return side
+    contender.log = log
+    return contender
 
 
 # --- comparisons ---------------------------------------------------------------------------
@@ -93,8 +94,10 @@ def test_a_pinned_side_has_one_core_and_its_own_arguments(fake):
 
 
 def test_ratios_are_their_time_over_ours(fake, watch):
-    sides = [fake("A", 2.0), fake("C", 6.0), fake("D", needs=("no_such_package",))]
-    report = suite.comparison("title", "env_steps", sides, Options(repeats=1), watch, pinned=False)
+    contenders = [fake("A", 2.0), fake("C", 6.0), fake("D", needs=("no_such_package",))]
+    report = suite.comparison(
+        "title", "env_steps", contenders, Options(repeats=1), watch, pinned=False
+    )
     ours, theirs, missing = report.data["rows"]
     assert ours["env_steps_per_second"] == 50.0  # 100 in 2 s
     assert theirs["kytolly_wall_ratio"] == 3.0
@@ -121,9 +124,9 @@ def test_medians_are_of_the_time_for_one_step():
 
 def test_purejaxrl_is_asked_for_by_name(monkeypatch):
     monkeypatch.delenv("PUREJAXRL_CHECKOUT", raising=False)
-    assert "PUREJAXRL_CHECKOUT" in comparisons.jax_sides("dqn", "10")[1].why_absent()
+    assert "PUREJAXRL_CHECKOUT" in comparisons.jax_contenders("dqn", "10")[1].why_absent()
     monkeypatch.setenv("PUREJAXRL_CHECKOUT", "/a/clone")
-    assert comparisons.jax_sides("dqn", "10")[1].arguments[-2:] == ("--checkout", "/a/clone")
+    assert comparisons.jax_contenders("dqn", "10")[1].arguments[-2:] == ("--checkout", "/a/clone")
 
 
 # --- the command ---------------------------------------------------------------------------
@@ -164,7 +167,16 @@ def test_a_table_that_does_not_exist_is_refused_with_the_nearest():
         tables.run("lunar-landr")
 
 
-# --- our side ------------------------------------------------------------------------------
+# --- our contender ------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True, scope="module")
+def uncompiled():
+    """Without XLA, but for the program that runs in a process of its own."""
+    compiled = dqn.make_config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dqn, "make_config", lambda *a: dataclasses.replace(compiled(*a), xla=False))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -202,10 +214,10 @@ def test_the_clock_runs_after_compiling_and_warm_up_and_until_the_last_step(monk
 
     counts = iter([(600, 100), (800, 140)])
     monkeypatch.setattr(core, "make_loop", lambda cfg, env, kind: Loop())
-    monkeypatch.setattr(own_loop, "Span", Span)
-    monkeypatch.setattr(own_loop, "counts", lambda agent: next(counts))
-    work = own_loop.Work("DQN", Settings(env_steps=200, **TINY), None, 550)
-    result = own_loop.measure(work, "device", 2, digests=False)
+    monkeypatch.setattr(loop_timing, "Span", Span)
+    monkeypatch.setattr(loop_timing, "counts", lambda agent: next(counts))
+    work = loop_timing.Work("DQN", Settings(env_steps=200, **TINY), None, 550)
+    result = loop_timing.measure(work, "device", 2, digests=False)
     assert happened == [0, 550, "start", 100, 100, "stop", "closed"]
     assert (result["env_steps"], result["updates"]) == (200, 40)
 
@@ -229,9 +241,9 @@ def test_the_host_loop_does_the_same_amount_of_work():
 
 def test_calls_share_the_steps_in_whole_iterations():
     settings = Settings(env_steps=101, **TINY)
-    assert own_loop.steps_per_call(settings, 1) == [105]  # 21 iterations of 5
-    assert own_loop.steps_per_call(settings, 2) == [50, 55]
-    assert sum(own_loop.steps_per_call(settings, 8)) == 105
+    assert loop_timing.steps_per_call(settings, 1) == [105]  # 21 iterations of 5
+    assert loop_timing.steps_per_call(settings, 2) == [50, 55]
+    assert sum(loop_timing.steps_per_call(settings, 8)) == 105
 
 
 def test_the_fused_update_runs_as_a_program_and_counts_by_its_optimizer():
@@ -262,6 +274,8 @@ def test_calls_that_hold_no_iteration_are_refused(flags, capsys):
 
 def test_a_digest_sees_one_bit():
     one, other = tf.Variable([1.0, 2.0]), tf.Variable([1.0, np.nextafter(np.float32(2), 3)])
-    first, second = (own_loop.digest([own_loop.bytes_of(variable)]) for variable in (one, other))
+    first, second = (
+        loop_timing.digest([loop_timing.bytes_of(variable)]) for variable in (one, other)
+    )
     assert first != second
-    assert first == own_loop.digest([own_loop.bytes_of(tf.Variable([1.0, 2.0]))])
+    assert first == loop_timing.digest([loop_timing.bytes_of(tf.Variable([1.0, 2.0]))])

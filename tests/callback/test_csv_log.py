@@ -6,7 +6,7 @@ import pytest
 
 from kytolly.callback.csv_log import CSVLog
 from kytolly.record.metrics_file import read_rows
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 HEADER = (
     "env_steps,updates,episodes,wall_seconds,loss,grad_norm,learning_rate,"

@@ -3,8 +3,8 @@ import math
 import pytest
 
 from kytolly.callback.early_stop import EarlyStop, RewardThreshold, TimeBudget
-from kytolly.callback.non_finite import StopOnNonFinite
-from tests.callback.states import make_state, metrics_row
+from kytolly.callback.training_warnings import StopOnNonFinite
+from tests.helpers.states import make_state, metrics_row
 
 
 def evaluations_until_stop(callback, returns, *, begin=None, **changes):

@@ -7,7 +7,7 @@ import pytest
 
 from kytolly.callback.base import Callback
 from kytolly.callback.keras_bridge import KerasCallbacks, as_callbacks
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from kytolly.callback import progress
 from kytolly.callback.progress import ProgressBar, clock, rate
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 
 class Terminal(io.StringIO):

@@ -2,8 +2,6 @@ import dataclasses
 import json
 import math
 import shutil
-import sys
-import types
 
 import keras
 import numpy as np
@@ -17,9 +15,9 @@ from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from kytolly.callback.gpu import Gpu, physical_name
 from kytolly.callback.tensorboard import TensorBoardLog, histogram
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.fake_nvml import FakeGpu, install
+from tests.helpers.states import make_state, metrics_row
 
 
 @pytest.fixture(scope="module")
@@ -241,62 +239,11 @@ def test_an_end_without_a_beginning_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def fake_nvml(monkeypatch, *, utilization=37):
-    def rates(handle):
-        if utilization is None:
-            raise RuntimeError("Not Supported")
-        return types.SimpleNamespace(gpu=utilization)
-
-    module = types.SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByIndex=lambda index: f"index {index}",
-        nvmlDeviceGetHandleByUUID=lambda uuid: f"uuid {uuid}",
-        nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(used=3 * 2**20),
-        nvmlDeviceGetUtilizationRates=rates,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", module)
-
-
 def test_a_gpu_adds_its_memory_and_utilization(tmp_path, network, monkeypatch):
-    fake_nvml(monkeypatch)
+    install(monkeypatch, FakeGpu("GPU-1", free=997))
     log = TensorBoardLog()
     log.on_train_begin(make_state(tmp_path, network=network, device="/GPU:0"))
     log.on_log(make_state(tmp_path, 100, metrics=metrics_row()))
     log.on_train_end(make_state(tmp_path))
     assert points(tmp_path, "gpu/memory_mb") == [(100, 3.0)]
     assert points(tmp_path, "gpu/utilization") == [(100, 37.0)]
-
-
-def test_a_slice_of_a_gpu_has_memory_and_no_utilization(monkeypatch):
-    fake_nvml(monkeypatch, utilization=None)
-    gpu = Gpu.of("/GPU:0")
-    assert gpu is not None and gpu.metrics() == {"memory_mb": 3.0}
-
-
-@pytest.mark.parametrize(
-    ("device", "visible", "handle"),
-    [
-        ("/GPU:1", None, "index 1"),
-        ("/device:GPU:0", "3,5", "index 3"),
-        ("/GPU:1", "3, 5", "index 5"),
-        ("/GPU:0", "GPU-4b2f", "uuid GPU-4b2f"),
-    ],
-)
-def test_the_gpu_is_the_one_that_tensorflow_sees(monkeypatch, device, visible, handle):
-    fake_nvml(monkeypatch)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    gpu = Gpu.of(device)
-    assert gpu is not None and gpu.handle == handle
-
-
-def test_without_a_gpu_or_its_library_there_is_nothing(monkeypatch):
-    fake_nvml(monkeypatch)
-    assert Gpu.of("/device:CPU:0") is None
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert Gpu.of("/GPU:0") is None
-
-
-def test_physical_name_beyond_the_list_is_the_number_itself():
-    assert physical_name(2, "0,1") == 2

@@ -8,9 +8,8 @@ import pytest
 
 from kytolly import DQNConfig, Trainer
 from kytolly.callback.base import Callback
-from kytolly.callback.mlflow_logger import MLflowLogger
-from kytolly.callback.wandb_logger import WandbLogger
-from tests.callback.test_own_metrics import SMALL, Adds
+from kytolly.callback.tracking import MLflowLogger, WandbLogger
+from tests.helpers.states import SMALL, Adds
 
 
 class Stops(Callback):

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from kytolly.callback.base import notify
-from kytolly.callback.training_warnings import FEWEST, TREND, TrainingWarnings
+from kytolly.callback.training_warnings import MIN_ROWS, TREND, TrainingWarnings
 from kytolly.config.c51 import C51Config
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 
 def said(watcher, rows=(), evaluations=(), **changes):
@@ -60,7 +60,7 @@ def test_settings_that_change_nothing_are_named(settings, said):
 
 
 def test_a_jump_of_the_loss_is_said_once():
-    usual = [metrics_row(loss=0.1)] * FEWEST
+    usual = [metrics_row(loss=0.1)] * MIN_ROWS
     assert said(started(), [*usual, metrics_row(loss=0.99)]) == []
     found = said(started(), [*usual, metrics_row(loss=1.01), metrics_row(loss=50.0)])
     assert len(found) == 1
@@ -69,7 +69,7 @@ def test_a_jump_of_the_loss_is_said_once():
 
 
 def test_of_a_policy_gradient_the_loss_of_the_values_counts():
-    rows = [metrics_row(loss=0.001, value_loss=2.0)] * FEWEST
+    rows = [metrics_row(loss=0.001, value_loss=2.0)] * MIN_ROWS
     assert said(started(), [*rows, metrics_row(loss=-5.0, value_loss=3.0)]) == []
     assert "value_loss is 30" in said(started(), [*rows, metrics_row(value_loss=30.0)])[0]
 
@@ -128,6 +128,7 @@ def test_texts_that_are_learned_by_heart_are_said():
     (words,) = supervised(losses, scores)
     assert "up to update 50 the training loss fell from 0.9 to 0.3" in words
     assert "macro_f1 of the evaluations fell from 0.7 to 0.65" in words
+    assert len(supervised(losses, [0.7, 0.66, 0.68, 0.65, 0.67, 0.66])) == 1
     assert supervised(losses, scores[::-1]) == []  # it learns
     assert supervised(losses[::-1], scores) == []  # it forgets
     assert supervised(losses[:4], scores[:4]) == []
@@ -140,7 +141,7 @@ def test_texts_that_are_learned_by_heart_are_said():
 
 def test_a_warning_is_of_the_users_line():
     """Not of contextlib, through which hooks are called."""
-    rows = [*[metrics_row(loss=0.1)] * FEWEST, metrics_row(loss=5.0)]
+    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, metrics_row(loss=5.0)]
     watcher = started()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -151,7 +152,7 @@ def test_a_warning_is_of_the_users_line():
 
 def test_a_resumed_run_says_nothing_twice():
     first = started()
-    rows = [*[metrics_row(loss=0.1)] * FEWEST, metrics_row(loss=5.0)]
+    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, metrics_row(loss=5.0)]
     assert len(said(first, rows)) == 1
     second = started()
     second.set_state(make_state(None), first.get_state())

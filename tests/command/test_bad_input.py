@@ -1,4 +1,4 @@
-"""Every row of docs/bad_input.md that the command line can show: exit status and one line."""
+"""Bad input of the commands: exit status 2 and one line, and nothing left behind."""
 
 import sys
 from pathlib import Path

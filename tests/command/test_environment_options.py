@@ -7,34 +7,8 @@ import pytest
 import yaml
 
 from kytolly.command.entry import main
+from tests.helpers.user_module import MODULE
 
-MODULE = """
-import gymnasium
-import numpy as np
-
-class Line(gymnasium.Env):
-    action_space = gymnasium.spaces.Discrete(2)
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
-
-    def __init__(self, length=3, pay=1.0):
-        self.length, self.pay = length, pay
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        obs = np.array([self.steps / 10], np.float32)
-        return obs, self.pay, self.steps == self.length, False, {}
-
-class Twice(gymnasium.RewardWrapper):
-    def reward(self, reward):
-        return 2 * reward
-
-gymnasium.register("Line-v0", entry_point=Line)
-"""
 SHORT = (
     "--total-env-steps 24 --batch-size 4 --hidden-units 4 --replay-capacity 500 --no-xla "
     "--warmup-env-steps 16 --train-interval-env-steps 8 --updates-per-interval 1 "

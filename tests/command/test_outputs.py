@@ -10,7 +10,7 @@ from kytolly.command import entry
 from kytolly.command.exits import OneLineParser
 from kytolly.command.table import COMMANDS, SEARCH_COMMANDS, command_module
 from kytolly.deployment.zoo import run_path
-from tests.command.written_runs import write_run
+from tests.helpers.written_runs import write_run
 
 # Some need a run that was trained: tests/deployment/test_export_command.py has --out.
 OUTPUTS = {"--log-dir", "--out", "--study", "--figure"}

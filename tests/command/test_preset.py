@@ -1,6 +1,7 @@
 """Presets of `kytolly train`: what they set, what wins over them, and which one fits."""
 
 import json
+import sys
 import types
 
 import pytest
@@ -12,6 +13,7 @@ from kytolly.command.preset import with_preset
 from kytolly.config.presets import KINDS, PRESETS, preset
 from kytolly.machine import doctor, facts, presets
 from kytolly.machine.presets import pixel_needs, recommend
+from tests.helpers.fake_nvml import FakeGpu, install
 
 GIB = 2**30
 
@@ -72,14 +74,9 @@ def test_the_largest_preset_that_takes_half_of_the_free_memory_is_recommended(
 
 
 def test_a_gpu_says_what_is_free_or_the_middle_one_is_taken(monkeypatch):
-    nvml = types.SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetMemoryInfo=lambda index: types.SimpleNamespace(free=(index + 1) * GIB),
-    )
-    monkeypatch.setattr(presets.importlib, "import_module", lambda _: nvml)
+    install(monkeypatch, FakeGpu("GPU-1", free=1024), FakeGpu("GPU-2", free=2048))
     assert presets.free_bytes("/GPU:1") == 2 * GIB
-    monkeypatch.setattr(nvml, "nvmlInit", lambda: 1 / 0)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     assert recommend({}, "/GPU:0") == ("optimal", "the free memory is unknown")
 
 

@@ -1,12 +1,28 @@
 """`--profile` of `kytolly train`: parts, their arithmetic, and where they are written."""
 
 import json
+import time
 
+import numpy as np
 import pytest
 
-from kytolly.command import profile
+from kytolly.agent.make_agent import make_agent
+from kytolly.callback.base import TrainState
 from kytolly.command.entry import main
-from kytolly.command.profile import differences, profile_lines
+from kytolly.command.profile import profile_lines
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.loop import profile
+from kytolly.loop.device import DeviceLoop
+from kytolly.loop.profile import (
+    ACTING,
+    ENVIRONMENTS,
+    UPDATE,
+    RunKeeper,
+    differences,
+    fastest_call,
+    iteration_parts,
+)
 
 FEW = ["--log-interval-env-steps", "256", "--evaluation-interval-env-steps", "600"]
 SMALL = ["--evaluation-episodes", "2", "--final-evaluation-episodes", "2", "--no-xla", "--json"]
@@ -21,7 +37,7 @@ SIZES = {
 def test_the_parts_of_an_agents_run_are_printed_and_saved(
     algorithm, loop, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr("kytolly.machine.timing.TURNS", 2)
+    monkeypatch.setattr(profile, "MAX_CALLS", 2)
     monkeypatch.setattr(profile, "ITERATIONS", 1)
     where = ["--env", "CartPole-v1", "--log-dir", str(tmp_path / "run"), "--loop", loop]
     assert main(["train", algorithm, *where, *SIZES[algorithm], *FEW, *SMALL, "--profile"]) == 0
@@ -41,3 +57,37 @@ def test_parts_are_differences_and_a_table_says_them():
     assert differences(["a", "b", "c"], [1.0, 3.0, 2.5]) == {"a": 1.0, "b": 2.0, "c": 0.0}
     lines = profile_lines(profile.as_profile({"data": 1.0, "idle": 3.0}))
     assert lines[1].split() == ["data", "1.00", "s", "25.0%"] and len(lines) == 3
+
+
+def test_the_parts_of_an_iteration_are_differences_and_leave_the_network_as_it_was(monkeypatch):
+    cfg = PPOConfig(num_envs=2, rollout_steps=4, num_minibatches=2, epochs=1, xla=False)
+    loop = DeviceLoop(make_agent(cfg, CartPole().spec), CartPole())
+    seconds, ran = iter([8.0, 24.0, 80.0]), []
+
+    def call(run):
+        ran.append(run())
+        return next(seconds)
+
+    monkeypatch.setattr(profile, "fastest_call", call)
+    before = [weight.copy() for weight in loop.agent.policy.network.get_weights()]
+    # Eight iterations took so long without the network, with it, and with the updates.
+    expected = {ENVIRONMENTS: 1.0, ACTING: 2.0, UPDATE: 7.0}
+    assert iteration_parts(loop, split_update=False) == expected
+    assert ran == [0, 0, 16]
+    for old, new in zip(before, loop.agent.policy.network.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_the_fastest_call_counts():
+    waits = iter([0.05, 0.0, 0.03, *[0.02] * 100])
+    assert fastest_call(lambda: time.sleep(next(waits))) < 0.02
+
+
+def test_a_run_is_kept_until_it_is_released(tmp_path):
+    keeper = RunKeeper()
+    keeper.on_train_begin(
+        TrainState(tmp_path, None, "", "device", "/CPU:0", trackables={"loop": "the loop"})
+    )
+    assert keeper.loop == "the loop"
+    keeper.release()
+    assert keeper.loop is None

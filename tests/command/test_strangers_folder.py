@@ -15,8 +15,8 @@ import pytest
 
 from kytolly.command.environment_options import import_from_here
 from kytolly.deployment.zoo import run_path
-from tests.command.test_environment_options import MODULE
-from tests.command.written_runs import HEAD
+from tests.helpers.user_module import MODULE
+from tests.helpers.written_runs import HEAD
 
 ROOT = Path(__file__).parents[2]
 # As pip writes it, but for several commands: Python looks for modules where this file is.
@@ -48,7 +48,7 @@ COMMANDS = {  # each list in one process, so that TensorFlow is imported once
         "plot run --out {new}/picture.png",
         "check-env CartPole-v1 --steps 10",
     ],
-    "seeds": [f"train dqn --env CartPole-v1 {SHORT} --seeds 0,1 --log-dir {{new}}/runs"],
+    "seeds": [f"train dqn --env CartPole-v1 {SHORT} --seeds 0 --log-dir {{new}}/runs"],
     "tune": [f"tune dqn --env CartPole-v1 {SHORT} --trials 1 --study {{new}}/study.db"],
 }
 

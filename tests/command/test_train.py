@@ -1,13 +1,9 @@
-import contextlib
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import types
-import warnings
 from pathlib import Path
 
 import pytest
@@ -16,6 +12,7 @@ from kytolly.command import entry, train
 from kytolly.command.result import print_result
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import tuned_settings
+from tests.helpers.commands import SHORT, SHORT_PPO, kytolly
 
 ROOT = Path(__file__).parents[2]
 # Whoever starts the tests may ignore signals (nohup, `&`); whoever starts a command does not.
@@ -24,33 +21,6 @@ COMMAND = (
     "for number in (signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_DFL)\n"
     "signal.signal(signal.SIGINT, signal.default_int_handler); entry()"
 )
-SHORT = (
-    "--total-env-steps 200 --batch-size 8 --hidden-units 4 --replay-capacity 500 --no-xla "
-    "--warmup-env-steps 50 --train-interval-env-steps 10 --updates-per-interval 1 "
-    "--evaluation-episodes 2 --final-evaluation-episodes 3 "
-    "--evaluation-interval-env-steps 100"
-).split()
-SHORT_PPO = (
-    "--total-env-steps 150 --num-envs 3 --rollout-steps 25 --num-minibatches 3 --epochs 2 "
-    "--hidden-units 4 --no-xla --evaluation-episodes 1 --final-evaluation-episodes 2 "
-    "--evaluation-interval-env-steps 150"
-).split()
-
-
-def kytolly(*words, cwd):
-    """The command in this process: its exit status and what it printed."""
-    out, errors, before = io.StringIO(), io.StringIO(), (os.getcwd(), warnings.showwarning)
-    xla = os.environ.get("KYTOLLY_XLA")
-    os.chdir(cwd)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-            status = entry.main([str(word) for word in words])
-    finally:
-        os.chdir(before[0])
-        warnings.showwarning = before[1]
-        os.environ.pop("KYTOLLY_XLA", None)
-        os.environ.update({} if xla is None else {"KYTOLLY_XLA": xla})
-    return types.SimpleNamespace(status=status, out=out.getvalue(), errors=errors.getvalue())
 
 
 @pytest.fixture(scope="module")

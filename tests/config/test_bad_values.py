@@ -9,7 +9,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.command import entry
 from kytolly.config import rollout
 from kytolly.config.dqn import DQNConfig
-from kytolly.config.files import MOST_BYTES, read_settings
+from kytolly.config.files import MAX_BYTES, read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.rollout import nearest_divisors
 from kytolly.record.run_folder import RunFolder
@@ -141,7 +141,7 @@ def test_the_limits_are_allowed():
         ("a: " + "[" * 10_000, "nested more than 16 deep"),
         ("a: " + "[" * 20 + "]" * 20, "nested more than 16 deep"),
         ("\n".join(" " * n + "a:" for n in range(200)), "nested more than 16 deep"),
-        ("a: " + "x" * MOST_BYTES, "more than 65,536 bytes"),
+        ("a: " + "x" * MAX_BYTES, "more than 65,536 bytes"),
         ("seed: 2020-13-45", "is not YAML text"),
         ("seed: " + "9" * 5_000, "is not YAML text"),
         ("seed: 0x_", "is not YAML text"),

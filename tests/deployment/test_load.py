@@ -1,8 +1,6 @@
 """A run's folder becomes the agent again that training returned."""
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,12 +9,12 @@ import pytest
 import yaml
 
 import kytolly
-from kytolly.deployment.saved_spec import spec_of_plain
-from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from tests.helpers.new_process import in_new_process
 
 ROOT = Path(__file__).absolute().parents[2]
-NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.adam", "policy.optimizers")
+NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.optimizers")
 
 
 def copy_of(run, folder):
@@ -27,17 +25,6 @@ def change_config(path, change):
     values = yaml.safe_load((path / "config.yaml").read_text())
     change(values)
     (path / "config.yaml").write_text(yaml.safe_dump(values))
-
-
-def in_new_process(code, *arguments, cwd=None):
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=environ,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_best_weights_act_as_the_agent_that_training_returned(dqn):
@@ -172,8 +159,8 @@ def test_a_spec_is_the_same_after_yaml(dqn, masked):
     assert set(dict_obs) == {"place", "step", "action_mask"}
     for action in (Discrete(3), MultiDiscrete((2, 3)), Box((-1.0, -inf), (1.0, inf))):
         spec = EnvSpec("name", dict_obs, action)
-        text = yaml.safe_dump(plain_spec(spec))
-        assert spec_of_plain("name", yaml.safe_load(text)) == spec
+        text = yaml.safe_dump(spec_to_dict(spec))
+        assert spec_from_dict("name", yaml.safe_load(text)) == spec
     assert "shape: [4]" in (dqn.path / "config.yaml").read_text()
 
 

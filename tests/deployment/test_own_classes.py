@@ -1,6 +1,6 @@
 """A network class of the user's own: its run can be loaded, or training does not begin."""
 
-from tests.deployment.test_load import in_new_process
+from tests.helpers.new_process import in_new_process
 
 CLASS = """
 import sys, keras, kytolly

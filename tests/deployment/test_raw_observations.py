@@ -11,10 +11,9 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
-from kytolly.deployment.saved_spec import spec_of_plain
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.spaces import observation_form
-from kytolly.environment.saved_spec import plain_spec
+from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
 from kytolly.trainer import Trainer
 
 NUMBER = spaces.Discrete(3, start=-1)
@@ -59,8 +58,8 @@ class Shows(gymnasium.Env):
 class Beside(Shows):
     """Its mask is in the info."""
 
-    def __init__(self):
-        super().__init__(NUMBER)
+    def __init__(self, space=NUMBER):
+        super().__init__(space)
 
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=seed)[0], {"action_mask": np.array([0, 1], np.int8)}
@@ -104,10 +103,12 @@ def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
     methods += [agent.q_values] if algorithm == "dqn" else [agent.action_probabilities]
     for method in methods:
         expected = method(batch)
-        np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5)
+        np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5, atol=1e-6)
         for index, obs in enumerate(observations):
-            np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5)
-            np.testing.assert_allclose(method(row(batch, index)), expected[index], rtol=1e-5)
+            np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                method(row(batch, index)), expected[index], rtol=1e-5, atol=1e-6
+            )
     if algorithm == "ppo":
         actions = agent.act(batch)
         expected = agent.log_prob(batch, actions)
@@ -122,7 +123,10 @@ def test_as_many_numbers_as_a_number_has_values_are_a_batch():
     assert agent.act(np.array([0.0, 1.0, 0.0])) == agent.act(0)  # the second value, from -1
 
 
-@pytest.mark.parametrize("make", [Beside, lambda: Shows(SPACES["nested"])], ids=["info", "nested"])
+MAKERS = [Beside, lambda: Shows(SPACES["nested"]), lambda: Beside(SPACES["nested"])]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=["info", "nested", "info_nested"])
 def test_a_loaded_agent_takes_what_its_environment_returns(make, tmp_path):
     cfg = PPOConfig(
         total_env_steps=16,
@@ -160,8 +164,8 @@ def test_a_number_out_of_range_is_refused(number):
 )
 def test_an_altered_encoding_is_refused(altered):
     spec = make_host_env(Shows(NUMBER)).spec
-    plain = yaml.safe_load(yaml.safe_dump(plain_spec(spec)))
-    assert spec_of_plain("name", plain).encodings == spec.encodings
+    plain = yaml.safe_load(yaml.safe_dump(spec_to_dict(spec)))
+    assert spec_from_dict("name", plain).encodings == spec.encodings
     plain["encodings"][""] |= altered
     with pytest.raises(ValueError, match="cannot be read"):
-        spec_of_plain("name", plain)
+        spec_from_dict("name", plain)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import kytolly
-from kytolly.benchmarks.make_zoo import BEGIN, END, TASKS
 from kytolly.command import entry
 from kytolly.config.files import read_settings
 from kytolly.deployment.zoo import FILES, run_path, zoo_dir, zoo_names, zoo_result, zoo_table
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.training_run import resolve_init_run
+from scripts.make_zoo import BEGIN, END, TASKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
 EPISODES, STATED_EPISODES = 20, 100
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 
 
 def test_there_are_runs():
@@ -57,7 +57,7 @@ def played_returns(agent, env):
 def test_a_run_holds_three_small_files_and_nothing_of_a_machine(name):
     folder, task = zoo_dir() / name, TASKS[name]
     assert {path.name for path in folder.iterdir()} == set(FILES)
-    assert sum(path.stat().st_size for path in folder.iterdir()) < MOST_BYTES
+    assert sum(path.stat().st_size for path in folder.iterdir()) < MAX_BYTES
     settings, beside = read_settings(folder / "config.yaml")
     result = zoo_result(name)
     for facts in (settings | beside, result):
@@ -95,7 +95,7 @@ def test_an_unknown_name_is_refused_with_those_there_are(name, words, capsys):
 
 def test_the_page_has_the_table_that_the_files_make():
     table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-    assert table.strip().splitlines() == zoo_table(), "python -m kytolly.benchmarks.make_zoo"
+    assert table.strip().splitlines() == zoo_table(), "python scripts/make_zoo.py"
 
 
 @pytest.mark.parametrize("seeds", [[], ["--seeds", "0,1"]], ids=["one", "seeds"])

@@ -10,6 +10,7 @@ import tensorflow as tf
 from kytolly.machine import doctor, facts
 from kytolly.machine.compile_cache import cache_folder
 from kytolly.machine.doctor import Check
+from tests.helpers.fake_nvml import FakeGpu, install
 
 BUILD = {
     "cuda_version": "12.5.1",
@@ -144,17 +145,11 @@ def test_cuda_is_compared_with_what_tensorflow_was_built_for(
 
 
 def test_gpu_memory_in_use_by_others_is_a_warning(gpu, monkeypatch):
-    memory = types.SimpleNamespace(free=3 * 2**30, total=24 * 2**30)
-    nvml = types.SimpleNamespace(
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 1,
-        nvmlDeviceGetHandleByIndex=lambda i: i,
-        nvmlDeviceGetMemoryInfo=lambda handle: memory,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    device = FakeGpu("GPU-1", free=3 * 1024, total=24 * 1024)
+    install(monkeypatch, device)
     assert doctor.check_gpu_memory(tf).finding == "3.0 of 24.0 GiB free"
     assert doctor.check_gpu_memory(tf).status == "warn"
-    memory.free = 23 * 2**30
+    device.free = 23 * 1024
     assert doctor.check_gpu_memory(tf).status == "ok"
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "nvidia-ml-py" in doctor.check_gpu_memory(tf).advice

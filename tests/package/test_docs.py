@@ -25,18 +25,18 @@ def test_the_site_is_built_without_a_warning(tmp_path):
 
 @pytest.mark.skipif(not HAS_SEARCH, reason="they name what search has, too")
 def test_the_pages_of_the_commands_are_made_from_their_help():
-    made = runpy.run_path(str(ROOT / "docs" / "make_command_pages.py"))["pages"]()
+    made = runpy.run_path(str(ROOT / "scripts" / "make_command_pages.py"))["pages"]()
     folder = ROOT / "docs" / "commands"
     assert {path.name for path in folder.iterdir()} == set(made)
     for name, text in made.items():
         page = (folder / name).read_text(encoding="utf-8")
-        assert page == text, f"{name} is old, run: python docs/make_command_pages.py"
+        assert page == text, f"{name} is old, run: python scripts/make_command_pages.py"
     listed = re.findall(r"commands/([\w-]+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8"))
     assert sorted(listed) == sorted(made)
 
 
 def test_every_picture_has_a_command_that_makes_it():
-    made = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
+    made = runpy.run_path(str(ROOT / "scripts" / "make_pictures.py"))
     assert set(made["PICTURES"]) == {path.name for path in (ROOT / "docs" / "images").iterdir()}
     for picture in made["PICTURES"]:
         *_, last = map(parse, made["command_lines"](picture))

@@ -218,3 +218,25 @@ def test_half_precision_learns(algorithm, precision, batch):
         last = float(policy.fit_step(batch).metrics[1])
     assert policy.network.weights[0].dtype == "float32"
     assert last < 0.3 * first
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+def test_a_loss_is_mapped_over_the_weights_of_several_agents(algorithm, batch):
+    policy = make_policy(algorithm)
+    rows = going_on(batch)
+    vector = policy.weights.vector
+    vectors = tf.stack([vector, 0.5 * vector, -vector])
+
+    def gradient(vector):
+        with tf.GradientTape() as tape:
+            tape.watch(vector)
+            loss = policy.loss(rows, policy.weights.split(vector), policy.hyper).loss
+        return tape.gradient(loss, vector)
+
+    mapped = tf.function(
+        lambda: tf.vectorized_map(gradient, vectors, fallback_to_while_loop=False),
+        jit_compile=True,
+        autograph=False,
+    )
+    expected = [gradient(vector) for vector in vectors]
+    np.testing.assert_allclose(mapped(), expected, rtol=1e-3, atol=1e-6)

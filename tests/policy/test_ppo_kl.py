@@ -45,7 +45,8 @@ def test_the_first_loss_is_that_of_ppo_and_the_second_adds_the_divergence():
     ppo = plain.loss(batch, plain.current_weights(), plain.hyper)
     np.testing.assert_allclose(first.metrics[:-1], ppo.metrics, rtol=1e-6)
     moved = [tf.constant(PARAMS + [[0.9, -0.4]], tf.float32), tf.constant(VALUE)]
-    after, ppo = policy.loss(batch, moved), plain.loss(batch, moved)
+    after = policy.loss(batch, moved, policy.hyper)
+    ppo = plain.loss(batch, moved, plain.hyper)
     obs = np.asarray(batch.obs, np.float64)
     p, q = softmax(obs @ moved[0].numpy()), softmax(obs @ PARAMS)
     kl = (p * np.log(p / q)).sum(axis=1).mean()

@@ -8,6 +8,7 @@ from kytolly.policy.losses import quantile_huber
 from kytolly.policy.projections import categorical_projection, munchausen_bonus, soft_policy
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+ALWAYS = tf.constant(True)
 
 
 @both
@@ -48,7 +49,9 @@ def test_a_projection_shares_each_probability_among_its_two_neighbors(maybe_comp
     atoms = tf.constant([-1.0, 0.0, 1.0, 2.0])
     value = tf.constant([[-3.0, 0.25, 2.0, 2.5], [0.5, 0.5, 0.5, 0.5]])
     probability = tf.constant([[0.1, 0.4, 0.2, 0.3], [0.25, 0.25, 0.25, 0.25]])
-    projected, clipped = maybe_compile(categorical_projection, compiled)(value, probability, atoms)
+    projected, clipped = maybe_compile(categorical_projection, compiled)(
+        value, probability, atoms, ALWAYS
+    )
     # row 0: -3 gives 0.1 to -1; 0.25 gives 0.3 to 0 and 0.1 to 1 (swapped: 0.1 and 0.3);
     # 2 and 2.5 give 0.5 to 2, of which 0.3 came from beyond, as did the 0.1 of -3.
     np.testing.assert_allclose(projected, [[0.1, 0.3, 0.1, 0.5], [0, 0.5, 0.5, 0]], atol=1e-6)
@@ -60,7 +63,9 @@ def test_a_projection_of_what_fits_keeps_sum_and_mean():
     atoms = np.linspace(-2.0, 3.0, 11, dtype=np.float32)
     value = rng.uniform(-2.0, 3.0, (5, 7)).astype(np.float32)
     probability = rng.dirichlet(np.ones(7), 5).astype(np.float32)
-    projected, clipped = categorical_projection(*map(tf.constant, (value, probability, atoms)))
+    projected, clipped = categorical_projection(
+        *map(tf.constant, (value, probability, atoms)), ALWAYS
+    )
     np.testing.assert_allclose(projected.numpy().sum(axis=1), 1.0, rtol=1e-5)
     means = (projected.numpy() * atoms).sum(axis=1)
     np.testing.assert_allclose(means, (value * probability).sum(axis=1), rtol=1e-4, atol=1e-5)
@@ -79,7 +84,9 @@ def test_a_projection_keeps_all_probability_on_wide_and_on_narrow_atoms(
     atoms = np.linspace(low, high, count, dtype=np.float32)
     probability = np.full([2, count], 1.0 / count, np.float32)
     project = maybe_compile(categorical_projection, compiled)
-    projected, clipped = project(*map(tf.constant, (np.tile(atoms, [2, 1]), probability, atoms)))
+    projected, clipped = project(
+        *map(tf.constant, (np.tile(atoms, [2, 1]), probability, atoms)), ALWAYS
+    )
     np.testing.assert_allclose(projected, probability, rtol=tolerance)
     np.testing.assert_allclose(projected.numpy().sum(axis=1), 1.0, rtol=1e-4)
     np.testing.assert_allclose(clipped, 0.0, atol=1e-6)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.record.checkpoint import checkpoints, restore
-from tests.callback.states import make_state
+from tests.helpers.states import make_state
 
 
 class ListOfLayers(keras.Model):

@@ -26,7 +26,7 @@ from kytolly.loop.host_env_runner import HostEvaluator
 from tests.record.killed_runs import before_operations, begin, ended
 from tests.record.runs import RUNS, VARIANTS
 
-MOST_KILLS = 4  # of one run
+MAX_KILLS = 4  # of one run
 STARTING = 0.15  # share of the kills while a process builds and compiles
 PHASES = ("training", "evaluating", "checkpoint", "files")  # that share the others
 WHEN = (0.0, 0.7)  # which of a whole run's lines of that phase comes before
@@ -100,7 +100,7 @@ def kill_often(home, run, kills, rng):
     while kills:
         name = f"run-{len(report) + 1}"
         report[name] = phases = []
-        while kills and len(phases) < MOST_KILLS:
+        while kills and len(phases) < MAX_KILLS:
             phase = kill_once(home / name, run, clock, rng)
             if phase is None:  # it ended before
                 break

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import strategies as st
 
 from kytolly.deployment.zoo import run_path
-from tests.command.written_runs import write_run
+from tests.helpers.written_runs import write_run
 
 HUGE_BYTES = 2**30  # of a file with a hole: it takes no room
 LINKS = ("file", "folder", "pipe", "nowhere", "/dev/zero")

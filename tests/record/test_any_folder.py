@@ -8,8 +8,7 @@ import sqlite3
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from kytolly.command import child_runs, entry
-from kytolly.command.exits import BadInput
+from kytolly.command import entry
 from tests.record.stranger_folders import (
     replace,
     replacements,
@@ -36,7 +35,7 @@ ALTERATIONS = [
 @pytest.mark.parametrize("alteration", ["", *ALTERATIONS], ids=lambda text: text[-40:])
 def test_an_altered_study_is_refused_in_one_line(alteration, tmp_path):
     pytest.importorskip("optuna")
-    from kytolly.command.study import FAILED, open_study
+    from kytolly.experiment.study import FAILED, open_study
 
     study = open_study(file := tmp_path / "a.db", TASK, 0)
     for _ in range(2):
@@ -50,7 +49,7 @@ def test_an_altered_study_is_refused_in_one_line(alteration, tmp_path):
     if not alteration:
         assert len(open_study(file, TASK, 0).get_trials()) == 2
         return
-    with pytest.raises(BadInput, match=r"a\.db is no study") as error:
+    with pytest.raises(ValueError, match=r"a\.db is no study") as error:
         open_study(file, TASK, 0)
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
@@ -64,7 +63,7 @@ def command(*words):
     return lambda folder: entry.main([word.format(run=folder) for word in words])
 
 
-ODD_NAMES = ["run[1]", "a\\b", "a*?{b}", "q'\"x", "$HOME ~ %20#", "ü 日本\u202e", "-x", "a\nb"]
+ODD_NAMES = ["run[1]*?{b}", "a\\b'\"x", "$HOME ~ %20# ü 日本\u202e", "-x", "a\nb"]
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -96,14 +95,14 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
-@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.learning)])
+@pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.learning)])
 def test_any_file_of_a_stranger_s_folder_is_used_or_refused_in_one_line(
     kind, examples, folders, tmp_path, monkeypatch
 ):
     def no_process(*args, **options):
         raise FileNotFoundError(2, "no process is started here", "python")
 
-    monkeypatch.setattr(child_runs.subprocess, "Popen", no_process)
+    monkeypatch.setattr("kytolly.experiment.processes.subprocess.Popen", no_process)
     check_any_file(kind, COMMANDS[kind], examples, folders, tmp_path)
 
 

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from kytolly.callback.csv_log import CSVLog
 from kytolly.record.learning_curve import save_learning_curve, thousands
 from kytolly.record.pictures import plot_learning_curve, plot_over_states, plot_q_values
-from tests.callback.states import make_state, metrics_row
+from tests.helpers.states import make_state, metrics_row
 
 AXES = [(2, "pole angle (rad)", -0.2, 0.2), (3, "angular velocity (rad/s)", -2.0, 2.0)]
 

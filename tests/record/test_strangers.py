@@ -13,7 +13,7 @@ import pytest
 
 from kytolly.callback.base import Evaluation
 from kytolly.callback.tensorboard import keep_events
-from kytolly.command.child_runs import ChildRun
+from kytolly.experiment.processes import ChildRun
 from kytolly.loop.session_state import read_session_state
 from kytolly.model.dqn_mlp import DQNMLP
 from kytolly.record.checkpoint import prune, read_manifest, save_network
@@ -23,7 +23,7 @@ from kytolly.record.network_file import load_network, weights_in
 from kytolly.record.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
-MOST_MEGABYTES = 1_500
+MAX_MEGABYTES = 1_500
 SCRIPT = Path(__file__).with_name("stranger_runs.py")
 
 
@@ -42,7 +42,7 @@ def is_refused_or_works(case):
     lines = case["err"].strip().splitlines()
     if "training ended, but not all of run was written" in case["err"]:  # a folder for a file
         case = {**case, "status": case["status"] - 1}
-    if case["status"] not in (0, 2) or case["left"] or case["megabytes"] > MOST_MEGABYTES:
+    if case["status"] not in (0, 2) or case["left"] or case["megabytes"] > MAX_MEGABYTES:
         return False
     if case["status"] == 2 and (case["out"] or not lines):
         return False

@@ -110,7 +110,7 @@ def test_the_table_has_the_ratios_of_both_clocks(monkeypatch):
         return own
 
     monkeypatch.setattr(text, "run_module", run)
-    monkeypatch.setattr(text.Side, "why_absent", lambda self: "")
+    monkeypatch.setattr(text.Contender, "why_absent", lambda self: "")
     report = text.text(Options(repeats=2, quick=True), Watch(progress_display()))
     rows = {row[0].split(":")[0]: row[1:] for row in report.rows}
     assert rows["everything"] == ["200", "50", "4.00x", "8.00x"]
@@ -125,6 +125,6 @@ def test_the_table_has_the_ratios_of_both_clocks(monkeypatch):
 
 def test_without_pytorch_its_rows_are_missing_and_say_so(monkeypatch):
     monkeypatch.setattr(text, "run_module", lambda *_: {})
-    monkeypatch.setattr(text.Side, "why_absent", lambda self: "install it")
+    monkeypatch.setattr(text.Contender, "why_absent", lambda self: "install it")
     found, absent = text.torch_runs([], Options(), None, Watch(progress_display()))
     assert found == [] and absent == dict.fromkeys(["PyTorch", "PyTorch, compiled"], "install it")

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kytolly.command import profile
-from kytolly.command.profile import profile_run, update_parts
+from kytolly.loop import profile
+from kytolly.loop.profile import profile_run, update_parts
 from kytolly.loop.supervised import Learner
 from tests.search.text.tiny_task import ContainsWord, small_config
 
@@ -17,7 +17,7 @@ def test_the_parts_of_an_update_leave_the_network_as_it_was(changes, monkeypatch
 
     def call(run):
         ran.append(run())
-        return float(len(ran) ** 2), None
+        return float(len(ran) ** 2)
 
     monkeypatch.setattr(profile, "fastest_call", call)
     before = [weight.copy() for weight in learner.network.get_weights()]

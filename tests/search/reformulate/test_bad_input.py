@@ -1,4 +1,4 @@
-"""Rows of docs/bad_input.md about query reformulation: one line each, or a stated count."""
+"""Bad input about query reformulation: one line each, or a stated count."""
 
 import json
 

@@ -3,22 +3,18 @@
 import contextlib
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.callback.base import TrainState
 from kytolly.config.ppo import PPOConfig
 from kytolly.loop.device import DeviceLoop
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate import profile as reformulation_profile
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.profile import (
-    LoopKeeper,
     PartSeconds,
     Transfers,
-    WithoutNetwork,
     measure_transfers,
     part_seconds,
     profile_loop,
@@ -105,29 +101,10 @@ def test_a_device_without_memory_to_spare_leaves_the_loop_in_one_piece(loop, mon
     assert profile_loop(loop, result, 5.0, None).seconds["collection and update"] == 4.0
 
 
-def test_parts_are_differences_of_what_is_timed(loop, monkeypatch):
-    seconds = iter([3.0, 1.0, 9.0])  # a rollout, one without the network, an iteration
-
-    def call(run):
-        return next(seconds), run()
-
-    monkeypatch.setattr(reformulation_profile, "fastest_call", call)
-    before = [w.copy() for w in loop.agent.policy.network.get_weights()]
-    # 3 epochs of 2 updates in 9 - 3 seconds
-    assert part_seconds(loop) == PartSeconds(2.0, 1.0, 1.0)
-    assert loop.agent.policy.updates.numpy() == 6  # it learned, and has its weights back
-    for old, new in zip(before, loop.agent.policy.network.get_weights(), strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
-def test_without_the_network_actions_are_standard_normal_numbers(loop):
-    without = WithoutNetwork(loop.agent)
-    obs = {"candidates": tf.ones([4, 6, 4]), "state": tf.ones([4, 4])}
-    params, _ = without.policy.outputs(obs, without.policy.acting_weights(None))
-    distribution = loop.agent.policy.distribution
-    noise = tf.random.stateless_normal([4, 6], [0, 0])
-    np.testing.assert_array_equal(distribution.sample(params, noise), noise)
-    assert without.cfg is loop.agent.cfg and without.memory is loop.agent.memory
+def test_an_iteration_is_acting_searching_and_its_updates(loop, monkeypatch):
+    parts = {"environments and memory": 1.0, "acting": 2.0, "update": 6.0}
+    monkeypatch.setattr(reformulation_profile, "iteration_parts", lambda *_, **__: parts)
+    assert part_seconds(loop) == PartSeconds(2.0, 1.0, 1.0)  # 3 epochs of 2 updates
 
 
 def test_on_a_cpu_nothing_is_transferred(loop):
@@ -141,16 +118,6 @@ def test_on_a_gpu_a_part_of_the_tables_is_copied_and_counts_for_all(loop, monkey
     monkeypatch.setattr(tf, "device", lambda name: contextlib.nullcontext())
     monkeypatch.setattr(tf, "constant", lambda part: copied.append(part) or tf.identity(part))
     monkeypatch.setattr(reformulation_profile, "COPIED_BYTES", 1_000)
-    monkeypatch.setattr(reformulation_profile, "fastest_call", lambda run: (0.5, run()))
+    monkeypatch.setattr(reformulation_profile, "fastest_call", lambda run: (run(), 0.5)[1])
     found = measure_transfers(SimpleNamespace(env=env, agent=loop.agent), 100)
     assert found == Transfers(10_000, 5.0, 50.0) and copied[0].nbytes == 1_000
-
-
-def test_the_loop_is_kept_until_it_is_released(tmp_path):
-    keeper = LoopKeeper()
-    keeper.on_train_begin(
-        TrainState(tmp_path, None, "", "device", "/CPU:0", trackables={"loop": "the loop"})
-    )
-    assert keeper.loop == "the loop"
-    keeper.release()
-    assert keeper.loop is None

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kytolly.search.index import synthetic
-from kytolly.search.reformulate import ppo_training, profile
+from kytolly.search.reformulate import ppo_training
 from kytolly.search.reformulate import train as train_module
 from kytolly.search.reformulate.choice import UNTESTED, USES, Choice, Choices, read_choices
 from kytolly.search.reformulate.phases import Phases
@@ -90,7 +90,7 @@ def test_tensorboard_has_the_phases(run):
 
 
 def test_neither_test_judgments_nor_a_profile_change_training(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(profile, "TURNS", 2)
+    monkeypatch.setattr("kytolly.loop.profile.MAX_CALLS", 2)
     folder, summary, _ = run
     other = write_collection(tmp_path / "tiny")
     (other / "qrels" / "test.tsv").unlink()

@@ -1,0 +1,1 @@
+"""Several trainings: seeds, the search of settings, and comparing runs."""

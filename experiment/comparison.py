@@ -1,0 +1,232 @@
+"""Several runs side by side: which belong together, what they are called, and how they compare."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kytolly.experiment.seed_statistics import (
+    difference_interval,
+    improvement,
+    iqm_difference,
+    summary,
+)
+from kytolly.record.learning_curve import curve, read_curve
+from kytolly.record.metrics_file import COUNTS, number_in
+from kytolly.record.run_folder import RunFolder
+
+GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
+DEFAULT_METRIC = "evaluation_return_mean"
+MAX_NAMED_SETTINGS = 3  # settings in a label
+
+
+class ComparedRun(NamedTuple):
+    """One run.
+
+    Attributes:
+        path: Its folder.
+        environment, settings: As its config.yaml has them.
+        rows: Of its metrics file.
+    """
+
+    path: Path
+    environment: str
+    settings: dict[str, Any]
+    rows: list[dict[str, str]]
+
+    def metrics(self) -> list[str]:
+        """Names of the metrics that have a value."""
+        names = [name for name in (self.rows or [{}])[0] if name not in COUNTS["env_steps"]]
+        return [name for name in names if any(np.isfinite(number_in(r, name)) for r in self.rows)]
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone, or a single run.
+
+    Attributes:
+        label: What tells it from the others.
+        environment: Where all of its runs were trained.
+        runs: At least one.
+    """
+
+    label: str
+    environment: str
+    runs: list[ComparedRun]
+
+
+def run_folders(paths: Sequence[str | Path]) -> list[Path]:
+    """The runs that are meant: a group's folder stands for the runs of its seeds.
+
+    Raises:
+        ValueError: A folder is no run, holds none, or is given twice.
+    """
+    folders: list[Path] = []
+    for path in map(Path, paths):
+        if not (path / GROUP_FILE).is_file():
+            folders.append(RunFolder.existing(path).path)
+            continue
+        seeds = [file.parent for file in path.glob("seed-*/metrics.csv")]
+        seeds = [run for run in seeds if re.fullmatch("seed-[0-9]+", run.name)]
+        if not seeds:
+            raise ValueError(
+                f"{path} holds no run with a metrics.csv, expected at least one. Train its seeds."
+            )
+        folders += sorted(seeds, key=lambda run: int(run.name.removeprefix("seed-")))
+    places = [path.resolve() for path in folders]
+    for number, path in enumerate(folders):
+        if places[number] in places[:number]:
+            raise ValueError(f"{path} is given twice, expected different runs. Give it once.")
+    return folders
+
+
+def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list[ComparedRun], str]:
+    """The runs with their metrics, and the unit that all of them count in.
+
+    Raises:
+        ValueError: A run has no metrics, or not this one; the message names those in common.
+    """
+    runs = []
+    for path in paths:
+        saved = RunFolder.existing(path).read_config()
+        rows = read_curve(path, "updates")  # which both kinds of runs count
+        runs.append(ComparedRun(path, saved.environment, saved.settings, rows))
+    lacking = [run.path for run in runs if metric not in run.metrics()]
+    if lacking:
+        shared = [n for n in runs[0].metrics() if all(n in run.metrics() for run in runs)]
+        advice = f"Give one that all have by --metric: {', '.join(shared)}."
+        if not shared:
+            advice = "The runs have no metric in common: leave out those that differ."
+        raise ValueError(
+            f"{lacking[0]} has no value of {metric}, expected one in every run. {advice}"
+        )
+    counts_env_steps = all("env_steps" in run.rows[0] for run in runs)
+    return runs, "env_steps" if counts_env_steps else "updates"
+
+
+def lower_is_better(metric: str) -> bool:
+    """True where the lowest value of a metric is its best one."""
+    return metric.endswith("loss")
+
+
+def common_grid(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Env steps [T] and returns [N, T] of N runs, each as far as the shortest went.
+
+    Runs of one task evaluate at the same env steps; where one does not, its returns are
+    interpolated.
+    """
+    arrays = [np.asarray(curve, float) for curve in curves]
+    end = min(array[-1, 0] for array in arrays)
+    grid = arrays[0][:, 0]
+    grid = grid[grid <= end]
+    return grid, np.stack([np.interp(grid, array[:, 0], array[:, 1]) for array in arrays])
+
+
+def make_groups(runs: Sequence[ComparedRun], group_seeds: bool) -> list[Group]:
+    """The runs in groups of seeds, or each for itself, with labels that tell them apart."""
+    members: dict[Any, list[ComparedRun]] = {}
+    for run in runs:
+        others = {name: value for name, value in run.settings.items() if name != "seed"}
+        alike = json.dumps([run.environment, others], sort_keys=True, default=str)
+        members.setdefault(alike if group_seeds else run.path, []).append(run)
+    groups = list(members.values())
+    return [
+        Group(label, group[0].environment, group)
+        for label, group in zip(labels(groups), groups, strict=True)
+    ]
+
+
+def labels(groups: Sequence[Sequence[ComparedRun]]) -> list[str]:
+    """A label for each group: the settings that differ, where they are few, else its folder."""
+    settings = [group[0].settings for group in groups]
+    if len(groups) == 1 and len(groups[0]) > 1:
+        return [str(settings[0]["algorithm"])]
+    shared = [name for name in settings[0] if all(name in one for one in settings)]
+    differing = [n for n in shared if any(one[n] != settings[0][n] for one in settings)]
+    named = [name for name in differing if name not in ("algorithm", "seed")]
+    named += ["seed"] * ("seed" in differing and all(len(group) == 1 for group in groups))
+    algorithms = [[str(one["algorithm"])] * ("algorithm" in differing) for one in settings]
+    words = [
+        [*algorithm, *(f"{name} {one[name]}" for name in named)]
+        for algorithm, one in zip(algorithms, settings, strict=True)
+    ]
+    firsts = [group[0] for group in groups]
+    parents = [g[0].path.parent.name if len(g) > 1 else g[0].path.name for g in groups]
+    ways = [
+        list(map(", ".join, words)) if len(named) <= MAX_NAMED_SETTINGS else [],
+        list(map(", ".join, algorithms)),
+        parents,
+        [run.path.name for run in firsts],
+    ]
+    for way in ways:
+        pairs = {(run.environment, label) for run, label in zip(firsts, way, strict=False)}
+        if all(way) and len(pairs) == len(groups):
+            return way
+    return [str(run.path) for run in firsts]
+
+
+def group_curves(group: Group, metric: str, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """Counts [T] and values [N, T] of a group's N runs, as far as the shortest went."""
+    columns = [curve(run.rows, metric, count=unit) for run in group.runs]
+    return common_grid([list(zip(*pair, strict=True)) for pair in columns])
+
+
+def group_summary(group: Group, metric: str, unit: str) -> dict[str, Any]:
+    """Statistics over a group's runs of the last and of the best value of a metric."""
+    best_of = np.min if lower_is_better(metric) else np.max
+    values = [curve(run.rows, metric, count=unit)[1] for run in group.runs]
+    kept = ("interquartile_mean", "interval", "mean")
+    result: dict[str, Any] = {"label": group.label, "environment": group.environment}
+    result["runs"] = [str(run.path) for run in group.runs]
+    for name, numbers in {
+        "last": [float(one[-1]) for one in values],
+        "best": [float(best_of(one)) for one in values],
+    }.items():
+        whole = summary(numbers)
+        result[name] = {key: whole[key] for key in kept} | {"values": numbers}
+    return result
+
+
+def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Groups of several seeds against the first one of the same environment.
+
+    Where two have more than one environment in common, a last entry without an environment has the
+    probability of improvement over all of them; a difference in other units has no mean.
+
+    Args:
+        groups: As `group_summary` gives them.
+        metric: Name of the metric.
+    """
+    several = [group for group in groups if len(group["runs"]) > 1]
+    firsts: dict[str, dict[str, Any]] = {}
+    tasks: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for group in several:
+        first = firsts.setdefault(group["environment"], group)
+        if first is not group:
+            tasks.setdefault((group["label"], first["label"]), []).append((group, first))
+    rows = []
+    for (label, baseline), pairs in tasks.items():
+        names = {"label": label, "baseline": baseline}
+        for pair in pairs:
+            rows.append({**names, "environment": pair[0]["environment"]})
+            rows[-1] |= {n: two_groups([pair], n, metric) for n in ("last", "best")}
+        if len(pairs) > 1:
+            rows.append({**names, "environment": None})
+            rows[-1] |= {n: two_groups(pairs, n, metric) for n in ("last", "best")}
+    return rows
+
+
+def two_groups(
+    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], name: str, metric: str
+) -> dict[str, Any]:
+    """Probability of improvement over tasks; of one task also the difference."""
+    values = [(one[name]["values"], other[name]["values"]) for one, other in pairs]
+    result: dict[str, Any] = improvement(values, lower_is_better(metric))
+    if len(values) == 1:
+        result["difference"] = float(iqm_difference(*values[0]))
+        result["difference_interval"] = list(difference_interval(values, iqm_difference))
+    return result

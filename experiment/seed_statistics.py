@@ -1,0 +1,144 @@
+"""Statistics of a training result over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+
+
+def summary(returns: Sequence[float]) -> dict[str, Any]:
+    """Interquartile mean with its bootstrap interval, and plainer statistics, over seeds."""
+    low, high = interval(returns)
+    return {
+        "interquartile_mean": interquartile_mean(returns),
+        "interval": [low, high],
+        "mean": float(np.mean(returns)),
+        "worst": min(returns),
+        "best": max(returns),
+        "returns": list(returns),
+    }
+
+
+def interquartile_mean(returns: Sequence[float]) -> float:
+    """Mean without the lowest and the highest quarter.
+
+    Source: Agarwal et al. 2021, arXiv:2108.13264, "Deep Reinforcement Learning at the Edge of the
+    Statistical Precipice".
+    """
+    return float(stats.trim_mean(np.asarray(returns, float), 0.25))
+
+
+def interval(returns: Any, resamples: int = RESAMPLES) -> tuple[Any, Any]:
+    """Ends of the percentile bootstrap interval of the interquartile mean; one seed has none.
+
+    All seeds are of one task, so the strata of a stratified bootstrap are one: whole runs are drawn
+    again, the same ones at every moment.
+
+    Args:
+        returns: [N] of N seeds, or [N, T] at T moments.
+        resamples: Times that N seeds are drawn.
+
+    Returns:
+        The lower and the upper end: two numbers, or [T] each.
+
+    Source: as `interquartile_mean`, section 4.
+    """
+    values = np.asarray(returns, float)
+    if values.ndim == 2:
+        low, high = zip(*(interval(moment, resamples) for moment in values.T), strict=True)
+        return np.array(low), np.array(high)
+    if len(values) == 1:
+        return values[0].item(), values[0].item()
+    draws = np.random.default_rng(0).integers(len(values), size=(resamples, len(values)))
+    means = stats.trim_mean(values[draws], 0.25, axis=1)
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def iqm_difference(x: Any, y: Any) -> Any:
+    """Interquartile mean of x minus that of y.
+
+    Args:
+        x: [..., N] values of N seeds.
+        y: [..., K] values of K seeds.
+
+    Returns:
+        [...] differences.
+
+    Source: as `interquartile_mean`.
+    """
+    return stats.trim_mean(x, 0.25, axis=-1) - stats.trim_mean(y, 0.25, axis=-1)
+
+
+def probability_of_improvement(x: Any, y: Any) -> Any:
+    """Probability that a run of x has a higher value than a run of y; equal values count half.
+
+    It is the statistic U of Mann and Whitney, as a share of all pairs.
+
+    Args:
+        x: [..., N] values of N seeds.
+        y: [..., K] values of K seeds.
+
+    Returns:
+        [...] probabilities, 0 to 1.
+
+    Source: as `interquartile_mean`, section 4.3; rliable's `probability_of_improvement`.
+    """
+    count_x, count_y = np.shape(x)[-1], np.shape(y)[-1]
+    ranks = stats.rankdata(np.concatenate([x, y], axis=-1), axis=-1)
+    wins = ranks[..., :count_x].sum(-1) - count_x * (count_x + 1) / 2
+    return wins / (count_x * count_y)
+
+
+def difference_interval(
+    pairs: Sequence[tuple[Any, Any]], statistic: Callable[[Any, Any], Any]
+) -> tuple[float, float]:
+    """Ends of the percentile bootstrap interval of a statistic of two, averaged over tasks.
+
+    In each task the seeds of x and those of y are drawn again, independently of each other.
+
+    Args:
+        pairs: Of each task ([N] values of x, [K] values of y).
+        statistic: From [R, N] and [R, K] to [R].
+
+    Source: as `interquartile_mean`, section 4; rliable's `StratifiedIndependentBootstrap`.
+    """
+    rng = np.random.default_rng(0)
+    drawn = []
+    for pair in pairs:
+        x, y = (
+            np.asarray(one, float)[rng.integers(len(one), size=(RESAMPLES, len(one)))]
+            for one in pair
+        )
+        drawn.append(statistic(x, y))
+    low, high = np.quantile(np.mean(drawn, axis=0), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def improvement(
+    pairs: Sequence[tuple[Any, Any]], lower_is_better: bool = False
+) -> dict[str, float | list[float]]:
+    """Mean over tasks of the probability that x improves on y, with its interval.
+
+    Args:
+        pairs: Of each task ([N] values of x, [K] values of y).
+        lower_is_better: An improvement is a lower value.
+    """
+    ordered = [pair[::-1] for pair in pairs] if lower_is_better else list(pairs)
+    statistic = probability_of_improvement
+    return {
+        "probability_of_improvement": float(np.mean([statistic(x, y) for x, y in ordered])),
+        "probability_interval": list(difference_interval(ordered, statistic)),
+    }
+
+
+def interval_text(summary: dict[str, Any], digits: int = 1) -> str:
+    """The interquartile mean and its interval for a reader, such as `480.2 (455.0, 500.0)`."""
+    low, high = summary["interval"]
+    return f"{summary['interquartile_mean']:,.{digits}f} ({low:,.{digits}f}, {high:,.{digits}f})"

@@ -1,0 +1,253 @@
+"""The same training with several seeds, side by side in processes, in one folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kytolly.agent.algorithms import make_config
+from kytolly.config.files import read_settings
+from kytolly.config.words import path_text
+from kytolly.experiment.comparison import DEFAULT_METRIC, GROUP_FILE, make_groups, read_runs
+from kytolly.experiment.plots import plot_comparison
+from kytolly.experiment.processes import ChildRun, Report, run_children
+from kytolly.experiment.seed_statistics import summary
+from kytolly.record.files import write_file, write_text
+from kytolly.record.metrics_file import evaluations
+from kytolly.record.run_folder import RunFolder, SavedConfig, read_result, versions, yaml_text
+
+LINE_SECONDS = 5.0  # between two lines about a seed
+
+
+class SeedGroup:
+    """The runs of several seeds in one folder, which this process holds.
+
+    Attributes:
+        folder: The group's folder, which holds `seed-N/` for each seed.
+        config, environment: What all runs share; each has its own seed.
+        init: The run whose weights all begin with; None where they begin with random ones.
+        waiting: The seeds without a result.
+        problems: Why a seed failed, by seed.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        config: Any,
+        environment: str,
+        seeds: Sequence[int],
+        init: str | None,
+        report: Report,
+    ):
+        self.folder, self._held = folder.path, folder
+        self.config, self.environment, self.init = config, environment, init
+        self.seeds = list(seeds)
+        self.problems: dict[int, str] = {}
+        self.waiting = [seed for seed in seeds if read_result(self.run_dir(seed)) is None]
+        self._num_ended = len(self.seeds) - len(self.waiting)
+        self._report = report
+        self._line_at: dict[str, float] = {}
+        self._best: dict[str, float] = {}
+
+    @classmethod
+    def create(
+        cls,
+        log_dir: str | None,
+        config: Any,
+        environment: str,
+        seeds: Sequence[int],
+        init: str | None,
+        report: Report,
+    ) -> SeedGroup:
+        """A group in a new folder, which gets the settings of all runs.
+
+        Args:
+            log_dir: The folder; None: a new one in `runs/`.
+            config: What all runs share.
+            environment: Gymnasium id.
+            seeds: One run for each.
+            init: The run whose weights all begin with.
+            report: Shows a line of progress.
+        """
+        folder = RunFolder.create(log_dir, f"{environment}_{config.algorithm}_seeds")
+        init = None if init is None else os.path.abspath(init)
+        beside = {"environment": environment, "loop": config.loop, "versions": versions()}
+        beside |= {"init": init} if init else {}
+        write_text(folder.path / GROUP_FILE, yaml_text(config, beside))
+        return cls(folder, config, environment, seeds, init, report)
+
+    @classmethod
+    def resume(
+        cls,
+        path: str,
+        algorithm: str,
+        environment: str | None,
+        seeds: Sequence[int],
+        trust: bool,
+        report: Report,
+    ) -> SeedGroup:
+        """The group in a folder whose seeds are not all done.
+
+        Args:
+            path: The folder.
+            algorithm: The algorithm that the user expects in it.
+            environment: The environment that the user expects; None: the group's own.
+            seeds: What is trained.
+            trust: Import the Python modules that the folder names.
+            report: Shows a line of progress.
+
+        Raises:
+            ValueError: The folder is no group's, or another one than expected.
+        """
+        folder = RunFolder(Path(path))
+        file = Path(path) / GROUP_FILE
+        if not file.is_file():
+            raise ValueError(
+                f"{path_text(path)} has no {GROUP_FILE}, expected the folder of a training with "
+                "--seeds. Give that one, or continue a single run without --seeds."
+            )
+        settings, beside = read_settings(file)
+        cfg = make_config(settings)
+        saved = SavedConfig(settings, beside.get("environment", ""), beside.get("loop"), "")
+        env = environment or folder.trusted_environment(saved, trust=trust)
+        folder.trusted_wrappers(saved, trust=trust)
+        if (cfg.algorithm, saved.environment) != (algorithm, env):
+            raise ValueError(
+                f"{algorithm} on {env} is asked for, and the group in {path_text(path)} is "
+                f"{cfg.algorithm} on {saved.environment}. Change one of them."
+            )
+        held = folder.lock_folder()  # before the group looks at which seeds are done
+        return cls(held, cfg, env, seeds, beside.get("init"), report)
+
+    def train(self, jobs: int) -> dict[str, Any]:
+        """Train the seeds that wait, so many at a time; returns what result.json holds.
+
+        Raises:
+            ValueError: What is wrong for every seed; a new folder is removed.
+        """
+        began = time.perf_counter()
+        try:
+            run_children(jobs, self._next_child, self._show_progress, self._end_child)
+            result = self._summary(time.perf_counter() - began)
+            result["plot"] = self._save_plot()
+            self._held.write_result(result)
+            return result
+        except ValueError:
+            self._remove_if_untrained()
+            raise
+        finally:
+            self._held.release()
+
+    def num_done(self) -> int:
+        """Seeds with a result."""
+        return sum(read_result(self.run_dir(seed)) is not None for seed in self.seeds)
+
+    def run_dir(self, seed: int) -> Path:
+        """The folder of one seed's run."""
+        return self.folder / f"seed-{seed}"
+
+    def _next_child(self) -> ChildRun | None:
+        """The run of the next seed: a new one, or what is left of one that was stopped."""
+        if not self.waiting:
+            return None
+        seed = self.waiting.pop(0)
+        run_dir = self.run_dir(seed)
+        words = ["train", self.config.algorithm, "--env", self.environment, "--json"]
+        words += ["--trust"] if self.config.wrappers else []  # this process was trusted with them
+        if (run_dir / "config.yaml").is_file():
+            words += ["--resume", str(run_dir)]
+        else:
+            settings = str(self.folder / GROUP_FILE)  # it has all settings: --no-tuned
+            words += ["--config", settings, "--no-tuned", "--seed", str(seed)]
+            words += ["--log-dir", str(run_dir)]
+            words += ["--init", self.init] if self.init else []
+        return ChildRun(f"seed {seed}", run_dir, words)
+
+    def _show_progress(self, child: ChildRun) -> None:
+        """Report what is new: warnings at once, an evaluation every few seconds."""
+        for warning in child.new_warnings():
+            self._report(f"{child.name}: {warning}")
+        new = child.new_evaluations()
+        now = time.monotonic()
+        if not new:
+            return
+        best = max([value for _, value in new] + [self._best.get(child.name, -float("inf"))])
+        self._best[child.name] = best
+        if now - self._line_at.get(child.name, -LINE_SECONDS) >= LINE_SECONDS:
+            self._line_at[child.name] = now
+            env_steps, value = new[-1]
+            self._report(
+                f"{child.name}: {env_steps:,} of {self.config.total_env_steps:,} env steps, "
+                f"evaluation return {value:.1f} (best {best:.1f})"
+            )
+
+    def _end_child(self, child: ChildRun) -> None:
+        """Note how a seed ended; what is wrong before anything trains is wrong for all."""
+        seed = int(child.name.split()[1])
+        result = child.result()
+        self._num_ended += 1
+        count = f"({self._num_ended} of {len(self.seeds)})"
+        if child.process.returncode or result is None:
+            problem = self.problems[seed] = child.problem()
+            if child.never_began() and self._is_untrained():
+                raise ValueError(problem)
+            reason = "" if problem in child.reported else f": {problem}"
+            self._report(f"{child.name}: failed {count}{reason}")
+        else:
+            score = result["evaluation"]["return_mean"]
+            self._report(f"{child.name}: return {score:.1f} after {child.seconds:.1f} s {count}")
+
+    def _is_untrained(self) -> bool:
+        """True where no seed has a run yet."""
+        return not any(self.folder.glob("seed-*/config.yaml"))
+
+    def _remove_if_untrained(self) -> None:
+        """Remove what was written where no run began, so that the folder can be used again."""
+        if self._is_untrained():
+            for path in [*self.folder.glob("seed-*.log"), self.folder / GROUP_FILE]:
+                path.unlink(missing_ok=True)
+            RunFolder(self.folder).remove_if_empty()
+
+    def _summary(self, seconds: float) -> dict[str, Any]:
+        """The contents of result.json, without the plot."""
+        runs = [self._run_summary(seed) for seed in self.seeds]
+        result: dict[str, Any] = {
+            "algorithm": self.config.algorithm,
+            "environment": self.environment,
+            "wall_seconds": seconds,
+            "run_dir": str(self.folder),
+            "runs": runs,
+        }
+        for name in ("best", "last"):
+            returns = [run[name] for run in runs if run.get(name) is not None]
+            result[name] = summary(returns) if returns else None
+        return result
+
+    def _run_summary(self, seed: int) -> dict[str, Any]:
+        """One seed's results: of its best weights, and of its last evaluation during training."""
+        run_dir, result = self.run_dir(seed), read_result(self.run_dir(seed))
+        run: dict[str, Any] = {"seed": seed, "run_dir": str(run_dir)}
+        if seed in self.problems:
+            run["failed"] = self.problems[seed]
+        if result is None:
+            return run
+        during = evaluations(run_dir)
+        run["best"] = result["evaluation"]["return_mean"]
+        run["last"] = during[-1][1] if during else None
+        names = ("env_steps", "updates", "wall_seconds", "stopped_by")
+        return run | {name: result[name] for name in names}
+
+    def _save_plot(self) -> str | None:
+        """Save `seeds.png`; None where no run was evaluated."""
+        paths = [path for path in map(self.run_dir, self.seeds) if read_result(path)]
+        paths = [path for path in paths if evaluations(path)]
+        if not paths:
+            return None
+        runs, unit = read_runs(paths)
+        figure = plot_comparison(make_groups(runs, True), DEFAULT_METRIC, unit)
+        file = self.folder / "seeds.png"
+        write_file(file, lambda to: figure.savefig(to, dpi=150, format="png"))
+        return str(file)

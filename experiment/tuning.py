@@ -1,0 +1,278 @@
+"""The search of an algorithm's settings with Optuna, each trial a run in its process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kytolly.agent.algorithms import make_config
+from kytolly.config.fields import MAX_SEED
+from kytolly.config.search_space import Between, Choice
+from kytolly.experiment.plots import plot_trials
+from kytolly.experiment.processes import ChildRun, Report, run_children
+from kytolly.experiment.study import (
+    FAILED,
+    best_trial,
+    counted_trials,
+    distributions,
+    hold_study,
+    open_study,
+    settings_text,
+)
+from kytolly.record.files import write_file, write_text
+from kytolly.record.run_folder import yaml_text
+
+EVALUATIONS = 20  # of a run, where its config names no interval
+STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+
+Space = Mapping[str, Between | Choice]
+
+
+class TuningStopped(KeyboardInterrupt):
+    """Ctrl-C has ended the search; `result` holds what is known by then."""
+
+    def __init__(self, result: dict[str, Any]):
+        super().__init__()
+        self.result = result
+
+
+def tune(
+    file: Path,
+    config: Any,
+    environment: str,
+    space: Space,
+    trials: int,
+    jobs: int,
+    timeout: float | None,
+    report: Report,
+) -> dict[str, Any]:
+    """Train until a study has so many trials, and write what they say.
+
+    Args:
+        file: SQLite file of the study, continued where it exists. The folder of the same name gets
+            the trials, best.yaml, trials.png and result.json.
+        config: What every trial begins with.
+        environment: Where every trial trains.
+        space: What is searched.
+        trials: Trials of the study, those of earlier calls included.
+        jobs: Processes at a time.
+        timeout: Seconds after which no trial begins.
+        report: Shows a line of progress.
+
+    Returns:
+        What result.json holds.
+
+    Raises:
+        ValueError: The study is another one's, or what is wrong for every trial.
+        TuningStopped: On Ctrl-C.
+    """
+    began = time.perf_counter()
+    folder = file.with_suffix("")
+    is_new = not file.exists()
+    if is_new and folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"{folder} holds files, and there is no study {file} that they belong to, expected a "
+            "new folder for the trials. Choose another --study."
+        )
+    settings = dataclasses.asdict(config)
+    settings = {key: value for key, value in settings.items() if key not in ("seed", *space)}
+    task = {
+        "algorithm": config.algorithm,
+        "environment": environment,
+        "settings": settings,
+        "space": space,
+    }
+    with hold_study(file):
+        study = open_study(file, task, config.seed)
+        folder.mkdir(exist_ok=True)
+        search = TrialRuns(study, space, config, environment, folder, report)
+        try:
+            search.run(trials, jobs, timeout)
+        except KeyboardInterrupt:
+            seconds = time.perf_counter() - began
+            raise TuningStopped(save_result(study, config, environment, file, seconds)) from None
+        except ValueError:
+            if is_new and not any(path.is_dir() for path in folder.iterdir()):
+                # nothing can train with it
+                file.unlink()
+                shutil.rmtree(folder)
+            raise
+        return save_result(study, config, environment, file, time.perf_counter() - began)
+
+
+class TrialRuns:
+    """The trials of one call, which are told to the study as they train.
+
+    Attributes:
+        study: `optuna.Study`.
+        config, environment: What every trial begins with.
+        folder: Holds `trial-N/` for each trial.
+    """
+
+    def __init__(
+        self, study: Any, space: Space, config: Any, environment: str, folder: Path, report: Report
+    ):
+        self.study, self.config = study, config
+        self.environment, self.folder = environment, folder
+        self._distributions = distributions(space)
+        self._report = report
+        self._asked: dict[str, Any] = {}  # the trials of this call by name
+        self._num_left = 0
+        self._until = math.inf
+
+    def run(self, trials: int, jobs: int, timeout: float | None) -> None:
+        """Train until the study has so many trials, or no time is left to begin one.
+
+        Raises:
+            ValueError: The folder holds a run that the next trials would be taken for.
+        """
+        self._refuse_other_runs(len(self.study.get_trials()))
+        self._num_left = trials - len(counted_trials(self.study))
+        self._until = math.inf if timeout is None else time.monotonic() + timeout
+        jobs = max(1, min(jobs, self._num_left))
+        count = max(0, self._num_left)
+        self._report(f"{count} trials to train, {jobs} at a time, in {self.folder}")
+        run_children(jobs, self._next_child, self._tell_evaluations, self._end_child)
+
+    def _refuse_other_runs(self, num_trials: int) -> None:
+        """Refuse a folder with trials that the study does not have: they are another study's."""
+        for run_dir in sorted(self.folder.glob("trial-*")):
+            number = run_dir.name.removeprefix("trial-")
+            if number.isascii() and number.isdigit() and int(number) >= num_trials:
+                raise other_run(run_dir)
+
+    def _next_child(self) -> ChildRun | None:
+        """The run of the next trial whose settings fit together."""
+        while self._num_left > 0 and time.monotonic() < self._until:
+            self._num_left -= 1
+            trial = self.study.ask(self._distributions)
+            name = f"trial {trial.number}"
+            self._asked[name] = trial
+            seed = (self.config.seed + trial.number) % (MAX_SEED + 1)
+            values = {**dataclasses.asdict(self.config), **trial.params, "seed": seed}
+            try:
+                cfg = make_config(values)
+            except ValueError as error:
+                self._fail(name, str(error))
+                continue
+            run_dir = self.folder / f"trial-{trial.number}"
+            if os.path.lexists(run_dir):  # made by somebody else since this call began
+                raise other_run(run_dir)
+            file = self.folder / f"{run_dir.name}.yaml"
+            write_text(file, yaml_text(cfg, {"environment": self.environment}))
+            words = ["train", cfg.algorithm, "--env", self.environment, "--json"]
+            words += ["--config", str(file), "--log-dir", str(run_dir)]
+            words += ["--trust"] if cfg.wrappers else []  # this process was trusted with them
+            return ChildRun(name, run_dir, words)
+        return None
+
+    def _tell_evaluations(self, child: ChildRun) -> None:
+        """Tell the study new evaluations, and stop a run that lags behind the others."""
+        trial = self._asked[child.name]
+        interval = self.config.evaluation_interval_env_steps
+        interval = interval or max(1, self.config.total_env_steps // EVALUATIONS)
+        for env_steps, value in child.new_evaluations():
+            if math.isfinite(value):
+                trial.report(value, env_steps // interval)
+        if not child.stopped and trial.should_prune():
+            child.stop()
+
+    def _end_child(self, child: ChildRun) -> None:
+        """Tell the study how a trial ended; what is wrong at once is wrong for all."""
+        result = None if child.process.returncode else child.result()
+        shutil.rmtree(child.run_dir / "checkpoints", ignore_errors=True)  # no trial is continued
+        trial = self._asked[child.name]
+        if result is not None and math.isfinite(result["evaluation"]["return_mean"]):
+            value = result["evaluation"]["return_mean"]
+            self.study.tell(trial, value)
+            self._report_trial(child.name, f"return {value:.1f} after {child.seconds:.1f} s")
+        elif child.stopped:
+            from optuna.trial import TrialState
+
+            ended = self.study.tell(trial, state=TrialState.PRUNED)
+            outcome = f"pruned at return {ended.value:.1f}, {child.seconds:.1f} s"
+            self._report_trial(child.name, outcome)
+        else:
+            self._fail(child.name, child.problem())
+            if child.never_began():
+                raise ValueError(child.problem())
+
+    def _fail(self, name: str, reason: str) -> None:
+        """Tell the study that a trial has no return."""
+        from optuna.trial import TrialState
+
+        self._asked[name].set_user_attr(FAILED, reason)
+        self.study.tell(self._asked[name], state=TrialState.FAIL)
+        self._report_trial(name, f"failed: {reason}")
+
+    def _report_trial(self, name: str, outcome: str) -> None:
+        """Report how a trial ended, the best one so far, and its settings."""
+        best = best_trial(self.study)
+        so_far = "" if best is None else f" (best {best.value:.1f}, trial {best.number})"
+        self._report(f"{name}: {outcome}{so_far}; {params_text(self._asked[name].params)}")
+
+
+def other_run(run_dir: Path) -> ValueError:
+    """The error where a run stands in the place of a trial that has not begun."""
+    return ValueError(
+        f"{run_dir} exists, and the study has no such trial yet, expected a new folder for each: "
+        "its result would be taken for the trial's. Move it away, or choose another --study."
+    )
+
+
+def save_result(
+    study: Any, config: Any, environment: str, file: Path, seconds: float
+) -> dict[str, Any]:
+    """Write best.yaml, trials.png and result.json; returns what the last holds."""
+    folder = file.with_suffix("")
+    best = best_trial(study)
+    trials = [
+        {
+            "number": trial.number,
+            "state": STATES[trial.state.name],
+            "value": trial.value,
+            "params": trial.params,
+            "run_dir": str(folder / f"trial-{trial.number}"),
+            **trial.user_attrs,
+        }
+        for trial in counted_trials(study)
+    ]
+    result: dict[str, Any] = {
+        "algorithm": config.algorithm,
+        "environment": environment,
+        "study": str(file),
+        "wall_seconds": seconds,
+        "trials": trials,
+        "best": None,
+        "plot": None,
+    }
+    if trials:
+        figure = plot_trials(trials)
+        picture = folder / "trials.png"
+        write_file(picture, lambda to: figure.savefig(to, dpi=120, format="png"))
+        result["plot"] = str(picture)
+    if best is not None:
+        best_yaml = write_text(folder / "best.yaml", settings_text(config, environment, best))
+        result["best"] = {
+            "number": best.number,
+            "return_mean": best.value,
+            "params": best.params,
+            "config": str(best_yaml),
+        }
+    write_text(folder / "result.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def params_text(params: Mapping[str, Any]) -> str:
+    """The settings of a trial in one line."""
+    return ", ".join(
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in params.items()
+    )

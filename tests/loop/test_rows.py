@@ -215,7 +215,7 @@ CASES += [
 
 @pytest.fixture(autouse=True)
 def nothing_learned(monkeypatch):
-    def remember(agent, rollout, bits, metrics):
+    def remember(agent, rollout, bits, metrics, update_enabled):
         agent.observe(rollout)
         return metrics
 

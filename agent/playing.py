@@ -203,7 +203,8 @@ class Player:
                 f" A number x of a Discrete space is one-hot: np.eye({self._forms[name][0][0]})[x]."
                 for name, part in parts.items()
                 if part.ndim < 2 and len(self._forms[name][0]) == 1 and name != ACTION_MASK
-                if np.asarray(given[name] if name else given).dtype.kind in "iu"
+                if name in self._encodings
+                or np.asarray(given[name] if name else given).dtype.kind in "iu"
             )
             raise ValueError(
                 f"{method}() got an observation of shape {found}, expected {expected} or "
@@ -218,8 +219,10 @@ class Player:
 
     def _as_in_training(self, given: np.ndarray, name: str, method: str) -> np.ndarray:
         """What the environment returns for an entry as training sees it; all else as it is."""
-        encoding, axes = self._encodings[name], given.ndim
-        is_raw = encoding.shape in (given.shape, given.shape[1:] if axes else None)
+        encoding = self._encodings[name]
+        is_raw = given.shape == encoding.shape or (
+            given.ndim > 0 and given.shape[1:] == encoding.shape
+        )
         if not encoding.counts:  # numbers without an axis; [1] is one observation
             return given[..., np.newaxis] if is_raw and given.shape != (1,) else given
         if not is_raw or given.dtype.kind not in "iu":
@@ -273,14 +276,18 @@ def entries(given: Any, names: Mapping[str, Any], method: str) -> dict[str, Any]
             elif isinstance(value, Mapping):
                 collect(value, f"{name}/")
 
-    collect(given if isinstance(given, Mapping) else {}, "")
+    values = given if isinstance(given, Mapping) else {}
+    beside = values.get("observation")  # a Dict, with the mask beside it
+    if isinstance(beside, Mapping) and not any(n.startswith("observation") for n in names):
+        values = {**beside, **{k: v for k, v in values.items() if k != "observation"}}
+    collect(values, "")
     if len(result) < len(names):
-        missing, plain = sorted(names.keys() - result.keys()), not isinstance(given, Mapping)
+        missing = sorted(names.keys() - result.keys())
         hint = " Give {'observation': obs, 'action_mask': mask}, with the mask that the environment"
         hint += " has for it, as in its info."
         raise ValueError(
             f"{method}() got an observation without {', '.join(missing)}, expected a dict with "
-            f"{', '.join(names)}.{hint if plain and ACTION_MASK in names else ''}"
+            f"{', '.join(names)}.{hint if ACTION_MASK in missing else ''}"
         )
     if isinstance(mask := result.get(ACTION_MASK), tuple):  # one for each component of the action
         result[ACTION_MASK] = np.concatenate([np.asarray(part) for part in mask], axis=-1)

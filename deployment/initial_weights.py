@@ -14,6 +14,7 @@ from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
 from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
+from kytolly.record.files import path_without_pattern
 
 UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
@@ -66,13 +67,17 @@ def check_same_units(loaded: LoadedAgent, cfg: Any) -> None:
     for name in dict.fromkeys(itertools.chain(*names)):
         found, expected = (getattr(each, name, UNIT.get(name)) for each in (loaded.cfg, cfg))
         if found != expected and None not in (found, expected):
-            was, now = (f"{each:g}" if type(each) is not bool else str(each).lower()
-                        for each in (found, expected))  # fmt: skip
+            was, now = setting_text(found), setting_text(expected)
             raise ValueError(
                 f"init is {path_text(loaded.path)}, which learned with {name} {was}, expected "
                 f"{now}: its values would mean something else. Set {name} to {was}, or leave init "
                 "out."
             )
+
+
+def setting_text(value: float | bool) -> str:
+    """A setting as YAML writes it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def take_reward_scale(scale: RewardScale, run: Path) -> None:
@@ -83,10 +88,11 @@ def take_reward_scale(scale: RewardScale, run: Path) -> None:
     for _, path in checkpoints(run / FOLDER):
         try:
             check_files(path)
-            reader = tf.train.load_checkpoint(path)
-            for name in ("mean", "variance", "count"):
-                saved = reader.get_tensor(f"agent/memory/reward_scale/{name}/{VALUE}")
-                getattr(scale, name).assign(saved)
+            with path_without_pattern(Path(path).parent) as folder:
+                reader = tf.train.load_checkpoint(str(folder / Path(path).name))
+                for name in ("mean", "variance", "count"):
+                    saved = reader.get_tensor(f"agent/memory/reward_scale/{name}/{VALUE}")
+                    getattr(scale, name).assign(saved)
             return
         except (*DAMAGE, ValueError):
             continue

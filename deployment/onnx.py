@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,37 @@ def write(act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize:
         lambda *parts: act.concrete(**dict(zip(names, parts, strict=True))), autograph=False
     )
     # `from_keras` does not work with Keras 3.
-    tf2onnx.convert.from_function(
-        function, input_signature=list(act.inputs.values()), opset=OPSET, output_path=str(path)
-    )
+    with in_one_line("cannot be converted"):
+        tf2onnx.convert.from_function(
+            function, input_signature=list(act.inputs.values()), opset=OPSET, output_path=str(path)
+        )
 
 
 def load(path: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The function in the file: from named arrays to named arrays."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    with in_one_line("is not what onnxruntime can run"):
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
-    return lambda inputs: dict(zip(outputs, session.run(outputs, inputs), strict=True))
+
+    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+        with in_one_line("is not what onnxruntime can run"):
+            return dict(zip(outputs, session.run(outputs, inputs), strict=True))
+
+    return run
+
+
+@contextlib.contextmanager
+def in_one_line(problem: str) -> Iterator[None]:
+    """ValueError for what tf2onnx and onnxruntime raise, whose classes are theirs alone."""
+    try:
+        yield
+    except OSError:  # of the file, not of the network
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"this network as ONNX {problem} ({reason:.200}), expected operations that ONNX has. "
+            "Export it as saved_model or litert, or take other layers."
+        ) from error

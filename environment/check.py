@@ -86,11 +86,11 @@ def _call(env: TensorEnvironment, method: str, *inputs: Any) -> Any:
             "at once, so a choice is made for each of them: write tf.where(condition, this, that), "
             "and & or | for `and` or `or`."
         ) from error
-    except NotImplementedError as error:
-        if "symbolic" not in str(error):
+    except (NotImplementedError, TypeError, AttributeError) as error:
+        if "symbolic" not in str(error).lower():
             raise
         raise ValueError(
-            f"{type(env).__name__}.{method}() hands a tensor to NumPy"
+            f"{type(env).__name__}.{method}() hands a tensor to NumPy or Python"
             f"{_line_of(error, function)}, which cannot be compiled. Use TensorFlow's functions, "
             "such as tf.where."
         ) from error

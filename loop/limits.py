@@ -81,8 +81,9 @@ class EpisodeLimit:
 def training_step_limit(state: TrainState) -> int:
     """Env steps of an episode of an evaluation during training, where nothing else limits them.
 
-    A tenth of the interval between two evaluations, within bounds: a policy that never reaches an
-    end must not take longer to evaluate than to train.
+    A tenth of the interval between two evaluations, but at least 1,000, or no episode of many
+    environments would end: where a policy never reaches an end, evaluating may take longer than
+    training, but no longer than `evaluation_episodes` such episodes.
     """
     tenth = state.interval("evaluation", 20) // 10
     return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))

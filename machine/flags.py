@@ -45,13 +45,13 @@ def variable_items() -> list[ReportItem]:
         items.append(item)
     values = re.findall(rf"--{AUTO_JIT_FLAG}(?:[= ]+|$)(\S*)", os.environ.get("TF_XLA_FLAGS", ""))
     if values:  # TensorFlow takes the last one
-        message = f"{AUTO_JIT_FLAG}={values[-1]} in TF_XLA_FLAGS: XLA auto-clustering "
-        wrong = "on, and it has returned wrong results (tensorflow#125686); remove the flag"
+        message = f"{AUTO_JIT_FLAG}={values[-1]} in TF_XLA_FLAGS: XLA auto-clustering"
+        wrong = "it has returned wrong results (tensorflow#125686); remove the flag"
         is_off = values[-1] in ("0", "-1")
         items.append(
-            item_off(AUTO_JIT_FLAG, f"{message}off")
+            item_off(AUTO_JIT_FLAG, f"{message} off")
             if is_off
-            else item_on(AUTO_JIT_FLAG, f"{message}{wrong}")
+            else item_failed(AUTO_JIT_FLAG, f"{message} on", wrong)
         )
     return items
 

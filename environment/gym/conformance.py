@@ -238,7 +238,9 @@ def mask_findings(subject: Subject) -> Findings:
         return
     for index, outcome in enumerate(play(env, subject)):
         mask = mask_of(env, outcome, source)
-        if not (outcome.terminated or outcome.truncated) and not np.asarray(mask).any():
+        # One mask, or one for each component of a MultiDiscrete action.
+        allows = all(np.any(part) for part in (mask if isinstance(mask, tuple) else (mask,)))
+        if not (outcome.terminated or outcome.truncated) and not allows:
             yield (
                 "error",
                 f"the mask after step {index} allows no action: allow one, or end the episode.",

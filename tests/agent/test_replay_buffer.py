@@ -112,7 +112,8 @@ def test_adding_and_sampling_do_not_copy_the_buffer(in_place):
     program = tf.function(work, jit_compile=True, autograph=False)
     found = ops_of_size(program, 20_011)
     writes = {"parameter", "get-tuple-element", "scatter", "fusion"}
-    assert (found == writes) if in_place else (found - writes), found
+    # Compilers differ in which of these appear; anything else copies the column.
+    assert ("scatter" in found and found <= writes) if in_place else (found - writes), found
 
 
 REWARD = tf.constant([[1.0, 10.0, 100.0]])

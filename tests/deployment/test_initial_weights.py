@@ -126,7 +126,9 @@ class FirstScale(Callback):
 
 def test_the_scale_of_rewards_goes_on_where_the_run_left_it(scaled, tmp_path):
     cfg, first = PPO | {"normalize_rewards": True, "seed": 9}, FirstScale()
-    Trainer(tmp_path / "run", progress=False).train(cfg, "Pendulum-v1", [first], init=scaled)
+    run = tmp_path / "run[1]"  # TensorFlow would take it for a pattern
+    shutil.copytree(scaled, run)
+    Trainer(tmp_path / "run", progress=False).train(cfg, "Pendulum-v1", [first], init=run)
     mean, variance, count = first.found
     assert count == pytest.approx(64.0, rel=1e-3)  # env steps of the first run
     assert mean < -1.0 and variance > 1.0  # a new scale has 0 and 1

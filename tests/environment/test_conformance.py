@@ -213,6 +213,20 @@ def test_no_action_is_played_that_a_mask_forbids(kind, source):
     assert found["exact resume"] == ("ok", "") and "found in" in found["action masks"][1]
 
 
+class TupleMasks(Masked):
+    """One mask for each component, of different lengths."""
+
+    def mask(self):
+        return np.array([1, 0], np.int8), np.array([0, 1, 1], np.int8)
+
+
+def test_a_tuple_of_masks_is_one_for_each_component():
+    def make():
+        return TupleMasks("info", space=spaces.MultiDiscrete([2, 3]))
+
+    assert findings(make)["action masks"] == ("ok", "found in action_mask")
+
+
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_nor_in_a_vector_environment(mode, source):

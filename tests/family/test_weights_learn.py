@@ -30,6 +30,8 @@ CASES += [(name, BREAKOUT, {}) for name in ("dqn", "rainbow", "pqn", "ppo")]
 CASES += [
     ("rainbow", "CartPole-v1", {}),
     ("iqn", "CartPole-v1", {"noisy": True, "network": "dueling"}),
+    ("dqn", BREAKOUT, {"network": "dueling_grid_cnn"}),
+    ("dqn", BREAKOUT, {"network": "impala", "impala_width": 1}),
     ("pqn", "CartPole-v1", {}),
     ("pqn", "CartPole-v1", {"layer_norm": False}),
     ("ppo", "CartPole-v1", {}),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,21 @@ if TYPE_CHECKING:
     from kytolly.loop.base import EnvRunner
 
 
+class NotWritten(OSError):
+    """Training ended, but not all of its files could be written; the message is one line."""
+
+    def __init__(self, run_dir: Path, unwritten: Mapping[str, str]):
+        reasons = ", ".join(f"{what} ({why})" for what, why in unwritten.items())
+        super().__init__(
+            errno.EIO,
+            f"training ended, but not all of {run_dir} was written: {reasons}. Make room or give "
+            "the folder back; what was written before is whole.",
+        )
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
     """What a training run leaves."""
@@ -44,6 +60,11 @@ class TrainResult:
     stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
     summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
     unwritten: dict[str, str] = dataclasses.field(default_factory=dict)  # why, by file
+
+    def require_written(self) -> None:
+        """Raise `NotWritten` where a file is missing: for whoever goes on from the files."""
+        if self.unwritten:
+            raise NotWritten(self.run_dir, self.unwritten)
 
 
 class TrainingRun:

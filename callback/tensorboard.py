@@ -116,7 +116,8 @@ class TensorBoardLog(Callback):
         if self._run_dir is None:
             return {}
         for path in self._run_dir.glob(EVENTS):
-            sync(path)
+            if path.is_file():
+                sync(path)
         return {"bytes": event_sizes(self._run_dir), "settings": self._written_settings}
 
     def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ from kytolly.record.version import __version__
 def entry() -> None:
     """Run the command line of this process and exit."""
     leave_current_folder()
+    ignore_matplotlibrc_here()
     sys.exit(main(sys.argv[1:]))
 
 
@@ -41,6 +42,21 @@ def leave_current_folder() -> None:
         first = not sys.flags.safe_path and sys.path[0] in ("", os.getcwd())
         if first and root != Path.cwd():
             del sys.path[0]
+
+
+def ignore_matplotlibrc_here() -> None:
+    """Import Matplotlib from elsewhere, where the current folder has a `matplotlibrc`.
+
+    It would be read, and may name programs to run, as for `text.usetex`.
+    """
+    if not os.path.lexists("matplotlibrc"):
+        return
+    here = os.getcwd()
+    os.chdir(Path(__file__).absolute().parent)
+    try:
+        import matplotlib  # noqa: F401  reads the settings once
+    finally:
+        os.chdir(here)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -13,6 +15,10 @@ import yaml
 from kytolly.command.options import Repeatable
 from kytolly.config.files import SettingsLoader
 from kytolly.config.words import value_text
+
+# Packages that several distributions share: they have no `__init__.py`, so that Python prefers a
+# module of the same name, wherever it lies.
+NAMESPACES = ("backports", "google", "mpl_toolkits")
 
 
 class AddArgument(Repeatable):
@@ -88,6 +94,7 @@ def import_from_here(*names: str) -> None:
     """Let Python find the modules that the user names in the current folder, if nowhere else.
 
     The folder may be a stranger's, with files of any name: it comes last, and for such a name only.
+    A module there would hide one of `NAMESPACES`, so these are imported before.
 
     Args:
         *names: Environments and wrappers that the user gave or trusts; most name no module.
@@ -95,6 +102,9 @@ def import_from_here(*names: str) -> None:
     modules = {name.rpartition(":")[0].strip().partition(".")[0] for name in names}
     is_needed = any(module and not is_found(module) for module in modules)
     if is_needed and os.getcwd() not in sys.path:
+        for name in NAMESPACES:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
         sys.path.append(os.getcwd())
 
 

@@ -58,7 +58,8 @@ def exit_status(command: Callable[[], int]) -> int:
     with end_at_second_signal(), stop_signals() as received:
         try:
             status = command()
-            sys.stdout.flush()  # a full disk shows now, while it can be said
+            if sys.stdout is not None:  # as after `>&-`
+                sys.stdout.flush()  # a full disk shows now, while it can be said
             return status
         except BrokenPipeError:  # whoever read has gone, as in `kytolly evaluate RUN | head -1`
             silence_standard_output()
@@ -148,6 +149,8 @@ def stop_signals() -> Iterator[list[int]]:
 
 def silence_standard_output() -> None:
     """Let what could not be written to standard output go, or Python tries once more at its end."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
     except OSError:
@@ -205,5 +208,5 @@ def is_users_problem(error: Exception) -> bool:
 
 def says_what_to_do(error: Exception) -> bool:
     """True for an error of ours that is one line for the user."""
-    ours = {"EnvironmentFault", "OutOfMemory"}
+    ours = {"EnvironmentFault", "OutOfMemory", "NotWritten"}
     return any(kind.__name__ in ours for kind in type(error).__mro__)

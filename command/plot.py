@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.result import print_table
 
@@ -49,6 +50,11 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.experiment.plots import check_picture, plot_comparison
     from kytolly.record.files import write_output
 
+    if args.out == DEFAULT_OUT and Path(DEFAULT_OUT).is_symlink():  # perhaps a stranger's
+        raise BadInput(
+            f"{DEFAULT_OUT} is a link, expected a picture or nothing: give --out "
+            f"another name, or ./{DEFAULT_OUT} to write what it leads to."
+        )
     check_picture(args.out, "--out")
     runs, unit = read_runs(run_folders(args.run_dirs), args.metric)
     groups = make_groups(runs, args.group)

@@ -169,13 +169,8 @@ def run(args: argparse.Namespace) -> int:
         summary, lines = write_profile(callbacks[0].state, summary, mean(idle) if idle else None)
         print("\n".join(lines), file=sys.stderr if args.json else sys.stdout)
     print_result(summary, args.json)
-    if result.unwritten:
-        reasons = ", ".join(f"{what} ({why})" for what, why in result.unwritten.items())
-        print_problem(
-            f"training ended, but not all of {result.run_dir} was written: {reasons}. Make room "
-            "or give the folder back; what was written before is whole."
-        )
-    return 1 if result.unwritten else 0
+    result.require_written()
+    return 0
 
 
 def check_resume(args: argparse.Namespace) -> None:

@@ -223,11 +223,15 @@ def check_export(
     return target
 
 
+LONGEST_FILE = "1/variables/variables.data-00000-of-00001"  # in the folder of a SavedModel
+
+
 def require_writable(target: Path) -> None:
     """ValueError where no file of that name can be made, found out before there is work to lose."""
-    folder = next(parent for parent in target.absolute().parents if parent.is_dir())
-    probe = partial_path(folder / target.name)
     try:
+        (partial_path(target) / LONGEST_FILE).exists()  # fails where that is too long a path
+        folder = next(parent for parent in target.absolute().parents if parent.is_dir())
+        probe = partial_path(folder / target.name)
         remove(probe)
         probe.touch()
         probe.unlink()

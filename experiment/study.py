@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from kytolly.config.search_space import Between, Choice
 from kytolly.config.tuned import tuned_settings
+from kytolly.loop.recovery import disk_problem
 from kytolly.record.run_folder import plain_settings
 
 INSTALL = 'pip install "kytolly[tune]"'
@@ -103,7 +104,7 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
             study.set_user_attr("task", task)
         check_study(saved, study.get_trials(deepcopy=False))
     except Exception as error:  # of SQLAlchemy, of Optuna, and of what reads values in the file
-        if isinstance(error, MemoryError):
+        if isinstance(error, MemoryError) or disk_problem(error):
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(

@@ -26,7 +26,7 @@ from kytolly.experiment.study import (
     open_study,
     settings_text,
 )
-from kytolly.record.files import write_file, write_text
+from kytolly.record.files import refuse_links, write_file, write_text
 from kytolly.record.run_folder import yaml_text
 
 EVALUATIONS = 20  # of a run, where its config names no interval
@@ -92,6 +92,12 @@ def tune(
     with hold_study(file):
         study = open_study(file, task, config.seed)
         folder.mkdir(exist_ok=True)
+        if folder.is_symlink():
+            raise ValueError(
+                f"{folder} is a link, expected the study's own folder: trials would be written to "
+                "where it leads. Put what it links to in its place."
+            )
+        refuse_links(folder)
         search = TrialRuns(study, space, config, environment, folder, report)
         try:
             search.run(trials, jobs, timeout)

@@ -21,6 +21,7 @@ BRAIN_FLOAT_SINCE = 8.0  # NVIDIA's compute capability
 WORDS = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when allocating", "CUDA_ERROR_OUT_OF_MEMORY")
 # What the system says of a disk, a quota, or a limit of the files' size.
 FULL_DISK = {n: os.strerror(n) for n in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)}
+FULL_DATABASE = ("database or disk is full", "disk I/O error")  # what SQLite says of it
 CLASSES = {"ResourceExhaustedError", "MemoryError", "NotEnoughMemory"}
 
 
@@ -48,7 +49,10 @@ def disk_problem(error: BaseException) -> str:
         number = getattr(cause, "errno", None)
         if number in FULL_DISK:
             return FULL_DISK[number]
-        for words in FULL_DISK.values():  # TensorFlow calls a full disk an exhausted resource
+        for words in (
+            *FULL_DISK.values(),
+            *FULL_DATABASE,
+        ):  # TensorFlow calls a full disk an exhausted resource
             if words in str(cause):
                 return words
     return ""

@@ -46,11 +46,14 @@ def write_text(path: Path, text: str) -> Path:
 def write_output(path: Path, write: Callable[[Path], Any]) -> Path:
     """Write what a user names as an output, whole or not at all; returns `path`.
 
-    A link, a device or a pipe, such as /dev/stdout, is written as it is and never replaced.
+    A device or a pipe, and whatever /dev/stdout is, is written as it is and never replaced; of a
+    link, what it leads to is written.
     """
-    if not path.is_symlink() and (path.is_file() or not path.exists()):
-        return write_file(path, write)
-    write(path)
+    is_device = path.absolute().parts[:2] in ((os.sep, "dev"), (os.sep, "proc"))
+    if not is_device and (path.is_file() or not path.exists()):
+        write_file(path.resolve(), write)
+    else:
+        write(path)
     return path
 
 

@@ -28,6 +28,7 @@ SHARE = 2
 SPARE = 2**20
 # The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
 NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
+MAX_OUTPUT_NUMBERS = 2**26  # of a layer, for one observation
 
 
 def load_network(path: Path) -> keras.Model:
@@ -44,6 +45,7 @@ def load_network(path: Path) -> keras.Model:
             network = cast(keras.Model, keras.models.load_model(path, compile=False))
         if not network.built:  # it would make its weights later, as many as it likes
             raise ValueError("it does not say for which inputs its layers are")
+        check_outputs(network)
         return network
     except Exception as error:
         words = " ".join(str(error).split())
@@ -62,6 +64,19 @@ def load_network(path: Path) -> keras.Model:
             f"module that defines it before, with "
             f"@keras.saving.register_keras_serializable({argument}) above the class."
         ) from error
+
+
+def check_outputs(network: keras.Model) -> None:
+    """ValueError where a layer, such as RepeatVector, makes far more numbers than its weights."""
+    for layer in (network, *network._flatten_layers()):
+        for operation in (layer, *getattr(layer, "operations", ())):
+            for node in operation._inbound_nodes:
+                for tensor in node.output_tensors:
+                    numbers = math.prod(size or 1 for size in tensor.shape)
+                    if numbers > MAX_OUTPUT_NUMBERS:
+                        raise ValueError(
+                            f"its layer {operation.name} makes {numbers:,} numbers of one input"
+                        )
 
 
 def load_network_of(kind: Any, path: Path) -> Any:

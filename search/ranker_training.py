@@ -56,6 +56,7 @@ def train_ranker(
     splits = ["train", "dev", *({"test"} & set(available_splits(collection)))]
     task = RankingTask(load_collection(collection, splits), cfg, first)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
+    result.require_written()
     folder = Path(result.run_dir)
     network = load_network(folder / BEST)
     chosen = task.choose_weight(network)

@@ -242,6 +242,7 @@ def learn(
         result = train_with_ppo(
             context, train, evaluation, network, folder.path, gpu, say, clock, keeper
         )
+    result.require_written()
     summary = {**result.summary, "device_utilization": clock.utilization}
     summary["collect_batch_size"] = result.agent.cfg.num_envs
     if keeper:

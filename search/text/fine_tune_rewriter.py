@@ -202,6 +202,7 @@ def fine_tune_rewriter(
         evaluation_env=task.environment("dev"),
         resume=resume,
     )
+    result.require_written()
     folder = Path(result.run_dir)
     after = Rewriter(load_network(folder / BEST), before.vocabulary, settings)
     found = {"dev": task.comparison(before, after, "dev")}

@@ -49,6 +49,7 @@ def train_classifier(
     texts = read_labeled_texts(data, cfg.text_column, cfg.label_column)
     task = ClassificationTask(Path(data).resolve().stem, texts, cfg)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
+    result.require_written()
     folder = Path(result.run_dir)
     network = load_network(folder / BEST)
     TextClassifier(network, texts.classes, cfg.max_length, task.vocabulary).save(folder)

@@ -61,6 +61,7 @@ def train_rewriter(
     task = RewriterTask(load_collection(source, splits), cfg)
     parts = parts_of(task)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
+    result.require_written()
     folder = Path(result.run_dir)
     rewriter = best_rewriter(task, folder)
     rewriter.save(folder)
@@ -139,7 +140,7 @@ def held_out_terms(
             shutil.rmtree(run, ignore_errors=True)
             others = task.without(rows)
             others.name = f"{task.name}, held-out terms, part {number + 1} of {count}"
-            Trainer(run, progress).train_supervised(task.cfg, others)
+            Trainer(run, progress).train_supervised(task.cfg, others).require_written()
             texts = [task.queries["train"][row].text for row in rows]
             proposed = best_rewriter(task, run).terms_of(texts)
             terms = dict(zip(texts, proposed, strict=True))

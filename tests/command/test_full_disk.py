@@ -1,5 +1,6 @@
 """A disk that takes no more: earlier files stay whole, one line says so, no traceback."""
 
+import dataclasses
 import errno
 import hashlib
 import json
@@ -13,9 +14,11 @@ import pytest
 import tensorflow as tf
 
 from kytolly.command.exits import exit_status
+from kytolly.experiment.study import open_study
 from kytolly.loop.recovery import disk_problem, is_out_of_memory
 from kytolly.record.files import write_output, write_text
 from kytolly.trainer import Trainer
+from kytolly.training_run import TrainResult
 
 ROOT = Path(__file__).parents[2]
 DQN = {
@@ -101,8 +104,9 @@ def check_cases(folder, tmp_path, commands, limits):
             assert errors.splitlines()[-1].startswith("kytolly: "), case
         after = sums(tmp_path / f"{name}-{limit}")
         changed = [file for file, digest in before.items() if after.get(file) != digest]
-        whole = ("metrics.csv", "events.", "config.yaml", "result.json")  # a resumed run's
-        assert not [file for file in changed if not any(name in file for name in whole)], case
+        # A resumed run writes on; of its checkpoints old ones go, and what is there is whole.
+        own = ("metrics.csv", "events.", "config.yaml", "result.json", "checkpoints/")
+        assert not [file for file in changed if not any(name in file for name in own)], case
 
 
 def test_a_full_disk_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
@@ -145,10 +149,19 @@ def rows_to(path):
     return write_output(path, lambda to: to.write_text("rows\n"))
 
 
-def test_an_output_that_is_a_pipe_or_a_link_is_written_and_never_replaced(tmp_path):
+def no_room(*paths):
+    raise OSError(errno.ENOSPC, "no room")
+
+
+def test_an_output_that_is_a_pipe_or_a_link_is_written_and_never_replaced(tmp_path, monkeypatch):
     pipe, link, file = tmp_path / "pipe", tmp_path / "link", tmp_path / "file"
     os.mkfifo(pipe)
     link.symlink_to(file)
+    file.write_text("old\n")
+    with pytest.raises(OSError, match="room"), monkeypatch.context() as full:
+        full.setattr(os, "replace", no_room)
+        rows_to(link)
+    assert file.read_text() == "old\n"  # not cut before there is something in its place
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     for path in (pipe, link, tmp_path / "new"):
         rows_to(path)
@@ -183,3 +196,28 @@ def test_standard_output_on_a_full_disk_is_one_line(python):
     done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     os.close(writer)
     assert done.returncode == 1 and not done.stderr
+
+
+def test_no_standard_output_is_no_fault(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as after `>&-`
+    assert exit_status(lambda: 0) == 0
+
+
+def test_a_full_disk_of_a_study_is_said(tmp_path, monkeypatch):
+    optuna = pytest.importorskip("optuna")
+
+    def full(**settings):
+        raise optuna.exceptions.StorageInternalError("(OperationalError) database or disk is full")
+
+    monkeypatch.setattr(optuna, "create_study", full)
+    with pytest.raises(optuna.exceptions.StorageInternalError) as error:
+        open_study(tmp_path / "n.db", {}, 0)
+    assert disk_problem(error.value)
+
+
+def test_a_run_with_files_missing_is_no_success(tmp_path):
+    result = TrainResult(None, [], None, tmp_path, "time", {}, {"best.keras": "No room"})
+    with pytest.raises(OSError, match="not all of"):
+        result.require_written()
+    assert exit_status(result.require_written) == 1
+    dataclasses.replace(result, unwritten={}).require_written()

@@ -234,3 +234,11 @@ def test_bad_input_is_one_line(words, message, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert message in printed.err and printed.err.count("\n") == 1 and not printed.out
     assert not (tmp_path / "comparison.png").exists()
+
+
+def test_a_picture_of_no_name_is_not_written_through_a_link(tmp_path, monkeypatch, capsys):
+    path = write_run(tmp_path / "run", [1, 2])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "comparison.png").symlink_to(tmp_path / "outside.png")
+    assert main(["plot", str(path)]) == 2
+    assert "is a link" in capsys.readouterr().err and not (tmp_path / "outside.png").exists()

@@ -5,9 +5,11 @@ import errno
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -72,13 +74,15 @@ def sums(folder):
 
 
 def run_cases(folder, tmp_path, commands, limits):
-    """Results by (command, bytes)."""
+    """Results by (command, bytes), or by (command, fault)."""
     cases = {}
     for name, words in commands.items():
         for limit in limits:
             place = tmp_path / f"{name}-{limit}"
             shutil.copytree(folder, place)
-            cases[name, limit] = [words, limit, str(place)]
+            is_fault = isinstance(limit, tuple)
+            bytes_and_fault = (None, limit) if is_fault else (limit, None)
+            cases[name, limit] = [words, bytes_and_fault[0], str(place), bytes_and_fault[1]]
     program = "from tests.helpers.full_disk import main; main()"
     env = {**os.environ, "KYTOLLY_COMPILE_CACHE": "off", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -96,22 +100,53 @@ def run_cases(folder, tmp_path, commands, limits):
 def check_cases(folder, tmp_path, commands, limits):
     before = sums(folder)
     for (name, limit), found in run_cases(folder, tmp_path, commands, limits).items():
-        case, errors = f"{name} with {limit} bytes: {found['errors'][-2000:]}", found["errors"]
+        case, errors = f"{name} with {limit}: {found['errors'][-2000:]}", found["errors"]
         status = 1 if "temporary directory" in errors else found["status"]  # Python's, asked first
-        assert "Traceback" not in errors and status in (0, 1), case
+        is_fault = isinstance(limit, tuple)
+        assert "Traceback" not in errors and status in ((0, 1, 2) if is_fault else (0, 1)), case
         assert status == 1 or limit or name == "evaluate", case
         if found["status"]:
             assert errors.splitlines()[-1].startswith("kytolly: "), case
         after = sums(tmp_path / f"{name}-{limit}")
         changed = [file for file, digest in before.items() if after.get(file) != digest]
-        # A resumed run writes on; of its checkpoints old ones go, and what is there is whole.
-        own = ("metrics.csv", "events.", "config.yaml", "result.json", "checkpoints/")
-        assert not [file for file in changed if not any(name in file for name in own)], case
+        if name != "resume":
+            assert changed == [] or not found["status"], case
+            continue
+        # A resumed run writes on; its old checkpoints go, and what is there is whole.
+        for file in changed:
+            assert any(part in file for part in RESUMED), case
+            if file.endswith(".keras") and (tmp_path / f"{name}-{limit}" / file).exists():
+                with zipfile.ZipFile(tmp_path / f"{name}-{limit}" / file) as network:
+                    assert network.testzip() is None, case
 
 
 def test_a_full_disk_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
     names = "oom", "plot", "record", "resume", "litert"
     check_cases(folder, tmp_path, {name: COMMANDS[name] for name in names}, LIMITS)
+
+
+RESUMED = ("metrics.csv", "events.", "config.yaml", "result.json", "checkpoints/")
+RESUMED += ("best.keras", "learning_curve.png")
+ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO, errno.EACCES, errno.ENOENT)
+
+
+def faults(count, seed):
+    """Random faults: the change of a file from which on all fail, most of them early, and how."""
+    draw = random.Random(seed)
+    return [(int(2 ** draw.uniform(0.0, 7.0)), draw.choice(ERRORS)) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    "names, count",
+    [
+        (("resume", "plot", "gif", "litert", "tune"), 3),
+        pytest.param(tuple(COMMANDS), 20, marks=pytest.mark.learning),
+    ],
+)
+def test_a_fault_at_any_change_of_a_file_is_one_line(names, count, folder, tmp_path):
+    for number, name in enumerate(names):
+        chosen = dict.fromkeys(faults(count, seed=number))
+        check_cases(folder, tmp_path, {name: COMMANDS[name]}, chosen)
 
 
 @pytest.mark.learning

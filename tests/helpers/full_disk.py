@@ -2,12 +2,14 @@
 
     python -c "from tests.helpers.full_disk import main; main()" < CASES.json
 
-CASES.json is a list of [command line, bytes, folder]. Each child is forked from this process, which
-has imported everything and run nothing, and works in the folder. Of each case a line of JSON is
-printed: its exit status and what it wrote to standard error. The limit is the system's own
-(RLIMIT_FSIZE), so that it holds for TensorFlow and for other programs too.
+CASES.json is a list of [command line, bytes, folder, fault]. A fault is null, or [n, errno]: from
+its n-th change of a file on, Python gets that error in place of each. Each child is forked from
+this process, which has imported everything and run nothing, and works in the folder. Of each case a
+line of JSON is printed: its exit status and what it wrote to standard error. The limit is the
+system's own (RLIMIT_FSIZE), so that it holds for TensorFlow and for other programs too.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -21,9 +23,21 @@ import matplotlib.backends.backend_agg  # noqa: F401
 
 from kytolly.command.entry import main as run_command
 from kytolly.loop import device, host_env_runner  # noqa: F401
+from tests.helpers.file_operations import before_operations
 
 
-def run_limited(line, most_bytes, folder):
+def fail_from(first, number):
+    """Let every change of a file fail from the `first` one on."""
+    changes = itertools.count(1)
+
+    def fail(name):
+        if next(changes) >= first:
+            raise OSError(number, os.strerror(number))
+
+    before_operations(fail)
+
+
+def run_limited(line, most_bytes, folder, fault):
     """Exit status and standard error of a command in a child."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -35,7 +49,10 @@ def run_limited(line, most_bytes, folder):
             os.dup2(writer, 2)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+            if most_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
+            if fault is not None:
+                fail_from(*fault)
             status = run_command(line)
         except BaseException:
             traceback.print_exc()
@@ -51,5 +68,5 @@ def run_limited(line, most_bytes, folder):
 def main():
     """Run the cases of standard input."""
     tempfile.tempdir = None
-    for line, most_bytes, folder in json.load(sys.stdin):
-        print(json.dumps(run_limited(line, most_bytes, folder)), flush=True)
+    for case in json.load(sys.stdin):
+        print(json.dumps(run_limited(*case)), flush=True)

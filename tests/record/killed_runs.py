@@ -8,8 +8,6 @@ its operations: that is what a kill leaves, at half the cost. Each process is fo
 which has imported everything and run nothing.
 """
 
-import builtins
-import io
 import json
 import os
 import pathlib
@@ -22,10 +20,10 @@ import warnings
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import gymnasium
 import matplotlib.backends.backend_agg  # noqa: F401
-import tensorflow as tf
 
 from kytolly.loop import device, host_env_runner  # noqa: F401
 from kytolly.trainer import Trainer
+from tests.helpers.file_operations import before_operations
 from tests.record.runs import COMMON, OWN
 
 SHORT = {
@@ -48,28 +46,6 @@ def config(kind):
         | SHORT_OF[algorithm]
         | {"algorithm": algorithm, "loop": loop}
     )
-
-
-def before_operations(call):
-    """Let this process make a call before each operation that changes a file."""
-
-    def watched(function, changes=lambda *args, **options: True):
-        def watch(*args, **options):
-            if changes(*args, **options):
-                call(function.__name__)
-            return function(*args, **options)
-
-        return watch
-
-    def opens_to_write(file, mode="r", *args, **options):
-        return any(letter in mode for letter in "wa+x")
-
-    for name in ("replace", "fsync", "unlink", "truncate", "mkdir"):
-        setattr(os, name, watched(getattr(os, name)))
-    io.open = watched(io.open, opens_to_write)
-    pathlib.io.open = builtins.open = io.open
-    tf.train.Checkpoint.write = watched(tf.train.Checkpoint.write)
-    tf.summary.experimental.write_raw_pb = watched(tf.summary.experimental.write_raw_pb)
 
 
 def begin(folder, cfg, prepare, env="CartPole-v1", **options):

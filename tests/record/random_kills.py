@@ -23,7 +23,8 @@ from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop
 from kytolly.loop.host import HostLoop
 from kytolly.loop.host_env_runner import HostEvaluator
-from tests.record.killed_runs import before_operations, begin, ended
+from tests.helpers.file_operations import before_operations
+from tests.record.killed_runs import begin, ended
 from tests.record.runs import RUNS, VARIANTS
 
 MAX_KILLS = 4  # of one run

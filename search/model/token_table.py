@@ -39,7 +39,8 @@ class TokenTable(keras.layers.Layer):
         if others:
             self.fixed = self.add_weight(
                 (others, self.dimension),
-                *("zeros", "float16"),
+                initializer="zeros",
+                dtype="float16",
                 trainable=False,
                 autocast=False,
                 name="fixed",

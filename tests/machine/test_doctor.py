@@ -55,9 +55,9 @@ def test_every_check_has_a_finding_and_every_problem_one_thing_to_do():
 
 def test_json_is_one_line_and_the_exit_status_says_whether_something_failed(monkeypatch, capsys):
     good, bad = Check("a", "ok", "fine"), Check("b", "fail", "broken", "mend it")
-    monkeypatch.setattr(doctor, "diagnose", lambda: [good])
+    monkeypatch.setattr(doctor, "diagnose", lambda more: [good])
     assert doctor.main(json=True) == 0
-    monkeypatch.setattr(doctor, "diagnose", lambda: [good, bad])
+    monkeypatch.setattr(doctor, "diagnose", lambda more: [good, bad])
     assert doctor.main(json=True) == 1
     lines = capsys.readouterr().out.splitlines()
     assert json.loads(lines[0])["ok"] is True

@@ -278,7 +278,7 @@ def entries(given: Any, names: Mapping[str, Any], method: str) -> dict[str, Any]
 
     values = given if isinstance(given, Mapping) else {}
     beside = values.get("observation")  # a Dict, with the mask beside it
-    if isinstance(beside, Mapping) and not any(n.startswith("observation") for n in names):
+    if isinstance(beside, Mapping) and not any(n.partition("/")[0] == "observation" for n in names):
         values = {**beside, **{k: v for k, v in values.items() if k != "observation"}}
     collect(values, "")
     if len(result) < len(names):

@@ -68,7 +68,7 @@ def load_network(path: Path) -> keras.Model:
 
 def check_outputs(network: keras.Model) -> None:
     """ValueError where a layer, such as RepeatVector, makes far more numbers than its weights."""
-    for layer in (network, *network._flatten_layers()):
+    for layer in network._flatten_layers():  # the network itself among them
         for operation in (layer, *getattr(layer, "operations", ())):
             for node in operation._inbound_nodes:
                 for tensor in node.output_tensors:

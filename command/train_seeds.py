@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from kytolly.command.exits import BadInput
+from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.result import print_line, print_table
 from kytolly.config.tuned import tuned_line
 from kytolly.experiment.processes import default_jobs
@@ -58,13 +58,27 @@ def run(args: argparse.Namespace, flags: dict[str, Any], given_config: GivenConf
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"{group.num_done()} of {len(group.seeds)} seeds are done, and the others are saved as "
-            f"far as they came. Continue with `kytolly train {group.config.algorithm} --resume "
-            f"{shlex.quote(str(group.folder))} --seeds {','.join(map(str, group.seeds))}`."
+            f"far as they came. {continue_words(group)}"
         ) from None
     print_seeds(result, sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(result))
-    return 1 if group.problems else 0
+    if not group.problems:
+        return 0
+    print_problem(
+        f"{len(group.problems)} of {len(group.seeds)} seeds failed, for the reasons above; the "
+        f"others are whole. {continue_words(group)}"
+    )
+    return 1
+
+
+def continue_words(group: SeedGroup) -> str:
+    """What trains the seeds of a group that are not done."""
+    seeds = ",".join(map(str, group.seeds))
+    folder = shlex.quote(str(group.folder))
+    return (
+        f"Continue with `kytolly train {group.config.algorithm} --resume {folder} --seeds {seeds}`."
+    )
 
 
 def print_seeds(result: dict[str, Any], file: TextIO) -> None:

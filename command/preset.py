@@ -60,8 +60,7 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     from kytolly.environment.mask import without_mask
     from kytolly.loop.env_runner import make_env_runner
     from kytolly.machine.devices import device_name
-    from kytolly.machine.memory import training_bytes
-    from kytolly.machine.presets import recommend
+    from kytolly.machine.memory import recommend, training_bytes
 
     configs = {
         name: make_config({**tuned, **preset(name, algorithm), **given, "algorithm": algorithm})

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     _, saved, _ = read_run(args.run_dir)
     name = path_part(f"{saved.environment}_{saved.settings['algorithm']}")
     out = Path(args.out or f"{name}.mp4")
-    from kytolly.deployment.video_file import check_video_path
+    from kytolly.deployment.video import check_video_path
 
     check_video_path(out)  # before anything that takes time
     agent, env = load_and_make(args, "rgb_array")

@@ -33,8 +33,7 @@ def run(args: argparse.Namespace) -> int:
             f"window. `kytolly record {path_text(args.run_dir)}` writes a video instead."
         )
     agent, env = load_and_make(args, "human")
-    from kytolly.deployment.episodes import play_episodes
-    from kytolly.deployment.rendered import is_window_closed
+    from kytolly.deployment.rendered import is_window_closed, play_episodes
     from kytolly.environment.faults import closing
 
     played: list[Any] = []

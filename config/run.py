@@ -69,6 +69,9 @@ class RunConfig(Settings):
         def env_steps_per_iteration(self) -> int: ...
 
         @property
+        def rows_per_update(self) -> int: ...
+
+        @property
         def updates_per_env_step(self) -> Fraction: ...
 
         @property

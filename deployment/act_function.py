@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.acting import HostObs, ObsSpec
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.playing import rows_of
+from kytolly.config.run import RunConfig
+from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
-from kytolly.policy.base import greedy_action, read_outputs
+from kytolly.policy.base import ActionReader, greedy_action, read_outputs
+from kytolly.policy.batch import Obs
+from kytolly.policy.distributions import Distribution
 
 OBSERVATION = "observation"  # the input's name where observations are no Dict
 CHUNK = 250  # rows that the agent looks at together
+Run = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]  # a file on named arrays
 
 
 class ActingParts(NamedTuple):
@@ -30,24 +37,27 @@ class ActingParts(NamedTuple):
     """
 
     network: keras.Model
-    distribution: Any
-    obs_spec: Any
+    distribution: ActionReader
+    obs_spec: ObsSpec
     env_name: str
-    cfg: Any
+    cfg: RunConfig
+
+    @property
+    def has_mask(self) -> bool:
+        """True where a mask may forbid actions."""
+        return isinstance(self.obs_spec, Mapping) and ACTION_MASK in self.obs_spec
 
 
-def acting_parts(agent: Any) -> ActingParts:
-    """The parts of a `LoadedAgent` or a `KytollyAgent`; TypeError for anything else."""
-    if hasattr(agent, "policy") and hasattr(agent, "env_spec"):
-        policy = agent.policy
-        spec = agent.env_spec
-        return ActingParts(policy.network, policy.distribution, spec.obs, spec.name, agent.cfg)
-    if all(hasattr(agent, name) for name in ActingParts._fields):
-        return ActingParts(*(getattr(agent, name) for name in ActingParts._fields))
-    raise TypeError(
-        f"export() got {type(agent).__name__}, expected the agent of a training's result or of "
-        "kytolly.load(RUN)."
-    )
+def acting_parts(agent: KytollyAgent | LoadedAgent) -> ActingParts:
+    """The parts of an agent; TypeError for anything else."""
+    if not isinstance(agent, KytollyAgent | LoadedAgent):
+        raise TypeError(
+            f"export() got {type(agent).__name__}, expected the agent of a training's result or of "
+            "kytolly.load(RUN)."
+        )
+    reader = agent.policy if isinstance(agent, KytollyAgent) else agent
+    spec = agent.env_spec
+    return ActingParts(reader.network, reader.distribution, spec.obs, spec.name, agent.cfg)
 
 
 class ActFunction(tf.Module):
@@ -75,7 +85,7 @@ class ActFunction(tf.Module):
         super().__init__(name="act")
         self.parts, self.narrow_mask = parts, narrow_mask
         spec = parts.obs_spec
-        entries = spec if isinstance(spec, dict) else {OBSERVATION: spec}
+        entries = spec if isinstance(spec, Mapping) else {OBSERVATION: spec}
         self.entry_names = dict(zip(input_names(entries), entries, strict=True))
         self.inputs = {
             name: tf.TensorSpec([None, *entries[entry].shape], entries[entry].dtype, name=name)
@@ -90,33 +100,37 @@ class ActFunction(tf.Module):
 
     def _act(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         network, distribution, spec = self.parts[:3]
-        obs: Any = {entry: inputs[name] for name, entry in self.entry_names.items()}
-        obs = obs if isinstance(spec, dict) else obs[OBSERVATION]
-        seen = without_mask(obs)
-        params, value = read_outputs(network(seen), distribution, seen if self.narrow_mask else obs)
-        if self.narrow_mask and isinstance(obs, dict) and ACTION_MASK in obs:
+        entries = {entry: inputs[name] for name, entry in self.entry_names.items()}
+        obs: Obs = entries if isinstance(spec, Mapping) else entries[OBSERVATION]
+        unmasked = without_mask(obs)
+        outputs = network(unmasked)
+        params, value = read_outputs(outputs, distribution, unmasked if self.narrow_mask else obs)
+        if self.narrow_mask and isinstance(obs, Mapping) and ACTION_MASK in obs:
             low = tf.reduce_min(params, axis=-1, keepdims=True)
             high = tf.reduce_max(params, axis=-1, keepdims=True)
             params = tf.where(obs[ACTION_MASK], params, 2.0 * low - high - 1.0)
         return named_outputs(distribution.to_env(distribution.mode(params)), params, value)
 
-    def named_inputs(self, obs: Any) -> dict[str, np.ndarray]:
+    def named_inputs(self, obs: HostObs) -> dict[str, np.ndarray]:
         """Observations [B, *obs], or a dict of them, by the names of the inputs."""
         if not isinstance(obs, Mapping):
             return {OBSERVATION: obs}
         return {name: obs[entry] for name, entry in self.entry_names.items()}
 
 
-def named_outputs(action: Any, params: Any, value: Any) -> dict[str, Any]:
+def named_outputs(
+    action: tf.Tensor, params: tf.Tensor, value: tf.Tensor | None
+) -> dict[str, tf.Tensor]:
     """The outputs by name."""
     if value is None:
         return {"action": action, "values": params}
     return {"action": action, "params": params, "value": value}
 
 
-def input_names(entries: Mapping[str, Any]) -> list[str]:
+def input_names(entries: Iterable[str]) -> list[str]:
     """A name for each entry that is no other's: letters, digits and underscores only."""
     names: list[str] = []
+    entries = list(entries)
     for entry in entries:
         word = "".join(c if c.isascii() and c.isalnum() else "_" for c in entry)
         word = word if word[:1].isalpha() else f"part_{word}"
@@ -149,7 +163,7 @@ def float32_layers(network: keras.Model) -> Iterator[None]:
 def recurrent_layers(network: keras.Model, unrolled: bool) -> Iterator[None]:
     """Let every recurrent layer be unrolled, if asked for, for as long as the block lasts."""
     layers: list[Any] = network._flatten_layers() if unrolled else []
-    loops = [one for one in layers if isinstance(one, keras.layers.RNN) and not one.unroll]
+    loops = [each for each in layers if isinstance(each, keras.layers.RNN) and not each.unroll]
     try:
         for layer in loops:
             layer.unroll = True
@@ -159,7 +173,7 @@ def recurrent_layers(network: keras.Model, unrolled: bool) -> Iterator[None]:
             layer.unroll = False
 
 
-def float32_outputs(parts: ActingParts, obs: Any) -> dict[str, np.ndarray]:
+def float32_outputs(parts: ActingParts, obs: HostObs) -> dict[str, np.ndarray]:
     """The outputs that an export must give for observations [B, *obs], from the network itself."""
     distribution = parts.distribution
     chunks = []
@@ -173,26 +187,26 @@ def float32_outputs(parts: ActingParts, obs: Any) -> dict[str, np.ndarray]:
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
-def own_actions(parts: ActingParts, obs: Any) -> np.ndarray:
+def greedy_actions(parts: ActingParts, obs: HostObs) -> np.ndarray:
     """The agent's greedy actions in its own precision."""
     chunks = (rows(obs, slice(i, i + CHUNK)) for i in range(0, rows_of(obs), CHUNK))
     actions = [greedy_action(parts.network, parts.distribution, as_tensors(c)) for c in chunks]
     return np.concatenate(actions)
 
 
-def as_tensors(obs: Any) -> Any:
+def as_tensors(obs: HostObs) -> Obs:
     """The same observations as tensors."""
     return tf.nest.map_structure(tf.constant, obs)
 
 
 def forbidden(parts: ActingParts, params: np.ndarray, action: np.ndarray) -> int:
     """The number of [B] actions that are forbidden by the mask behind the params [B, P]."""
-    if not isinstance(parts.obs_spec, dict) or ACTION_MASK not in parts.obs_spec:
+    if not parts.has_mask or not isinstance(parts.distribution, Distribution):
         return 0
     return int(np.sum(parts.distribution.log_prob(params, action) < MASKED_LOGIT / 2))
 
 
-def rows(obs: Any, index: Any) -> Any:
+def rows(obs: HostObs, index: slice) -> HostObs:
     """Some rows of observations [B, *obs], or of a dict of them."""
     if isinstance(obs, Mapping):
         return {name: part[index] for name, part in obs.items()}

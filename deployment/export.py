@@ -9,20 +9,32 @@ import importlib.util
 import os
 import shutil
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from kytolly.agent.acting import HostObs
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.words import path_text
 from kytolly.deployment.act_function import (
     ActFunction,
     ActingParts,
+    Run,
     acting_parts,
     float32_outputs,
-    own_actions,
+    greedy_actions,
     rows,
 )
-from kytolly.deployment.comparison import Comparison, compare, equal_rows, require_agreement
-from kytolly.deployment.measurements import action_times, compare_returns
+from kytolly.deployment.comparison import (
+    Comparison,
+    action_times,
+    compare,
+    compare_returns,
+    equal_rows,
+    require_agreement,
+)
+from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.deployment.observations import (
+    EnvSource,
     closing_playground,
     play_observations,
     random_observations,
@@ -101,12 +113,12 @@ class ExportReport:
 
 
 def export(
-    agent: Any,
+    agent: KytollyAgent | LoadedAgent,
     format: str,
     path: str | Path | None = None,
     *,
     quantize: str | None = None,
-    env: Any = None,
+    env: EnvSource | None = None,
     episodes: int | None = None,
 ) -> ExportReport:
     """Write an agent's greedy act function as a file that needs no kytolly.
@@ -129,7 +141,8 @@ def export(
         ValueError: An argument does not fit, a package is missing, or the file does not agree.
     """
     parts = acting_parts(agent)
-    target = check_export(getattr(agent, "path", None), format, path, quantize)
+    run_dir = agent.path if isinstance(agent, LoadedAgent) else None
+    target = check_export(run_dir, format, path, quantize)
     obs, observed = make_observations(parts, env)
     act = ActFunction(parts, narrow_mask=quantize == "int8", unrolled=format == "litert")
     run, result, same = write_and_compare(parts, act, obs, target, format, quantize)
@@ -156,7 +169,7 @@ def export(
     )
 
 
-def make_observations(parts: ActingParts, env: Any) -> tuple[Any, str]:
+def make_observations(parts: ActingParts, env: EnvSource | None) -> tuple[HostObs, str]:
     """Observations to compare on, and where they come from."""
     with closing_playground(parts, env, SEED) as playground:
         if isinstance(playground, str):
@@ -167,8 +180,13 @@ def make_observations(parts: ActingParts, env: Any) -> tuple[Any, str]:
 
 
 def write_and_compare(
-    parts: ActingParts, act: ActFunction, obs: Any, path: Path, format: str, quantize: str | None
-) -> tuple[Any, Comparison, int]:
+    parts: ActingParts,
+    act: ActFunction,
+    obs: HostObs,
+    path: Path,
+    format: str,
+    quantize: str | None,
+) -> tuple[Run, Comparison, int]:
     """Write a file that agrees, or none; how to run it, and how it compares.
 
     The last number counts the actions that are those of the agent in its own precision.
@@ -187,10 +205,10 @@ def write_and_compare(
         os.rename(partial, path)
     finally:
         remove(partial)
-    return run, result, int(equal_rows(outputs["action"], own_actions(parts, obs)).sum())
+    return run, result, int(equal_rows(outputs["action"], greedy_actions(parts, obs)).sum())
 
 
-def exports_beside(act: ActFunction, obs: Any, path: Path, format: str) -> dict[str, Any]:
+def exports_beside(act: ActFunction, obs: HostObs, path: Path, format: str) -> dict[str, Run]:
     """Functions that run the other formats' files in the same folder, of the same agent.
 
     Not a SavedModel: it is a program, and the folder may be a stranger's.
@@ -253,8 +271,9 @@ def check_format(format: str, quantize: str | None) -> None:
         raise ValueError(f"format is {format!r}, expected one of {', '.join(FORMATS)}.")
     row = FORMATS[format]
     if quantize is not None and quantize not in row.quantizes:
-        able = [f"{name} ({', '.join(one.quantizes)})" for name, one in FORMATS.items()]
-        able = [text for text, one in zip(able, FORMATS.values(), strict=True) if one.quantizes]
+        able = [
+            f"{name} ({', '.join(row.quantizes)})" for name, row in FORMATS.items() if row.quantizes
+        ]
         raise ValueError(
             f"quantize is {quantize!r}, which {format} does not have; expected none. What "
             f"quantizes: {', '.join(able)}."
@@ -267,7 +286,7 @@ def check_format(format: str, quantize: str | None) -> None:
         )
 
 
-def format_module(format: str) -> Any:
+def format_module(format: str) -> ModuleType:
     """The module that writes and loads a format."""
     return importlib.import_module(f"kytolly.deployment.{format}")
 

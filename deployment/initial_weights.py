@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import warnings
 from pathlib import Path
-from typing import Any
 
 import keras
 import tensorflow as tf
 
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.reward_scale import RewardScale
+from kytolly.agent.rollout_buffer import RolloutBuffer
+from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
 from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
@@ -20,11 +22,11 @@ UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms withou
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
 
-def load_initial_weights(agent: Any, run: Path) -> None:
+def load_initial_weights(agent: KytollyAgent, run: Path) -> None:
     """Give an agent that has not trained the best weights of a run, statistics included.
 
     Args:
-        agent: `agent.kytolly.KytollyAgent`.
+        agent: Gets the weights.
         run: The run's folder.
 
     Raises:
@@ -32,42 +34,42 @@ def load_initial_weights(agent: Any, run: Path) -> None:
     """
     loaded = load(run)
     check_same_spec(loaded, agent)
-    own = agent.policy.network
-    for what in (weight_shapes, activations):
-        found, expected = what(loaded.network), what(own)
-        if found != expected:
-            words = what.__name__.replace("_", " ")
+    for fact in (weight_shapes, activations):
+        given, expected = fact(loaded.network), fact(agent.policy.network)
+        if given != expected:
+            name = fact.__name__.replace("_", " ")
             raise ValueError(
-                f"init is {path_text(run)}, whose network has the {words} {found}, expected those "
+                f"init is {path_text(run)}, whose network has the {name} {given}, expected those "
                 f"of this config's network: {expected}. Give the settings of that run, such as "
                 "hidden_units, or leave init out."
             )
     check_same_units(loaded, agent.cfg)
     agent.policy.begin_with(loaded.network.get_weights())
-    if getattr(agent.cfg, "normalize_rewards", False):
-        take_reward_scale(agent.memory.reward_scale, loaded.path)
+    memory = agent.memory
+    if isinstance(memory, RolloutBuffer) and memory.reward_scale is not None:
+        take_reward_scale(memory.reward_scale, loaded.path)
 
 
-def check_same_spec(loaded: LoadedAgent, agent: Any) -> None:
+def check_same_spec(loaded: LoadedAgent, agent: KytollyAgent) -> None:
     """ValueError where observations or actions are not those of the agent's environment."""
     spec = agent.env_spec
     for what, field in {"observations": "obs", "actions": "action"}.items():
-        found, expected = getattr(loaded.env_spec, field), getattr(spec, field)
-        if found != expected:
+        given, expected = getattr(loaded.env_spec, field), getattr(spec, field)
+        if given != expected:
             raise ValueError(
                 f"init is {path_text(loaded.path)}, trained on {loaded.env_name} with {what} "
-                f"{found}, expected those of {spec.name}: {expected}. Take a run of an environment "
+                f"{given}, expected those of {spec.name}: {expected}. Take a run of an environment "
                 "with the same spaces, or leave init out."
             )
 
 
-def check_same_units(loaded: LoadedAgent, cfg: Any) -> None:
+def check_same_units(loaded: LoadedAgent, cfg: RunConfig) -> None:
     """ValueError where a setting gives the run's values another unit than the config's."""
     names = (getattr(each, "units_of_weights", ()) for each in (loaded.cfg, cfg))
     for name in dict.fromkeys(itertools.chain(*names)):
-        found, expected = (getattr(each, name, UNIT.get(name)) for each in (loaded.cfg, cfg))
-        if found != expected and None not in (found, expected):
-            was, now = setting_text(found), setting_text(expected)
+        given, expected = (getattr(each, name, UNIT.get(name)) for each in (loaded.cfg, cfg))
+        if given != expected and None not in (given, expected):
+            was, now = setting_text(given), setting_text(expected)
             raise ValueError(
                 f"init is {path_text(loaded.path)}, which learned with {name} {was}, expected "
                 f"{now}: its values would mean something else. Set {name} to {was}, or leave init "
@@ -75,7 +77,7 @@ def check_same_units(loaded: LoadedAgent, cfg: Any) -> None:
             )
 
 
-def setting_text(value: Any) -> str:
+def setting_text(value: float | bool | None) -> str:
     """A setting as YAML writes it."""
     return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
@@ -111,5 +113,5 @@ def weight_shapes(network: keras.Model) -> list[tuple[int, ...]]:
 
 def activations(network: keras.Model) -> list[str]:
     """Activation of every layer that has one, in turn."""
-    found = (getattr(layer, "activation", None) for layer in network._flatten_layers())
-    return [getattr(each, "__name__", str(each)) for each in found if callable(each)]
+    functions = (getattr(layer, "activation", None) for layer in network._flatten_layers())
+    return [getattr(each, "__name__", str(each)) for each in functions if callable(each)]

@@ -7,20 +7,22 @@ import io
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from kytolly.deployment.act_function import ActFunction
+from kytolly.deployment.act_function import ActFunction, Run
 from kytolly.deployment.saved_model import SIGNATURE, write_model
 
 REPRESENTATIVE = 500  # observations from which int8 takes the range of each tensor
 
 
-def write(act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize: Any) -> None:
+def write(
+    act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize: str | None
+) -> None:
     """Write the file: weights in float32, or quantized.
 
     Args:
@@ -46,7 +48,7 @@ def write(act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize:
             path.write_bytes(model_bytes(converter))
 
 
-def model_bytes(converter: Any) -> bytes:
+def model_bytes(converter: tf.lite.TFLiteConverter) -> bytes:
     """The file's bytes.
 
     Raises:
@@ -72,7 +74,7 @@ def single_rows(inputs: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]
         yield {name: part[row : row + 1] for name, part in inputs.items()}
 
 
-def load(path: Path) -> Callable[[dict[str, Any]], dict[str, np.ndarray]]:
+def load(path: Path) -> Run:
     """The function in the file: from named arrays to named arrays."""
     from ai_edge_litert.interpreter import Interpreter
 

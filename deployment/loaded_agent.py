@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from kytolly.machine.configure import require_tensorflow_backend
 
@@ -16,6 +15,7 @@ import keras
 from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.networks import check_network
 from kytolly.agent.playing import Player
+from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.trained_run import read_run
 from kytolly.environment.saved_spec import spec_from_dict
@@ -45,7 +45,7 @@ class LoadedAgent(Player):
         path: The run's folder.
     """
 
-    def __init__(self, network: keras.Model, cfg: Any, env_spec: EnvSpec, path: Path):
+    def __init__(self, network: keras.Model, cfg: RunConfig, env_spec: EnvSpec, path: Path):
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
         exploration = part_for(cfg, "exploration")(cfg, distribution)
         scale = getattr(cfg, "reward_scale", 1.0)
@@ -78,10 +78,10 @@ def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgen
         network = read_best(folder.path, cfg)
         env_spec = read_spec(folder, saved, cfg)
     else:
-        place = checkpoint_path(folder.path, weights)
+        checkpoint = checkpoint_path(folder.path, weights)
         env_spec = read_spec(folder, saved, cfg)
         network = empty_network(folder.path, cfg, env_spec)
-        take_checkpoint_weights(network, place)
+        take_checkpoint_weights(network, checkpoint)
     check_network(network, cfg, env_spec)
     if not is_finite(network):
         raise ValueError(
@@ -91,13 +91,13 @@ def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgen
     return LoadedAgent(network, cfg, env_spec, folder.path)
 
 
-def read_best(path: Path, cfg: Any) -> keras.Model:
+def read_best(path: Path, cfg: RunConfig) -> keras.Model:
     """The network in a run's `best.keras`."""
     part(cfg.algorithm, "network")  # its classes must be known before a file is read
     return load_network(path / BEST)
 
 
-def empty_network(path: Path, cfg: Any, env_spec: EnvSpec) -> keras.Model:
+def empty_network(path: Path, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
     """A network of the run's architecture, whose weights will be replaced.
 
     A run that was stopped before its first evaluation has no file that describes it; then it is
@@ -110,7 +110,7 @@ def empty_network(path: Path, cfg: Any, env_spec: EnvSpec) -> keras.Model:
     return default_network(cfg, env_spec)
 
 
-def checkpoint_path(path: Path, weights: Any) -> str:
+def checkpoint_path(path: Path, weights: str | int) -> str:
     """The checkpoint, without the endings of its files, that `weights` asks for."""
     is_number = isinstance(weights, int) and not isinstance(weights, bool)
     if weights != "last" and not is_number:
@@ -124,16 +124,16 @@ def checkpoint_path(path: Path, weights: Any) -> str:
             f"{path_text(path)} has no checkpoints, expected files such as checkpoints/"
             "ckpt-1000.json: training had not begun, or they were removed. Take weights='best'."
         )
-    for env_steps, place in saved_steps:
+    for env_steps, checkpoint in saved_steps:
         if weights in ("last", env_steps):
-            return place
+            return checkpoint
     raise ValueError(
         f"{path_text(path)} has no checkpoint after {weights} env steps, expected one of "
         f"{', '.join(str(env_steps) for env_steps, _ in reversed(saved_steps))}."
     )
 
 
-def read_spec(folder: RunFolder, saved: SavedConfig, cfg: Any) -> EnvSpec:
+def read_spec(folder: RunFolder, saved: SavedConfig, cfg: RunConfig) -> EnvSpec:
     """The spec of the run's environment: from config.yaml or, in old runs, from the environment."""
     if saved.spec is not None:
         return spec_from_dict(saved.environment, saved.spec)

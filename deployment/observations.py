@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
+import gymnasium
 import numpy as np
+import tensorflow as tf
+from gymnasium.vector import VectorEnv
 
-from kytolly.agent.acting import HostActor
+from kytolly.agent.acting import HostActor, HostObs
 from kytolly.deployment.act_function import ActingParts, rows
 from kytolly.environment.gym.adapter import EnvironmentFault, HostEnv, make_host_env
 from kytolly.environment.gym.wrapped import wrapped_source
@@ -16,8 +18,10 @@ from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 
 NUM_ENVS = 8
 
+EnvSource = str | gymnasium.Env | VectorEnv | Callable[[], object]  # what makes an environment
 
-def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
+
+def make_playground(parts: ActingParts, env: EnvSource | None, seed: int) -> HostEnv | str:
     """Environments for an agent, or why there are none.
 
     Args:
@@ -33,26 +37,26 @@ def make_playground(parts: ActingParts, env: Any, seed: int) -> HostEnv | str:
     if env is None and (":" in name or parts.cfg.wrappers):
         modules = ", ".join([name] * (":" in name) + list(parts.cfg.wrappers or ()))
         return f"{modules} imports a module, and env was not given"
-    masks = isinstance(parts.obs_spec, dict) and ACTION_MASK in parts.obs_spec
-    num_envs = None if hasattr(env, "step") else NUM_ENVS  # what exists cannot be made again
+    exists = isinstance(env, gymnasium.Env | VectorEnv)  # and cannot be made again
     try:
         source = wrapped_source(name, parts.cfg.env_kwargs, ()) if env is None else env
-        made = make_host_env(source, num_envs, seed=seed, masks=masks)
+        num_envs = None if exists else NUM_ENVS
+        playground = make_host_env(source, num_envs, seed=seed, masks=parts.has_mask)
     except (ValueError, EnvironmentFault) as error:
         if env is not None:
             raise
         return f"{name} cannot be made ({str(error).split('. ')[0]})"
-    if made.spec.obs == parts.obs_spec:
-        return made
-    shown = made.spec.obs
-    made.close()
+    obs_spec = playground.spec.obs
+    if obs_spec == parts.obs_spec:
+        return playground
+    playground.close()
     raise ValueError(
-        f"the environment shows {shown}, expected what the agent was trained on: {parts.obs_spec}. "
-        "Give the environment of the run by env."
+        f"the environment shows {obs_spec}, expected what the agent was trained on: "
+        f"{parts.obs_spec}. Give the environment of the run by env."
     )
 
 
-def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -> Any:
+def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -> HostObs:
     """[count, *obs] that an agent meets: half of the environments act greedily, half nearly so.
 
     What is added to the params of the other half is as large as they differ among themselves, so
@@ -60,10 +64,10 @@ def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -
     """
     actor = HostActor(parts.network, parts.distribution, parts.obs_spec)
     rng = np.random.default_rng(seed)
-    seen = []
+    batches = []
     obs = env.reset()
     for _ in range(-(-count // env.num_envs)):
-        seen.append(obs)
+        batches.append(obs)
         params = actor.params(obs)
         allowed = params[params > MASKED_LOGIT / 2]
         noise = rng.normal(0.0, allowed.std() + 1e-3, params.shape)
@@ -71,32 +75,33 @@ def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -
         raw = parts.distribution.host_mode((params + noise).astype(np.float32))
         obs = env.step(parts.distribution.host_to_env(raw)).obs
     if isinstance(obs, dict):
-        return rows({n: np.concatenate([each[n] for each in seen]) for n in obs}, slice(count))
-    return np.concatenate(seen)[:count]
+        entries = {name: np.concatenate([batch[name] for batch in batches]) for name in obs}
+        return rows(entries, slice(count))
+    return np.concatenate(batches)[:count]
 
 
-def random_observations(parts: ActingParts, count: int, seed: int) -> Any:
+def random_observations(parts: ActingParts, count: int, seed: int) -> HostObs:
     """[count, *obs] at random: bytes and masks evenly, numbers as the network's statistics say."""
     rng = np.random.default_rng(seed)
     spec = parts.obs_spec
     normalizers = getattr(getattr(parts.network, "features", None), "normalizers", {})
 
-    def draw(name: str, one: Any) -> np.ndarray:
-        shape = (count, *one.shape)
-        dtype = one.dtype.as_numpy_dtype
+    def draw(name: str, entry: tf.TensorSpec) -> np.ndarray:
+        shape = (count, *entry.shape.as_list())
+        dtype = entry.dtype.as_numpy_dtype
         if name == ACTION_MASK:
             return random_masks(rng, count, getattr(parts.distribution, "counts", shape[1:]))
-        if one.dtype.is_bool or one.dtype.is_integer:
-            return rng.integers(0, 2 if one.dtype.is_bool else 256, shape).astype(dtype)
+        if entry.dtype.is_bool or entry.dtype.is_integer:
+            return rng.integers(0, 2 if entry.dtype.is_bool else 256, shape).astype(dtype)
         values = rng.normal(size=shape)
         if name in normalizers:
             layer = normalizers[name]
             values = values * np.sqrt(np.asarray(layer.variance)) + np.asarray(layer.mean)
         return values.astype(dtype)
 
-    return (
-        {n: draw(n, one) for n, one in spec.items()} if isinstance(spec, dict) else draw("", spec)
-    )
+    if isinstance(spec, Mapping):
+        return {name: draw(name, entry) for name, entry in spec.items()}
+    return draw("", spec)
 
 
 def random_masks(rng: np.random.Generator, count: int, parts: tuple[int, ...]) -> np.ndarray:
@@ -108,7 +113,9 @@ def random_masks(rng: np.random.Generator, count: int, parts: tuple[int, ...]) -
 
 
 @contextlib.contextmanager
-def closing_playground(parts: ActingParts, env: Any, seed: int) -> Iterator[HostEnv | str]:
+def closing_playground(
+    parts: ActingParts, env: EnvSource | None, seed: int
+) -> Iterator[HostEnv | str]:
     """`make_playground` for a block; environments that were made here are closed after it."""
     playground = make_playground(parts, env, seed)
     try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
 
-from kytolly.deployment.act_function import ActFunction
+from kytolly.deployment.act_function import ActFunction, Run
 
 OPSET = 17
 
@@ -32,7 +32,7 @@ def write(act: ActFunction, path: Path, inputs: dict[str, np.ndarray], quantize:
         )
 
 
-def load(path: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def load(path: Path) -> Run:
     """The function in the file: from named arrays to named arrays."""
     import onnxruntime
 
@@ -40,9 +40,10 @@ def load(path: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     outputs = [output.name for output in session.get_outputs()]
 
-    def run(inputs: dict[str, Any]) -> dict[str, Any]:
+    def run(inputs: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         with in_one_line("is not what onnxruntime can run"):
-            return dict(zip(outputs, session.run(outputs, inputs), strict=True))
+            arrays = cast(list[np.ndarray], session.run(outputs, inputs))
+        return dict(zip(outputs, arrays, strict=True))
 
     return run
 

@@ -1,20 +1,25 @@
-"""Environments that show what happens: as frames of a video, or in a window."""
+"""Greedy episodes in an environment that shows them: as frames of a video, or in a window."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text
+from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.make import make_env, refusal, registered_spec
 from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.registry import tensor_environment
+from kytolly.environment.spec import ACTION_MASK
+
+if TYPE_CHECKING:
+    from kytolly.deployment.loaded_agent import LoadedAgent
 
 FRAMES, WINDOW = "rgb_array", "human"  # Gymnasium's render modes
 MAX_FPS = 1_000
@@ -25,8 +30,37 @@ NO_WINDOW = {"SDL_VIDEODRIVER": "dummy"}
 DRAWN_BY_PYGAME = tuple(f"gymnasium.envs.{n}" for n in ("classic_control", "box2d", "toy_text"))
 
 
+class Episode(NamedTuple):
+    """An episode that was played.
+
+    Attributes:
+        episode_return: Sum of its rewards.
+        length: Its env steps.
+    """
+
+    episode_return: float
+    length: int
+
+
+class Shown(gymnasium.Wrapper):
+    """An environment that calls `show` after each step, before anybody can reset it."""
+
+    def __init__(self, env: gymnasium.Env, show: Callable[[], object]):
+        super().__init__(env)
+        self._show = show
+
+    def step(self, action: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, then show."""
+        outcome = self.env.step(action)
+        self._show()
+        return outcome
+
+
 def make_rendered(
-    name: str, mode: str, arguments: Mapping[str, Any] | None = None, wrappers: Sequence[str] = ()
+    name: str,
+    mode: str,
+    arguments: Mapping[str, object] | None = None,
+    wrappers: Sequence[str] = (),
 ) -> gymnasium.Env:
     """The environment of a Gymnasium id in a render mode.
 
@@ -112,3 +146,38 @@ def is_window_closed() -> bool:
     if pygame is None or not pygame.display.get_init():
         return False
     return bool(pygame.event.peek(pygame.QUIT))
+
+
+def play_episodes(
+    agent: LoadedAgent, env: gymnasium.Env, episodes: int, seed: int, show: Callable[[], object]
+) -> Iterator[Episode]:
+    """Play greedily; gives each episode when it has ended.
+
+    Args:
+        agent: What plays.
+        env: The environment; the caller closes it.
+        episodes: How many.
+        seed: Seed of the first reset; the following episodes go on with the same random stream.
+        show: Called at the begin of each episode and after each of its steps.
+
+    Raises:
+        ValueError: The environment's observations or actions are not those of the agent.
+    """
+    spec = agent.env_spec
+    masked = isinstance(spec.obs, dict) and ACTION_MASK in spec.obs
+    host = make_host_env(Shown(env, show), seed=seed, masks=masked)
+    shown, trained = (host.spec.obs, host.spec.action), (spec.obs, spec.action)
+    if shown != trained:
+        raise ValueError(
+            f"{host.spec.name} has observations {shown[0]} and actions {shown[1]}, expected those "
+            f"of {agent.env_name}, which trained this agent: {trained[0]} and {trained[1]}."
+        )
+    obs = host.reset(seed)
+    for _ in range(episodes):
+        show()
+        ended = False
+        while not ended:
+            step = host.step(agent.act(obs))
+            obs = step.obs
+            ended = bool(step.ended[0])
+        yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from kytolly.deployment.act_function import ActFunction
+from kytolly.deployment.act_function import ActFunction, Run
 from kytolly.record.files import path_without_pattern
 
 SIGNATURE = "serving_default"
@@ -43,12 +42,12 @@ def request(inputs: dict[str, np.ndarray]) -> dict[str, Any]:
     return {"signature_name": SIGNATURE, "instances": instances}
 
 
-def load(path: Path) -> Callable[[dict[str, Any]], dict[str, np.ndarray]]:
+def load(path: Path) -> Run:
     """The function in the folder: from named arrays to named arrays."""
     with path_without_pattern(path) as folder:
         function = tf.saved_model.load(str(folder / VERSION)).signatures[SIGNATURE]
 
-    def run(inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+    def run(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         tensors = {name: tf.constant(part) for name, part in inputs.items()}
         return {name: part.numpy() for name, part in function(**tensors).items()}
 

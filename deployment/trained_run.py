@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from kytolly.agent.algorithms import TEXT_MODELS, make_config
 from kytolly.config.fields import from_mapping
+from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.zoo import run_path
 from kytolly.record.run_folder import RunFolder, SavedConfig
@@ -19,7 +20,7 @@ class TrainedRun(NamedTuple):
 
     folder: RunFolder
     saved: SavedConfig  # what its config.yaml says
-    cfg: Any  # its config
+    cfg: RunConfig  # its config
 
     def environment(self) -> Any:
         """The maker of the run's environment, with its arguments and wrappers.
@@ -42,7 +43,7 @@ def read_run(run: str | os.PathLike[str]) -> TrainedRun:
     return TrainedRun(folder, saved, make_config(saved.settings))
 
 
-def refuse_text_model(settings: Mapping[str, Any], run_dir: str) -> None:
+def refuse_text_model(settings: Mapping[str, object], run_dir: str) -> None:
     """ValueError for the run of a model of texts, with the command that measures it."""
     name = "fine-tuning" if "fine_tune" in settings else settings["algorithm"]
     if not isinstance(name, str) or name not in TEXT_MODELS:

@@ -21,8 +21,16 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import DecodeError
 
 from kytolly.machine import facts
-from kytolly.machine.flags import LATE, OFF_WORDS, add_flags, flags_were_read
-from kytolly.machine.report import ReportItem, item_failed, item_off, item_on
+from kytolly.machine.switches import (
+    LATE,
+    OFF_WORDS,
+    ReportItem,
+    add_flags,
+    flags_were_read,
+    item_failed,
+    item_off,
+    item_on,
+)
 
 CACHE_FLAG = "tf_xla_persistent_cache_directory"
 MIN_FREE_BYTES = 200 * 2**20  # below this the cache is only read: a failed write ends the run

@@ -10,17 +10,21 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, TextIO
+from types import ModuleType
+from typing import TextIO
 
 from kytolly.machine import facts
 from kytolly.machine.compile_cache import use_compile_cache
-from kytolly.machine.flags import LATE, OFF_WORDS, use_libdevice, variable_items
-from kytolly.machine.report import (
+from kytolly.machine.switches import (
+    LATE,
+    OFF_WORDS,
     OptimizationReport,
     ReportItem,
     item_failed,
     item_off,
     item_on,
+    use_libdevice,
+    variable_items,
 )
 
 
@@ -42,7 +46,7 @@ def xla_enabled() -> bool:
     return os.environ.get("KYTOLLY_XLA", "on").lower() not in OFF_WORDS
 
 
-def set_gpu_memory(tf: Any, gpus: list, growth: bool, limit_mb: int | None) -> ReportItem:
+def set_gpu_memory(tf: ModuleType, gpus: list, growth: bool, limit_mb: int | None) -> ReportItem:
     """Set memory growth or a limit, the same on all GPUs, as TensorFlow demands."""
     if not gpus:
         message = f"No GPU: TensorFlow uses the CPU ({facts.usable_cores()} cores)"
@@ -64,7 +68,7 @@ def set_gpu_memory(tf: Any, gpus: list, growth: bool, limit_mb: int | None) -> R
     return item_on(name, message if limit_mb is None else limited)
 
 
-def set_threads(tf: Any, intra: int | None, inter: int | None) -> ReportItem:
+def set_threads(tf: ModuleType, intra: int | None, inter: int | None) -> ReportItem:
     """Set the threads within and between operations; None leaves TensorFlow's choice."""
     cores = facts.usable_cores()
     threading = tf.config.threading
@@ -88,7 +92,9 @@ def set_threads(tf: Any, intra: int | None, inter: int | None) -> ReportItem:
     return item_on("threads", message)
 
 
-def set_xla(tf: Any, capability: tuple[int, int], enable: bool, auto: bool) -> list[ReportItem]:
+def set_xla(
+    tf: ModuleType, capability: tuple[int, int], enable: bool, auto: bool
+) -> list[ReportItem]:
     """Set explicit compilation (what xla_enabled() answers) and TensorFlow's auto-clustering."""
     known = facts.known_capability(tf.sysconfig.get_build_info())
     too_new = (0, 0) < known < capability and os.environ.get("KYTOLLY_XLA") != "force"
@@ -126,7 +132,7 @@ def set_precision(capability: tuple[int, int], enable: bool, dtype: str) -> Repo
     )
 
 
-def set_tf32(tf: Any, capability: tuple[int, int], enable: bool) -> ReportItem:
+def set_tf32(tf: ModuleType, capability: tuple[int, int], enable: bool) -> ReportItem:
     """Set whether GPUs multiply float32 matrices with 10-bit mantissas."""
     tf.config.experimental.enable_tensor_float_32_execution(enable)
     if not enable:

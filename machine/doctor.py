@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 from kytolly.machine import facts
 from kytolly.machine.compile_cache import cache_folder
@@ -39,7 +40,10 @@ class Check(NamedTuple):
     advice: str = ""
 
 
-def diagnose(more: Mapping[str, Callable[[Any], Check]] | None = None) -> list[Check]:
+MachineCheck = Callable[[ModuleType], Check]  # of the module tensorflow
+
+
+def diagnose(more: Mapping[str, MachineCheck] | None = None) -> list[Check]:
     """Run all checks, in the order in which one failure explains the next.
 
     Args:
@@ -63,7 +67,7 @@ def diagnose(more: Mapping[str, Callable[[Any], Check]] | None = None) -> list[C
     return [*checks, *(run_check(name, check, tf) for name, check in last.items())]
 
 
-def run_check(name: str, check: Any, *inputs: Any) -> Check:
+def run_check(name: str, check: Callable[..., Check], *inputs: ModuleType) -> Check:
     """Run one check; a check that breaks is a finding, not the end of the others."""
     try:
         return check(*inputs)
@@ -88,7 +92,7 @@ def check_backend() -> Check:
     return Check("backend", "ok", "Keras runs on tensorflow")
 
 
-def check_tensorflow(tf: Any) -> Check:
+def check_tensorflow(tf: ModuleType) -> Check:
     """Versions of TensorFlow and Keras against the ones this project is tested with."""
     import keras
 
@@ -99,7 +103,7 @@ def check_tensorflow(tf: Any) -> Check:
     return Check("tensorflow", "warn", f"{finding}; tested with 2.21, 2.22 and Keras 3", advice)
 
 
-def check_gpu(tf: Any) -> Check:
+def check_gpu(tf: ModuleType) -> Check:
     """The GPUs TensorFlow lists, or why it falls back to the CPU."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
@@ -122,7 +126,7 @@ def check_gpu(tf: Any) -> Check:
     return Check("gpu", "fail", finding + "the CUDA libraries could not be loaded", advice)
 
 
-def check_cuda(tf: Any) -> Check:
+def check_cuda(tf: ModuleType) -> Check:
     """CUDA and cuDNN that TensorFlow was built for, against what is found."""
     build = tf.sysconfig.get_build_info()
     cuda, cudnn = (str(build.get(f"{name}_version", "none")) for name in ("cuda", "cudnn"))
@@ -140,7 +144,7 @@ def check_cuda(tf: Any) -> Check:
     return Check("cuda", "ok", finding)
 
 
-def check_gpu_memory(tf: Any) -> Check:
+def check_gpu_memory(tf: ModuleType) -> Check:
     """Free memory of every GPU that TensorFlow sees."""
     try:
         memories = [gpu.memory() for gpu in visible_gpus()]
@@ -159,7 +163,7 @@ def check_gpu_memory(tf: Any) -> Check:
     return Check("gpu memory", "ok", finding)
 
 
-def check_capability(tf: Any) -> Check:
+def check_capability(tf: ModuleType) -> Check:
     """The GPU's capability: XLA aborts the process on one that TensorFlow does not know."""
     gpu = facts.gpu_capability(tf)
     known = facts.known_capability(tf.sysconfig.get_build_info())
@@ -170,7 +174,7 @@ def check_capability(tf: Any) -> Check:
     return Check("capability", "ok", finding)
 
 
-def check_precision(tf: Any) -> Check:
+def check_precision(tf: ModuleType) -> Check:
     """The half-precision units."""
     capability = facts.gpu_capability(tf)
     flags = facts.cpu_description()[1].split()
@@ -186,7 +190,7 @@ def check_precision(tf: Any) -> Check:
     return Check("precision", "ok", finding, advice)
 
 
-def seconds_to_compile(tf: Any) -> float:
+def seconds_to_compile(tf: ModuleType) -> float:
     """Seconds that a small program takes to be traced, compiled and run once."""
     start = time.perf_counter()
     program = tf.function(lambda x: tf.reduce_sum(tf.tanh(x @ x)), jit_compile=True)
@@ -194,7 +198,7 @@ def seconds_to_compile(tf: Any) -> float:
     return time.perf_counter() - start
 
 
-def check_xla(tf: Any) -> Check:
+def check_xla(tf: ModuleType) -> Check:
     """A program that XLA compiles; with a GPU in a separate process, which XLA may abort."""
     if facts.gpu_capability(tf) == (0, 0):
         seconds = seconds_to_compile(tf)
@@ -231,7 +235,7 @@ def check_cache() -> Check:
     return Check("compile cache", "ok", finding)
 
 
-def check_threads(tf: Any) -> Check:
+def check_threads(tf: ModuleType) -> Check:
     """TensorFlow's threads against the cores this process may use."""
     usable = facts.usable_cores()
     total = os.cpu_count() or 1
@@ -256,9 +260,9 @@ def check_memory() -> Check:
     return Check("memory", status, f"{free / 2**30:.1f} GiB available", advice)
 
 
-def check_preset(tf: Any) -> Check:
+def check_preset(tf: ModuleType) -> Check:
     """The preset for images of 84 x 84 x 4 bytes, which take most of all observations."""
-    from kytolly.machine.presets import pixel_needs, recommend
+    from kytolly.machine.memory import pixel_needs, recommend
 
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
     name, reason = recommend(pixel_needs("dqn"), device)
@@ -289,7 +293,7 @@ def checks_as_json(checks: list[Check]) -> str:
     return json.dumps({"ok": good, "checks": [check._asdict() for check in checks]})
 
 
-def main(json: bool = False, more: Mapping[str, Callable[[Any], Check]] | None = None) -> int:
+def main(json: bool = False, more: Mapping[str, MachineCheck] | None = None) -> int:
     """Run and print all checks, as `diagnose`; returns 0 where nothing failed, else 1."""
     checks = diagnose(more)
     print(checks_as_json(checks)) if json else print_checks(checks)

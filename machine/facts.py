@@ -14,7 +14,9 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -79,14 +81,14 @@ def driver_cuda_version() -> str | None:
         return None
 
 
-def known_capability(build_info: Any) -> tuple[int, int]:
+def known_capability(build_info: Mapping[str, Any]) -> tuple[int, int]:
     """Newest compute capability that TensorFlow was built for, as (major, minor)."""
     names = build_info.get("cuda_compute_capabilities") or []
     digits = [re.sub(r"\D", "", name) for name in names]
     return max(((int(d[:-1]), int(d[-1])) for d in digits if len(d) > 1), default=(0, 0))
 
 
-def gpu_capability(tf: Any) -> tuple[int, int]:
+def gpu_capability(tf: ModuleType) -> tuple[int, int]:
     """Highest compute capability of the GPUs; (0, 0) without one."""
     gpus = tf.config.list_physical_devices("GPU")
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]

@@ -14,11 +14,13 @@ import dataclasses
 import importlib
 import os
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from kytolly.machine.facts import named_gpus
 
 MB = 2**20
+Handle = object  # NVML's pointer to a GPU, or to a MIG instance of one
 
 
 class UnknownGpu(Exception):
@@ -34,8 +36,8 @@ class Gpu:
         handle: NVML's name for it.
     """
 
-    nvml: Any
-    handle: Any
+    nvml: ModuleType
+    handle: Handle
 
     @classmethod
     def of(cls, device: str) -> Gpu | None:
@@ -89,7 +91,7 @@ def visible_gpus() -> list[Gpu]:
     return [Gpu(nvml, handle) for handle in handles]
 
 
-def gpu_by_number(nvml: Any, gpus: list[Any], number: int) -> Any | None:
+def gpu_by_number(nvml: ModuleType, gpus: list[Handle], number: int) -> Handle | None:
     """The GPU that CUDA counts by a number; None where there are fewer.
 
     Raises:
@@ -103,7 +105,7 @@ def gpu_by_number(nvml: Any, gpus: list[Any], number: int) -> Any | None:
     return next(mig_instances(nvml, gpus[number]), gpus[number])
 
 
-def gpu_by_uuid(nvml: Any, gpus: list[Any], name: str) -> Any | None:
+def gpu_by_uuid(nvml: ModuleType, gpus: list[Handle], name: str) -> Handle | None:
     """The GPU or MIG instance whose UUID begins so; None where none does, or several do."""
     if name.startswith("MIG-GPU-"):  # of drivers before 470: MIG-GPU-UUID/INSTANCE/COMPUTE
         return nvml.nvmlDeviceGetHandleByUUID(name)
@@ -116,13 +118,13 @@ def gpu_by_uuid(nvml: Any, gpus: list[Any], name: str) -> Any | None:
     return next(mig_instances(nvml, fitting[0]), fitting[0])
 
 
-def uuid(nvml: Any, handle: Any) -> str:
+def uuid(nvml: ModuleType, handle: Handle) -> str:
     """The UUID of a GPU or MIG instance; older packages give bytes."""
     text = nvml.nvmlDeviceGetUUID(handle)
     return text.decode() if isinstance(text, bytes) else text
 
 
-def mig_instances(nvml: Any, gpu: Any) -> Iterator[Any]:
+def mig_instances(nvml: ModuleType, gpu: Handle) -> Iterator[Handle]:
     """The MIG instances that a GPU is divided into; none where it is whole."""
     try:
         is_divided = nvml.nvmlDeviceGetMigMode(gpu)[0] == 1

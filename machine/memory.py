@@ -1,6 +1,7 @@
-"""Refuses what would exhaust the memory before anything of it is allocated.
+"""The memory that a training takes against what is free: what is refused, and which preset fits.
 
-Linux would end the process. Nothing here imports TensorFlow: searching texts does without it.
+Refusals come before anything is allocated: Linux would end the process. Only what is called beside
+TensorFlow imports it: searching texts does without it.
 """
 
 from __future__ import annotations
@@ -8,14 +9,31 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
+from kytolly.config.presets import PRESETS, preset
 from kytolly.machine import facts
+from kytolly.machine.gpu import Gpu
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from kytolly.config.run import RunConfig
 
 SMALL_BYTES = 2**24  # whoever runs Python has so much; to look takes longer than a search
 ROW_BYTES = 13  # of a transition beside its observations: action, reward, discount, end
 PRIORITY_BYTES = 5  # of a row and its share of the sums, where rows have priorities
+FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
+
+
+class Recommendation(NamedTuple):
+    """A preset, and why."""
+
+    name: str
+    reason: str
 
 
 class NotEnoughMemory(ValueError):
@@ -65,53 +83,114 @@ def check_memory(needed: int, what: str, advice: str, device: str | None = None)
 
 
 def training_bytes(
-    cfg: Any, seen: Any, num_params: int, model: Any = None, frame_stack: int = 0
+    cfg: RunConfig,
+    obs_spec: tf.TensorSpec | dict[str, tf.TensorSpec],
+    num_params: int,
+    model: keras.Model | None = None,
+    frame_stack: int = 0,
 ) -> dict[str, int]:
     """Bytes that a configuration takes at least, by what takes them.
 
     Args:
         cfg: Configuration.
-        seen: The spec, or a dict of them, that the network sees.
+        obs_spec: The spec, or a dict of them, of the observations that the network gets.
         num_params: How many numbers the network returns.
         model: The user's network, of whose size nothing is known; None for ours.
-        frame_stack: Frames of an observation, which a replay memory keeps once each; 0: no stack.
+        frame_stack: Frames of an observation, which a replay memory holds once each; 0: no stack.
     """
-    specs = list(seen.values()) if isinstance(seen, dict) else [seen]
-    flat = sum(math.prod(spec.shape) for spec in specs if len(spec.shape) < 3)  # others: to a CNN
+    specs = list(obs_spec.values()) if isinstance(obs_spec, dict) else [obs_spec]
+    flat = sum(
+        math.prod(spec.shape.as_list()) for spec in specs if len(spec.shape) < 3
+    )  # others: to a CNN
     outputs = num_params * getattr(cfg, "outputs_per_action", 1)
     widths = [flat, *getattr(cfg, "hidden_units", ()), outputs] if model is None else [0]
-    row = sum(math.prod(spec.shape) * spec.dtype.size for spec in specs)
-    learned = cfg.rows_per_update
-    acted = cfg.num_envs
-    kept = 2 * row
-    if frame_stack:  # one frame in the stack's place, those that begin episodes, and their numbers
-        kept = row // frame_stack * 17 // 16 + 4 * (frame_stack + 1)
-    at_once = learned // cfg.gradient_accumulation
     weights = sum(a * b for a, b in itertools.pairwise(widths))
     weights *= 2 if getattr(cfg, "noisy", False) else 1  # a deviation beside each
-    kept += ROW_BYTES + (PRIORITY_BYTES if getattr(cfg, "prioritized", False) else 0)
+    obs_bytes = sum(math.prod(spec.shape.as_list()) * spec.dtype.size for spec in specs)
+    rows = cfg.rows_per_update
+    rows_at_once = rows // cfg.gradient_accumulation
+    replay_row = 2 * obs_bytes
+    if frame_stack:  # one frame in the stack's place, those that begin episodes, and their numbers
+        replay_row = obs_bytes // frame_stack * 17 // 16 + 4 * (frame_stack + 1)
+    replay_row += ROW_BYTES + (PRIORITY_BYTES if getattr(cfg, "prioritized", False) else 0)
     return {  # weights, gradient and two moments; activations; observations and the next ones
         "hidden_units": 16 * weights,
-        "the rows of an update": learned * 2 * row + at_once * 4 * sum(widths),
-        "num_envs": acted * (2 * row + 4 * max(widths)),
-        "the rows of an iteration": 2 * cfg.env_steps_per_iteration * row,
-        "replay_capacity": getattr(cfg, "replay_capacity", 0) * kept,
+        "the rows of an update": rows * 2 * obs_bytes + rows_at_once * 4 * sum(widths),
+        "num_envs": cfg.num_envs * (2 * obs_bytes + 4 * max(widths)),
+        "the rows of an iteration": 2 * cfg.env_steps_per_iteration * obs_bytes,
+        "replay_capacity": getattr(cfg, "replay_capacity", 0) * replay_row,
     }
 
 
 def require_memory(
-    cfg: Any, seen: Any, num_params: int, model: Any, device: str | None, frame_stack: int = 0
+    cfg: RunConfig,
+    obs_spec: tf.TensorSpec | dict[str, tf.TensorSpec],
+    num_params: int,
+    model: keras.Model | None,
+    device: str | None,
+    frame_stack: int = 0,
 ) -> None:
     """Refuse a configuration whose network or rows do not fit on the device that trains.
 
     The other arguments are those of `training_bytes`.
     """
-    parts = training_bytes(cfg, seen, num_params, model, frame_stack)
+    parts = training_bytes(cfg, obs_spec, num_params, model, frame_stack)
     needed = sum(parts.values())
     largest = max(parts, key=lambda name: parts[name])
     advice = f"most of it, {parts[largest] / 2**30:,.1f} GiB, is for {largest}. Lower that"
     if largest == "replay_capacity":
-        row = parts[largest] // cfg.replay_capacity
+        row = parts[largest] // getattr(cfg, largest)
         rest = (available_bytes(device) or 0) - needed + parts[largest]
         advice += f"; {max(0, rest) // row:,} rows would fit"
     check_memory(needed, "training", advice, device)
+
+
+def recommend(needs: Mapping[str, int], device: str | None) -> Recommendation:
+    """The largest preset that takes at most half of the free memory; `optimal` if that is unknown.
+
+    Args:
+        needs: Bytes that each preset takes.
+        device: Where training runs; None for the CPU.
+    """
+    free = free_bytes(device)
+    if free is None:
+        return Recommendation("optimal", "the free memory is unknown")
+    fitting = [name for name in PRESETS if needs[name] <= FREE_SHARE * free]
+    name = fitting[-1] if fitting else "safe"
+    least = " even that is more than half of it" if not fitting else ""
+    sizes = ", ".join(f"{each} {size_text(needs[each])}" for each in PRESETS)
+    return Recommendation(name, f"{size_text(free)} are free; {sizes}{least}")
+
+
+def free_bytes(device: str | None) -> int | None:
+    """Free memory of a GPU, such as "/GPU:0", or else of the machine; None where nobody knows.
+
+    `available_bytes` does not ask a GPU: TensorFlow may hold all of it, and have room inside.
+    """
+    if device is None or "GPU" not in device:
+        return facts.available_memory_bytes()
+    try:
+        gpu = Gpu.of(device)
+        return None if gpu is None else int(gpu.memory().free)
+    except Exception:  # the driver has gone
+        return None
+
+
+def pixel_needs(algorithm: str) -> dict[str, int]:
+    """Bytes that each preset of an algorithm takes on images of 84 x 84 x 4 bytes."""
+    import tensorflow as tf
+
+    from kytolly.config.dqn import DQNConfig
+    from kytolly.config.ppo import PPOConfig
+
+    config = PPOConfig if algorithm == "ppo" else DQNConfig
+    image = tf.TensorSpec([84, 84, 4], tf.uint8)
+    return {
+        name: sum(training_bytes(config(**preset(name, algorithm)), image, 18).values())
+        for name in PRESETS
+    }
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in words."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

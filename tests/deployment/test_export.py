@@ -1,6 +1,5 @@
 """An exported file acts as its agent does, and no file is kept that does not."""
 
-import dataclasses
 import json
 
 import numpy as np
@@ -18,6 +17,7 @@ from kytolly.deployment.act_function import (
     input_names,
 )
 from kytolly.deployment.comparison import compare, require_agreement
+from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.deployment.observations import random_masks, random_observations
 from kytolly.environment.mask import without_mask
 from tests.deployment.exported_agents import AGENTS, agent_of, observations
@@ -285,9 +285,7 @@ def test_half_precision_comes_back_after_an_export():
 
 def test_a_loaded_agent_writes_into_its_run(tmp_path):
     agent = agent_of("dqn")
-    loaded = dataclasses.make_dataclass("Loaded", [*acting_parts(agent)._fields, "path"])(
-        *acting_parts(agent), tmp_path
-    )
+    loaded = LoadedAgent(agent.policy.network, agent.cfg, agent.env_spec, tmp_path)
     assert kytolly.export(loaded, "litert").path == tmp_path / "policy.tflite"
     report = kytolly.export(loaded, "litert", quantize="float16", episodes=1)
     assert report.path == tmp_path / "policy.float16.tflite"

@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from kytolly.deployment.episodes import Episode, play_episodes
-from kytolly.deployment.rendered import frames_per_second, make_rendered
+from kytolly.deployment.rendered import Episode, frames_per_second, make_rendered, play_episodes
 from kytolly.deployment.video import record_video
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.spec import Discrete, EnvSpec

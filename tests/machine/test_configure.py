@@ -8,7 +8,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from kytolly.machine import compile_cache, facts, flags
+from kytolly.machine import compile_cache, facts, switches
 from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,5 +314,5 @@ def test_the_wheels_libdevice_comes_before_an_installed_cuda(monkeypatch, tmp_pa
     wheel = cuda_folder(tmp_path / "nvidia" / "cuda_nvcc")
     monkeypatch.setenv("CUDA_HOME", str(cuda_folder(tmp_path / "cuda")))
     spec = types.SimpleNamespace(submodule_search_locations=[str(tmp_path / "nvidia")])
-    monkeypatch.setattr(flags.importlib.util, "find_spec", lambda name: spec)
-    assert flags.find_libdevice() == wheel
+    monkeypatch.setattr(switches.importlib.util, "find_spec", lambda name: spec)
+    assert switches.find_libdevice() == wheel

@@ -8,13 +8,17 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from kytolly.command.options import Repeatable
 from kytolly.config.files import SettingsLoader
 from kytolly.config.words import value_text
+
+if TYPE_CHECKING:
+    from kytolly.deployment.trained_run import TrainedRun
 
 # Packages that several distributions share: they have no `__init__.py`, so that Python prefers a
 # module of the same name, wherever it lies.
@@ -24,10 +28,16 @@ NAMESPACES = ("backports", "google", "mpl_toolkits")
 class AddArgument(Repeatable):
     """Adds KEY=VALUE to a dict; the value is YAML."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
         """Add one."""
         given = getattr(namespace, self.dest, None) or {}
-        name, equals, text = values.partition("=")
+        name, equals, text = str(values).partition("=")
         if not equals or not name.isidentifier():
             raise argparse.ArgumentError(
                 self, f"{value_text(values)} was found, expected a name and a value, as in size=8"
@@ -47,7 +57,13 @@ class AddArgument(Repeatable):
 class AddWrapper(Repeatable):
     """Adds a name to a list."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
         """Add one."""
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest, None) or ()), values])
 
@@ -71,14 +87,16 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def played_environment(args: argparse.Namespace, run: Any) -> tuple[str, dict[str, Any], list[str]]:
+def played_environment(
+    args: argparse.Namespace, run: TrainedRun
+) -> tuple[str, dict[str, Any], list[str]]:
     """Name, arguments and wrappers of what to play in: those that are given, else the run's own.
 
     The modules that these name can be imported from the current folder afterwards.
 
     Args:
         args: With `env` and `trust`, and the options that `add_environment_options` adds.
-        run: `deployment.trained_run.TrainedRun`.
+        run: What plays.
 
     Raises:
         ValueError: The run names a module, which is neither given nor trusted.

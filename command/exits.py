@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from kytolly.config.words import PREFIX
@@ -34,7 +34,9 @@ class BadInput(Exception):
 class OneLineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, without the usage text."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]  it is overloaded
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[Any, list[str]]:
         """Refuse `--flag=--`: of that argparse makes an empty list, whatever type the flag has."""
         for word in args or ():
             if word == "--":  # what follows are no flags
@@ -168,9 +170,9 @@ def in_words(error: Exception) -> str:
     if isinstance(error, (BadInput, ValueError)) or says_what_to_do(error):
         return str(error)
     if full := disk_problem(error):
-        place = getattr(error, "filename", None) or "a file"
+        name = getattr(error, "filename", None) or "a file"
         return (
-            f"{place} cannot be written ({full}), expected room on the disk. Make room; what was "
+            f"{name} cannot be written ({full}), expected room on the disk. Make room; what was "
             "written before is whole."
         )
     if isinstance(error, OSError) and error.filename is None and error.errno:

@@ -6,13 +6,16 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kytolly.command.environment_options import import_from_here
 from kytolly.command.exits import BadInput
 from kytolly.command.options import add_run, add_trust, environment, episodes, path
 from kytolly.command.start import hide_standard_error, prepare_machine
 from kytolly.deployment.zoo import zoo_dir
+
+if TYPE_CHECKING:
+    from kytolly.deployment.export import ExportReport
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_export(args.run_dir, args.format, args.out, args.quantize)
     agent = load(args.run_dir)
-    env: Any = args.env
+    env = args.env
     if env:
         import_from_here(env)
     elif args.trust:
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def report_text(report: Any) -> str:
+def report_text(report: ExportReport) -> str:
     """The report as a few lines for a reader."""
     count = report.observations
     quantized = report.quantize or "float32"

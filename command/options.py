@@ -6,24 +6,46 @@ import argparse
 import collections
 import dataclasses
 import re
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kytolly.command.exits import BadInput
 from kytolly.config.fields import MAX_SEED
-from kytolly.config.words import unit_and_choices, value_text
+from kytolly.config.words import Hint, unit_and_choices, value_text
 
 MAX_NUMBER = 10**9  # repetitions, env steps or seconds
 MAX_EPISODES = 10**5  # as in a config: they play at once, and take memory
 MAX_SEEDS = 1_000  # in one command
 
 
+Settings = dict[str, Any]  # of a config, by name, as a file or flags give them
+
+
 class Repeatable(argparse.Action):
     """The action of an option that may be given several times."""
 
 
+def config_fields(*kinds: type) -> dict[str, tuple[dataclasses.Field, Hint]]:
+    """Fields and their types, by name, of one config class or of several, the first one's first.
+
+    The name of the algorithm is no setting.
+    """
+    fields: dict[str, tuple[dataclasses.Field, Hint]] = {}
+    for kind in dict.fromkeys(kinds):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        fields = {f.name: (f, hints[f.name]) for f in dataclasses.fields(kind)} | fields
+    fields.pop("algorithm")
+    return fields
+
+
+def given_settings(args: argparse.Namespace, names: Iterable[str]) -> Settings:
+    """The settings that are given as flags: those of the names that the parser has found."""
+    return {name: value for name, value in vars(args).items() if name in names}
+
+
 def add_field(
-    parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any, shown: str = "own"
+    parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Hint, shown: str = "own"
 ) -> None:
     """Add a flag for one field, with its help text, unit and default.
 
@@ -99,7 +121,7 @@ def environment(text: str) -> str:
 
 
 def _name(text: str, expected: str) -> str:
-    if not text.strip() or any(one == "\0" or "\ud800" <= one <= "\udfff" for one in text):
+    if not text.strip() or re.search("[\0\ud800-\udfff]", text):
         raise argparse.ArgumentTypeError(f"{value_text(text)} was found, expected {expected}")
     return text
 

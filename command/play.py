@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kytolly.command.environment_options import (
     add_environment_options,
@@ -11,6 +12,12 @@ from kytolly.command.environment_options import (
 )
 from kytolly.command.options import add_run, add_trust, environment, episodes, seed
 from kytolly.command.start import prepare_machine
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from kytolly.deployment.loaded_agent import LoadedAgent
+    from kytolly.deployment.rendered import Episode
 
 
 def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> None:
@@ -24,7 +31,7 @@ def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> 
     add("--seed", type=seed, default=0, help="seed of the episodes; default 0")
 
 
-def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
+def load_and_make(args: argparse.Namespace, mode: str) -> tuple[LoadedAgent, gymnasium.Env]:
     """The agent of a run, and its environment in a render mode."""
     from kytolly.deployment.trained_run import read_run
 
@@ -38,11 +45,11 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[Any, Any]:
     return load(trained.folder.path), env
 
 
-def episode_line(number: int, episode: Any) -> str:
+def episode_line(number: int, episode: Episode) -> str:
     """The line that is printed of an episode."""
     return f"Episode {number}: return {episode.episode_return:.1f}, {episode.length:,} steps"
 
 
-def episodes_summary(played: list[Any]) -> list[dict[str, float]]:
+def episodes_summary(played: Sequence[Episode]) -> list[dict[str, float]]:
     """The episodes in JSON."""
-    return [{"return": one.episode_return, "length": one.length} for one in played]
+    return [{"return": each.episode_return, "length": each.length} for each in played]

@@ -7,11 +7,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TextIO
 
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.result import print_table
+
+if TYPE_CHECKING:
+    from kytolly.experiment.comparison import GroupComparison, GroupSummary, ValueSummary
 
 DEFAULT_OUT = "comparison.png"
 
@@ -80,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_groups(summaries: Sequence[dict[str, Any]], metric: str, file: Any) -> None:
+def print_groups(summaries: Sequence[GroupSummary], metric: str, file: TextIO) -> None:
     """Print one line for each group: the last and the best value of the metric."""
     rows = [
         [
@@ -98,18 +101,17 @@ def print_groups(summaries: Sequence[dict[str, Any]], metric: str, file: Any) ->
     print_table(columns, rows, [note] if several else [], file)
 
 
-def print_comparisons(compared: Sequence[dict[str, Any]], file: Any) -> None:
+def print_comparisons(compared: Sequence[GroupComparison], file: TextIO) -> None:
     """Print how each group compares with the first one, by its last and by its best value."""
     rows = []
     for pair in compared:
-        for name in ("last", "best"):
-            one = pair[name]
+        for name, values in (("last", pair["last"]), ("best", pair["best"])):
             chance = "{:.2f} ({:.2f}, {:.2f})".format(
-                one["probability_of_improvement"], *one["probability_interval"]
+                values["probability_of_improvement"], *values["probability_interval"]
             )
             difference = ""
-            if "difference" in one:
-                difference = with_interval(one["difference"], one["difference_interval"])
+            if "difference" in values and "difference_interval" in values:
+                difference = with_interval(values["difference"], values["difference_interval"])
             title = f"{pair['label']} against {pair['baseline']}" if name == "last" else ""
             where = pair["environment"] or "all"
             rows.append([title, where, name, difference, chance])
@@ -121,7 +123,7 @@ def print_comparisons(compared: Sequence[dict[str, Any]], file: Any) -> None:
     print_table(columns, rows, [note], file)
 
 
-def value_and_interval(summary: dict[str, Any]) -> str:
+def value_and_interval(summary: ValueSummary) -> str:
     """One value, or the interquartile mean of several with its interval."""
     if len(summary["values"]) > 1:
         return with_interval(summary["interquartile_mean"], summary["interval"])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kytolly.agent.algorithms import make_config, part
 from kytolly.command.environment_options import import_from_here
 from kytolly.command.exits import BadInput, print_problem
+from kytolly.command.options import Settings
 from kytolly.command.start import prepare_machine
 from kytolly.config.presets import PRESETS, preset
 from kytolly.config.words import nearest, value_text
@@ -14,9 +13,7 @@ from kytolly.config.words import nearest, value_text
 AUTO = "auto"
 
 
-def with_preset(
-    name: str, tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str
-) -> dict[str, Any]:
+def with_preset(name: str, tuned: Settings, given: Settings, algorithm: str, env: str) -> Settings:
     """Settings of which those that were given win over the preset's, and they over the tuned.
 
     Args:
@@ -41,19 +38,19 @@ def check_name(name: str) -> None:
         )
 
 
-def over_preset(name: str, values: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def over_preset(preset_name: str, values: Settings, given: Settings) -> Settings:
     """A preset's settings, over which given ones win; a line says which."""
     winners = [
-        f"{one} {given[one]} (not {value})"
-        for one, value in values.items()
-        if one in given and given[one] != value
+        f"{name} {given[name]} (not {value})"
+        for name, value in values.items()
+        if name in given and given[name] != value
     ]
     if winners:
-        print_problem(f"your settings win over the preset {name}: {', '.join(winners)}.")
+        print_problem(f"your settings win over the preset {preset_name}: {', '.join(winners)}.")
     return {**values, **given}
 
 
-def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str, env: str) -> str:
+def fitting_preset(tuned: Settings, given: Settings, algorithm: str, env: str) -> str:
     """The preset that fits the free memory; a line says which, and why."""
     prepare_machine()
     from kytolly.environment.gym.wrapped import wrapped_source
@@ -69,14 +66,14 @@ def fitting_preset(tuned: dict[str, Any], given: dict[str, Any], algorithm: str,
     smallest = configs[PRESETS[0]]
     import_from_here(env, *(smallest.wrappers or ()))
     source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
-    side = make_env_runner(smallest, source)
-    side.close()  # what is looked at is its spec
-    seen = without_mask(side.spec.obs)
-    policy = part(algorithm, "policy")
-    params = policy.distribution_for(smallest, side.spec).num_params
+    runner = make_env_runner(smallest, source)
+    runner.close()  # what is looked at is its spec
+    spec = runner.spec
+    obs_spec = without_mask(spec.obs)
+    num_params = part(algorithm, "policy").distribution_for(smallest, spec).num_params
     needs = {
-        name: sum(training_bytes(c, seen, params, None, side.spec.frame_stack).values())
-        for name, c in configs.items()
+        name: sum(training_bytes(cfg, obs_spec, num_params, None, spec.frame_stack).values())
+        for name, cfg in configs.items()
     }
     name, reason = recommend(needs, device_name(smallest.device))
     print_problem(f"preset {name}: {reason}.")

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TextIO
 
 from kytolly.command.exits import print_problem
 from kytolly.command.options import path, positive_number
@@ -18,6 +18,9 @@ from kytolly.command.play import (
     episodes_summary,
     load_and_make,
 )
+
+if TYPE_CHECKING:
+    from kytolly.deployment.rendered import Episode
 
 PROGRESS_SECONDS = 2.0
 MAX_FPS = 1_000
@@ -78,12 +81,12 @@ class Report:
         frames: Frames so far.
     """
 
-    def __init__(self, episodes: int, stream: Any):
+    def __init__(self, episodes: int, stream: TextIO):
         self.frames = 0
         self._episodes, self._stream, self._ended = episodes, stream, 0
         self._said = time.monotonic()
 
-    def __call__(self, frames: int, episode: Any) -> None:
+    def __call__(self, frames: int, episode: Episode | None) -> None:
         """See `record_video`."""
         self.frames = frames
         now = time.monotonic()

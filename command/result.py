@@ -1,11 +1,16 @@
-"""The result of a command, for a reader or as JSON."""
+"""The result of a command, for a reader or as JSON, and the profile that may be a part of it."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from kytolly.callback.base import TrainState
+
+Summary = Mapping[str, Any]  # a run's result, as `record.run_folder` writes it
 
 
 def print_line(text: str) -> None:
@@ -13,7 +18,7 @@ def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def print_result(summary: dict[str, Any], as_json: bool) -> None:
+def print_result(summary: Summary, as_json: bool) -> None:
     """Print the result as one line of JSON, or as a few lines for a reader."""
     if as_json:
         print(json.dumps(summary))
@@ -40,7 +45,7 @@ def print_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
     notes: Sequence[str],
-    file: Any,
+    file: TextIO,
     text_column: int = 0,
     title: str | None = None,
 ) -> None:
@@ -61,3 +66,26 @@ def print_table(
     console.print(table)
     for note in notes:
         console.print(note, markup=False)
+
+
+def write_profile(
+    state: TrainState, summary: Summary, idle: float | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The summary with a profile, which goes into the run's `result.json`, and it as lines.
+
+    The arguments are those of `profile_run`.
+    """
+    from kytolly.loop.profile import profile_run
+    from kytolly.record.run_folder import RunFolder
+
+    result = {**summary, "profile": profile_run(state, summary, idle)}
+    RunFolder.existing(summary["run_dir"]).write_result(result)
+    return result, profile_lines(result["profile"])
+
+
+def profile_lines(profile: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The profile as a table."""
+    head = "Time of the steady run by part, timed apart after training:"
+    rows = profile["seconds"].items()
+    share = profile["share"]
+    return [head, *(f"  {name:<24} {sec:>9.2f} s {share[name]:>7.1%}" for name, sec in rows)]

@@ -7,10 +7,14 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
 
 
-def prepare_machine(cfg: Any = None) -> None:
+def prepare_machine(cfg: RunConfig | SupervisedConfig | None = None) -> None:
     """Configure TensorFlow before its first import and hide its start-up messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.showwarning = lambda message, *_, **__: print(f"kytolly: {message}", file=sys.stderr)

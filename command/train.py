@@ -5,29 +5,35 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import typing
 from collections.abc import Sequence
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
 from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import (
+    Settings,
     add_field,
     add_profile,
     add_trust,
+    config_fields,
     environment,
+    given_settings,
     path,
     positive,
     run_folder,
     seed_list,
 )
-from kytolly.command.result import print_result
+from kytolly.command.result import print_result, write_profile
 from kytolly.command.start import prepare_machine
 from kytolly.command.table import TEXT_MODELS, text_model_module
 from kytolly.config.tuned import chosen_tuned_settings, tuned_line
 from kytolly.config.words import nearest, path_text, value_text
+
+if TYPE_CHECKING:
+    from kytolly.callback.base import Callback
+    from kytolly.config.run import RunConfig
 
 # Algorithms that need a network to begin with, which no option can give.
 ONLY_IN_PYTHON = ("ppo-kl",)
@@ -79,14 +85,14 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def add_settings(parser: argparse.ArgumentParser, algorithm: str | None) -> None:
     """Add a flag for every setting of an algorithm, or of all of them."""
     add_environment_options(parser)
-    for name, (field, hint) in config_fields(algorithm).items():
+    for name, (field, hint) in config_fields(*config_kinds(algorithm)).items():
         if name not in ("env_kwargs", "wrappers"):
             add_field(parser, field, hint, "own" if algorithm else how_shared(name))
 
 
 def how_shared(name: str) -> str:
     """The `shown` of a setting in the help of all algorithms: see `add_field`."""
-    kinds = {part(one, "config") for one in command_algorithms()}
+    kinds = set(config_kinds(None))
     fields = [{f.name: f for f in dataclasses.fields(kind)}.get(name) for kind in kinds]
     defaults = {str(field.default) for field in fields if field is not None}
     return "no" if None in fields else "own" if len(defaults) == 1 else "varies"
@@ -123,15 +129,9 @@ def check_algorithm(name: str, known: Sequence[str]) -> None:
         )
 
 
-def config_fields(algorithm: str | None) -> dict[str, tuple[dataclasses.Field, Any]]:
-    """Fields and their types, by name, in the config of one algorithm or of all of them."""
-    fields: dict[str, tuple[dataclasses.Field, Any]] = {}
-    names = [algorithm] if algorithm else command_algorithms()
-    for kind in dict.fromkeys(part(name, "config") for name in names):
-        hints = typing.get_type_hints(kind, include_extras=True)
-        fields = {f.name: (f, hints[f.name]) for f in dataclasses.fields(kind)} | fields
-    fields.pop("algorithm")
-    return fields
+def config_kinds(algorithm: str | None) -> list[type]:
+    """The config class of an algorithm, or those of all algorithms that the command trains."""
+    return [part(name, "config") for name in ([algorithm] if algorithm else command_algorithms())]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -151,22 +151,22 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.trainer import Trainer
 
     trainer = Trainer(args.resume or args.log_dir)
-    callbacks: list[Any] = []
+    callbacks: list[Callback] = []
+    keeper = None
     if args.profile:
         from kytolly.loop.profile import RunKeeper
 
-        callbacks = [RunKeeper()]
+        keeper = RunKeeper()
+        callbacks.append(keeper)
     if not args.resume and args.tuned is not False:
         from kytolly.callback.progress import OpeningLine
 
         callbacks.append(OpeningLine(tuned_line(cfg, env), print_problem))
     result = trainer.train(cfg, env, callbacks, resume=bool(args.resume), init=args.init)
     summary = result.summary
-    if args.profile:
-        from kytolly.command.profile import write_profile
-
+    if keeper is not None and keeper.state is not None:
         idle = [row["device_idle"] for row in result.history if "device_idle" in row]
-        summary, lines = write_profile(callbacks[0].state, summary, mean(idle) if idle else None)
+        summary, lines = write_profile(keeper.state, summary, mean(idle) if idle else None)
         print("\n".join(lines), file=sys.stderr if args.json else sys.stdout)
     print_result(summary, args.json)
     result.require_written()
@@ -188,7 +188,7 @@ def check_resume(args: argparse.Namespace) -> None:
         )
 
 
-def given_config(args: argparse.Namespace) -> tuple[Any, str]:
+def given_config(args: argparse.Namespace) -> tuple[RunConfig, str]:
     """Config and environment that the command line asks for."""
     check_resume(args)
     flags = given_flags(args)
@@ -197,13 +197,12 @@ def given_config(args: argparse.Namespace) -> tuple[Any, str]:
     return cfg, env
 
 
-def given_flags(args: argparse.Namespace) -> dict[str, Any]:
+def given_flags(args: argparse.Namespace) -> Settings:
     """The settings that are given as flags."""
-    names = config_fields(args.algorithm)
-    return {name: value for name, value in vars(args).items() if name in names}
+    return given_settings(args, config_fields(*config_kinds(args.algorithm)))
 
 
-def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
+def new_run(args: argparse.Namespace, flags: Settings) -> tuple[RunConfig, str]:
     """Config and environment of a new run."""
     if not args.env:
         raise BadInput("--env is missing: give a Gymnasium id, such as --env CartPole-v1.")
@@ -236,7 +235,7 @@ def new_run(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
     return make_config({**settings, "algorithm": args.algorithm}), args.env
 
 
-def continuation(args: argparse.Namespace, flags: dict[str, Any]) -> tuple[Any, str]:
+def continuation(args: argparse.Namespace, flags: Settings) -> tuple[RunConfig, str]:
     """Config and environment of a run that continues; flags may change what is no structure."""
     from kytolly.record.run_folder import RunFolder, bare_id
 

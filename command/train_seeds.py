@@ -7,19 +7,21 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import TextIO
 
 from kytolly.command.exits import BadInput, print_problem
+from kytolly.command.options import Settings
 from kytolly.command.result import print_line, print_table
+from kytolly.config.run import RunConfig
 from kytolly.config.tuned import tuned_line
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seed_statistics import interval_text
-from kytolly.experiment.seeds import SeedGroup
+from kytolly.experiment.seeds import SeedGroup, SeedsResult
 
-GivenConfig = Callable[[argparse.Namespace], tuple[Any, str]]
+GivenConfig = Callable[[argparse.Namespace], tuple[RunConfig, str]]
 
 
-def check_options(args: argparse.Namespace, flags: dict[str, Any]) -> None:
+def check_options(args: argparse.Namespace, flags: Settings) -> None:
     """Refuse options that do not go together with `--seeds`."""
     if "seed" in flags:
         raise BadInput("--seed and --seeds are both given. Give one of them.")
@@ -32,7 +34,7 @@ def check_options(args: argparse.Namespace, flags: dict[str, Any]) -> None:
         )
 
 
-def run(args: argparse.Namespace, flags: dict[str, Any], given_config: GivenConfig) -> int:
+def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) -> int:
     """Train all seeds and print how they did.
 
     Args:
@@ -81,16 +83,23 @@ def continue_words(group: SeedGroup) -> str:
     )
 
 
-def print_seeds(result: dict[str, Any], file: TextIO) -> None:
+def print_seeds(result: SeedsResult, file: TextIO) -> None:
     """Print one line for each seed, and what they are together."""
     rows = []
     for run in result["runs"]:
         if "best" not in run:
             rows.append([str(run["seed"]), "failed", "", "", ""])
             continue
-        last = "" if run["last"] is None else f"{run['last']:.1f}"
-        cells = [f"{run['best']:.1f}", last, f"{run['env_steps']:,}", f"{run['wall_seconds']:.1f}"]
-        rows.append([str(run["seed"]), *cells])
+        last = run.get("last")
+        rows.append(
+            [
+                str(run["seed"]),
+                f"{run['best']:.1f}",
+                "" if last is None else f"{last:.1f}",
+                f"{run.get('env_steps', 0):,}",
+                f"{run.get('wall_seconds', 0.0):.1f}",
+            ]
+        )
     notes = [f"Seed {run['seed']}: {run['failed']}" for run in result["runs"] if "failed" in run]
     for name, words in (("best", "best weights"), ("last", "last evaluation")):
         if result[name]:

@@ -8,12 +8,15 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kytolly.command import train
 from kytolly.command.exits import BadInput
 from kytolly.command.options import environment, path, positive, seconds
 from kytolly.command.result import print_line, print_table
+
+if TYPE_CHECKING:
+    from kytolly.experiment.tuning import TuningResult
 
 DEFAULT_TRIALS = 30
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
@@ -98,17 +101,21 @@ def study_file(given: str | None, env: str, algorithm: str) -> Path:
     return Path(given)
 
 
-def print_tuning(result: dict[str, Any], file: TextIO) -> None:
+def print_tuning(result: TuningResult, file: TextIO) -> None:
     """Print the best trials, and what to do with them."""
     from kytolly.experiment.tuning import params_text
 
-    complete = [trial for trial in result["trials"] if trial["state"] == "complete"]
-    complete.sort(key=lambda trial: -trial["value"])
-    rows = [
-        [str(trial["number"]), f"{trial['value']:.1f}", params_text(trial["params"])]
-        for trial in complete[:SHOWN_TRIALS]
+    complete = [
+        (trial["value"], trial["number"], params_text(trial["params"]))
+        for trial in result["trials"]
+        if trial["state"] == "complete" and trial["value"] is not None
     ]
-    count = dict.fromkeys(("complete", "pruned", "failed"), 0)
+    complete.sort(key=lambda row: -row[0])
+    rows = [
+        [str(number), f"{value:.1f}", settings]
+        for value, number, settings in complete[:SHOWN_TRIALS]
+    ]
+    count: dict[str, int] = dict.fromkeys(("complete", "pruned", "failed"), 0)
     for trial in result["trials"]:
         count[trial["state"]] += 1
     words = ", ".join(f"{number} {name}" for name, number in count.items())

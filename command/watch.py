@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kytolly.command.exits import BadInput
 from kytolly.command.play import (
@@ -33,10 +32,10 @@ def run(args: argparse.Namespace) -> int:
             f"window. `kytolly record {path_text(args.run_dir)}` writes a video instead."
         )
     agent, env = load_and_make(args, "human")
-    from kytolly.deployment.rendered import is_window_closed, play_episodes
+    from kytolly.deployment.rendered import Episode, is_window_closed, play_episodes
     from kytolly.environment.faults import closing
 
-    played: list[Any] = []
+    played: list[Episode] = []
     stream = sys.stderr if args.json else sys.stdout
 
     def stop_if_closed() -> None:

@@ -6,10 +6,12 @@ import dataclasses
 import numbers
 import typing
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 from msgspec import Meta
+
+T = TypeVar("T")
 
 # A text in an annotation is the unit.
 EnvSteps = Annotated[int, Meta(ge=1, le=10**11), "env steps"]
@@ -32,7 +34,7 @@ class Default(int):
     """
 
 
-def setting(default: Any, help: str) -> Any:
+def setting(default: T, help: str) -> T:
     """A dataclass field with a help text; its annotation says what it may be."""
     return dataclasses.field(default=default, metadata={"help": help})
 
@@ -46,13 +48,13 @@ class Settings:
 
     __slots__ = ()
 
-    def __new__(cls, *_: Any, **settings: Any) -> Any:
+    def __new__(cls, *_: object, **settings: object) -> Self:
         """An instance, for `__init__` to fill."""
         check_names(cls, settings)
         return object.__new__(cls)
 
 
-def check_names(kind: Any, names: Iterable[str]) -> None:
+def check_names(kind: type, names: Iterable[str]) -> None:
     """Refuse a name that is no field of a configuration dataclass."""
     known = [field.name for field in dataclasses.fields(kind)]
     for name in names:
@@ -65,13 +67,13 @@ def check_names(kind: Any, names: Iterable[str]) -> None:
             )
 
 
-def from_mapping(kind: type, values: Mapping[str, Any]) -> Any:
+def from_mapping(kind: type[T], values: Mapping[str, Any]) -> T:
     """A configuration from field names and values; an unknown name is an error."""
     check_names(kind, values)
     return kind(**values)
 
 
-def check_fields(config: Any) -> None:
+def check_fields(config: object) -> None:
     """Refuse a value that its annotation does not allow; ValueError names the field."""
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = given = getattr(config, name)

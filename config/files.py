@@ -40,7 +40,7 @@ class SettingsLoader(yaml.SafeLoader):
 
     depth = 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """The next value of the file."""
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) or event.anchor or event.tag:
@@ -52,7 +52,7 @@ class SettingsLoader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping; a key that is given twice is an error."""
         names = collections.Counter(
             key.value for key, _ in node.value if isinstance(key.value, str)
@@ -124,7 +124,7 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         ) from None
 
 
-def read_json(path: str | os.PathLike[str], schema: Any, advice: str) -> Any:
+def read_json(path: str | os.PathLike[str], schema: object, advice: str) -> Any:
     """The contents of a run's JSON file.
 
     Args:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kytolly.config.words import nearest, value_text
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
 
 NAMES = ("constant", "linear", "cosine")
 POINTS = 1_001  # at which a function is called
@@ -22,7 +25,7 @@ MAX_VALUE = {"epsilon": 1.0}
 Table = tuple[np.ndarray, np.ndarray]  # [K] remaining shares from 1 down to 0, [K] values
 
 
-def schedules_as_text(cfg: Any) -> dict[str, str] | None:
+def schedules_as_text(cfg: RunConfig) -> dict[str, str] | None:
     """`cfg.schedules` as a file can hold it; ValueError where one cannot be followed.
 
     Args:
@@ -47,13 +50,13 @@ def schedules_as_text(cfg: Any) -> dict[str, str] | None:
     return text or None
 
 
-def known_names(cfg: Any) -> tuple[str, ...]:
+def known_names(cfg: RunConfig) -> tuple[str, ...]:
     """The settings of a config that may have a schedule."""
     names = ("learning_rate", "clip_range", "entropy_coef", "epsilon")
     return tuple(name for name in names if start_and_end(cfg, name) is not None)
 
 
-def start_and_end(cfg: Any, name: str) -> tuple[float, float] | None:
+def start_and_end(cfg: RunConfig, name: str) -> tuple[float, float] | None:
     """Between which values a named schedule goes; None where the config has no such setting."""
     if name == "epsilon":
         name = "epsilon_start"
@@ -63,7 +66,7 @@ def start_and_end(cfg: Any, name: str) -> tuple[float, float] | None:
     return (getattr(cfg, name), final) if hasattr(cfg, name) else None
 
 
-def schedule_table(cfg: Any, name: str, text: str) -> Table:
+def schedule_table(cfg: RunConfig, name: str, text: str) -> Table:
     """The table of a schedule; ValueError where the text is neither a name nor a table."""
     if text in NAMES:
         start, end = start_and_end(cfg, name) or (0.0, 0.0)
@@ -93,7 +96,7 @@ def schedule_table(cfg: Any, name: str, text: str) -> Table:
     return remaining, values
 
 
-def function_table(cfg: Any, name: str, function: Any) -> Table:
+def function_table(cfg: RunConfig, name: str, function: Callable[[float], object]) -> Table:
     """The table of a function of the remaining share, or of a Keras schedule of the update."""
     word = getattr(function, "__name__", type(function).__name__)
     updates = max(1, int(cfg.total_env_steps * cfg.updates_per_env_step))

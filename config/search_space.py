@@ -5,6 +5,7 @@ A setting that the user gives is not searched. All others stay as they are witho
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 
@@ -67,7 +68,7 @@ DRAWN = {
     "importance_exponent": Choice((0.2, 0.4, 0.6, 1.0)),
 }
 EPSILON = ("exploration_env_steps", "epsilon_final")  # which a noisy network does without
-NOISY = {name: one for name, one in DQN.items() if name not in EPSILON}
+NOISY = {name: values for name, values in DQN.items() if name not in EPSILON}
 NOISY["noise_scale"] = Between(0.1, 1.0, log=True)
 SEARCH_SPACES = {
     "dqn": DQN,
@@ -82,7 +83,7 @@ SEARCH_SPACES = {
 }
 
 
-def search_space(algorithm: str, given: Any = ()) -> dict[str, Between | Choice]:
+def search_space(algorithm: str, given: Container[str] = ()) -> dict[str, Between | Choice]:
     """The settings to search for an algorithm, without those that are given.
 
     Raises:
@@ -93,7 +94,7 @@ def search_space(algorithm: str, given: Any = ()) -> dict[str, Between | Choice]
             f"{algorithm} has no search space, expected one of {', '.join(SEARCH_SPACES)}. Tune "
             "one of these, or add a row to config/search_space.py."
         )
-    space = {name: one for name, one in SEARCH_SPACES[algorithm].items() if name not in given}
+    space = {name: values for name, values in SEARCH_SPACES[algorithm].items() if name not in given}
     if not space:
         raise ValueError(
             f"all settings that are searched for {algorithm} are given, expected that some of "

@@ -5,9 +5,12 @@ The keys of a configuration file and the flags of the command line win over them
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kytolly.config.words import nearest, value_text
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
 
 DQN: dict[str, dict[str, Any]] = {
     "CartPole-v1": {"evaluation_episodes": 100},
@@ -264,7 +267,7 @@ def chosen_tuned_settings(wanted: bool | None, algorithm: str, env: str) -> dict
     return settings
 
 
-def tuned_line(cfg: Any, env: str) -> str:
+def tuned_line(cfg: RunConfig, env: str) -> str:
     """One line about the tuned settings that a config has; empty where it has none.
 
     Args:

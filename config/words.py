@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import difflib
+import os
 import reprlib
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any, Literal
-
-from kytolly.config.other_names import SETTINGS
+from typing import Annotated, Literal
 
 PREFIX = "kytolly: "  # begins a line for the user
+Hint = object  # the annotation of a setting, as `typing.get_type_hints` gives it
+
+# Stable-Baselines3's and CleanRL's names, where ours are not near enough to be found by spelling.
+OTHER_NAMES = {
+    "buffer_size": "replay_capacity",
+    "learning_starts": "warmup_env_steps",
+    "train_frequency": "train_interval_env_steps",
+    "train_freq": "train_interval_env_steps",
+    "gradient_steps": "updates_per_interval",
+    "target_update_interval": "target_sync_updates",
+    "target_network_frequency": "target_sync_updates",
+    "tau": "target_mix",
+    "exploration_fraction": "exploration_env_steps",
+    "exploration_initial_eps": "epsilon_start",
+    "exploration_final_eps": "epsilon_final",
+    "start_e": "epsilon_start",
+    "end_e": "epsilon_final",
+    "total_timesteps": "total_env_steps",
+    "n_steps": "rollout_steps",
+    "num_steps": "rollout_steps",
+    "n_epochs": "epochs",
+    "update_epochs": "epochs",
+    "clip_coef": "clip_range",
+    "clip_range_vf": "clip_range_value",
+    "ent_coef": "entropy_coef",
+    "vf_coef": "value_coef",
+    "norm_adv": "normalize_advantage",
+    "net_arch": "hidden_units",
+    "policy_kwargs": "hidden_units",
+    "n_envs": "num_envs",
+    "use_sde": "state_dependent_std",
+    "n_eval_episodes": "evaluation_episodes",
+    "eval_freq": "evaluation_interval_env_steps",
+    "tensorboard_log": "log_dir",
+}
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """A value in a message."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 300
@@ -24,23 +58,22 @@ def value_text(value: Any) -> str:
         return "a number of thousands of digits"
 
 
-def path_text(path: Any) -> str:
+def path_text(path: str | os.PathLike[str]) -> str:
     """A path in a message, without quotes."""
     return value_text(str(path))[1:-1]
 
 
-def nearest(name: Any, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """A question for the known name that is nearest to an unknown one, if one is near.
 
     Near is what another library calls it, what its words begin with, or what is spelled alike.
     """
     if not isinstance(name, str):
         return ""
-    plain = {plain_name(one): one for one in known}
+    plain = {plain_name(each): each for each in known}
     asked = plain_name(name)
-    match = plain.get(SETTINGS.get(asked, "")) or next(
-        (one for key, one in plain.items() if asked == "".join(w[:1] for w in key.split("_"))), None
-    )
+    initials = {"".join(word[:1] for word in key.split("_")): key for key in reversed(plain)}
+    match = plain.get(OTHER_NAMES.get(asked, "")) or plain.get(initials.get(asked, ""))
     near = [match] if match else difflib.get_close_matches(name, plain.values(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
@@ -50,7 +83,7 @@ def plain_name(name: str) -> str:
     return name.lstrip("-").replace("-", "_").lower()
 
 
-def unit_and_choices(hint: Any) -> tuple[str, tuple[str, ...]]:
+def unit_and_choices(hint: Hint) -> tuple[str, tuple[str, ...]]:
     """The unit and the choices in the annotation of a setting; empty where it has none."""
     hint = _without_none(hint)
     if typing.get_origin(hint) is Literal:
@@ -58,22 +91,22 @@ def unit_and_choices(hint: Any) -> tuple[str, tuple[str, ...]]:
     return next((note for note in typing.get_args(hint) if isinstance(note, str)), ""), ()
 
 
-def expectation(hint: Any) -> str:
+def expectation(hint: Hint) -> str:
     """The values that an annotation allows, such as `a whole number, at least 1`."""
     unit, choices = unit_and_choices(hint)
     hint = _without_none(hint)
     if choices:
         return f"one of {', '.join(choices)}"
-    if not hasattr(hint, "__metadata__"):
-        return "true or false" if hint is bool else hint.__name__
-    meta = hint.__metadata__[0]
+    if typing.get_origin(hint) is not Annotated:
+        return "true or false" if hint is bool else getattr(hint, "__name__", str(hint))
+    kind, meta, *_ = typing.get_args(hint)
     if meta.description:
         return meta.description
-    noun = "a whole number" if hint.__origin__ is int else "a number"
+    noun = "a whole number" if kind is int else "a number"
     limits = (("above", meta.gt), ("at least", meta.ge), ("at most", meta.le))
     words = " and ".join(f"{word} {limit:,}" for word, limit in limits if limit is not None)
     return f"{noun}, {words} {unit}".rstrip()
 
 
-def _without_none(hint: Any) -> Any:
+def _without_none(hint: Hint) -> Hint:
     return typing.get_args(hint)[0] if types.NoneType in typing.get_args(hint) else hint

@@ -203,7 +203,8 @@ def forbidden(parts: ActingParts, params: np.ndarray, action: np.ndarray) -> int
     """The number of [B] actions that are forbidden by the mask behind the params [B, P]."""
     if not parts.has_mask or not isinstance(parts.distribution, Distribution):
         return 0
-    return int(np.sum(parts.distribution.log_prob(params, action) < MASKED_LOGIT / 2))
+    log_prob = parts.distribution.log_prob(tf.constant(params), tf.constant(action))
+    return int(np.sum(log_prob < MASKED_LOGIT / 2))
 
 
 def rows(obs: HostObs, index: slice) -> HostObs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
 import gymnasium
 import numpy as np
@@ -87,7 +88,7 @@ def random_observations(parts: ActingParts, count: int, seed: int) -> HostObs:
     normalizers = getattr(getattr(parts.network, "features", None), "normalizers", {})
 
     def draw(name: str, entry: tf.TensorSpec) -> np.ndarray:
-        shape = (count, *entry.shape.as_list())
+        shape = cast(tuple[int, ...], (count, *entry.shape))
         dtype = entry.dtype.as_numpy_dtype
         if name == ACTION_MASK:
             return random_masks(rng, count, getattr(parts.distribution, "counts", shape[1:]))

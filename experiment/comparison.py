@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
 from kytolly.experiment.seed_statistics import (
+    Improvement,
     difference_interval,
     improvement,
     iqm_difference,
@@ -59,6 +60,42 @@ class Group(NamedTuple):
     runs: list[ComparedRun]
 
 
+class ValueSummary(TypedDict):
+    """Statistics over runs of one value of each, as JSON has them."""
+
+    interquartile_mean: float
+    interval: list[float]
+    mean: float
+    values: list[float]
+
+
+class GroupSummary(TypedDict):
+    """A group's last and best values of a metric, as JSON has them."""
+
+    label: str
+    environment: str
+    runs: list[str]
+    last: ValueSummary
+    best: ValueSummary
+
+
+class Difference(Improvement):
+    """How one group compares with another by one value; over several tasks there is no mean."""
+
+    difference: NotRequired[float]
+    difference_interval: NotRequired[list[float]]
+
+
+class GroupComparison(TypedDict):
+    """A group against the first one of the same environment; of all environments where None."""
+
+    label: str
+    baseline: str
+    environment: str | None
+    last: Difference
+    best: Difference
+
+
 def run_folders(paths: Sequence[str | Path]) -> list[Path]:
     """The runs that are meant: a group's folder stands for the runs of its seeds.
 
@@ -77,10 +114,11 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
                 f"{path} holds no run with a metrics.csv, expected at least one. Train its seeds."
             )
         folders += sorted(seeds, key=lambda run: int(run.name.removeprefix("seed-")))
-    places = [path.resolve() for path in folders]
-    for number, path in enumerate(folders):
-        if places[number] in places[:number]:
+    resolved: set[Path] = set()
+    for path in folders:
+        if path.resolve() in resolved:
             raise ValueError(f"{path} is given twice, expected different runs. Give it once.")
+        resolved.add(path.resolve())
     return folders
 
 
@@ -145,14 +183,14 @@ def labels(groups: Sequence[Sequence[ComparedRun]]) -> list[str]:
     settings = [group[0].settings for group in groups]
     if len(groups) == 1 and len(groups[0]) > 1:
         return [str(settings[0]["algorithm"])]
-    shared = [name for name in settings[0] if all(name in one for one in settings)]
-    differing = [n for n in shared if any(one[n] != settings[0][n] for one in settings)]
+    shared = [name for name in settings[0] if all(name in other for other in settings)]
+    differing = [n for n in shared if any(other[n] != settings[0][n] for other in settings)]
     named = [name for name in differing if name not in ("algorithm", "seed")]
     named += ["seed"] * ("seed" in differing and all(len(group) == 1 for group in groups))
-    algorithms = [[str(one["algorithm"])] * ("algorithm" in differing) for one in settings]
+    algorithms = [[str(values["algorithm"])] * ("algorithm" in differing) for values in settings]
     words = [
-        [*algorithm, *(f"{name} {one[name]}" for name in named)]
-        for algorithm, one in zip(algorithms, settings, strict=True)
+        [*algorithm, *(f"{name} {values[name]}" for name in named)]
+        for algorithm, values in zip(algorithms, settings, strict=True)
     ]
     firsts = [group[0] for group in groups]
     parents = [g[0].path.parent.name if len(g) > 1 else g[0].path.name for g in groups]
@@ -175,23 +213,31 @@ def group_curves(group: Group, metric: str, unit: str) -> tuple[np.ndarray, np.n
     return common_grid([list(zip(*pair, strict=True)) for pair in columns])
 
 
-def group_summary(group: Group, metric: str, unit: str) -> dict[str, Any]:
+def group_summary(group: Group, metric: str, unit: str) -> GroupSummary:
     """Statistics over a group's runs of the last and of the best value of a metric."""
     best_of = np.min if lower_is_better(metric) else np.max
     values = [curve(run.rows, metric, count=unit)[1] for run in group.runs]
-    kept = ("interquartile_mean", "interval", "mean")
-    result: dict[str, Any] = {"label": group.label, "environment": group.environment}
-    result["runs"] = [str(run.path) for run in group.runs]
-    for name, numbers in {
-        "last": [float(one[-1]) for one in values],
-        "best": [float(best_of(one)) for one in values],
-    }.items():
-        whole = summary(numbers)
-        result[name] = {key: whole[key] for key in kept} | {"values": numbers}
-    return result
+    return {
+        "label": group.label,
+        "environment": group.environment,
+        "runs": [str(run.path) for run in group.runs],
+        "last": value_summary([float(of_run[-1]) for of_run in values]),
+        "best": value_summary([float(best_of(of_run)) for of_run in values]),
+    }
 
 
-def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+def value_summary(values: list[float]) -> ValueSummary:
+    """Statistics over runs of one value of each."""
+    whole = summary(values)
+    return {
+        "interquartile_mean": whole["interquartile_mean"],
+        "interval": whole["interval"],
+        "mean": whole["mean"],
+        "values": values,
+    }
+
+
+def group_comparisons(groups: Sequence[GroupSummary], metric: str) -> list[GroupComparison]:
     """Groups of several seeds against the first one of the same environment.
 
     Where two have more than one environment in common, a last entry without an environment has the
@@ -202,30 +248,34 @@ def group_comparisons(groups: Sequence[dict[str, Any]], metric: str) -> list[dic
         metric: Name of the metric.
     """
     several = [group for group in groups if len(group["runs"]) > 1]
-    firsts: dict[str, dict[str, Any]] = {}
-    tasks: dict[tuple[str, str], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    firsts: dict[str, GroupSummary] = {}
+    tasks: dict[tuple[str, str], list[tuple[GroupSummary, GroupSummary]]] = {}
     for group in several:
         first = firsts.setdefault(group["environment"], group)
         if first is not group:
             tasks.setdefault((group["label"], first["label"]), []).append((group, first))
-    rows = []
+    rows: list[GroupComparison] = []
     for (label, baseline), pairs in tasks.items():
-        names = {"label": label, "baseline": baseline}
-        for pair in pairs:
-            rows.append({**names, "environment": pair[0]["environment"]})
-            rows[-1] |= {n: two_groups([pair], n, metric) for n in ("last", "best")}
-        if len(pairs) > 1:
-            rows.append({**names, "environment": None})
-            rows[-1] |= {n: two_groups(pairs, n, metric) for n in ("last", "best")}
+        cases = [(pair[0]["environment"], [pair]) for pair in pairs]
+        for environment, compared in cases + [(None, pairs)] * (len(pairs) > 1):
+            last = [(group["last"], first["last"]) for group, first in compared]
+            best = [(group["best"], first["best"]) for group, first in compared]
+            rows.append(
+                {
+                    "label": label,
+                    "baseline": baseline,
+                    "environment": environment,
+                    "last": difference(last, metric),
+                    "best": difference(best, metric),
+                }
+            )
     return rows
 
 
-def two_groups(
-    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], name: str, metric: str
-) -> dict[str, Any]:
+def difference(pairs: Sequence[tuple[ValueSummary, ValueSummary]], metric: str) -> Difference:
     """Probability of improvement over tasks; of one task also the difference."""
-    values = [(one[name]["values"], other[name]["values"]) for one, other in pairs]
-    result: dict[str, Any] = improvement(values, lower_is_better(metric))
+    values = [(x["values"], y["values"]) for x, y in pairs]
+    result: Difference = {**improvement(values, lower_is_better(metric))}
     if len(values) == 1:
         result["difference"] = float(iqm_difference(*values[0]))
         result["difference_interval"] = list(difference_interval(values, iqm_difference))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import matplotlib
 import numpy as np
@@ -23,6 +23,20 @@ LINE_STYLES = ("-", "--", ":", "-.")
 TRIAL_COLUMNS = 5
 LOG_AXIS_RATIO = 8.0  # of the largest to the smallest value, from which an axis is logarithmic
 TRIAL_COLORS = {"complete": "tab:blue", "pruned": "0.6", "failed": "tab:red"}
+
+LineStyle = dict[str, Any]  # arguments of `Axes.plot`
+Setting = bool | int | float | str
+
+
+class TrialSummary(TypedDict):
+    """A trial of a search, as JSON has it."""
+
+    number: int
+    state: str  # complete, pruned or failed
+    value: float | None  # the return, of a pruned trial its last one; None where there is none
+    params: dict[str, Setting]
+    run_dir: str
+    failed: NotRequired[str]  # why it has no return
 
 
 def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
@@ -50,8 +64,13 @@ def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
         ax.set_title(plain_text(environment), fontsize=10)
         finish_axes(ax, unit.replace("_", " "), True)
         if columns:  # beside the axes, where it covers no line
-            place: Any = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "ncols": columns}
-            ax.legend(frameon=False, fontsize=8, **place)
+            ax.legend(
+                frameon=False,
+                fontsize=8,
+                loc="center left",
+                bbox_to_anchor=(1.0, 0.5),
+                ncols=columns,
+            )
     axes[0].set_ylabel(plain_text(metric_words(metric)))
     if any(len(group.runs) > 1 for group in groups):
         note = f"Lines: interquartile mean over seeds. Bands: {CONFIDENCE:.0%} bootstrap interval."
@@ -60,7 +79,7 @@ def plot_comparison(groups: Sequence[Group], metric: str, unit: str) -> Figure:
 
 
 def draw_group(
-    ax: Axes, group: Group, metric: str, unit: str, style: dict[str, Any], each: bool
+    ax: Axes, group: Group, metric: str, unit: str, style: LineStyle, each: bool
 ) -> None:
     """Draw one line, with a band where it stands for several seeds, and thinly each of them."""
     counts, values = group_curves(group, metric, unit)
@@ -71,19 +90,18 @@ def draw_group(
     ax.plot(counts, middle, lw=1.7, label=plain_text(label), **style, **marks)
     if seeds > 1:
         low, high = interval(values, BAND_RESAMPLES)
-        for one in values if each else ():
-            ax.plot(counts, one, color="0.5", lw=0.6, alpha=0.6, zorder=1)
+        for of_seed in values if each else ():
+            ax.plot(counts, of_seed, color="0.5", lw=0.6, alpha=0.6, zorder=1)
         ax.fill_between(counts, low, high, color=style["color"], alpha=0.18, lw=0)
 
 
-def line_styles(count: int) -> list[dict[str, Any]]:
+def line_styles(count: int) -> list[LineStyle]:
     """Colors and styles that tell lines apart."""
     if count <= 10:
         return [{"color": f"C{number}"} for number in range(count)]
-    places = np.linspace(0.03, 0.97, count)
     return [
-        {"color": matplotlib.colormaps["turbo"](place), "ls": LINE_STYLES[n % len(LINE_STYLES)]}
-        for n, place in enumerate(places)
+        {"color": matplotlib.colormaps["turbo"](shade), "ls": LINE_STYLES[n % len(LINE_STYLES)]}
+        for n, shade in enumerate(np.linspace(0.03, 0.97, count))
     ]
 
 
@@ -118,21 +136,19 @@ def check_picture(path: str | None, flag: str) -> None:
         ) from None
 
 
-def plot_trials(trials: Sequence[Mapping[str, Any]]) -> Figure:
-    """Plot the return of every trial over its number and over each setting.
-
-    Args:
-        trials: Of each its `number`, `state` (complete, pruned or failed), `value` (the return, of
-            a pruned trial its last one; None where there is none) and `params` by name.
-    """
+def plot_trials(trials: Sequence[TrialSummary]) -> Figure:
+    """Plot the return of every trial over its number and over each setting."""
     names = list(dict.fromkeys(name for trial in trials for name in trial["params"]))
     rows = -(-(len(names) + 1) // TRIAL_COLUMNS)
     figure = Figure(figsize=(3.0 * TRIAL_COLUMNS, 2.7 * rows), layout="constrained")
     axes = figure.subplots(rows, TRIAL_COLUMNS, squeeze=False, sharey=True)
-    complete = [trial for trial in trials if trial["state"] == "complete"]
+    complete = [
+        (trial["number"], trial["value"])
+        for trial in trials
+        if trial["state"] == "complete" and trial["value"] is not None
+    ]
     draw_trials(axes[0, 0], trials, lambda trial: trial["number"])
-    returns = [trial["value"] for trial in complete]
-    numbers = [trial["number"] for trial in complete]
+    numbers, returns = [number for number, _ in complete], [value for _, value in complete]
     best = np.maximum.accumulate(returns) if returns else []
     axes[0, 0].plot(numbers, best, color="tab:orange", drawstyle="steps-post", label="best so far")
     axes[0, 0].set_xlabel("trial")
@@ -140,7 +156,8 @@ def plot_trials(trials: Sequence[Mapping[str, Any]]) -> Figure:
         known = [trial for trial in trials if name in trial["params"]]
         draw_trials(ax, known, lambda trial, name=name: trial["params"][name])
         values = [trial["params"][name] for trial in known]
-        if min(values) > 0 and max(values) / min(values) >= LOG_AXIS_RATIO:
+        sizes = [value for value in values if not isinstance(value, str)]
+        if sizes and min(sizes) > 0 and max(sizes) / min(sizes) >= LOG_AXIS_RATIO:
             ax.set_xscale("log")
         ax.set_xlabel(name)
     for ax in axes.flat[len(names) + 1 :]:
@@ -156,12 +173,16 @@ def plot_trials(trials: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def draw_trials(
-    ax: Any, trials: Sequence[Mapping[str, Any]], position: Callable[[Mapping[str, Any]], Any]
+    ax: Axes, trials: Sequence[TrialSummary], position: Callable[[TrialSummary], Setting]
 ) -> None:
     """Draw a point for each trial that has a return; pruned ones are crosses."""
     for state, color in TRIAL_COLORS.items():
-        shown = [t for t in trials if t["state"] == state and t["value"] is not None]
-        if shown:
-            points = [position(t) for t in shown], [t["value"] for t in shown]
-            ax.scatter(*points, s=18, color=color, marker="x" if state != "complete" else "o",
-                       label=state, lw=1)  # fmt: skip
+        points = [
+            (position(trial), trial["value"])
+            for trial in trials
+            if trial["state"] == state and trial["value"] is not None
+        ]
+        if points:
+            marker = "o" if state == "complete" else "x"
+            positions, values = zip(*points, strict=True)
+            ax.scatter(positions, values, s=18, color=color, marker=marker, label=state, lw=1)

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 
+Pair = tuple[ArrayLike, ArrayLike]  # [N] values of x and [K] values of y, of the seeds of one task
 
-def summary(returns: Sequence[float]) -> dict[str, Any]:
+
+class SeedSummary(TypedDict):
+    """Statistics over seeds, as JSON has them."""
+
+    interquartile_mean: float
+    interval: list[float]
+    mean: float
+    worst: float
+    best: float
+    returns: list[float]
+
+
+class Improvement(TypedDict):
+    """The probability that one algorithm improves on another, as JSON has it."""
+
+    probability_of_improvement: float
+    probability_interval: list[float]
+
+
+def summary(returns: Sequence[float]) -> SeedSummary:
     """Interquartile mean with its bootstrap interval, and plainer statistics, over seeds."""
     low, high = interval(returns)
     return {
@@ -34,7 +55,7 @@ def interquartile_mean(returns: Sequence[float]) -> float:
     return float(stats.trim_mean(np.asarray(returns, float), 0.25))
 
 
-def interval(returns: Any, resamples: int = RESAMPLES) -> tuple[Any, Any]:
+def interval(returns: ArrayLike, resamples: int = RESAMPLES) -> tuple[Any, Any]:
     """Ends of the percentile bootstrap interval of the interquartile mean; one seed has none.
 
     All seeds are of one task, so the strata of a stratified bootstrap are one: whole runs are drawn
@@ -61,7 +82,7 @@ def interval(returns: Any, resamples: int = RESAMPLES) -> tuple[Any, Any]:
     return float(low), float(high)
 
 
-def iqm_difference(x: Any, y: Any) -> Any:
+def iqm_difference(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     """Interquartile mean of x minus that of y.
 
     Args:
@@ -76,7 +97,7 @@ def iqm_difference(x: Any, y: Any) -> Any:
     return stats.trim_mean(x, 0.25, axis=-1) - stats.trim_mean(y, 0.25, axis=-1)
 
 
-def probability_of_improvement(x: Any, y: Any) -> Any:
+def probability_of_improvement(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     """Probability that a run of x has a higher value than a run of y; equal values count half.
 
     It is the statistic U of Mann and Whitney, as a share of all pairs.
@@ -97,14 +118,14 @@ def probability_of_improvement(x: Any, y: Any) -> Any:
 
 
 def difference_interval(
-    pairs: Sequence[tuple[Any, Any]], statistic: Callable[[Any, Any], Any]
+    pairs: Sequence[Pair], statistic: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> tuple[float, float]:
     """Ends of the percentile bootstrap interval of a statistic of two, averaged over tasks.
 
     In each task the seeds of x and those of y are drawn again, independently of each other.
 
     Args:
-        pairs: Of each task ([N] values of x, [K] values of y).
+        pairs: One for each task.
         statistic: From [R, N] and [R, K] to [R].
 
     Source: as `interquartile_mean`, section 4; rliable's `StratifiedIndependentBootstrap`.
@@ -112,25 +133,22 @@ def difference_interval(
     rng = np.random.default_rng(0)
     drawn = []
     for pair in pairs:
-        x, y = (
-            np.asarray(one, float)[rng.integers(len(one), size=(RESAMPLES, len(one)))]
-            for one in pair
-        )
+        x, y = (np.asarray(values, float) for values in pair)
+        x = x[rng.integers(len(x), size=(RESAMPLES, len(x)))]
+        y = y[rng.integers(len(y), size=(RESAMPLES, len(y)))]
         drawn.append(statistic(x, y))
     low, high = np.quantile(np.mean(drawn, axis=0), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
-def improvement(
-    pairs: Sequence[tuple[Any, Any]], lower_is_better: bool = False
-) -> dict[str, float | list[float]]:
+def improvement(pairs: Sequence[Pair], lower_is_better: bool = False) -> Improvement:
     """Mean over tasks of the probability that x improves on y, with its interval.
 
     Args:
-        pairs: Of each task ([N] values of x, [K] values of y).
+        pairs: One for each task.
         lower_is_better: An improvement is a lower value.
     """
-    ordered = [pair[::-1] for pair in pairs] if lower_is_better else list(pairs)
+    ordered = [(y, x) for x, y in pairs] if lower_is_better else list(pairs)
     statistic = probability_of_improvement
     return {
         "probability_of_improvement": float(np.mean([statistic(x, y) for x, y in ordered])),
@@ -138,7 +156,7 @@ def improvement(
     }
 
 
-def interval_text(summary: dict[str, Any], digits: int = 1) -> str:
+def interval_text(summary: SeedSummary, digits: int = 1) -> str:
     """The interquartile mean and its interval for a reader, such as `480.2 (455.0, 500.0)`."""
     low, high = summary["interval"]
     return f"{summary['interquartile_mean']:,.{digits}f} ({low:,.{digits}f}, {high:,.{digits}f})"

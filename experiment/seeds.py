@@ -6,20 +6,48 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from kytolly.agent.algorithms import make_config
 from kytolly.config.files import read_settings
+from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.experiment.comparison import DEFAULT_METRIC, GROUP_FILE, make_groups, read_runs
 from kytolly.experiment.plots import plot_comparison
 from kytolly.experiment.processes import ChildRun, Report, run_children
-from kytolly.experiment.seed_statistics import summary
+from kytolly.experiment.seed_statistics import SeedSummary, summary
 from kytolly.record.files import write_file, write_text
 from kytolly.record.metrics_file import evaluations
 from kytolly.record.run_folder import RunFolder, SavedConfig, read_result, versions, yaml_text
 
 LINE_SECONDS = 5.0  # between two lines about a seed
+
+
+class SeedRun(TypedDict):
+    """One seed's results, as JSON has them; those of a seed without a result are absent."""
+
+    seed: int
+    run_dir: str
+    failed: NotRequired[str]
+    best: NotRequired[float]
+    last: NotRequired[float | None]
+    env_steps: NotRequired[int]
+    updates: NotRequired[int]
+    wall_seconds: NotRequired[float]
+    stopped_by: NotRequired[str]
+
+
+class SeedsResult(TypedDict):
+    """The contents of a group's result.json."""
+
+    algorithm: str
+    environment: str
+    wall_seconds: float
+    run_dir: str
+    runs: list[SeedRun]
+    best: SeedSummary | None
+    last: SeedSummary | None
+    plot: str | None
 
 
 class SeedGroup:
@@ -36,7 +64,7 @@ class SeedGroup:
     def __init__(
         self,
         folder: RunFolder,
-        config: Any,
+        config: RunConfig,
         environment: str,
         seeds: Sequence[int],
         init: str | None,
@@ -56,7 +84,7 @@ class SeedGroup:
     def create(
         cls,
         log_dir: str | None,
-        config: Any,
+        config: RunConfig,
         environment: str,
         seeds: Sequence[int],
         init: str | None,
@@ -122,7 +150,7 @@ class SeedGroup:
         held = folder.lock_folder()  # before the group looks at which seeds are done
         return cls(held, cfg, env, seeds, beside.get("init"), report)
 
-    def train(self, jobs: int) -> dict[str, Any]:
+    def train(self, jobs: int) -> SeedsResult:
         """Train the seeds that wait, so many at a time; returns what result.json holds.
 
         Raises:
@@ -132,8 +160,7 @@ class SeedGroup:
         try:
             run_children(jobs, self._next_child, self._show_progress, self._end_child)
             result = self._summary(time.perf_counter() - began)
-            result["plot"] = self._save_plot()
-            self._held.write_result(result)
+            self._held.write_result(dict(result))
             return result
         except ValueError:
             self._remove_if_untrained()
@@ -211,25 +238,28 @@ class SeedGroup:
                 path.unlink(missing_ok=True)
             RunFolder(self.folder).remove_if_empty()
 
-    def _summary(self, seconds: float) -> dict[str, Any]:
-        """The contents of result.json, without the plot."""
+    def _summary(self, seconds: float) -> SeedsResult:
+        """The contents of result.json; the plot is made with it."""
         runs = [self._run_summary(seed) for seed in self.seeds]
-        result: dict[str, Any] = {
+        best = [run["best"] for run in runs if "best" in run]
+        last = [run.get("last") for run in runs]
+        last = [value for value in last if value is not None]
+        return {
             "algorithm": self.config.algorithm,
             "environment": self.environment,
             "wall_seconds": seconds,
             "run_dir": str(self.folder),
             "runs": runs,
+            "best": summary(best) if best else None,
+            "last": summary(last) if last else None,
+            "plot": self._save_plot(),
         }
-        for name in ("best", "last"):
-            returns = [run[name] for run in runs if run.get(name) is not None]
-            result[name] = summary(returns) if returns else None
-        return result
 
-    def _run_summary(self, seed: int) -> dict[str, Any]:
+    def _run_summary(self, seed: int) -> SeedRun:
         """One seed's results: of its best weights, and of its last evaluation during training."""
-        run_dir, result = self.run_dir(seed), read_result(self.run_dir(seed))
-        run: dict[str, Any] = {"seed": seed, "run_dir": str(run_dir)}
+        run_dir = self.run_dir(seed)
+        result = read_result(run_dir)
+        run: SeedRun = {"seed": seed, "run_dir": str(run_dir)}
         if seed in self.problems:
             run["failed"] = self.problems[seed]
         if result is None:
@@ -237,8 +267,9 @@ class SeedGroup:
         during = evaluations(run_dir)
         run["best"] = result["evaluation"]["return_mean"]
         run["last"] = during[-1][1] if during else None
-        names = ("env_steps", "updates", "wall_seconds", "stopped_by")
-        return run | {name: result[name] for name in names}
+        for name in ("env_steps", "updates", "wall_seconds", "stopped_by"):
+            run[name] = result[name]
+        return run
 
     def _save_plot(self) -> str | None:
         """Save `seeds.png`; None where no run was evaluated."""

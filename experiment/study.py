@@ -10,17 +10,23 @@ import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import numpy as np
 import yaml
 from filelock import FileLock, Timeout
 
+from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
 from kytolly.config.tuned import tuned_settings
 from kytolly.loop.recovery import disk_problem
+from kytolly.record.files import open_unlinked
 from kytolly.record.run_folder import plain_settings
+
+if TYPE_CHECKING:
+    import optuna
 
 INSTALL = 'pip install "kytolly[tune]"'
 NAME = "kytolly"  # of the study in its file
@@ -30,7 +36,16 @@ SQLITE_HEAD = b"SQLite format 3\0"
 FAILED = "failed"  # attribute of a trial: why it has no return
 
 
-def import_optuna() -> Any:
+class StudyTask(TypedDict):
+    """The task of a study, as its file holds it."""
+
+    algorithm: str
+    environment: str
+    space: Mapping[str, Any]
+    settings: dict[str, Any]
+
+
+def import_optuna() -> ModuleType:
     """Optuna, quiet; ModuleNotFoundError names the command that installs it."""
     try:
         import optuna
@@ -56,7 +71,9 @@ def hold_study(file: Path) -> Iterator[None]:
                 f"{file} is no SQLite file, expected a study that `kytolly tune` made, or a new "
                 "name. Choose another --study."
             )
-        lock = FileLock(file.with_name(f"{file.name}.lock"))
+        lock_file = file.with_name(f"{file.name}.lock")
+        open(lock_file, "ab", opener=open_unlinked).close()  # or the lock says that it is held
+        lock = FileLock(lock_file)
         lock.acquire(timeout=0)
     except Timeout:
         raise ValueError(
@@ -79,12 +96,12 @@ def head_of(file: Path) -> bytes:
         return opened.read(len(SQLITE_HEAD))
 
 
-def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
+def open_study(file: Path, task: StudyTask, seed: int) -> optuna.Study:
     """The study in a file, a new one where there is none; the caller holds the file.
 
     Args:
         file: SQLite file.
-        task: The study's task: algorithm, environment, settings and search space.
+        task: The study's.
         seed: The seed of the sampler's draws; a continued study draws others, see `sampler_seed`.
 
     Raises:
@@ -117,16 +134,7 @@ def open_study(file: Path, task: dict[str, Any], seed: int) -> Any:
     return study
 
 
-class StudyTask(TypedDict):
-    """The task of a study, as its file holds it."""
-
-    algorithm: str
-    environment: str
-    space: dict[str, Any]
-    settings: dict[str, Any]
-
-
-def check_study(saved: Any, trials: Sequence[Any]) -> None:
+def check_study(saved: object, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
     """ValueError where a file, perhaps a stranger's, holds what no command of ours wrote."""
     if saved is not None:
         msgspec.convert(saved, StudyTask)
@@ -139,7 +147,7 @@ def check_study(saved: Any, trials: Sequence[Any]) -> None:
             raise ValueError(f"trial {trial.number} has attributes that are not ours")
 
 
-def storage(file: Path) -> Any:
+def storage(file: Path) -> optuna.storages.RDBStorage:
     """Optuna's storage in an SQLite file of any name.
 
     Optuna takes a URL, in which `%`, `?` and braces are no characters of a name. So SQLite opens
@@ -162,19 +170,19 @@ def sampler_seed(seed: int, num_trials: int) -> int:
     return int(np.random.SeedSequence((seed, num_trials)).generate_state(1)[0])
 
 
-def refuse_other_task(file: Path, saved: dict[str, Any], task: dict[str, Any]) -> None:
+def refuse_other_task(file: Path, saved: StudyTask, task: StudyTask) -> None:
     """Refuse a study whose returns cannot be compared with those to come."""
-    saved, task = (json.loads(json.dumps(one)) for one in (saved, task))
+    before, now = (json.loads(json.dumps(either)) for either in (saved, task))
     for name in ("algorithm", "environment", "space", "settings"):
-        if saved[name] == task[name]:
+        old, new = before[name], now[name]
+        if old == new:
             continue
-        old, new = saved[name], task[name]
         if isinstance(new, dict):
             keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             what = {"space": "searched", "settings": "set"}[name]
             old, new = (
-                ", ".join(f"{key} {one.get(key, f'not {what}')}" for key in keys)
-                for one in (old, new)
+                ", ".join(f"{key} {values.get(key, f'not {what}')}" for key in keys)
+                for values in (old, new)
             )
         other = "other" if name == "settings" else "another"
         raise ValueError(
@@ -184,30 +192,34 @@ def refuse_other_task(file: Path, saved: dict[str, Any], task: dict[str, Any]) -
         )
 
 
-def distributions(space: Mapping[str, Between | Choice]) -> dict[str, Any]:
+def distributions(
+    space: Mapping[str, Between | Choice],
+) -> dict[str, optuna.distributions.BaseDistribution]:
     """The search space in Optuna's classes."""
     optuna = import_optuna()
     return {
-        name: optuna.distributions.CategoricalDistribution(one.values)
-        if isinstance(one, Choice)
-        else optuna.distributions.FloatDistribution(one.low, one.high, log=one.log)
-        for name, one in space.items()
+        name: optuna.distributions.CategoricalDistribution(searched.values)
+        if isinstance(searched, Choice)
+        else optuna.distributions.FloatDistribution(searched.low, searched.high, log=searched.log)
+        for name, searched in space.items()
     }
 
 
-def counted_trials(study: Any) -> list[Any]:
+def counted_trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     """The trials that have ended by themselves: those that were interrupted do not count."""
     ended = ("COMPLETE", "PRUNED")
     return [t for t in study.get_trials() if t.state.name in ended or FAILED in t.user_attrs]
 
 
-def best_trial(study: Any) -> Any:
+def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
     """The complete trial of the highest return; None where there is none."""
     complete = [trial for trial in study.get_trials() if trial.state.name == "COMPLETE"]
-    return max(complete, key=lambda trial: trial.value, default=None)
+    return max(
+        complete, key=lambda trial: -math.inf if trial.value is None else trial.value, default=None
+    )
 
 
-def settings_text(cfg: Any, environment: str, trial: Any) -> str:
+def settings_text(cfg: RunConfig, environment: str, trial: optuna.trial.FrozenTrial) -> str:
     """The settings of a trial as YAML that `kytolly train --config` reads.
 
     They are those that were searched, those that are not the defaults, and those that this project
@@ -220,10 +232,10 @@ def settings_text(cfg: Any, environment: str, trial: Any) -> str:
     """
     values, default = dataclasses.asdict(cfg), dataclasses.asdict(type(cfg)())
     tuned = tuned_settings(cfg.algorithm, environment)
-    kept = {k: v for k, v in values.items() if v != default[k] or k in tuned}
-    kept = {"algorithm": cfg.algorithm, **kept, **trial.params}
-    kept.pop("seed", None)
+    told = {k: v for k, v in values.items() if v != default[k] or k in tuned}
+    told = {"algorithm": cfg.algorithm, **told, **trial.params}
+    told.pop("seed", None)
     return (
         f"# kytolly train {cfg.algorithm} --env {environment} --config THIS_FILE\n"
         f"# Trial {trial.number}: return {trial.value:.1f} on one seed.\n"
-    ) + yaml.safe_dump(plain_settings(kept), sort_keys=False)
+    ) + yaml.safe_dump(plain_settings(told), sort_keys=False)

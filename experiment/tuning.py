@@ -10,15 +10,17 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
 from kytolly.agent.algorithms import make_config
 from kytolly.config.fields import MAX_SEED
+from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
-from kytolly.experiment.plots import plot_trials
+from kytolly.experiment.plots import Setting, TrialSummary, plot_trials
 from kytolly.experiment.processes import ChildRun, Report, run_children
 from kytolly.experiment.study import (
     FAILED,
+    StudyTask,
     best_trial,
     counted_trials,
     distributions,
@@ -29,30 +31,54 @@ from kytolly.experiment.study import (
 from kytolly.record.files import refuse_links, write_file, write_text
 from kytolly.record.run_folder import yaml_text
 
+if TYPE_CHECKING:
+    import optuna
+
 EVALUATIONS = 20  # of a run, where its config names no interval
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
 
 Space = Mapping[str, Between | Choice]
 
 
+class BestTrial(TypedDict):
+    """The trial of the highest return, as JSON has it."""
+
+    number: int
+    return_mean: float | None
+    params: dict[str, Setting]
+    config: str
+
+
+class TuningResult(TypedDict):
+    """The contents of a study's result.json."""
+
+    algorithm: str
+    environment: str
+    study: str
+    wall_seconds: float
+    trials: list[TrialSummary]
+    best: BestTrial | None
+    plot: str | None
+
+
 class TuningStopped(KeyboardInterrupt):
     """Ctrl-C has ended the search; `result` holds what is known by then."""
 
-    def __init__(self, result: dict[str, Any]):
+    def __init__(self, result: TuningResult):
         super().__init__()
         self.result = result
 
 
 def tune(
     file: Path,
-    config: Any,
+    config: RunConfig,
     environment: str,
     space: Space,
     trials: int,
     jobs: int,
     timeout: float | None,
     report: Report,
-) -> dict[str, Any]:
+) -> TuningResult:
     """Train until a study has so many trials, and write what they say.
 
     Args:
@@ -83,7 +109,7 @@ def tune(
         )
     settings = dataclasses.asdict(config)
     settings = {key: value for key, value in settings.items() if key not in ("seed", *space)}
-    task = {
+    task: StudyTask = {
         "algorithm": config.algorithm,
         "environment": environment,
         "settings": settings,
@@ -117,19 +143,25 @@ class TrialRuns:
     """The trials of one call, which are told to the study as they train.
 
     Attributes:
-        study: `optuna.Study`.
+        study: Gets the trials.
         config, environment: What every trial begins with.
         folder: Holds `trial-N/` for each trial.
     """
 
     def __init__(
-        self, study: Any, space: Space, config: Any, environment: str, folder: Path, report: Report
+        self,
+        study: optuna.Study,
+        space: Space,
+        config: RunConfig,
+        environment: str,
+        folder: Path,
+        report: Report,
     ):
         self.study, self.config = study, config
         self.environment, self.folder = environment, folder
         self._distributions = distributions(space)
         self._report = report
-        self._asked: dict[str, Any] = {}  # the trials of this call by name
+        self._asked: dict[str, optuna.Trial] = {}  # the trials of this call by name
         self._num_left = 0
         self._until = math.inf
 
@@ -234,23 +266,13 @@ def other_run(run_dir: Path) -> ValueError:
 
 
 def save_result(
-    study: Any, config: Any, environment: str, file: Path, seconds: float
-) -> dict[str, Any]:
+    study: optuna.Study, config: RunConfig, environment: str, file: Path, seconds: float
+) -> TuningResult:
     """Write best.yaml, trials.png and result.json; returns what the last holds."""
     folder = file.with_suffix("")
     best = best_trial(study)
-    trials = [
-        {
-            "number": trial.number,
-            "state": STATES[trial.state.name],
-            "value": trial.value,
-            "params": trial.params,
-            "run_dir": str(folder / f"trial-{trial.number}"),
-            **trial.user_attrs,
-        }
-        for trial in counted_trials(study)
-    ]
-    result: dict[str, Any] = {
+    trials = [trial_summary(trial, folder) for trial in counted_trials(study)]
+    result: TuningResult = {
         "algorithm": config.algorithm,
         "environment": environment,
         "study": str(file),
@@ -276,7 +298,21 @@ def save_result(
     return result
 
 
-def params_text(params: Mapping[str, Any]) -> str:
+def trial_summary(trial: optuna.trial.FrozenTrial, folder: Path) -> TrialSummary:
+    """A trial as the result has it."""
+    summary: TrialSummary = {
+        "number": trial.number,
+        "state": STATES[trial.state.name],
+        "value": trial.value,
+        "params": trial.params,
+        "run_dir": str(folder / f"trial-{trial.number}"),
+    }
+    if FAILED in trial.user_attrs:
+        summary["failed"] = trial.user_attrs[FAILED]
+    return summary
+
+
+def params_text(params: Mapping[str, Setting]) -> str:
     """The settings of a trial in one line."""
     return ", ".join(
         f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"

@@ -7,7 +7,6 @@ TensorFlow imports it: searching texts does without it.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,13 +99,13 @@ def training_bytes(
     """
     specs = list(obs_spec.values()) if isinstance(obs_spec, dict) else [obs_spec]
     flat = sum(
-        math.prod(spec.shape.as_list()) for spec in specs if len(spec.shape) < 3
+        (spec.shape.num_elements() or 0) for spec in specs if len(spec.shape) < 3
     )  # others: to a CNN
     outputs = num_params * getattr(cfg, "outputs_per_action", 1)
     widths = [flat, *getattr(cfg, "hidden_units", ()), outputs] if model is None else [0]
     weights = sum(a * b for a, b in itertools.pairwise(widths))
     weights *= 2 if getattr(cfg, "noisy", False) else 1  # a deviation beside each
-    obs_bytes = sum(math.prod(spec.shape.as_list()) * spec.dtype.size for spec in specs)
+    obs_bytes = sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)
     rows = cfg.rows_per_update
     rows_at_once = rows // cfg.gradient_accumulation
     replay_row = 2 * obs_bytes

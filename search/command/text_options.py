@@ -7,11 +7,11 @@ import dataclasses
 import json
 import pkgutil
 import sys
-import typing
 from typing import Any
 
 from kytolly.command.exits import BadInput
-from kytolly.command.options import add_field, add_profile, path
+from kytolly.command.options import add_field, add_profile, config_fields, given_settings, path
+from kytolly.command.result import write_profile
 from kytolly.command.start import prepare_machine
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_settings
@@ -81,8 +81,6 @@ def run_training(
     train_model = pkgutil.resolve_name(train)
     summary, lines = train_model(cfg, source, folder, cb=callbacks, resume=resume)
     if args.profile:
-        from kytolly.command.profile import write_profile
-
         summary, more = write_profile(callbacks[0].state, summary)
         lines = [*lines, *more]
     if args.json:
@@ -98,14 +96,6 @@ def algorithm_of(kind: type) -> str:
     return next(str(one.default) for one in dataclasses.fields(kind) if one.name == "algorithm")
 
 
-def config_fields(kind: type) -> dict[str, tuple[dataclasses.Field, Any]]:
-    """Fields of a config, and their types, by name."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    fields = {field.name: (field, hints[field.name]) for field in dataclasses.fields(kind)}
-    fields.pop("algorithm")
-    return fields
-
-
 def given_config(args: argparse.Namespace, kind: type) -> Any:
     """The config that the command line asks for; of a run that continues, its own."""
     preset = getattr(args, "preset", None)
@@ -114,7 +104,7 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
             "--resume continues in the run's own folder with its own settings. Leave --log-dir, "
             "--config and --preset out, and give flags for what shall change."
         )
-    flags = {name: value for name, value in vars(args).items() if name in config_fields(kind)}
+    flags = given_settings(args, config_fields(kind))
     settings: dict[str, Any] = {}
     if args.resume:
         from kytolly.record.run_folder import RunFolder

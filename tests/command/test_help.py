@@ -8,7 +8,7 @@ import pytest
 from kytolly.agent.algorithms import ALGORITHMS, part
 from kytolly.benchmarks.tables import TABLES
 from kytolly.command import entry
-from kytolly.config.other_names import SETTINGS
+from kytolly.config.words import OTHER_NAMES
 from kytolly.record.version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -108,7 +108,7 @@ def test_every_name_of_another_library_stands_for_a_setting():
     known = {
         field.name for name in ALGORITHMS for field in dataclasses.fields(part(name, "config"))
     }
-    assert set(SETTINGS.values()) <= known | {"log_dir"}
+    assert set(OTHER_NAMES.values()) <= known | {"log_dir"}
 
 
 def test_the_help_of_the_benchmark_lists_its_tables(capsys):

@@ -9,7 +9,7 @@ import pytest
 from kytolly.agent.make_agent import make_agent
 from kytolly.callback.base import TrainState
 from kytolly.command.entry import main
-from kytolly.command.profile import profile_lines
+from kytolly.command.result import profile_lines
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop import profile

@@ -97,7 +97,10 @@ def write_stranger(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    ["files", *(pytest.param(name, marks=pytest.mark.learning) for name in ("seeds", "tune"))],
+)
 def test_no_module_of_the_current_folder_is_imported(name, stranger, tmp_path):
     (new := tmp_path / "new").mkdir()
     check_no_import(stranger, [words.format(new=new) for words in COMMANDS[name]], tmp_path)

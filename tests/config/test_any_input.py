@@ -17,7 +17,7 @@ from kytolly.command.table import COMMANDS, SEARCH_COMMANDS
 from kytolly.config.files import read_settings
 
 NAMES = {name: sorted(config_fields(*train.config_kinds(name))) for name in ALGORITHMS}
-BUDGETS = [90, pytest.param(5_000, marks=pytest.mark.learning)]
+BUDGETS = [40, pytest.param(5_000, marks=pytest.mark.learning)]
 
 ODD = "auto host gpu gpu:0 gpu:² none null true 1e5 .5 -0 1_000 nan -inf 1e400 ٣ 64,64 , tahn"
 ODD += (

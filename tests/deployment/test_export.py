@@ -24,19 +24,19 @@ from tests.deployment.exported_agents import AGENTS, agent_of, observations
 from tests.environment.masked import Masked
 
 LOADERS = {"saved_model": saved_model.load, "litert": litert.load, "onnx": onnx.load}
-CASES = [
-    *(
-        (name, format)
-        for name in ("dqn", "normalized", "masked parts", "dict")
-        for format in LOADERS
-    ),
-    *(("image", format) for format in ("litert", "onnx")),
-    ("masked", "litert"),
-    ("dueling", "litert"),
-    ("ppo", "onnx"),
-    ("squashed", "litert"),
+CASES = [  # the others only confirm what these show
+    ("dqn", "saved_model"),
+    ("normalized", "onnx"),
+    ("masked parts", "litert"),
+    ("dict", "onnx"),
+    ("image", "litert"),
     ("half", "saved_model"),
 ]
+MORE = [(name, format) for name in ("dqn", "normalized", "masked parts", "dict")
+        for format in LOADERS if (name, format) not in CASES]  # fmt: skip
+MORE += [("image", "onnx"), ("masked", "litert"), ("dueling", "litert"), ("ppo", "onnx")]
+MORE += [("squashed", "litert")]
+CASES += [pytest.param(*case, marks=pytest.mark.learning) for case in MORE]
 
 
 def inputs_of(agent, obs):
@@ -74,7 +74,10 @@ def test_an_export_equals_the_agent_on_a_thousand_observations(name, format, tmp
         assert np.mean(action == own) > 0.9
 
 
-@pytest.mark.parametrize("format", LOADERS)
+@pytest.mark.parametrize(
+    "format",
+    ["litert", *(pytest.param(f, marks=pytest.mark.learning) for f in ("saved_model", "onnx"))],
+)
 def test_any_number_of_observations_may_be_given(format, tmp_path):
     agent = agent_of("masked parts")
     kytolly.export(agent, format, tmp_path / "file")
@@ -84,7 +87,9 @@ def test_any_number_of_observations_may_be_given(format, tmp_path):
         np.testing.assert_array_equal(act(inputs_of(agent, obs))["action"], agent.act(obs))
 
 
-@pytest.mark.parametrize("quantize", [None, "float16", "int8"])
+@pytest.mark.parametrize(
+    "quantize", ["int8", *(pytest.param(q, marks=pytest.mark.learning) for q in (None, "float16"))]
+)
 @pytest.mark.parametrize("name", ["masked", "masked parts"])
 def test_a_forbidden_action_is_never_taken(name, quantize, tmp_path):
     agent = agent_of(name)
@@ -195,12 +200,12 @@ def test_a_forbidden_action_is_refused_even_in_a_quantized_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"format": "onyx"}, "format is 'onyx', expected one of saved_model, litert, onnx"),
-        ({"format": "onnx", "quantize": "int8"}, "onnx does not have.*litert .float16, int8."),
+        ({"format": "onyx"}, "onyx"),
+        ({"format": "onnx", "quantize": "int8"}, "onnx does not have"),
         ({"format": "saved_model", "quantize": "float16"}, "saved_model does not have"),
-        ({"format": "litert", "quantize": "int4"}, "quantize is 'int4'"),
-        ({"format": "litert", "path": None}, "got no path"),
-        ({"format": "litert", "path": "."}, "[.] exists, expected a new path"),
+        ({"format": "litert", "quantize": "int4"}, "int4"),
+        ({"format": "litert", "path": None}, "no path"),
+        ({"format": "litert", "path": "."}, "exists"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_any_work(arguments, message, tmp_path, monkeypatch):

@@ -182,7 +182,9 @@ def test_loading_imports_nothing_that_trains_and_no_environment(dqn):
     assert ended.stdout.split("\n")[0] == "[] []"
 
 
-@pytest.mark.parametrize("order", ["kytolly, keras", "keras, kytolly"])
+@pytest.mark.parametrize(
+    "order", ["kytolly, keras", pytest.param("keras, kytolly", marks=pytest.mark.learning)]
+)
 def test_keras_loads_a_run_after_import_kytolly_in_either_order(dqn, masked, order):
     code = f"import sys, {order}\nfor path in sys.argv[1:]: keras.models.load_model(path)"
     ended = in_new_process(code, dqn.path / "best.keras", masked.path / "best.keras")

@@ -20,8 +20,15 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("format", ["litert", "onnx"])
-@pytest.mark.parametrize("name", ["masked parts", "image"])
+@pytest.mark.parametrize(
+    "name, format",
+    [
+        ("masked parts", "litert"),
+        ("image", "onnx"),
+        pytest.param("masked parts", "onnx", marks=pytest.mark.learning),
+        pytest.param("image", "litert", marks=pytest.mark.learning),
+    ],
+)
 def test_small_runtimes_need_neither_kytolly_nor_tensorflow(name, format, tmp_path):
     agent, file = agent_of(name), tmp_path / "file"
     kytolly.export(agent, format, file)

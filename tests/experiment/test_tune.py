@@ -219,18 +219,15 @@ def test_what_is_wrong_for_every_trial_is_said_once_and_leaves_nothing(monkeypat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["dqn", "--env", "CartPole-v1"], "another algorithm (ppo), and this command has dqn"),
-        (["ppo", "--env", "Acrobot-v1"], "another environment (CartPole-v1), and this command"),
-        (
-            ["ppo", "--env", "CartPole-v1", "--total-env-steps", "99"],
-            "with other settings (total_env_steps 2000), and this command has total_env_steps 99",
-        ),
+        (["dqn", "--env", "CartPole-v1"], "another algorithm (ppo), and"),
+        (["ppo", "--env", "Acrobot-v1"], "another environment"),
+        (["ppo", "--env", "CartPole-v1", "--total-env-steps", "99"], "with other settings"),
         (["ppo", "--env", "CartPole-v1", *FEW, "--gamma", "0.5"], "another space (gamma ["),
         (["ppo"], "--env is missing"),
         (["ppo-kl", "--env", "CartPole-v1"], "ppo-kl keeps a policy near"),
         (["ppo", "--env", "CartPole-v1", "--study", "text.db"], "text.db is no SQLite file"),
         (["ppo", "--env", "CartPole-v1", "--study", "odd.db"], "odd.db is no study that Optuna"),
-        (["ppo", "--env", "CartPole-v1", "--study", "s"], "ends with .db, .sqlite, .sqlite3"),
+        (["ppo", "--env", "CartPole-v1", "--study", "s"], "ends with .db, .sqlite,"),
         (["ppo", "--env", "CartPole-v1", "--study", "left.db"], "left holds files"),
     ],
 )

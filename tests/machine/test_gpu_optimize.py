@@ -21,6 +21,7 @@ def test_the_benchmark_ends_with_its_figures_and_json(capsys):
     assert throughput == f"Throughput: {result['iterations_per_second']:.1f} iterations/second"
 
 
+@pytest.mark.learning
 def test_the_long_benchmark_compares_widths_and_environments_in_processes():
     before = set(multiprocessing.active_children())
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Trains every task of the README with its tuned settings, and keeps what plays best as the zoo.
+"""Trains every task of the results with its tuned settings, and keeps what plays best as the zoo.
 
 `python scripts/make_zoo.py` trains what the zoo lacks, one task after the other, and
 writes the table in docs/zoo.md. It may be stopped: runs go on where their last checkpoint was.

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
 
 
 def continue_words(group: SeedGroup) -> str:
-    """What trains the seeds of a group that are not done."""
+    """A sentence with the command that trains the seeds of a group that are not done."""
     seeds = ",".join(map(str, group.seeds))
     folder = shlex.quote(str(group.folder))
     return (

@@ -109,7 +109,7 @@ class SupervisedConfig(Settings):
 
     @property
     def command(self) -> str | None:
-        """What trains by such a config on a command line; None: only Python does."""
+        """The command line that trains by such a config; None: only Python does."""
         return None
 
     @property

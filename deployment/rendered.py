@@ -92,7 +92,7 @@ def make_rendered(
         os.environ.setdefault(variable, value)
     arguments = dict(arguments or {})
     plain = make_env(spec, **arguments)
-    modes = [str(one) for one in plain.metadata.get("render_modes") or ()]
+    modes = [str(each) for each in plain.metadata.get("render_modes") or ()]
     close_or_warn(plain, spec.id)
     if mode in modes or (mode == WINDOW and FRAMES in modes):  # Gymnasium shows frames in a window
         source = WrappedSource(name, {**arguments, "render_mode": mode}, wrappers)

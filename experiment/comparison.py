@@ -80,7 +80,7 @@ class GroupSummary(TypedDict):
 
 
 class Difference(Improvement):
-    """How one group compares with another by one value; over several tasks there is no mean."""
+    """One group against another by one value; over several tasks a difference has no mean."""
 
     difference: NotRequired[float]
     difference_interval: NotRequired[list[float]]

@@ -53,10 +53,10 @@ def statistics_text(runs: Sequence[dict[str, Any]]) -> str:
     """The statistics over seeds as lines of text."""
     lines = []
     for weights in ("best", "last"):
-        found = summary([run[weights] for run in runs])
+        returns = summary([run[weights] for run in runs])
         lines.append(
-            f"{weights} weights: IQM {interval_text(found)}, mean {found['mean']:.1f}, "
-            f"worst {found['worst']:.1f}, best {found['best']:.1f}"
+            f"{weights} weights: IQM {interval_text(returns)}, mean {returns['mean']:.1f}, "
+            f"worst {returns['worst']:.1f}, best {returns['best']:.1f}"
         )
     steps = [float("inf") if run["solved"] is None else run["solved"] for run in runs]
     lines.append(f"solved after: median {statistics.median(steps):,.0f}, last {max(steps):,.0f}")

@@ -14,30 +14,30 @@ FOLDER = Path(__file__).parents[1] / "docs" / "commands"
 
 def pages() -> dict[str, str]:
     """File name -> Markdown, for each command and for each thing that `train` trains."""
-    found = {}
-    for name, text in COMMANDS.items():
-        found[f"{name}.md"] = page((name,), text[0].upper() + text[1:] + ".")
-    for name in trained_names():
-        found[f"train_{name}.md"] = page(("train", name), "")
-    return found
+    commands = {
+        f"{name}.md": page((name,), text[0].upper() + text[1:] + ".")
+        for name, text in COMMANDS.items()
+    }
+    trained = {f"train_{name}.md": page(("train", name), "") for name in trained_names()}
+    return commands | trained
 
 
 def page(words: tuple[str, ...], opening: str) -> str:
     """The page of a command."""
     parser = make_parser({words[0]: words})[1][words[0]]
-    actions = [one for one in parser._actions if one.help is not argparse.SUPPRESS]
-    named = [one for one in actions if one.option_strings and one.dest != "help"]
-    places = [one for one in actions if not one.option_strings]
+    actions = [action for action in parser._actions if action.help is not argparse.SUPPRESS]
+    options = [action for action in actions if action.option_strings and action.dest != "help"]
+    arguments = [action for action in actions if not action.option_strings]
     if len(words) > 1:
-        places = [one for one in places if one.dest != "algorithm"]
-    own = " ".join((parser.description or "").split())
-    usage = " ".join(["kytolly", *words, *(str(one.metavar or one.dest) for one in places)])
-    lines = [f"# kytolly {' '.join(words)}", "", own or opening, "", f"    {usage} [options]", ""]
+        arguments = [action for action in arguments if action.dest != "algorithm"]
+    text = " ".join((parser.description or "").split()) or opening
+    usage = " ".join(["kytolly", *words, *(str(each.metavar or each.dest) for each in arguments)])
+    lines = [f"# kytolly {' '.join(words)}", "", text, "", f"    {usage} [options]", ""]
     lines += ["This page is made from the command's own help.", ""]
-    for title, listed in (("argument", places), ("option", named)):
+    for title, listed in (("argument", arguments), ("option", options)):
         if listed:
             lines += [f"| {title} | what it does |", "| --- | --- |"]
-            lines += [f"| {flags(one)} | {cell(one)} |" for one in listed] + [""]
+            lines += [f"| {flags(action)} | {cell(action)} |" for action in listed] + [""]
     if parser.epilog:
         lines += [*("    " + line for line in parser.epilog.splitlines()), ""]
     return "\n".join(lines)
@@ -61,11 +61,11 @@ def cell(action: argparse.Action) -> str:
 def write() -> None:
     """Write every page, and remove those of commands that are gone."""
     FOLDER.mkdir(exist_ok=True)
-    made = pages()
+    texts = pages()
     for path in FOLDER.glob("*.md"):
-        if path.name not in made:
+        if path.name not in texts:
             path.unlink()
-    for name, text in made.items():
+    for name, text in texts.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
 
 

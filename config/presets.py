@@ -17,48 +17,20 @@ DQN: dict[str, dict[str, Any]] = {
     "aggressive": {"batch_size": 256, "gradient_accumulation": 1, "replay_capacity": 500_000},
 }
 
+ROLLOUT = ("num_envs", "rollout_steps", "num_minibatches", "gradient_accumulation")
+
 # An update of 256 rows, in 8 parts, in one, and of 2,048 rows from 64 environments.
 PPO: dict[str, dict[str, Any]] = {
-    "safe": {
-        "num_envs": 8,
-        "rollout_steps": 128,
-        "num_minibatches": 32,
-        "gradient_accumulation": 8,
-    },
-    "optimal": {
-        "num_envs": 8,
-        "rollout_steps": 128,
-        "num_minibatches": 4,
-        "gradient_accumulation": 1,
-    },
-    "aggressive": {
-        "num_envs": 64,
-        "rollout_steps": 128,
-        "num_minibatches": 4,
-        "gradient_accumulation": 1,
-    },
+    "safe": dict(zip(ROLLOUT, (8, 128, 32, 8), strict=True)),
+    "optimal": dict(zip(ROLLOUT, (8, 128, 4, 1), strict=True)),
+    "aggressive": dict(zip(ROLLOUT, (64, 128, 4, 1), strict=True)),
 }
 
 # An update of 128 rows, in 4 parts, in one, and of four times as many environments.
 PQN: dict[str, dict[str, Any]] = {
-    "safe": {
-        "num_envs": 32,
-        "rollout_steps": 32,
-        "num_minibatches": 32,
-        "gradient_accumulation": 4,
-    },
-    "optimal": {
-        "num_envs": 32,
-        "rollout_steps": 32,
-        "num_minibatches": 8,
-        "gradient_accumulation": 1,
-    },
-    "aggressive": {
-        "num_envs": 128,
-        "rollout_steps": 32,
-        "num_minibatches": 32,
-        "gradient_accumulation": 1,
-    },
+    "safe": dict(zip(ROLLOUT, (32, 32, 32, 4), strict=True)),
+    "optimal": dict(zip(ROLLOUT, (32, 32, 8, 1), strict=True)),
+    "aggressive": dict(zip(ROLLOUT, (128, 32, 32, 1), strict=True)),
 }
 
 FAMILY = ("dqn", "ddqn", "c51", "qr-dqn", "iqn", "munchausen", "rainbow")

@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -25,47 +24,18 @@ if TYPE_CHECKING:
 NAMESPACES = ("backports", "google", "mpl_toolkits")
 
 
-class AddArgument(Repeatable):
-    """Adds KEY=VALUE to a dict; the value is YAML."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Add one."""
-        given = getattr(namespace, self.dest, None) or {}
-        name, equals, text = str(values).partition("=")
-        if not equals or not name.isidentifier():
-            raise argparse.ArgumentError(
-                self, f"{value_text(values)} was found, expected a name and a value, as in size=8"
-            )
-        if name in given:
-            raise argparse.ArgumentError(self, f"{name} is given twice, expected once")
-        try:
-            value = yaml.load(text, SettingsLoader)
-        except (ValueError, yaml.YAMLError) as error:
-            reason = " ".join(str(error).split())
-            raise argparse.ArgumentError(
-                self, f"the value of {name} is not YAML ({reason})"
-            ) from None
-        setattr(namespace, self.dest, {**given, name: value})
-
-
-class AddWrapper(Repeatable):
-    """Adds a name to a list."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> None:
-        """Add one."""
-        setattr(namespace, self.dest, [*(getattr(namespace, self.dest, None) or ()), values])
+def argument(text: str) -> dict[str, Any]:
+    """An argument of an environment, KEY=VALUE; the value is YAML."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(
+            f"{value_text(text)} was found, expected a name and a value, as in size=8"
+        )
+    try:
+        return {name: yaml.load(value, SettingsLoader)}
+    except (ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise argparse.ArgumentTypeError(f"the value of {name} is not YAML ({reason})") from None
 
 
 def add_environment_options(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +43,8 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env-kwargs",
         metavar="KEY=VALUE",
-        action=AddArgument,
+        type=argument,
+        action=Repeatable,
         default=argparse.SUPPRESS,
         help="an argument of the environment, its value in YAML; repeatable",
     )
@@ -81,7 +52,7 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
         "--wrapper",
         metavar="MODULE:CLASS",
         dest="wrappers",
-        action=AddWrapper,
+        action=Repeatable,
         default=argparse.SUPPRESS,
         help="a wrapper of the environment, the innermost first; repeatable",
     )

@@ -5,24 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kytolly.command.environment_options import (
-    add_environment_options,
-    played_environment,
-)
-from kytolly.command.options import add_run, add_trust, environment, episodes, seed
+from kytolly.command.environment_options import played_environment
+from kytolly.command.play import add_play_options
 from kytolly.command.result import print_result
 from kytolly.command.start import prepare_machine
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly evaluate`."""
-    add = parser.add_argument
-    add_run(parser)
-    add("--episodes", type=episodes, default=100, help="episodes to play")
-    add("--env", type=environment, help="environment to play in; default: the run's own")
-    add_environment_options(parser)
-    add_trust(parser)
-    add("--seed", type=seed, default=None, help="seed of the episodes")
+    add_play_options(parser, 100, None)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from kytolly.config.words import PREFIX
 from kytolly.environment.faults import one_line
 from kytolly.environment.signals import STOP_SIGNALS
-from kytolly.loop.recovery import disk_problem
+from kytolly.loop.recovery import detail, disk_problem, is_out_of_memory
 
 MAX_MESSAGE = 1_000  # characters of a message
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
@@ -70,9 +70,10 @@ def exit_status(command: Callable[[], int]) -> int:
             print_problem(f"interrupted. {str(stop) or 'Nothing was saved.'}")
             return 128 + (received[0] if received else signal.SIGINT)
         except Exception as error:
-            if os.environ.get("KYTOLLY_TRACEBACK") or not is_users_problem(error):
+            problem = users_problem(error)
+            if os.environ.get("KYTOLLY_TRACEBACK") or problem is None:
                 raise
-            print_problem(in_words(error))
+            print_problem(problem)
             if not disk_problem(error):
                 return 2
             silence_standard_output()
@@ -165,9 +166,12 @@ def print_problem(message: str) -> None:
     print(f"{PREFIX}{one_line(message, MAX_MESSAGE)}", file=sys.stderr)
 
 
-def in_words(error: Exception) -> str:
-    """The text of an error; of a file, its name, what is wrong with it and what to do."""
-    if isinstance(error, (BadInput, ValueError)) or says_what_to_do(error):
+def users_problem(error: Exception) -> str | None:
+    """One line for the user: of a file its name, what is wrong with it and what to do.
+
+    None where neither the input nor the environment is wrong, but this library.
+    """
+    if isinstance(error, (BadInput, ValueError, ModuleNotFoundError)) or says_what_to_do(error):
         return str(error)
     if full := disk_problem(error):
         name = getattr(error, "filename", None) or "a file"
@@ -175,37 +179,23 @@ def in_words(error: Exception) -> str:
             f"{name} cannot be written ({full}), expected room on the disk. Make room; what was "
             "written before is whole."
         )
-    if isinstance(error, OSError) and error.filename is None and error.errno:
-        return (
-            f"a file cannot be read or written ({error.strerror}), expected that it can. Mend its "
-            "folder or choose another."
-        )
-    if not isinstance(error, OSError) or error.filename is None:
-        from kytolly.loop.recovery import detail, is_out_of_memory
-
-        if not is_out_of_memory(error):
-            return str(error)
+    if isinstance(error, OSError):
+        if error.filename is not None:
+            return (
+                f"{error.filename} cannot be used ({error.strerror}), expected a file or folder "
+                "that can be read and written. Mend it or choose another."
+            )
+        if error.errno in UNWRITABLE:
+            return (
+                f"a file cannot be read or written ({error.strerror}), expected that it can. Mend "
+                "its folder or choose another."
+            )
+    elif is_out_of_memory(error):
         return (
             f"out of memory ({detail(error)}), expected that the work fits. Make it smaller, or "
             "end other programs."
         )
-    return (
-        f"{error.filename} cannot be used ({error.strerror}), expected a file or folder that can "
-        "be read and written. Mend it or choose another."
-    )
-
-
-def is_users_problem(error: Exception) -> bool:
-    """True where the user's input or environment, not this library, did something wrong."""
-    if isinstance(error, (BadInput, ValueError, ModuleNotFoundError)):
-        return True
-    if disk_problem(error):
-        return True
-    if isinstance(error, OSError):  # a file that is a folder, or cannot be written
-        return error.filename is not None or error.errno in UNWRITABLE
-    from kytolly.loop.recovery import is_out_of_memory
-
-    return says_what_to_do(error) or is_out_of_memory(error)
+    return None
 
 
 def says_what_to_do(error: Exception) -> bool:

@@ -23,7 +23,23 @@ Settings = dict[str, Any]  # of a config, by name, as a file or flags give them
 
 
 class Repeatable(argparse.Action):
-    """The action of an option that may be given several times."""
+    """Collects the values of an option that may be given several times; mappings are joined."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        """Add a value."""
+        given = getattr(namespace, self.dest, None)
+        if not isinstance(values, dict):
+            setattr(namespace, self.dest, [*(given or []), values])
+            return
+        for name in values.keys() & (given or {}).keys():
+            raise argparse.ArgumentError(self, f"{name} is given twice, expected once")
+        setattr(namespace, self.dest, {**(given or {}), **values})
 
 
 def config_fields(*kinds: type) -> dict[str, tuple[dataclasses.Field, Hint]]:

@@ -1,4 +1,4 @@
-"""The agent, and the environment that shows it, of `kytolly record` and `kytolly watch`."""
+"""Options of the commands that play a run, and what `kytolly record` and `kytolly watch` play."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from kytolly.deployment.rendered import Episode
 
 
-def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> None:
+def add_play_options(
+    parser: argparse.ArgumentParser, default_episodes: int, default_seed: int | None = 0
+) -> None:
     """Add RUN, and which episodes are played."""
     add_run(parser)
     add = parser.add_argument
@@ -28,7 +30,8 @@ def add_play_options(parser: argparse.ArgumentParser, default_episodes: int) -> 
     add("--env", type=environment, help="environment to play in; default: the run's own")
     add_environment_options(parser)
     add_trust(parser)
-    add("--seed", type=seed, default=0, help="seed of the episodes; default 0")
+    told = "" if default_seed is None else f"; default {default_seed}"
+    add("--seed", type=seed, default=default_seed, help=f"seed of the episodes{told}")
 
 
 def load_and_make(args: argparse.Namespace, mode: str) -> tuple[LoadedAgent, gymnasium.Env]:

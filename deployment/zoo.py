@@ -51,21 +51,3 @@ def zoo_names() -> list[str]:
 def zoo_result(name: str) -> dict[str, Any]:
     """The `result.json` of a run of the zoo."""
     return json.loads((zoo_dir() / name / "result.json").read_text(encoding="utf-8"))
-
-
-def zoo_table() -> list[str]:
-    """Lines of a Markdown table of the zoo, made from its files."""
-    lines = [
-        "| name | env steps | seed | return, mean of 100 episodes | 95% interval | size |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in zoo_names():
-        result = zoo_result(name)
-        evaluation = result["evaluation"]
-        low, high = evaluation["return_interval"]
-        size = (zoo_dir() / name / "best.keras").stat().st_size
-        lines.append(
-            f"| `{PREFIX}{name}` | {result['env_steps']:,} | {result['seed']} | "
-            f"{evaluation['return_mean']:,.1f} | {low:,.1f} to {high:,.1f} | {size / 1e3:,.0f} kB |"
-        )
-    return lines

@@ -144,15 +144,11 @@ def set_tf32(tf: ModuleType, capability: tuple[int, int], enable: bool) -> Repor
     return item_on("tf32", "TF32 enabled for float32 matrix products")
 
 
-def check_counts(**counts: int | None) -> None:
-    """Refuse a count that is neither None nor a whole number from 1."""
+def check_arguments(dtype: str, **counts: int | None) -> None:
+    """Refuse a format that mixed precision lacks, and a count that is no whole number from 1."""
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or value is True or value < 1):
             raise ValueError(f"{name} is {value!r}, expected a whole number from 1. Change it.")
-
-
-def check_dtype(dtype: str) -> None:
-    """Refuse a format that mixed precision does not have."""
     if dtype not in ("float16", "bfloat16"):
         raise ValueError(
             f"mixed_precision_dtype is {dtype!r}, expected 'float16' or 'bfloat16'. Pass one."
@@ -196,12 +192,12 @@ def configure_gpu_optimization(
         ValueError: An argument is out of range, or Keras has another backend than TensorFlow.
             The machine is never a reason to raise: the report says what could not be done.
     """
-    check_counts(
+    check_arguments(
+        mixed_precision_dtype,
         memory_limit_mb=memory_limit_mb,
         num_intra_threads=num_intra_threads,
         num_inter_threads=num_inter_threads,
     )
-    check_dtype(mixed_precision_dtype)
     require_tensorflow_backend()
     items = [use_libdevice()] if facts.nvidia_gpu_plausible() else []
     items.append(use_compile_cache(compile_cache))

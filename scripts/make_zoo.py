@@ -22,7 +22,7 @@ from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import path, seed
 from kytolly.command.result import print_line
 from kytolly.config.words import nearest, value_text
-from kytolly.deployment.zoo import zoo_dir, zoo_names, zoo_table
+from kytolly.deployment.zoo import PREFIX, zoo_dir, zoo_names, zoo_result
 from kytolly.record.files import write_text
 from kytolly.record.run_folder import read_result
 
@@ -130,6 +130,24 @@ def zoo_result_of(result: dict[str, Any]) -> dict[str, Any]:
     half = NORMAL * evaluation["return_std"] / math.sqrt(evaluation["episodes"])
     evaluation["return_interval"] = [mean - half, mean + half]
     return {**{name: result[name] for name in KEPT}, "evaluation": evaluation}
+
+
+def zoo_table() -> list[str]:
+    """Lines of a Markdown table of the zoo, made from its files."""
+    lines = [
+        "| name | env steps | seed | return, mean of 100 episodes | 95% interval | size |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in zoo_names():
+        result = zoo_result(name)
+        evaluation = result["evaluation"]
+        low, high = evaluation["return_interval"]
+        size = (zoo_dir() / name / "best.keras").stat().st_size
+        lines.append(
+            f"| `{PREFIX}{name}` | {result['env_steps']:,} | {result['seed']} | "
+            f"{evaluation['return_mean']:,.1f} | {low:,.1f} to {high:,.1f} | {size / 1e3:,.0f} kB |"
+        )
+    return lines
 
 
 def update_page(page: Path) -> None:

@@ -17,6 +17,7 @@ from kytolly.record.run_folder import RunFolder
 from kytolly.trainer import Trainer
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable
+from tests.helpers.commands import error_line
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 PPO = ["train", "ppo", "--env", "CartPole-v1"]
@@ -27,15 +28,6 @@ def test_no_algorithm_is_offered_that_the_command_refuses(argv, capsys):
     line = error_line([*argv, "--env", "CartPole-v1"], capsys)
     offered = line.partition("there are ")[2]
     assert " ppo" in offered and "ppo-kl" not in offered
-
-
-def error_line(argv, capsys):
-    """The one line on standard error of a command that must exit with status 2."""
-    assert cli.main([str(argument) for argument in argv]) == 2
-    captured = capsys.readouterr()
-    lines = captured.err.strip().splitlines()
-    assert captured.out == "" and len(lines) == 1 and lines[0].startswith("kytolly: "), captured
-    return lines[0]
 
 
 @pytest.mark.parametrize(

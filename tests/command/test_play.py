@@ -14,6 +14,7 @@ from kytolly.command.watch import has_display
 from kytolly.deployment import rendered
 from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.deployment.zoo import zoo_dir
+from tests.helpers.commands import error_line
 
 RUN, SHORT = "zoo:dqn/CartPole-v1", ["--env", "ShortCartPole-v0"]
 
@@ -29,15 +30,6 @@ def short_cart_pole(monkeypatch, tmp_path):
     monkeypatch.setitem(os.environ, "DISPLAY", ":0")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
-
-
-def error_line(argv, capsys):
-    """The one line on standard error of a command that must exit with status 2."""
-    assert entry.main(argv) == 2
-    captured = capsys.readouterr()
-    lines = captured.err.strip().splitlines()
-    assert captured.out == "" and len(lines) == 1, captured
-    return lines[0]
 
 
 def test_record_prints_the_return_of_each_episode_and_writes_an_mp4(capsys, tmp_path):

@@ -36,3 +36,12 @@ def kytolly(*words, cwd):
         os.environ.pop("KYTOLLY_XLA", None)
         os.environ.update({} if xla is None else {"KYTOLLY_XLA": xla})
     return types.SimpleNamespace(status=status, out=out.getvalue(), errors=errors.getvalue())
+
+
+def error_line(argv, capsys):
+    """The one line on standard error of a command that must exit with status 2."""
+    assert entry.main([str(word) for word in argv]) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert captured.out == "" and len(lines) == 1 and lines[0].startswith("kytolly: "), captured
+    return lines[0]

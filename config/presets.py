@@ -1,7 +1,7 @@
 """Presets: how much is learned from at once, from little memory to much.
 
 A preset sets the settings below and no others; what the user gives wins. What each takes is
-measured on the machine by `machine.memory`.
+measured on the machine by `machine.presets`.
 """
 
 from __future__ import annotations

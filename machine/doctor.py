@@ -262,7 +262,7 @@ def check_memory() -> Check:
 
 def check_preset(tf: ModuleType) -> Check:
     """The preset for images of 84 x 84 x 4 bytes, which take most of all observations."""
-    from kytolly.machine.memory import pixel_needs, recommend
+    from kytolly.machine.presets import pixel_needs, recommend
 
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
     name, reason = recommend(pixel_needs("dqn"), device)

@@ -1,20 +1,16 @@
-"""The memory that a training takes against what is free: what is refused, and which preset fits.
+"""Refuses what would exhaust the memory before anything of it is allocated.
 
-Refusals come before anything is allocated: Linux would end the process. Only what is called beside
-TensorFlow imports it: searching texts does without it.
+Linux would end the process. Nothing here imports TensorFlow: searching texts does without it.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from kytolly.config.presets import PRESETS, preset
 from kytolly.machine import facts
-from kytolly.machine.gpu import Gpu
 
 if TYPE_CHECKING:
     import keras
@@ -25,14 +21,6 @@ if TYPE_CHECKING:
 SMALL_BYTES = 2**24  # whoever runs Python has so much; to look takes longer than a search
 ROW_BYTES = 13  # of a transition beside its observations: action, reward, discount, end
 PRIORITY_BYTES = 5  # of a row and its share of the sums, where rows have priorities
-FREE_SHARE = 0.5  # of the free memory that a preset may take: programs need room beside their data
-
-
-class Recommendation(NamedTuple):
-    """A preset, and why."""
-
-    name: str
-    reason: str
 
 
 class NotEnoughMemory(ValueError):
@@ -142,54 +130,3 @@ def require_memory(
         rest = (available_bytes(device) or 0) - needed + parts[largest]
         advice += f"; {max(0, rest) // row:,} rows would fit"
     check_memory(needed, "training", advice, device)
-
-
-def recommend(needs: Mapping[str, int], device: str | None) -> Recommendation:
-    """The largest preset that takes at most half of the free memory; `optimal` if that is unknown.
-
-    Args:
-        needs: Bytes that each preset takes.
-        device: Where training runs; None for the CPU.
-    """
-    free = free_bytes(device)
-    if free is None:
-        return Recommendation("optimal", "the free memory is unknown")
-    fitting = [name for name in PRESETS if needs[name] <= FREE_SHARE * free]
-    name = fitting[-1] if fitting else "safe"
-    least = " even that is more than half of it" if not fitting else ""
-    sizes = ", ".join(f"{each} {size_text(needs[each])}" for each in PRESETS)
-    return Recommendation(name, f"{size_text(free)} are free; {sizes}{least}")
-
-
-def free_bytes(device: str | None) -> int | None:
-    """Free memory of a GPU, such as "/GPU:0", or else of the machine; None where nobody knows.
-
-    `available_bytes` does not ask a GPU: TensorFlow may hold all of it, and have room inside.
-    """
-    if device is None or "GPU" not in device:
-        return facts.available_memory_bytes()
-    try:
-        gpu = Gpu.of(device)
-        return None if gpu is None else int(gpu.memory().free)
-    except Exception:  # the driver has gone
-        return None
-
-
-def pixel_needs(algorithm: str) -> dict[str, int]:
-    """Bytes that each preset of an algorithm takes on images of 84 x 84 x 4 bytes."""
-    import tensorflow as tf
-
-    from kytolly.config.dqn import DQNConfig
-    from kytolly.config.ppo import PPOConfig
-
-    config = PPOConfig if algorithm == "ppo" else DQNConfig
-    image = tf.TensorSpec([84, 84, 4], tf.uint8)
-    return {
-        name: sum(training_bytes(config(**preset(name, algorithm)), image, 18).values())
-        for name in PRESETS
-    }
-
-
-def size_text(count: int) -> str:
-    """A number of bytes in words."""
-    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

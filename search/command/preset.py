@@ -35,7 +35,7 @@ def fitting_text_preset(given: dict[str, Any]) -> str:
     """The preset of text models that fits the free memory; a line says which, and why."""
     prepare_machine()
     from kytolly.machine.devices import device_name
-    from kytolly.machine.memory import recommend
+    from kytolly.machine.presets import recommend
 
     name, reason = recommend(text_needs(given), device_name(given.get("device", "auto")))
     print_problem(f"preset {name}: {reason}.")
@@ -56,7 +56,7 @@ def text_needs(given: Mapping[str, Any]) -> dict[str, int]:
 
 def check_text_preset(tf: Any) -> Check:
     """The preset for text models, by what a re-ranker takes."""
-    from kytolly.machine.memory import recommend
+    from kytolly.machine.presets import recommend
 
     device = "/GPU:0" if tf.config.list_physical_devices("GPU") else None
     name, reason = recommend(text_needs({}), device)

@@ -11,8 +11,8 @@ from kytolly.command.entry import main
 from kytolly.command.exits import BadInput
 from kytolly.command.preset import with_preset
 from kytolly.config.presets import KINDS, PRESETS, preset
-from kytolly.machine import doctor, facts, memory
-from kytolly.machine.memory import pixel_needs, recommend
+from kytolly.machine import doctor, facts, presets
+from kytolly.machine.presets import pixel_needs, recommend
 from tests.helpers.fake_nvml import FakeGpu, install
 
 GIB = 2**30
@@ -75,7 +75,7 @@ def test_the_largest_preset_that_takes_half_of_the_free_memory_is_recommended(
 
 def test_a_gpu_says_what_is_free_or_the_middle_one_is_taken(monkeypatch):
     install(monkeypatch, FakeGpu("GPU-1", free=1024), FakeGpu("GPU-2", free=2048))
-    assert memory.free_bytes("/GPU:1") == 2 * GIB
+    assert presets.free_bytes("/GPU:1") == 2 * GIB
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert recommend({}, "/GPU:0") == ("optimal", "the free memory is unknown")
 

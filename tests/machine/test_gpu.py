@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kytolly.machine import doctor, facts, memory
+from kytolly.machine import doctor, facts, presets
 from kytolly.machine.gpu import Gpu
 from tests.helpers.fake_nvml import MIB, FakeGpu, install
 
@@ -56,7 +56,7 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(text, names):
 def test_the_memory_is_that_of_the_gpu_that_tensorflow_sees(monkeypatch, visible, number, free):
     install(monkeypatch, *ALIKE, DIVIDED, visible=visible)
     expected = None if free is None else free * MIB
-    assert memory.free_bytes(f"/GPU:{number}") == expected
+    assert presets.free_bytes(f"/GPU:{number}") == expected
     gpu = Gpu.of(f"/device:GPU:{number}")
     assert (gpu and gpu.memory().free) == expected
 
@@ -80,7 +80,7 @@ def test_where_cuda_counts_gpus_otherwise_than_nvml_nothing_is_guessed(
     monkeypatch, visible, order, free
 ):
     install(monkeypatch, *MIXED, visible=visible, order=order)
-    assert memory.free_bytes("/GPU:0") == (free and free * MIB)
+    assert presets.free_bytes("/GPU:0") == (free and free * MIB)
     assert ("PCI_BUS_ID" in doctor.check_gpu_memory(None).advice) == (free is None)
 
 
@@ -94,7 +94,7 @@ def test_without_a_gpu_or_its_library_there_is_nothing(monkeypatch):
     install(monkeypatch, *ALIKE)
     assert Gpu.of("/device:CPU:0") is None
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert Gpu.of("/GPU:0") is None and memory.free_bytes("/GPU:0") is None
+    assert Gpu.of("/GPU:0") is None and presets.free_bytes("/GPU:0") is None
 
 
 @pytest.mark.parametrize(("visible", "hidden"), [("", True), ("-1,0", True), ("0,-1", False)])

@@ -8,7 +8,7 @@ import pytest
 from kytolly.command.exits import BadInput
 from kytolly.config.presets import PRESETS
 from kytolly.machine import facts
-from kytolly.machine.memory import recommend
+from kytolly.machine.presets import recommend
 from kytolly.search.command.preset import check_text_preset, text_needs, with_text_preset
 from kytolly.search.command.text_options import add_training_options, given_config
 from kytolly.search.config.classifier import ClassifierConfig

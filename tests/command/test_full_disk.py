@@ -73,16 +73,21 @@ def sums(folder):
     }
 
 
-def run_cases(folder, tmp_path, commands, limits):
-    """Results by (command, bytes), or by (command, fault); the limits may be by command."""
+def run_cases(folder, tmp_path, limits):
+    """Results by (command, bytes), or by (command, fault), of the limits of each command."""
     cases = {}
-    for name, words in commands.items():
-        for limit in limits[name] if isinstance(limits, dict) else limits:
+    for name in limits:
+        for limit in limits[name]:
             place = tmp_path / f"{name}-{limit}"
             shutil.copytree(folder, place)
             is_fault = isinstance(limit, tuple)
             bytes_and_fault = (None, limit) if is_fault else (limit, None)
-            cases[name, limit] = [words, bytes_and_fault[0], str(place), bytes_and_fault[1]]
+            cases[name, limit] = [
+                COMMANDS[name],
+                bytes_and_fault[0],
+                str(place),
+                bytes_and_fault[1],
+            ]
     program = "from tests.helpers.full_disk import main; main()"
     env = {**os.environ, "KYTOLLY_COMPILE_CACHE": "off", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -97,9 +102,9 @@ def run_cases(folder, tmp_path, commands, limits):
     return dict(zip(cases, found, strict=True))
 
 
-def check_cases(folder, tmp_path, commands, limits):
+def check_cases(folder, tmp_path, limits):
     before = sums(folder)
-    for (name, limit), found in run_cases(folder, tmp_path, commands, limits).items():
+    for (name, limit), found in run_cases(folder, tmp_path, limits).items():
         case, errors = f"{name} with {limit}: {found['errors'][-2000:]}", found["errors"]
         status = 1 if "temporary directory" in errors else found["status"]  # Python's, asked first
         is_fault = isinstance(limit, tuple)
@@ -120,11 +125,6 @@ def check_cases(folder, tmp_path, commands, limits):
                     assert network.testzip() is None, case
 
 
-def test_a_full_disk_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
-    names = "oom", "plot", "resume"
-    check_cases(folder, tmp_path, {name: COMMANDS[name] for name in names}, LIMITS)
-
-
 RESUMED = ("metrics.csv", "events.", "config.yaml", "result.json", "checkpoints/")
 RESUMED += ("best.keras", "learning_curve.png")
 ERRORS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO, errno.EACCES, errno.ENOENT)
@@ -136,21 +136,21 @@ def faults(count, seed):
     return [(int(2 ** draw.uniform(0.0, 7.0)), draw.choice(ERRORS)) for _ in range(count)]
 
 
-@pytest.mark.parametrize(
-    "names, count",
-    [
-        (("resume", "litert"), 3),
-        pytest.param(tuple(COMMANDS), 20, marks=pytest.mark.learning),
-    ],
-)
-def test_a_fault_at_any_change_of_a_file_is_one_line(names, count, folder, tmp_path):
-    limits = {name: dict.fromkeys(faults(count, seed=n)) for n, name in enumerate(names)}
-    check_cases(folder, tmp_path, {name: COMMANDS[name] for name in names}, limits)
+def test_a_full_disk_or_any_fault_costs_no_earlier_file_and_is_one_line(folder, tmp_path):
+    limits = {"oom": LIMITS, "plot": LIMITS, "resume": [*LIMITS, *faults(3, seed=0)]}
+    limits["litert"] = faults(3, seed=3)
+    check_cases(folder, tmp_path, limits)
+
+
+@pytest.mark.learning
+def test_a_fault_at_any_change_of_a_file_is_one_line(folder, tmp_path):
+    limits = {name: dict.fromkeys(faults(20, seed=n)) for n, name in enumerate(COMMANDS)}
+    check_cases(folder, tmp_path, limits)
 
 
 @pytest.mark.learning
 def test_every_command_on_a_full_disk(folder, tmp_path):
-    check_cases(folder, tmp_path, COMMANDS, MANY_LIMITS)
+    check_cases(folder, tmp_path, dict.fromkeys(COMMANDS, MANY_LIMITS))
 
 
 def test_a_full_disk_is_no_lack_of_memory():

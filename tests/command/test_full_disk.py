@@ -73,7 +73,7 @@ def sums(folder):
     }
 
 
-def run_cases(folder, tmp_path, limits):
+def run_cases(folder, tmp_path, limits, commands):
     """Results by (command, bytes), or by (command, fault), of the limits of each command."""
     cases = {}
     for name in limits:
@@ -102,9 +102,9 @@ def run_cases(folder, tmp_path, limits):
     return dict(zip(cases, found, strict=True))
 
 
-def check_cases(folder, tmp_path, limits):
+def check_cases(folder, tmp_path, limits, commands=COMMANDS):
     before = sums(folder)
-    for (name, limit), found in run_cases(folder, tmp_path, limits).items():
+    for (name, limit), found in run_cases(folder, tmp_path, limits, commands).items():
         case, errors = f"{name} with {limit}: {found['errors'][-2000:]}", found["errors"]
         status = 1 if "temporary directory" in errors else found["status"]  # Python's, asked first
         is_fault = isinstance(limit, tuple)

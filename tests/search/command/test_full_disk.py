@@ -12,4 +12,4 @@ TRAIN = ["train", "classifier", "--data", "texts.csv", "--epochs=1", "--log-dir"
 def test_a_classifier_on_a_full_disk(tmp_path):
     (folder := tmp_path / "texts").mkdir()
     write_labeled(folder / "texts.csv")
-    check_cases(folder, tmp_path, {"classifier": TRAIN}, MANY_LIMITS)
+    check_cases(folder, tmp_path, {"classifier": MANY_LIMITS}, {"classifier": TRAIN})

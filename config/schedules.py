@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from kytolly.config.words import nearest, value_text
 
 if TYPE_CHECKING:
-    from kytolly.config.run import RunConfig
+    from fractions import Fraction
 
 NAMES = ("constant", "linear", "cosine")
 POINTS = 1_001  # at which a function is called
@@ -25,7 +25,23 @@ MAX_VALUE = {"epsilon": 1.0}
 Table = tuple[np.ndarray, np.ndarray]  # [K] remaining shares from 1 down to 0, [K] values
 
 
-def schedules_as_text(cfg: RunConfig) -> dict[str, str] | None:
+class Scheduled(Protocol):
+    """A config whose settings may follow schedules; these settings are its own."""
+
+    @property
+    def algorithm(self) -> str: ...
+
+    @property
+    def schedules(self) -> dict[str, Any] | str | None: ...
+
+    @property
+    def total_env_steps(self) -> int: ...
+
+    @property
+    def updates_per_env_step(self) -> Fraction: ...
+
+
+def schedules_as_text(cfg: Scheduled) -> dict[str, str] | None:
     """`cfg.schedules` as a file can hold it; ValueError where one cannot be followed.
 
     Args:
@@ -50,13 +66,13 @@ def schedules_as_text(cfg: RunConfig) -> dict[str, str] | None:
     return text or None
 
 
-def known_names(cfg: RunConfig) -> tuple[str, ...]:
+def known_names(cfg: Scheduled) -> tuple[str, ...]:
     """The settings of a config that may have a schedule."""
     names = ("learning_rate", "clip_range", "entropy_coef", "epsilon")
     return tuple(name for name in names if start_and_end(cfg, name) is not None)
 
 
-def start_and_end(cfg: RunConfig, name: str) -> tuple[float, float] | None:
+def start_and_end(cfg: Scheduled, name: str) -> tuple[float, float] | None:
     """Between which values a named schedule goes; None where the config has no such setting."""
     if name == "epsilon":
         name = "epsilon_start"
@@ -66,7 +82,7 @@ def start_and_end(cfg: RunConfig, name: str) -> tuple[float, float] | None:
     return (getattr(cfg, name), final) if hasattr(cfg, name) else None
 
 
-def schedule_table(cfg: RunConfig, name: str, text: str) -> Table:
+def schedule_table(cfg: Scheduled, name: str, text: str) -> Table:
     """The table of a schedule; ValueError where the text is neither a name nor a table."""
     if text in NAMES:
         start, end = start_and_end(cfg, name) or (0.0, 0.0)
@@ -96,7 +112,7 @@ def schedule_table(cfg: RunConfig, name: str, text: str) -> Table:
     return remaining, values
 
 
-def function_table(cfg: RunConfig, name: str, function: Callable[[float], object]) -> Table:
+def function_table(cfg: Scheduled, name: str, function: Callable[[float], object]) -> Table:
     """The table of a function of the remaining share, or of a Keras schedule of the update."""
     word = getattr(function, "__name__", type(function).__name__)
     updates = max(1, int(cfg.total_env_steps * cfg.updates_per_env_step))

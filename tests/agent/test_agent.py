@@ -110,7 +110,9 @@ def noise_of(env_spec, bits, **settings):
 
 
 def test_noise_of_continuous_actions_is_correlated_if_asked_for_and_of_choices_never():
-    bits = tf.reshape(make_agent(make_config(), VECTOR).random_stream.bits(3 * 2 * 2), [3, 2, 2])
+    bits = tf.reshape(
+        make_agent(make_config(), VECTOR).random_stream.random_bits(3 * 2 * 2), [3, 2, 2]
+    )
     plain = noise_of(ContinuousAction.spec, bits)
     correlated = noise_of(ContinuousAction.spec, bits, noise_correlation=0.6)
     np.testing.assert_allclose(correlated[1], 0.6 * plain[0] + 0.8 * plain[1], rtol=1e-5)

@@ -39,7 +39,7 @@ def step_program(make):
     """The compiled step of a probe; one for all tests."""
     env = make()
     return tf.function(
-        lambda state, action, uniforms: step_and_reset(env, state, action, uniforms),
+        lambda state, action, uniform: step_and_reset(env, state, action, uniform),
         jit_compile=True,
         autograph=False,
     )

@@ -1,6 +1,6 @@
 """The package `minatar` as an oracle: what it did, with which draws, and what ours does with them.
 
-Its random source is replaced by one that records every draw. The draws become the uniform random numbers
+Its random source is replaced by one that records every draw. The draws become the uniform numbers
 with which our environment takes the same decisions.
 """
 

@@ -5,15 +5,15 @@ import tensorflow as tf
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.ppo import PPOConfig
-from kytolly.environment.probe.on_policy import (
+from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.policy.batch import Rollout
+from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
     ContinuousAction,
     DictObservation,
     MaskedAction,
     MaskedKinds,
 )
-from kytolly.environment.spec import Discrete, EnvSpec
-from kytolly.policy.batch import Rollout
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 3, "num_minibatches": 1, "hidden_units": (8,)}

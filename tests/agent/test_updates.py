@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.environment.probe.q_learning import Ring
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
 from kytolly.policy.batch import Rollout
+from tests.helpers.q_learning_probes import Ring
 from tests.loop.configs import small_config
 
 

@@ -5,8 +5,14 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
-from kytolly.environment.probe import on_policy
-from kytolly.environment.probe.on_policy import (
+from kytolly.environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
+from kytolly.environment.tensor.stepping import (
+    reset_all,
+    step_and_reset,
+    uniforms_per_step,
+)
+from tests.helpers import on_policy_probes as on_policy
+from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
     PPO_PROBES,
     ActionKinds,
@@ -15,12 +21,6 @@ from kytolly.environment.probe.on_policy import (
     MaskedAction,
     MaskedKinds,
     ValueProbe,
-)
-from kytolly.environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
-from kytolly.environment.tensor.stepping import (
-    reset_all,
-    step_and_reset,
-    uniforms_per_step,
 )
 
 NUM_ENVS, STEPS = 32, 20

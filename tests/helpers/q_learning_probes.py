@@ -14,7 +14,7 @@ An agent that fails one has its fault in what the environment adds:
 Each is a tensor environment with one more method, `true_q(obs [B, *obs], gamma) -> [B, A]`: the
 action values of the best policy in the world without time limits, for observations that occur.
 Observations are one float Box and actions Discrete throughout, all of them allowed:
-`environment.probe.on_policy` continues with the others.
+`tests.helpers.on_policy_probes` continues with the others.
 
 Source: the ladder follows Jones 2021, "Debugging RL, Without the Agonizing Pain", section "Probe
 environments"; the last three are ours.

@@ -1,6 +1,6 @@
 """Tiny environments with known answers, for masks, Dict observations and other actions.
 
-As in `environment.probe.q_learning`, an agent that fails one has its fault in what it adds:
+As in `tests.helpers.q_learning_probes`, an agent that fails one has its fault in what it adds:
 
     MaskedAction        forbidden actions are never taken, and values count on what is allowed
     MaskedKinds         the masks of a MultiDiscrete's components lie in a row
@@ -30,7 +30,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.probe.q_learning import StateProbe, always, random_place, random_sign
 from kytolly.environment.spec import (
     ACTION_MASK,
     Box,
@@ -40,6 +39,7 @@ from kytolly.environment.spec import (
     StepOutcome,
     TensorEnvironment,
 )
+from tests.helpers.q_learning_probes import StateProbe, always, random_place, random_sign
 
 FORBIDDEN_REWARD = -10.0
 Observations = dict[str, tf.Tensor]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -142,35 +143,36 @@ def input_names(entries: Iterable[str]) -> list[str]:
     return names
 
 
-@contextlib.contextmanager
-def float32_layers(network: keras.Model) -> Iterator[None]:
+def float32_layers(network: keras.Model) -> AbstractContextManager[None]:
     """Let every layer compute in float32 for as long as the block lasts."""
     half = [
-        (layer, layer.dtype_policy)
+        layer
         for layer in network._flatten_layers()
         if layer.compute_dtype in ("float16", "bfloat16")
     ]
-    try:
-        for layer, _ in half:
-            layer.dtype_policy = "float32"
-        yield
-    finally:
-        for layer, policy in half:
-            layer.dtype_policy = policy
+    return with_attribute(half, "dtype_policy", "float32")
+
+
+def recurrent_layers(network: keras.Model, unrolled: bool) -> AbstractContextManager[None]:
+    """Let every recurrent layer be unrolled, if asked for, for as long as the block lasts."""
+    layers = network._flatten_layers() if unrolled else []
+    loops = [layer for layer in layers if isinstance(layer, keras.layers.RNN)]
+    return with_attribute(loops, "unroll", True)
 
 
 @contextlib.contextmanager
-def recurrent_layers(network: keras.Model, unrolled: bool) -> Iterator[None]:
-    """Let every recurrent layer be unrolled, if asked for, for as long as the block lasts."""
-    layers: list[Any] = network._flatten_layers() if unrolled else []
-    loops = [each for each in layers if isinstance(each, keras.layers.RNN) and not each.unroll]
+def with_attribute(
+    layers: Sequence[keras.layers.Layer], name: str, value: object
+) -> Iterator[None]:
+    """Let an attribute of layers have another value for as long as the block lasts."""
+    before = [getattr(layer, name) for layer in layers]
     try:
-        for layer in loops:
-            layer.unroll = True
+        for layer in layers:
+            setattr(layer, name, value)
         yield
     finally:
-        for layer in loops:
-            layer.unroll = False
+        for layer, old in zip(layers, before, strict=True):
+            setattr(layer, name, old)
 
 
 def float32_outputs(parts: ActingParts, obs: HostObs) -> dict[str, np.ndarray]:

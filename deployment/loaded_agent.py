@@ -29,20 +29,17 @@ class LoadedAgent(Player):
     """An agent with the weights of a run: `act`, `values`, `q_values`, `log_prob` and others.
 
     Args:
-        network: Built Keras model with the weights.
+        network: Built Keras model [B, *obs] -> params [B, P], or a pair of params and values [B],
+            with the weights. Of a Dict observation it gets the dict without its `action_mask`.
         cfg: The run's config.
-        env_spec: The spec of the environment that trained it.
+        env_spec: The spec of the environment that trained it, without limits and thresholds of
+            episodes.
         path: The run's folder.
 
     Attributes:
-        network: Keras model [B, *obs] -> params [B, P], or a pair of params and values [B]. Of a
-            Dict observation it gets the dict without its `action_mask`.
         distribution: Reads the params.
         obs_spec: Shape and dtype of one observation, or a dict of them.
-        cfg: The run's config.
         env_name: Name of the environment that trained it.
-        env_spec: Its spec; limits and thresholds of episodes are not in it.
-        path: The run's folder.
     """
 
     def __init__(self, network: keras.Model, cfg: RunConfig, env_spec: EnvSpec, path: Path):

@@ -11,7 +11,7 @@ import numpy as np
 from kytolly.agent.acting import HostActor
 from kytolly.deployment.act_function import ActFunction, ActingParts, rows
 from kytolly.deployment.observations import closing_playground
-from kytolly.environment.gym.adapter import HostEnv
+from kytolly.environment.gym.step import HostEnv
 
 MAX_EPISODE_ENV_STEPS = 10_000  # env steps of an episode whose return is measured
 BLOCKS, BLOCK_SECONDS = 5, 0.02  # a time is that of the fastest block

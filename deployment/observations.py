@@ -10,7 +10,9 @@ import numpy as np
 
 from kytolly.agent.acting import HostActor
 from kytolly.deployment.act_function import ActingParts, rows
-from kytolly.environment.gym.adapter import EnvironmentFault, HostEnv, make_host_env
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.step import HostEnv
 from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it loads TensorFlow, which the processes of environments do without
     from kytolly.environment.spec import TensorEnvironment
@@ -28,7 +28,7 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
 }
 
 
-def tensor_environment(name: str, **arguments: Any) -> TensorEnvironment | None:
+def tensor_environment(name: str, **arguments: object) -> TensorEnvironment | None:
     """The environment of that id in tensor code; None where it does not exist as such.
 
     Args:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, one_line
+from kytolly.environment.faults import Closable, EnvironmentFault, one_line
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import MaskedVector, mask_source, vector_mask_source
@@ -27,10 +29,11 @@ from kytolly.environment.gym.random_play import (
 )
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.spaces import observation_form
+from kytolly.environment.gym.step import EnvFactory
 from kytolly.environment.gym.time_limit import Hangs, time_limit
 from kytolly.environment.gym.vector import autoreset_mode
 from kytolly.environment.mask import ACTION_MASK
-from kytolly.environment.spec import Box
+from kytolly.environment.spec import ActionSpace, Box
 
 
 class Finding(NamedTuple):
@@ -48,7 +51,7 @@ class Finding(NamedTuple):
 
 
 def check_env(
-    env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
+    env: str | EnvFactory, steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
 ) -> list[Finding]:
     """Play an environment with random actions and compare it with what it promises.
 
@@ -68,21 +71,17 @@ def check_env(
         ValueError: The environment is not known or cannot be made.
         EnvironmentFault: It hangs when it is made for the first time.
     """
-    make: Any = env
-    if isinstance(env, str):
-        spec = registered_spec(env)
-        make = lambda: make_env(spec)  # noqa: E731
+    make = functools.partial(make_env, registered_spec(env)) if isinstance(env, str) else env
     findings: list[Finding] = []
     with time_limit(timeout_seconds) as begin_call:
         try:
-            env = make()
+            first = make()
         except Hangs as hang:
             raise EnvironmentFault(hang) from None
-        name = (
-            env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
-        )
-        checks = VECTOR_CHECKS if isinstance(env, VectorEnv) else CHECKS
-        close_quietly(env, begin_call)
+        spec = getattr(first, "spec", None)
+        name = spec.id if spec is not None else type(first.unwrapped).__name__
+        checks = VECTOR_CHECKS if isinstance(first, VectorEnv) else CHECKS
+        close_quietly(first, begin_call)
         subject = Subject(make, make, name, steps, seed, begin_call)
         for title, check in checks.items():
             hangs = False
@@ -114,7 +113,7 @@ def run_check(check: Callable[[Subject], Findings], subject: Subject) -> list[tu
         return list(check(subject._replace(make=make)))
 
 
-def close_quietly(env: Any, begin_call: Callable[[], object]) -> None:
+def close_quietly(env: Closable, begin_call: Callable[[], object]) -> None:
     """Close an environment; what it raises is the finding of one check, `close_findings`."""
     begin_call()
     with contextlib.suppress(Exception, SystemExit, Hangs):
@@ -381,10 +380,10 @@ VECTOR_CHECKS = {
 }
 
 
-def description(part: Any) -> str:
+def description(part: tf.TensorSpec | dict[str, tf.TensorSpec] | ActionSpace) -> str:
     """A spec of observations or actions in words."""
     if isinstance(part, dict):
         return ", ".join(f"{name}: {description(spec)}" for name, spec in part.items())
     if isinstance(part, Box):
         return f"{len(part.low)} numbers"
-    return f"{part.dtype.name} {list(part.shape)}" if hasattr(part, "shape") else str(part)
+    return f"{part.dtype.name} {list(part.shape)}" if isinstance(part, tf.TensorSpec) else str(part)

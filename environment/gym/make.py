@@ -8,13 +8,13 @@ import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from kytolly.environment.faults import EnvironmentFault, display_text, one_line
+from kytolly.environment.faults import EnvironmentFault, RemoteError, display_text, one_line
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 # Packages that register their ids when imported: namespace, module, name to install.
@@ -81,7 +81,7 @@ def nearest_names(name: str) -> list[str]:
     return [one for (degree, _), one in found[:3] if degree >= 0.6]
 
 
-def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:
+def make_env(spec: EnvSpec, **arguments: object) -> gymnasium.Env:
     """The environment of a spec, without Gymnasium's checker, which costs time at every step.
 
     Args:
@@ -93,14 +93,13 @@ def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:
         EnvironmentFault: It cannot be made for another reason.
     """
     try:
-        return maker(spec)(**arguments)
+        return env_factory(spec)(**arguments)
     except (Exception, SystemExit) as error:
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        raise refusal(spec, kinds, str(error), getattr(error, "name", None)) from error
+        raise creation_error(spec, RemoteError.of(error)) from error
 
 
-def maker(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
-    """Makes the environment of a spec, also in another process; Atari's games are preprocessed."""
+def env_factory(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
+    """A function that makes the environment of a spec, in any process; Atari is preprocessed."""
     if not spec.id.startswith("ALE/"):
         return functools.partial(gymnasium.make, spec, disable_env_checker=True)
     from kytolly.environment.gym.atari import make_atari
@@ -108,15 +107,9 @@ def maker(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
     return functools.partial(make_atari, spec)
 
 
-def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None) -> Exception:
-    """What to raise where the environment of a spec cannot be made.
-
-    Args:
-        spec: Of the environment.
-        kinds: Names of the classes of what was raised, its own first.
-        text: What it says.
-        missing: The module that an ImportError did not find.
-    """
+def creation_error(spec: EnvSpec, error: RemoteError) -> Exception:
+    """The exception to raise where making the environment of a spec raised `error`."""
+    kinds, text, _, missing = error
     if spec.id.startswith("ALE/") and kinds[0] == "ValueError":  # an argument of the preprocessing
         return ValueError(text)
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:

@@ -40,7 +40,7 @@ class NotSavable(ValueError):
     """Something that has no saved state; the message names it."""
 
 
-def saved_state(env: Any) -> Any:
+def saved_state(env: object) -> Any:
     """The state of an environment, or of what is made of environments, as JSON can hold it.
 
     An object that has the methods `get_state()` and `set_state(state)` saves itself; `get_state`
@@ -52,7 +52,7 @@ def saved_state(env: Any) -> Any:
     return _Writer().code(env, type(env).__name__)
 
 
-def restore_state(env: Any, state: Any) -> None:
+def restore_state(env: object, state: object) -> None:
     """Bring an environment that was made in the same way into a state from `saved_state`.
 
     Raises:
@@ -138,7 +138,7 @@ class _Reader:
         self.seen: list[Any] = []
         self.kinds: dict[str, type] = {}  # of the objects that were there
 
-    def value(self, code: Any, here: Any, path: str) -> Any:
+    def value(self, code: object, here: Any, path: str) -> Any:
         """The value of a code; `here` is what stands in its place now."""
         if not isinstance(code, dict):
             return code
@@ -207,7 +207,7 @@ class _Reader:
             self._update(vars(here), code["object"], path)
         return here
 
-    def _generator(self, code: Any, here: Any, path: str) -> np.random.Generator:
+    def _generator(self, code: object, here: object, path: str) -> np.random.Generator:
         state = self.value(code, None, path)
         kind = getattr(np.random, str(state["bit_generator"]), None)
         if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
@@ -227,7 +227,7 @@ class _Reader:
             found[key] = value
         return found
 
-    def _class(self, code: dict, here: Any, path: str) -> type:
+    def _class(self, code: dict, here: object, path: str) -> type:
         """The class of an object that is not there, as where a list was longer when it was saved.
 
         It must be of a module from which another object is there, so that a file can name no class
@@ -246,13 +246,13 @@ class _Reader:
         return found
 
     @staticmethod
-    def _require_kind(code: dict, here: Any, path: str) -> None:
+    def _require_kind(code: dict, here: object, path: str) -> None:
         kind = _kind(here)
         if kind != code.get("kind"):
             raise NotSavable(f"{path} is a {kind}, and the saved state is of a {code.get('kind')}")
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """Module and name of a value's class."""
     return _kind_of(type(value))
 
@@ -299,7 +299,7 @@ class _MuJoCo:
         return {"arrays": codes, "time": data.time}
 
     @staticmethod
-    def restore(data: Any, code: Any, path: str) -> None:
+    def restore(data: Any, code: dict, path: str) -> None:
         import mujoco  # type: ignore[import-not-found]
 
         data.time = code["time"]
@@ -320,7 +320,7 @@ class _Arcade:
         return base64.b64encode(ale.cloneState(include_rng=True).serialize()).decode("ascii")
 
     @staticmethod
-    def restore(ale: Any, code: Any, path: str) -> None:
+    def restore(ale: Any, code: str, path: str) -> None:
         from ale_py import ALEState  # type: ignore[import-not-found]
 
         ale.reset_game()  # the screen's buffers are no part of the state

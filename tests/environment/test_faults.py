@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kytolly.environment.gym.adapter import EnvironmentFault, make_host_env
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env
 from tests.environment.predictable import Predictable
 
 NUM_ENVS, BAD_ENV, GOOD_STEPS = 3, 1, 4

@@ -16,7 +16,7 @@ from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.processes import ProcessVector
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
-from kytolly.environment.gym.separate import SeparateEnvs
+from kytolly.environment.gym.sequential import SequentialEnvs
 from kytolly.environment.gym.vector import HostVector
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable
@@ -226,9 +226,9 @@ def test_groups_share_the_environments_of_one_group_equally(num_envs, groups, si
 @pytest.mark.parametrize(
     ("source", "async_envs", "adapter", "num_envs"),
     [
-        (lambda: Predictable, False, SeparateEnvs, 4),
-        (lambda: "CartPole-v1", False, SeparateEnvs, 4),
-        (lambda: Predictable(), False, SeparateEnvs, None),
+        (lambda: Predictable, False, SequentialEnvs, 4),
+        (lambda: "CartPole-v1", False, SequentialEnvs, 4),
+        (lambda: Predictable(), False, SequentialEnvs, None),
         (lambda: vector(AutoresetMode.SAME_STEP, 4), False, HostVector, 4),
         (lambda: functools.partial(vector, AutoresetMode.SAME_STEP, 4), True, HostVector, 4),
     ],

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kytolly.environment.gym.adapter import EnvironmentFault, HostStep, make_host_env
-from kytolly.environment.gym.separate import SeparateEnvs
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.sequential import SequentialEnvs
+from kytolly.environment.gym.step import HostStep
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.spec import Discrete
 from kytolly.environment.tensor.cartpole import CartPole
@@ -251,11 +253,11 @@ def test_a_time_limit_of_the_users_own_holds(make):
 @pytest.mark.parametrize(
     ("source", "num_envs", "adapter", "count"),
     [
-        (lambda: "CartPole-v1", None, SeparateEnvs, 1),
-        (lambda: "CartPole-v1", 5, SeparateEnvs, 5),
-        (lambda: Predictable(), None, SeparateEnvs, 1),
-        (lambda: Predictable(), 1, SeparateEnvs, 1),
-        (lambda: Predictable, 2, SeparateEnvs, 2),
+        (lambda: "CartPole-v1", None, SequentialEnvs, 1),
+        (lambda: "CartPole-v1", 5, SequentialEnvs, 5),
+        (lambda: Predictable(), None, SequentialEnvs, 1),
+        (lambda: Predictable(), 1, SequentialEnvs, 1),
+        (lambda: Predictable, 2, SequentialEnvs, 2),
         (lambda: vector(AutoresetMode.NEXT_STEP), None, HostVector, NUM_ENVS),
         (lambda: lambda: gymnasium.make_vec("CartPole-v1", 4), 4, HostVector, 4),
     ],

@@ -9,7 +9,8 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from kytolly.environment.gym.adapter import EnvironmentFault, make_host_env
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.spec import ACTION_MASK, Discrete, MultiDiscrete
 from tests.environment.masked import SOURCES, Masked, mask_at
 

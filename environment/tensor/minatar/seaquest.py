@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -120,7 +120,7 @@ class Seaquest(MinAtarGame):
         always = game.oxygen[0] <= OXYGEN
         divers_move = game.diver_timer % DIVER_MOVE_STEPS == 1
 
-        def once(after, *more):
+        def once(after: SeaquestState, *more: tf.Tensor) -> tuple[Any, ...]:
             return update_barrier((after, *more), (game, *([None] * len(more))), always)
 
         before = game

@@ -74,7 +74,7 @@ def check_environment(env: TensorEnvironment) -> None:
 
 
 def _call(env: TensorEnvironment, method: str, *inputs: object) -> Any:
-    """What a method returns; ValueError where it asks Python what a tensor holds."""
+    """The value that a method returns; ValueError where it asks Python what a tensor holds."""
     function = getattr(env, method)
     try:
         tf.function(function, autograph=False).get_concrete_function(*inputs)

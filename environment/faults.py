@@ -1,4 +1,4 @@
-"""What is raised when an environment, not its user or this library, did something wrong."""
+"""Faults of environments: neither their user nor this library did something wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RemoteError(NamedTuple):
 
 
 class Closable(Protocol):
-    """What can be closed: an environment, or a vector of them."""
+    """An environment, or anything else that can be closed."""
 
     def close(self) -> object:
         """Free what it holds."""

@@ -13,7 +13,7 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "CartPole-v1": "tensor.cartpole:CartPole",
     "Acrobot-v1": "tensor.acrobot:Acrobot",
     "MountainCar-v0": "tensor.mountain_car:MountainCar",
-    "MountainCarContinuous-v0": "tensor.mountain_car_continuous:MountainCarContinuous",
+    "MountainCarContinuous-v0": "tensor.mountain_car:MountainCarContinuous",
     "Pendulum-v1": "tensor.pendulum:Pendulum",
     "MinAtar/Asterix-v0": "tensor.minatar.asterix:Asterix",
     "MinAtar/Asterix-v1": "tensor.minatar.asterix:Asterix.minimal",

@@ -43,7 +43,7 @@ _ACCEPTED = (
 
 
 class _Request(NamedTuple):
-    """What the caller asked for, besides the environment; `count` environments if it may choose."""
+    """The arguments besides the environment; `count` environments where the caller may choose."""
 
     num_envs: int | None
     count: int
@@ -349,7 +349,7 @@ def _process_groups(
 def _mask(
     source: str | None, action_space: spaces.Space | None, name: str
 ) -> tuple[str, int] | None:
-    """Where to look for action masks, and their length; None where `obs` is the only place."""
+    """The place of action masks, and their length; None where `obs` is the only place."""
     if source is None:
         return None
     action = ActionForm(action_space, name).space

@@ -175,8 +175,8 @@ def make_atari(spec: RegisteredSpec, preprocess: bool = True, **arguments: Any) 
     """
     if not preprocess:
         return gymnasium.make(spec, disable_env_checker=True, **arguments)
-    own = list(inspect.signature(Atari).parameters)[1:]
-    wrapped = {name: arguments.pop(name) for name in own if name in arguments}
+    names = list(inspect.signature(Atari).parameters)[1:]
+    wrapped = {name: arguments.pop(name) for name in names if name in arguments}
     check_arguments(spec.id, wrapped, arguments)
     from ale_py import ALEInterface, LoggerMode  # type: ignore[import-not-found]
 

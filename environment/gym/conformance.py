@@ -1,4 +1,4 @@
-"""What an environment promises against what it does: findings, each with what to mend."""
+"""Check an environment against its promises: findings, each with what to mend."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def check_env(
         for title, check in checks.items():
             hangs = False
             try:
-                found = run_check(check, subject)
+                results = run_check(check, subject)
             except (Exception, SystemExit, Hangs) as error:
                 hangs = isinstance(error, Hangs)
                 text = f"{error}: mend it." if hangs else f"{type(error).__name__}: {error}"
-                found = [("error", one_line(text))]
-            findings += [Finding(title, *pair) for pair in found or [("ok", "")]]
+                results = [("error", one_line(text))]
+            findings += [Finding(title, *pair) for pair in results or [("ok", "")]]
             if hangs or (title == "spaces" and findings[-1].level == "error"):
                 break  # nothing else can be tried
     return findings
@@ -121,7 +121,7 @@ def close_quietly(env: Closable, begin_call: Callable[[], object]) -> None:
 
 
 def space_findings(subject: Subject) -> Findings:
-    """Whether agents can handle the spaces."""
+    """Check that agents can handle the spaces."""
     env = subject.make()
     action = ActionForm(env.action_space, subject.name).space
     form = observation_form(env.observation_space, subject.name, action)
@@ -135,7 +135,7 @@ def space_findings(subject: Subject) -> Findings:
 
 
 def observation_findings(subject: Subject) -> Findings:
-    """Whether every observation is one of its space, and an array of its own."""
+    """Check that every observation is one of its space, and a new array."""
     env = subject.make()
     outcomes = play(env, subject)
     space = env.observation_space
@@ -159,7 +159,7 @@ def observation_findings(subject: Subject) -> Findings:
 
 
 def reward_findings(subject: Subject) -> Findings:
-    """Whether rewards are finite numbers and ends are booleans."""
+    """Check that rewards are finite numbers and ends are booleans."""
     env = subject.make()
     outcomes = play(env, subject)
     for index, outcome in enumerate(outcomes):
@@ -184,7 +184,7 @@ def reward_findings(subject: Subject) -> Findings:
 
 
 def episode_findings(subject: Subject) -> Findings:
-    """Whether episodes end, and by what."""
+    """Check that episodes end, and count by what."""
     env = subject.make()
     outcomes = play(env, subject)
     terminated = sum(bool(o.terminated) for o in outcomes)
@@ -207,7 +207,7 @@ def episode_findings(subject: Subject) -> Findings:
 
 
 def seed_findings(subject: Subject) -> Findings:
-    """Whether a run can be repeated: two environments, the same seed, the same actions."""
+    """Check that a run can be repeated: two environments, the same seed, the same actions."""
     one, two, other = subject.make(), subject.make(), subject.make()
     first = play(one, subject)
     if difference(first, play(two, subject)) is not None:
@@ -228,7 +228,7 @@ def seed_findings(subject: Subject) -> Findings:
 
 
 def mask_findings(subject: Subject) -> Findings:
-    """Whether action masks have the right form and leave something to do."""
+    """Check that action masks have the right form and leave something to do."""
     env = subject.make()
     source = mask_source(env)
     is_dict = isinstance(env.observation_space, spaces.Dict)
@@ -249,7 +249,7 @@ def mask_findings(subject: Subject) -> Findings:
 
 
 def process_findings(subject: Subject) -> Findings:
-    """Whether the environment can be made in processes of its own (async_envs)."""
+    """Check that the environment can be made in worker processes (async_envs)."""
     import cloudpickle
 
     try:
@@ -263,7 +263,7 @@ def process_findings(subject: Subject) -> Findings:
 
 
 def resume_findings(subject: Subject) -> Findings:
-    """Whether a resumed run can go on within its episodes."""
+    """Check that a resumed run can go on within its episodes."""
     one, two = subject.make(), subject.make()
     after = play(one, subject._replace(steps=subject.steps // 4))[-1]
     source = mask_source(two)
@@ -288,7 +288,7 @@ def resume_findings(subject: Subject) -> Findings:
 
 
 def close_findings(subject: Subject) -> Findings:
-    """Whether an environment can be closed."""
+    """Check that an environment can be closed."""
     env = subject.factory()
     subject.begin_call()
     try:
@@ -302,7 +302,7 @@ def close_findings(subject: Subject) -> Findings:
 
 
 def speed_findings(subject: Subject) -> Findings:
-    """How fast one environment steps."""
+    """Measure the speed of one environment."""
     env = subject.make()
     began = time.perf_counter()
     play(env, subject)
@@ -310,7 +310,7 @@ def speed_findings(subject: Subject) -> Findings:
 
 
 def vector_space_findings(subject: Subject) -> Findings:
-    """Whether agents can handle the spaces, and what the autoreset mode is."""
+    """Check that agents can handle the spaces, and name the autoreset mode."""
     env = subject.make()
     action = ActionForm(env.single_action_space, subject.name).space
     form = observation_form(env.single_observation_space, subject.name, action)
@@ -319,7 +319,7 @@ def vector_space_findings(subject: Subject) -> Findings:
 
 
 def autoreset_findings(subject: Subject) -> Findings:
-    """Whether an episode's end goes as the declared autoreset mode says."""
+    """Check that an episode's end goes as the declared autoreset mode says."""
     env = subject.make()
     mode = autoreset_mode(env, subject.name)
     env.action_space.seed(subject.seed)

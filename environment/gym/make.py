@@ -31,7 +31,7 @@ _EXTRAS = {
 
 
 def registered_spec(name: str) -> EnvSpec:
-    """What Gymnasium has registered under an id; of `"module:id"`, the module is imported first.
+    """The spec of an id in Gymnasium's registry; of `"module:id"`, the module is imported first.
 
     Raises:
         ValueError: Nothing is registered; the message names similar ids, or what to install.
@@ -71,14 +71,14 @@ def nearest_names(name: str) -> list[str]:
         if str(spec.entry_point).startswith("ale_py") and spec.namespace is None
     }
 
-    def likeness(one: str) -> tuple[float, float]:
-        wanted, offered = re.sub("noframeskip|deterministic", "", name.lower()), one.lower()
+    def likeness(id: str) -> tuple[float, float]:
+        wanted, offered = re.sub("noframeskip|deterministic", "", name.lower()), id.lower()
         whole = difflib.SequenceMatcher(None, wanted, offered).ratio()
         behind = wanted.rpartition("/")[2], offered.rpartition("/")[2]
         return max(whole, difflib.SequenceMatcher(None, *behind).ratio()), whole
 
-    found = sorted(((likeness(one), one) for one in known if one not in old), reverse=True)
-    return [one for (degree, _), one in found[:3] if degree >= 0.6]
+    ranked = sorted(((likeness(id), id) for id in known if id not in old), reverse=True)
+    return [id for (degree, _), id in ranked[:3] if degree >= 0.6]
 
 
 def make_env(spec: EnvSpec, **arguments: object) -> gymnasium.Env:
@@ -138,16 +138,16 @@ def import_module(module: str, name: str, package: str | None = None) -> Any:
         raise ValueError(
             f"{name} comes from the module {module!r}, expected the full name of one: module:id."
         )
-    found = display_text(module)[1:-1]
+    shown = display_text(module)[1:-1]
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        text = f"{name} comes from the module {found}, which cannot be imported"
+        text = f"{name} comes from the module {shown}, which cannot be imported"
         missing, reason = getattr(error, "name", None), one_line(str(error), 200)
         if package:
             raise ValueError(f"{text} ({reason}). Install it: pip install {package}.") from error
         if missing and (module == missing or module.startswith(f"{missing}.")):
-            file = found.replace(".", "/")
+            file = shown.replace(".", "/")
             raise ValueError(
                 f"{text}: there is neither {file}.py in {os.getcwd()} or another folder of "
                 "sys.path, nor an installed package of that name. Go to the folder that holds the "
@@ -158,6 +158,6 @@ def import_module(module: str, name: str, package: str | None = None) -> Any:
         ) from error
     except (Exception, SystemExit) as error:
         raise EnvironmentFault(
-            f"the module {found}, from which {name} comes, raised {type(error).__name__} when it "
+            f"the module {shown}, from which {name} comes, raised {type(error).__name__} when it "
             f"was imported: {error}"
         ) from error

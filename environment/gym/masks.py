@@ -20,7 +20,7 @@ OBSERVATION = "observation"  # the entry for an observation that was no dict
 
 
 def mask_source(env: gymnasium.Env) -> str | None:
-    """Where an environment says what is allowed: METHOD, ACTION_MASK (in its info) or None.
+    """The place of an environment's masks: METHOD, ACTION_MASK (in its info) or None.
 
     A Dict observation with a mask in it needs neither. The environment is reset to see its info:
     with a seed, so that nothing is left to chance before the first reset of a run.

@@ -267,7 +267,7 @@ class ProcessVector:
             worker.ask("step", action)
 
     def step_wait(self, timeout: float) -> tuple[Any, list, list, list, dict[str, Any]]:
-        """What `VectorEnv.step` returns, without the infos of the environments."""
+        """The outcome as from `VectorEnv.step`, without the infos of the environments."""
         answers, faults = self._answers(range(self.num_envs), timeout)
         ended = [slot for slot, answer in enumerate(answers) if len(answer) > 3]
         info: dict[str, Any] = {"final_obs": {slot: answers[slot][3] for slot in ended}}

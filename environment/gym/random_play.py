@@ -33,7 +33,7 @@ class Subject(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one call of `reset` or `step` returned, and the action that was given."""
+    """The action that was given, and what `reset` or `step` returned."""
 
     action: Any
     obs: Any

@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+from gymnasium.vector import VectorEnv
 
 PLAIN = (bool, int, float, str)
 BOUND = (types.MethodType, types.BuiltinFunctionType)
@@ -106,8 +107,8 @@ class _Writer:
         kind = _kind(value)
         if kind == "mujoco._structs.MjModel":  # the physics' constants
             return {"keep": True}
-        own = [getattr(type(value), name, None) for name in ("get_state", "set_state")]
-        if all(callable(method) for method in own):
+        methods = [getattr(type(value), name, None) for name in ("get_state", "set_state")]
+        if all(callable(method) for method in methods):
             return {"own": self.code(value.get_state(), path), "kind": kind}
         engine = ENGINES.get(kind)
         if engine is not None:
@@ -153,8 +154,8 @@ class _Reader:
             return _array(code["scalar"])[()]
         place = len(self.seen)
         self.seen.append(here)
-        self.seen[place] = found = self._new_value(code, here, path, place)
-        return found
+        self.seen[place] = self._new_value(code, here, path, place)
+        return self.seen[place]
 
     def _new_value(self, code: dict, here: Any, path: str, place: int) -> Any:
         if "array" in code:
@@ -178,8 +179,7 @@ class _Reader:
         if "dict" in code:
             if "kind" in code:
                 self._require_kind(code, here, path)
-            found = here if isinstance(here, dict) else {}
-            return self._update(found, code["dict"], path)
+            return self._update(here if isinstance(here, dict) else {}, code["dict"], path)
         if "generator" in code:
             return self._generator(code["generator"], here, path)
         if "random" in code:
@@ -217,15 +217,15 @@ class _Reader:
         here.bit_generator.state = state
         return here
 
-    def _update(self, found: dict, items: list, path: str) -> dict:
-        old, pairs = dict(found), []
+    def _update(self, values: dict, items: list, path: str) -> dict:
+        old, pairs = dict(values), []
         for key, code in items:
             key = self.value(key, None, path)
             pairs.append((key, self.value(code, old.get(key), f"{path}.{key}")))
-        found.clear()
+        values.clear()
         for key, value in pairs:  # a Counter's update() would count
-            found[key] = value
-        return found
+            values[key] = value
+        return values
 
     def _class(self, code: dict, here: object, path: str) -> type:
         """The class of an object that is not there, as where a list was longer when it was saved.
@@ -234,16 +234,17 @@ class _Reader:
         but those that the environment is made of, and be no environment: their place is fixed.
         """
         kind = code["kind"]
-        found: Any = self.kinds.get(kind)
-        for module in {known.__module__ for known in self.kinds.values()}:
-            if found is None and kind.startswith(f"{module}."):
-                found = sys.modules.get(module)
+        known: object = self.kinds.get(kind)
+        for module in {other.__module__ for other in self.kinds.values()}:
+            if known is None and kind.startswith(f"{module}."):
+                candidate: object = sys.modules.get(module)
                 for name in kind[len(module) + 1 :].split("."):
-                    found = getattr(found, name, None)
-                found = found if isinstance(found, type) and _kind_of(found) == kind else None
-        if found is None or issubclass(found, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+                    candidate = getattr(candidate, name, None)
+                if isinstance(candidate, type) and _kind_of(candidate) == kind:
+                    known = candidate
+        if not isinstance(known, type) or issubclass(known, (gymnasium.Env, VectorEnv)):
             raise NotSavable(f"{path} is a {_kind(here)}, and the saved state is of a {kind}")
-        return found
+        return known
 
     @staticmethod
     def _require_kind(code: dict, here: object, path: str) -> None:
@@ -294,8 +295,11 @@ class _MuJoCo:
     @staticmethod
     def save(data: Any, path: str) -> Any:
         arrays = {name: getattr(data, name) for name in dir(data) if not name.startswith("_")}
-        kept = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
-        codes = {name: _array_code(x, path) for name, x in kept.items()}
+        codes = {
+            name: _array_code(array, path)
+            for name, array in arrays.items()
+            if isinstance(array, np.ndarray)
+        }
         return {"arrays": codes, "time": data.time}
 
     @staticmethod

@@ -42,7 +42,7 @@ class CheckedFlags(gymnasium.Wrapper):
         self.name = name
 
     def step(self, action: Any) -> Any:
-        """What the environment returned."""
+        """The outcome that the environment returned."""
         outcome = self.env.step(action)
         _, _, terminated, truncated, _ = outcome
         if terminated is not False or truncated is not False:

@@ -1,4 +1,4 @@
-"""What runs in the process of one environment. Nothing here may load TensorFlow."""
+"""The process of one environment. Nothing here may load TensorFlow."""
 
 from __future__ import annotations
 

@@ -73,19 +73,19 @@ def copy_statistics(trained: Layer | None, fresh: Layer) -> None:
 def warn_of_wrappers(env: Layer, name: str) -> None:
     """Say what evaluations, and those who load the agent, see of an environment's wrappers."""
     rewards = [layer for layer in layers(env) if isinstance(layer, REWARD_WRAPPERS)]
-    kept = [type(layer).__name__ for layer in rewards if not is_left_out(layer)]
+    remaining = [type(layer).__name__ for layer in rewards if not is_left_out(layer)]
     left_out = [type(layer).__name__ for layer in rewards if is_left_out(layer)]
     if left_out:
-        of = f" (as {', '.join(kept)} gives them)" if kept else ""
+        of = f" (as {', '.join(remaining)} gives them)" if remaining else ""
         warnings.warn(
             f"{name}: evaluations leave {', '.join(left_out)} out, so their returns are sums of "
             f"the environment's own rewards{of}. Those of training are not.",
             stacklevel=3,
         )
-    elif kept:
+    elif remaining:
         warnings.warn(
-            f"{name}: the returns of evaluations are sums of the rewards that {', '.join(kept)} "
-            "gives, as in training.",
+            f"{name}: the returns of evaluations are sums of the rewards that "
+            f"{', '.join(remaining)} gives, as in training.",
             stacklevel=3,
         )
     if any(isinstance(layer, NORMALIZERS) for layer in layers(env)):

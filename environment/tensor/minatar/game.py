@@ -1,4 +1,4 @@
-"""What the five games of MinAtar share: actions, sticky actions, observations, variants."""
+"""The common part of MinAtar's five games: actions, sticky actions, observations, variants."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class MinAtarGame:
         raise NotImplementedError
 
     def play(self, game: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
-        """What follows one of the six actions [E], with [game_step_uniforms, E] draws."""
+        """The outcome of one of the six actions [E], with [game_step_uniforms, E] draws."""
         raise NotImplementedError
 
     def planes(self, game: Any) -> list[tf.Tensor]:

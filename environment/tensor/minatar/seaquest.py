@@ -167,12 +167,12 @@ class Seaquest(MinAtarGame):
 
 
 def _random_row(uniform: tf.Tensor) -> tf.Tensor:
-    """Whether a row [10, E] is the one that a draw [E] chooses from 1 to 8."""
+    """[10, E] bool, true in the row that a draw [E] chooses from 1 to 8."""
     return row_numbers() == 1 + tf.cast(uniform * ROWS, tf.int32)
 
 
 def _side(right: tf.Tensor) -> tf.Tensor:
-    """Whether a side [2, 1, E] is the one of `right` [E]."""
+    """[2, 1, E] bool, true on the side that `right` [E] names."""
     return tf.stack([~right, right])[:, tf.newaxis]
 
 

@@ -10,7 +10,7 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
@@ -19,18 +19,14 @@ from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved
 from kytolly.environment.gym.sequential import SequentialEnvs
 from kytolly.environment.gym.vector import HostVector
 from tests.environment.masked import Masked
-from tests.environment.predictable import Predictable
+from tests.environment.predictable import Predictable, vector
 
 STEPS = 12
 
 
-def vector(mode, num_envs=2):
-    return SyncVectorEnv([Predictable] * num_envs, autoreset_mode=mode)
-
-
 SOURCES = {
     "separate": (lambda: Predictable, False),
-    "vector": (lambda: vector(AutoresetMode.NEXT_STEP), False),
+    "vector": (lambda: vector(AutoresetMode.NEXT_STEP, num_envs=2), False),
     "processes": (lambda: Predictable, True),
 }
 
@@ -46,7 +42,7 @@ def host_env(request):
 def test_a_step_in_two_phases_is_a_step(host_env):
     whole = make_host_env(Predictable, 2, seed=5)
     if isinstance(host_env, HostVector) and host_env.spec.name == "SyncVectorEnv":
-        whole = make_host_env(vector(AutoresetMode.NEXT_STEP), seed=5)
+        whole = make_host_env(vector(AutoresetMode.NEXT_STEP, num_envs=2), seed=5)
     np.testing.assert_array_equal(host_env.reset(), whole.reset())
     for count in range(STEPS):
         action = np.array([count % 4, 1])
@@ -229,8 +225,13 @@ def test_groups_share_the_environments_of_one_group_equally(num_envs, groups, si
         (lambda: Predictable, False, SequentialEnvs, 4),
         (lambda: "CartPole-v1", False, SequentialEnvs, 4),
         (lambda: Predictable(), False, SequentialEnvs, None),
-        (lambda: vector(AutoresetMode.SAME_STEP, 4), False, HostVector, 4),
-        (lambda: functools.partial(vector, AutoresetMode.SAME_STEP, 4), True, HostVector, 4),
+        (lambda: vector(AutoresetMode.SAME_STEP, num_envs=4), False, HostVector, 4),
+        (
+            lambda: functools.partial(vector, AutoresetMode.SAME_STEP, num_envs=4),
+            True,
+            HostVector,
+            4,
+        ),
     ],
 )
 def test_what_gains_nothing_by_groups_stays_in_one(source, async_envs, adapter, num_envs):

@@ -14,13 +14,9 @@ from kytolly.environment.gym.step import HostStep
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.spec import Discrete
 from kytolly.environment.tensor.cartpole import CartPole
-from tests.environment.predictable import Predictable
+from tests.environment.predictable import Predictable, vector
 
 NUM_ENVS, STEPS = 3, 25
-
-
-def vector(mode, make=Predictable, num_envs=NUM_ENVS, copy=True):
-    return SyncVectorEnv([make] * num_envs, autoreset_mode=mode, copy=copy)
 
 
 OneArray = functools.partial(Predictable, one_array=True)
@@ -34,8 +30,7 @@ SOURCES = {
     "SAME_STEP, one buffer": (lambda: vector(AutoresetMode.SAME_STEP, copy=False), False),
     "NEXT_STEP, one buffer": (lambda: vector(AutoresetMode.NEXT_STEP, copy=False), False),
     "DISABLED, one buffer": (lambda: vector(AutoresetMode.DISABLED, copy=False), False),
-    "processes": (lambda: Predictable, True),
-    "processes, one array": (lambda: OneArray, True),
+    "processes": (lambda: OneArray, True),
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym import processes as worker_processes
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.processes import ProcessVector
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
@@ -137,7 +138,8 @@ def misbehaving(what):
         ("hangs in close", None),
     ],
 )
-def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message):
+def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message, monkeypatch):
+    monkeypatch.setattr(worker_processes, "CLOSE_SECONDS", 0.5)
     limit = 3.0 if what == "hangs" else 60.0
     env = make_host_env(misbehaving(what), 2, async_envs=True, timeout_seconds=limit)
     processes = [worker.process for worker in env._env.workers]
@@ -167,7 +169,8 @@ def test_what_is_no_bool_does_not_end_an_episode_in_a_process():
     env.close()
 
 
-def test_an_interrupt_reaches_us_while_an_environment_hangs():
+def test_an_interrupt_reaches_us_while_an_environment_hangs(monkeypatch):
+    monkeypatch.setattr(worker_processes, "CLOSE_SECONDS", 0.5)
     env = make_host_env(misbehaving("hangs"), 2, async_envs=True)
     processes = [worker.process for worker in env._env.workers]
     env.reset()
@@ -227,7 +230,7 @@ def test_groups_share_the_environments_of_one_group_equally(num_envs, groups, si
         (lambda: Predictable(), False, SequentialEnvs, None),
         (lambda: vector(AutoresetMode.SAME_STEP, num_envs=4), False, HostVector, 4),
         (
-            lambda: functools.partial(vector, AutoresetMode.SAME_STEP, num_envs=4),
+            lambda: functools.partial(vector, "SameStep", num_envs=4),
             True,
             HostVector,
             4,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import gymnasium
@@ -27,6 +27,8 @@ from kytolly.environment.gym.step import (
     done_flags,
     environment_seeds,
 )
+
+REWARDS = f"finite numbers of at most {MAX_REWARD:.2g}"
 
 
 class CheckedFlags(gymnasium.Wrapper):
@@ -185,9 +187,10 @@ class HostVector:
         valid, failed = ~self._resetting, info.get("restarted") if self.processes else None
         if failed is not None:
             valid &= ~failed
-        reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
-        terminated = self._flag_array(terminated, "terminated") & valid
-        truncated = self._flag_array(truncated, "truncated") & valid
+        rewards = self._row(reward, "the rewards ", _are_rewards, REWARDS)
+        reward = np.where(valid, rewards.astype(np.float32), np.float32(0.0))
+        terminated = self._row(terminated, "terminated=", _are_flags, "bools").astype(bool) & valid
+        truncated = self._row(truncated, "truncated=", _are_flags, "bools").astype(bool) & valid
         if failed is not None:  # their episodes end with the previous step
             truncated |= failed & (self._lengths > 0)
         ended = terminated | truncated
@@ -288,38 +291,22 @@ class HostVector:
         except Exception as error:
             self._report(error, method)
 
-    def _reward_array(self, reward: object) -> np.ndarray:
-        values = self._row(reward)
-        if values is None or not (np.abs(values) <= MAX_REWARD).all():
-            self._report(
-                EnvironmentFault(
-                    f"{self.spec.name} returned the rewards {display_text(reward)}, expected "
-                    f"{self.num_envs} finite numbers of at most {MAX_REWARD:.2g}."
-                ),
-                "step()",
-            )
-        return values.astype(np.float32)
-
-    def _flag_array(self, flags: object, which: str) -> np.ndarray:
-        values = self._row(flags)
-        if values is None or (values.dtype != np.bool_ and not np.isin(values, (0, 1)).all()):
-            self._report(
-                EnvironmentFault(
-                    f"{self.spec.name} returned {which}={display_text(flags)}, expected "
-                    f"{self.num_envs} bools."
-                ),
-                "step()",
-            )
-        return values.astype(np.bool_)
-
-    def _row(self, given: object) -> np.ndarray | None:
-        """One number for each environment; None if `given` is something else."""
+    def _row(
+        self, given: object, what: str, fits: Callable[[np.ndarray], bool], wanted: str
+    ) -> np.ndarray:
+        """[E] numbers that fit, one for each environment; reports anything else."""
         try:
             values = np.asarray(given)
         except ValueError:  # lists of different lengths
-            return None
-        fits = values.shape == (self.num_envs,) and values.dtype.kind in "biuf"
-        return values if fits else None
+            values = np.empty(0)
+        is_row = values.shape == (self.num_envs,) and values.dtype.kind in "biuf"
+        if not (is_row and fits(values)):
+            fault = (
+                f"{self.spec.name} returned {what}{display_text(given)}, expected "
+                f"{self.num_envs} {wanted}."
+            )
+            self._report(EnvironmentFault(fault), "step()")
+        return values
 
     def _check(self, rows: np.ndarray, method: str) -> None:
         """Report what no agent could use in the rows [E] of all environments."""
@@ -387,3 +374,11 @@ def autoreset_mode(env: VectorEnv | ProcessVector, name: str) -> AutoresetMode:
             f"{name} declares the autoreset mode {declared!r}, expected one of {modes} in "
             "metadata['autoreset_mode']. It says which observation follows an episode's end."
         ) from None
+
+
+def _are_rewards(values: np.ndarray) -> bool:
+    return bool((np.abs(values) <= MAX_REWARD).all())
+
+
+def _are_flags(values: np.ndarray) -> bool:
+    return values.dtype == np.bool_ or bool(np.isin(values, (0, 1)).all())

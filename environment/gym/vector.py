@@ -70,7 +70,7 @@ class HostVector:
         name: What to call it in messages.
         known_spec: What Gymnasium knows of one environment; None where it is not registered.
         seeds: One for each environment; where only one seed is taken, the first.
-        owned: Whether `close()` closes it.
+        owned: `close()` closes it.
         timeout_seconds: Most that a reset or a step in processes may take.
 
     Attributes:

@@ -65,7 +65,7 @@ class MinAtarGame:
         Args:
             minimal_actions: Only the actions that the game knows (v1), instead of all six (v0).
             sticky_actions: Probability that the action before is carried out once more.
-            difficulty_ramping: Whether the game becomes faster as it goes on.
+            difficulty_ramping: The game becomes faster as it goes on.
             max_episode_steps: Env steps after which an episode is truncated; None for no limit.
 
         Raises:

@@ -34,6 +34,13 @@ CONSTANT = (
     pathlib.PurePath,
     logging.Logger,
 )
+# Our classes by the names that runs of earlier versions have saved.
+_GYM = "kytolly.environment.gym"
+RENAMED = {
+    f"{_GYM}.separate.SeparateEnvs": f"{_GYM}.sequential.SequentialEnvs",
+    f"{_GYM}.separate.SingleEnv": f"{_GYM}.sequential.SingleEnv",
+    f"{_GYM}.restarting.RestartingEnvs": f"{_GYM}.sequential.RestartingEnvs",
+}
 CONTAINERS = {kind.__name__: kind for kind in (tuple, list, set, frozenset)}
 
 
@@ -143,6 +150,8 @@ class _Reader:
         """The value of a code; `here` is what stands in its place now."""
         if not isinstance(code, dict):
             return code
+        if code.get("kind") in RENAMED:
+            code = {**code, "kind": RENAMED[code["kind"]]}
         if "again" in code:
             return self.seen[code["again"]]
         if "keep" in code:

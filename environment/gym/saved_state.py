@@ -150,8 +150,6 @@ class _Reader:
         """The value of a code; `here` is what stands in its place now."""
         if not isinstance(code, dict):
             return code
-        if code.get("kind") in RENAMED:
-            code = {**code, "kind": RENAMED[code["kind"]]}
         if "again" in code:
             return self.seen[code["again"]]
         if "keep" in code:
@@ -166,7 +164,9 @@ class _Reader:
         self.seen[place] = self._new_value(code, here, path, place)
         return self.seen[place]
 
-    def _new_value(self, code: dict, here: Any, path: str, place: int) -> Any:
+    def _new_value(self, code: dict[str, Any], here: Any, path: str, place: int) -> Any:
+        if code.get("kind") in RENAMED:
+            code = {**code, "kind": RENAMED[code["kind"]]}
         if "array" in code:
             return _array(code["array"])
         for name, kind in CONTAINERS.items():

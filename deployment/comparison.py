@@ -11,8 +11,8 @@ import numpy as np
 
 from kytolly.agent.acting import HostActor, HostObs
 from kytolly.deployment.act_function import ActFunction, ActingParts, Run, forbidden, rows
-from kytolly.deployment.observations import EnvSource, closing_playground
-from kytolly.environment.gym.adapter import HostEnv
+from kytolly.deployment.observations import closing_playground
+from kytolly.environment.gym.step import GymSource, HostEnv
 from kytolly.environment.mask import MASKED_LOGIT
 
 LIMIT = 1e-5  # largest relative difference in float32
@@ -133,7 +133,7 @@ def microseconds(call: Callable[[], object]) -> float:
 def compare_returns(
     parts: ActingParts,
     act: ActFunction,
-    env: EnvSource | None,
+    env: GymSource | None,
     run: Run,
     episodes: int,
     seed: int,

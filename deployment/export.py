@@ -34,12 +34,12 @@ from kytolly.deployment.comparison import (
 )
 from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.deployment.observations import (
-    EnvSource,
     closing_playground,
     play_observations,
     random_observations,
 )
 from kytolly.deployment.zoo import zoo_dir
+from kytolly.environment.gym.step import GymSource
 from kytolly.record.files import PARTIAL
 
 OBSERVATIONS = 1_000  # on which a file is compared with the agent
@@ -118,7 +118,7 @@ def export(
     path: str | Path | None = None,
     *,
     quantize: str | None = None,
-    env: EnvSource | None = None,
+    env: GymSource | None = None,
     episodes: int | None = None,
 ) -> ExportReport:
     """Write an agent's greedy act function as a file that needs no kytolly.
@@ -169,7 +169,7 @@ def export(
     )
 
 
-def make_observations(parts: ActingParts, env: EnvSource | None) -> tuple[HostObs, str]:
+def make_observations(parts: ActingParts, env: GymSource | None) -> tuple[HostObs, str]:
     """Observations to compare on, and where they come from."""
     with closing_playground(parts, env, SEED) as playground:
         if isinstance(playground, str):

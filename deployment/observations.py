@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import gymnasium
@@ -13,16 +13,16 @@ from gymnasium.vector import VectorEnv
 
 from kytolly.agent.acting import HostActor, HostObs
 from kytolly.deployment.act_function import ActingParts, rows
-from kytolly.environment.gym.adapter import EnvironmentFault, HostEnv, make_host_env
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.step import GymSource, HostEnv
 from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 
 NUM_ENVS = 8
 
-EnvSource = str | gymnasium.Env | VectorEnv | Callable[[], object]  # what makes an environment
 
-
-def make_playground(parts: ActingParts, env: EnvSource | None, seed: int) -> HostEnv | str:
+def make_playground(parts: ActingParts, env: GymSource | None, seed: int) -> HostEnv | str:
     """Environments for an agent, or why there are none.
 
     Args:
@@ -115,7 +115,7 @@ def random_masks(rng: np.random.Generator, count: int, parts: tuple[int, ...]) -
 
 @contextlib.contextmanager
 def closing_playground(
-    parts: ActingParts, env: EnvSource | None, seed: int
+    parts: ActingParts, env: GymSource | None, seed: int
 ) -> Iterator[HostEnv | str]:
     """`make_playground` for a block; environments that were made here are closed after it."""
     playground = make_playground(parts, env, seed)

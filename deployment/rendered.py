@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text
+from kytolly.environment.faults import EnvironmentFault, RemoteError, close_or_warn, display_text
 from kytolly.environment.gym.adapter import make_host_env
-from kytolly.environment.gym.make import make_env, refusal, registered_spec
+from kytolly.environment.gym.make import creation_error, make_env, registered_spec
 from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.registry import tensor_environment
 from kytolly.environment.spec import ACTION_MASK
@@ -124,8 +124,7 @@ def frame_of(env: gymnasium.Env) -> np.ndarray:
     except (Exception, SystemExit) as error:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         if env.spec is not None and {"ImportError", "DependencyNotInstalled"} & set(kinds):
-            missing = getattr(error, "name", None)
-            raise refusal(env.spec, kinds, str(error), missing) from error
+            raise creation_error(env.spec, RemoteError.of(error)) from error
         raise EnvironmentFault(
             f"{name} raised {kinds[0]} in render(): {error}. A machine without a display may need "
             "another way to draw, such as MUJOCO_GL=egl for MuJoCo."

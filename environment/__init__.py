@@ -1,1 +1,1 @@
-"""What the world does: state, reward, end of episode, reset."""
+"""The world: state, reward, end of episode, reset."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import numbers
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import numpy as np
 import tensorflow as tf
@@ -69,12 +70,11 @@ def check_environment(env: TensorEnvironment) -> None:
     _check_state(name, "step()", stepped, first)
     _check_tensor(f"the reward of {name}.step()", reward, (_NUM_ENVS,), tf.float32)
     _check_tensor(f"terminated of {name}.step()", terminated, (_NUM_ENVS,), tf.bool)
-    _check_finite(f"the reward of {name}.step()", reward)
     _check_observation(name, spec, env.observe(stepped))
 
 
-def _call(env: TensorEnvironment, method: str, *inputs: Any) -> Any:
-    """What a method returns; ValueError where it asks Python what a tensor holds."""
+def _call(env: TensorEnvironment, method: str, *inputs: object) -> Any:
+    """The value that a method returns; ValueError where it asks Python what a tensor holds."""
     function = getattr(env, method)
     try:
         tf.function(function, autograph=False).get_concrete_function(*inputs)
@@ -97,12 +97,14 @@ def _call(env: TensorEnvironment, method: str, *inputs: Any) -> Any:
     return function(*inputs)
 
 
-def _line_of(error: BaseException, function: Any) -> str:
-    """Where in a function an error arose, for a message; empty where that is not known."""
+def _line_of(error: BaseException, function: Callable) -> str:
+    """The line of a function at which an error arose, for a message; empty if not known."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__)
-             if code is not None and f.filename == code.co_filename]  # fmt: skip
-    return f" (line {lines[-1]} of {code.co_filename})" if lines and code is not None else ""
+    if code is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return f" (line {lines[-1]} of {code.co_filename})" if lines else ""
 
 
 def check_spec(what: str, spec: EnvSpec) -> None:
@@ -124,17 +126,21 @@ def check_spec(what: str, spec: EnvSpec) -> None:
         _check_integer(f"{what}.max_episode_steps", spec.max_episode_steps, least=1)
 
 
-def _check_integer(what: str, value: Any, least: int) -> None:
+def _check_integer(what: str, value: object, least: int) -> None:
     """Refuse what is not an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise TypeError(f"{what} is {value!r}, expected an integer of at least {least}.")
 
 
-def _description(value: Any) -> str:
+def _is_tensor(value: object) -> TypeGuard[tf.Tensor]:
+    return tf.is_tensor(value)
+
+
+def _description(value: object) -> str:
     """A value in words for messages: a tensor by its dtype and shape, a dict by its names."""
     if isinstance(value, dict):
         return f"a dict of {list(value)}"
-    if tf.is_tensor(value):
+    if _is_tensor(value):
         return f"a {value.dtype.name} tensor of shape {tuple(value.shape)}"
     return f"{value!r} ({type(value).__name__})"
 
@@ -194,7 +200,7 @@ def _check_observation_spec(what: str, spec: EnvSpec) -> None:
         _check_mask_spec(f"{what}[{ACTION_MASK!r}]", spec.obs[ACTION_MASK], spec.action)
 
 
-def _check_tensor_spec(what: str, entry: Any) -> None:
+def _check_tensor_spec(what: str, entry: object) -> None:
     if not isinstance(entry, tf.TensorSpec) or not entry.shape.is_fully_defined():
         raise TypeError(
             f"{what} is {entry!r}, expected a tf.TensorSpec whose every axis is known, without "
@@ -218,7 +224,7 @@ def _check_mask_spec(what: str, mask: tf.TensorSpec, action: ActionSpace) -> Non
         )
 
 
-def _check_tuple(what: str, value: Any, content: str) -> None:
+def _check_tuple(what: str, value: object, content: str) -> None:
     if not isinstance(value, tuple) or not value:
         raise TypeError(f"{what} is {value!r}, expected a tuple: {content}.")
 
@@ -241,7 +247,7 @@ def _check_members(env: TensorEnvironment) -> str:
     return name
 
 
-def _check_state(name: str, method: str, state: Any, like: Any) -> None:
+def _check_state(name: str, method: str, state: object, like: object) -> None:
     """Refuse a state whose leaves are not tensors [E, ...] in the form that `reset()` gave."""
     leaves = tf.nest.flatten(state)
     for leaf in leaves:
@@ -251,7 +257,7 @@ def _check_state(name: str, method: str, state: Any, like: Any) -> None:
                 f"the state from {name}.{method} holds {_description(leaf)}, expected only tensors "
                 f"[E, ...], here with {_NUM_ENVS} rows, one for each environment."
             )
-    found = [(leaf.shape.as_list(), leaf.dtype) for leaf in leaves]
+    forms = [(leaf.shape.as_list(), leaf.dtype) for leaf in leaves]
     expected = [(leaf.shape.as_list(), leaf.dtype) for leaf in tf.nest.flatten(like)]
     try:
         tf.nest.assert_same_structure(state, like)
@@ -259,14 +265,14 @@ def _check_state(name: str, method: str, state: Any, like: Any) -> None:
         raise ValueError(
             f"the state from {name}.{method} is not the same nest as that of reset(): {error}"
         ) from error
-    if found != expected:
+    if forms != expected:
         raise ValueError(
-            f"the state from {name}.{method} has shapes and dtypes {found}, expected those of "
+            f"the state from {name}.{method} has shapes and dtypes {forms}, expected those of "
             f"reset(): {expected}. A compiled loop needs the same at every step."
         )
 
 
-def _check_observation(name: str, spec: EnvSpec, obs: Any) -> None:
+def _check_observation(name: str, spec: EnvSpec, obs: object) -> None:
     what = f"{name}.observe()"
     if not isinstance(spec.obs, dict):
         _check_entry(what, spec.obs, obs)
@@ -282,9 +288,8 @@ def _check_observation(name: str, spec: EnvSpec, obs: Any) -> None:
         _check_mask(f"{what}[{ACTION_MASK!r}]", spec.action, obs[ACTION_MASK].numpy())
 
 
-def _check_entry(what: str, spec: tf.TensorSpec, value: Any) -> None:
+def _check_entry(what: str, spec: tf.TensorSpec, value: object) -> None:
     _check_tensor(what, value, (_NUM_ENVS, *spec.shape.as_list()), spec.dtype)
-    _check_finite(what, value)
 
 
 def _check_mask(what: str, action: ActionSpace, mask: np.ndarray) -> None:
@@ -324,14 +329,11 @@ def _extreme_actions(spec: EnvSpec, obs: Any) -> tf.Tensor:
     return chosen[:, 0] if isinstance(action, Discrete) else chosen
 
 
-def _check_tensor(what: str, value: Any, shape: tuple[Any, ...], dtype: tf.DType) -> None:
-    if not tf.is_tensor(value) or tuple(value.shape) != shape or value.dtype != dtype:
+def _check_tensor(what: str, value: object, shape: tuple[int | None, ...], dtype: tf.DType) -> None:
+    if not _is_tensor(value) or tuple(value.shape) != shape or value.dtype != dtype:
         raise ValueError(
             f"{what} is {_description(value)}, expected a {dtype.name} tensor of shape {shape} "
             f"for {shape[0]} environments."
         )
-
-
-def _check_finite(what: str, value: tf.Tensor) -> None:
     if value.dtype.is_floating and not np.isfinite(value.numpy()).all():
         raise ValueError(f"{what} is not finite: {value.numpy().tolist()}.")

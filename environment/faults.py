@@ -1,11 +1,12 @@
-"""What is raised when an environment, not its user or this library, did something wrong."""
+"""Faults of environments: neither their user nor this library did something wrong."""
 
 from __future__ import annotations
 
 import contextlib
+import traceback
 import warnings
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 
 class EnvironmentFault(RuntimeError):
@@ -24,7 +25,34 @@ def raise_fault(name: str, error: BaseException, method: str, where: str) -> NoR
     ) from error
 
 
-def close_or_warn(env: Any, name: str) -> None:
+class RemoteError(NamedTuple):
+    """An exception as another process can hold it: the names of its classes, and texts."""
+
+    kinds: list[str]  # its own class first
+    text: str
+    traceback: str
+    missing: str | None  # the module that an ImportError did not find
+
+    @classmethod
+    def of(cls, error: BaseException) -> RemoteError:
+        """The parts of an exception."""
+        missing = getattr(error, "name", None)
+        return cls(
+            [kind.__name__ for kind in type(error).__mro__],
+            one_line(str(error)) if str(error) else display_text(error),
+            "".join(traceback.format_exception(error)),
+            missing if isinstance(missing, str) else None,
+        )
+
+
+class Closable(Protocol):
+    """An environment, or anything else that can be closed."""
+
+    def close(self) -> object:
+        """Free what it holds."""
+
+
+def close_or_warn(env: Closable, name: str) -> None:
     """Close an environment; one that cannot close must not cost the result of a training."""
     try:
         env.close()
@@ -35,7 +63,7 @@ def close_or_warn(env: Any, name: str) -> None:
 
 
 @contextlib.contextmanager
-def closing(env: Any, name: str) -> Iterator[None]:
+def closing(env: Closable, name: str) -> Iterator[None]:
     """Close an environment after the block, by `close_or_warn`."""
     try:
         yield
@@ -49,7 +77,7 @@ def one_line(text: str, most: int = 800) -> str:
     return line if len(line) <= most else f"{line[: most // 2]} ... {line[-most // 2 :]}"
 
 
-def display_text(value: Any) -> str:
+def display_text(value: object) -> str:
     """A value for a message, in one line of limited length, whatever its own `repr` does."""
     try:
         return one_line(repr(value), 200)

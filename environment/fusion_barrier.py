@@ -1,4 +1,4 @@
-"""What XLA may not fuse."""
+"""Barriers that XLA's fusion does not pass."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ MASKED_LOGIT = -1e9  # of a forbidden action; its exponential is exactly 0 in fl
 
 
 def without_mask(obs: Any) -> Any:
-    """What the network sees of an observation (or its spec): a dict loses its `action_mask`."""
+    """The observation (or its spec) that the network sees: a dict loses its `action_mask`."""
     if not isinstance(obs, dict):
         return obs
     return {name: part for name, part in obs.items() if name != ACTION_MASK}

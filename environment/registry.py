@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it loads TensorFlow, which the processes of environments do without
     from kytolly.environment.spec import TensorEnvironment
@@ -13,7 +13,7 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "CartPole-v1": "tensor.cartpole:CartPole",
     "Acrobot-v1": "tensor.acrobot:Acrobot",
     "MountainCar-v0": "tensor.mountain_car:MountainCar",
-    "MountainCarContinuous-v0": "tensor.mountain_car_continuous:MountainCarContinuous",
+    "MountainCarContinuous-v0": "tensor.mountain_car:MountainCarContinuous",
     "Pendulum-v1": "tensor.pendulum:Pendulum",
     "MinAtar/Asterix-v0": "tensor.minatar.asterix:Asterix",
     "MinAtar/Asterix-v1": "tensor.minatar.asterix:Asterix.minimal",
@@ -28,7 +28,7 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
 }
 
 
-def tensor_environment(name: str, **arguments: Any) -> TensorEnvironment | None:
+def tensor_environment(name: str, **arguments: object) -> TensorEnvironment | None:
     """The environment of that id in tensor code; None where it does not exist as such.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -37,11 +38,11 @@ def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
     return data
 
 
-def observation_to_dict(obs: Any) -> dict[str, Any]:
+def observation_to_dict(obs: tf.TensorSpec | dict[str, tf.TensorSpec]) -> dict[str, Any]:
     """An observation's shape and dtype, or those of its entries by name."""
     if isinstance(obs, dict):
         return {"entries": {name: observation_to_dict(entry) for name, entry in obs.items()}}
-    return {"shape": [int(size) for size in obs.shape], "dtype": obs.dtype.name}
+    return {"shape": obs.shape.as_list(), "dtype": obs.dtype.name}
 
 
 def action_to_dict(action: ActionSpace) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def action_to_dict(action: ActionSpace) -> dict[str, Any]:
     return {"low": [float(x) for x in action.low], "high": [float(x) for x in action.high]}
 
 
-def spec_from_dict(name: str, values: Any) -> EnvSpec:
+def spec_from_dict(name: str, values: Mapping[str, Any]) -> EnvSpec:
     """The spec from which `spec_to_dict` made the values.
 
     Raises:
@@ -80,7 +81,7 @@ def spec_from_dict(name: str, values: Any) -> EnvSpec:
         ) from error
 
 
-def observation_from_dict(values: dict[str, Any]) -> Any:
+def observation_from_dict(values: Mapping[str, Any]) -> Any:
     """A TensorSpec, or a dict of them."""
     if "entries" in values:
         entries = {
@@ -95,7 +96,7 @@ def observation_from_dict(values: dict[str, Any]) -> Any:
     return tf.TensorSpec(shape, dtype)
 
 
-def encoding_from_dict(values: dict[str, Any], spec: tf.TensorSpec) -> Encoding:
+def encoding_from_dict(values: Mapping[str, Any], spec: tf.TensorSpec) -> Encoding:
     """The encoding of an entry of this spec."""
     parts = (tuple(map(operator.index, values[name])) for name in Encoding._fields)
     encoding = Encoding(*parts)
@@ -111,7 +112,7 @@ def encoding_from_dict(values: dict[str, Any], spec: tf.TensorSpec) -> Encoding:
     return encoding
 
 
-def action_from_dict(values: dict[str, Any]) -> ActionSpace:
+def action_from_dict(values: Mapping[str, Any]) -> ActionSpace:
     """The action space."""
     if "discrete" in values:
         return Discrete(action_count(values["discrete"]))
@@ -123,7 +124,7 @@ def action_from_dict(values: dict[str, Any]) -> ActionSpace:
     return Box(low, high)
 
 
-def action_count(count: Any) -> int:
+def action_count(count: object) -> int:
     """A number of actions."""
     if isinstance(count, int) and 1 <= count <= MAX_NUMBERS:
         return count

@@ -1,4 +1,4 @@
-"""What an environment promises."""
+"""The promises of an environment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ StepOutcome = tuple[Any, tf.Tensor, tf.Tensor]  # next state, reward [E], termin
 
 
 class Encoding(NamedTuple):
-    """How what an environment returns becomes an array of numbers: one-hot, or with a first axis.
+    """The way to an array of numbers from what an environment returns: one-hot, or a first axis.
 
     Attributes:
         shape: Of what it returns; () for a number.
@@ -98,7 +98,7 @@ class EnvSpec(NamedTuple):
         return num_choices(self.action)
 
     def network_input(self) -> Any:
-        """What the network sees, in which grids of bools or small integers have the dtype bool."""
+        """The network's input, in which grids of bools or small integers have the dtype bool."""
         seen: Any = without_mask(self.obs)
         for name in self.grids:
             grid = tf.TensorSpec((seen[name] if name else seen).shape, tf.bool)
@@ -107,7 +107,7 @@ class EnvSpec(NamedTuple):
 
     @property
     def masked(self) -> bool:
-        """Whether observations say which actions are allowed."""
+        """True where observations say which actions are allowed."""
         return isinstance(self.obs, dict) and ACTION_MASK in self.obs
 
 
@@ -146,5 +146,5 @@ class TensorEnvironment(Protocol):
         """Observation [E, *obs] of a state, or a dict of them."""
 
     def step(self, state: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
-        """What follows an `action` that fits `spec.action`."""
+        """Next state, reward and end after an `action` that fits `spec.action`."""
         ...

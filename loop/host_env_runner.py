@@ -8,7 +8,6 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import TypeAlias
 
 import gymnasium
 import keras
@@ -22,9 +21,9 @@ from kytolly.callback.base import Evaluation
 from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
-from kytolly.environment.gym.kept_processes import KeptProcesses
 from kytolly.environment.gym.make import make_env, registered_spec
-from kytolly.environment.gym.step import HostEnv
+from kytolly.environment.gym.process_pool import ProcessPool
+from kytolly.environment.gym.step import EnvFactory, GymSource, HostEnv
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.gym.wrappers import (
@@ -37,8 +36,6 @@ from kytolly.loop.host import HostLoop
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 
 EVALUATION_ENVS = 8
-EnvFactory: TypeAlias = Callable[[], gymnasium.Env | gymnasium.vector.VectorEnv]
-GymSource: TypeAlias = str | gymnasium.Env | gymnasium.vector.VectorEnv | EnvFactory
 
 
 class HostEnvRunner:
@@ -68,10 +65,10 @@ class HostEnvRunner:
         self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
         processes = first.processes if isinstance(first, HostVector) else None
-        self.kept_processes: KeptProcesses | None = None  # in which evaluations play
+        self.process_pool: ProcessPool | None = None  # in which evaluations play
         if processes is not None:
             other = env.whole_games() if isinstance(env, WrappedSource) else None
-            self.kept_processes = KeptProcesses(processes, other)
+            self.process_pool = ProcessPool(processes, other)
         self.given = first.given  # whose wrappers evaluations look at
         if self.given is not None:
             warn_of_wrappers(self.given, self.spec.name)
@@ -109,8 +106,8 @@ class HostEnvRunner:
 
         def environments(seed: int) -> contextlib.AbstractContextManager[HostEnv]:
             actor.refresh()
-            if self.kept_processes is not None:
-                return self.kept_processes.environments(num_envs or 1, seed)
+            if self.process_pool is not None:
+                return self.process_pool.environments(num_envs or 1, seed)
             env = make_host_env(
                 source,
                 num_envs,
@@ -131,8 +128,8 @@ class HostEnvRunner:
         for group in self.groups:
             group.close()
         self.groups = []
-        if self.kept_processes is not None:
-            self.kept_processes.close()
+        if self.process_pool is not None:
+            self.process_pool.close()
 
 
 class HostEvaluator:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from kytolly.environment.faults import display_text
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
-MOST_CHOICES = 2**20
+MAX_CHOICES = 2**20
 _SUPPORTED = "Discrete, MultiDiscrete, MultiBinary or a Box of floats"
 
 
@@ -31,7 +31,7 @@ class ActionForm:
 
     space: ActionSpace
 
-    def __init__(self, space: spaces.Space, name: str):
+    def __init__(self, space: spaces.Space | None, name: str):
         self._start: Any = 0
         self._shape: tuple[int, ...] | None = None  # None: one number, no array
         self._bounds: tuple[np.ndarray, np.ndarray] | None = None
@@ -43,7 +43,7 @@ class ActionForm:
             self.space = MultiDiscrete(tuple(space.nvec.ravel().tolist()))
             self._start = space.start
         elif isinstance(space, spaces.MultiBinary):
-            few = min(math.prod(space.shape), MOST_CHOICES)
+            few = min(math.prod(space.shape), MAX_CHOICES)
             self.space = MultiDiscrete((2,) * few)
         elif isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
             low, high = (bound.ravel().tolist() for bound in (space.low, space.high))
@@ -51,9 +51,9 @@ class ActionForm:
             if space.dtype == np.float64:  # float32 rounds some of its bounds to beyond them
                 self._bounds = (space.low, space.high)
         else:
-            raise ValueError(_refusal(space, name))
-        discrete = isinstance(self.space, MultiDiscrete)
-        _require_choice(self.space.counts if discrete else (len(self.space.low),), space, name)
+            raise ValueError(_unsupported_space(space, name))
+        counts = (len(self.space.low),) if isinstance(self.space, Box) else self.space.counts
+        _require_choice(counts, space, name)
         self._shape, self._dtype = space.shape, space.dtype
         self._size = math.prod(self._shape or ())
 
@@ -82,10 +82,10 @@ class ActionForm:
 
 
 def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> None:
-    if sum(counts) > MOST_CHOICES:
+    if sum(counts) > MAX_CHOICES:
         raise ValueError(
             f"the actions of {name} are {display_text(space)}, {sum(counts):,} to choose from, "
-            f"expected at most {MOST_CHOICES:,}. What works: a MultiDiscrete of few parts, or a "
+            f"expected at most {MAX_CHOICES:,}. What works: a MultiDiscrete of few parts, or a "
             "Box of floats that a gymnasium.wrappers.TransformAction rounds."
         )
     if min(counts, default=0) < 1:
@@ -95,7 +95,7 @@ def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> 
         )
 
 
-def _refusal(space: spaces.Space, name: str) -> str:
+def _unsupported_space(space: spaces.Space | None, name: str) -> str:
     kind = type(space).__name__
     what = f"a {kind} space"
     help_text = "write a wrapper that turns it into one of these"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 import gymnasium
+from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.faults import EnvironmentFault, RemoteError
 from kytolly.environment.gym.actions import ActionForm
-from kytolly.environment.gym.make import make_env, maker, refusal, registered_spec
+from kytolly.environment.gym.make import creation_error, env_factory, make_env, registered_spec
 from kytolly.environment.gym.masks import (
     MaskedObservation,
     MaskedVector,
@@ -19,17 +20,20 @@ from kytolly.environment.gym.masks import (
     vector_mask_source,
 )
 from kytolly.environment.gym.processes import ProcessVector, WorkerFault, describe
-from kytolly.environment.gym.restarting import Replaceable, RestartingEnvs
-from kytolly.environment.gym.restarts import Restarts
-from kytolly.environment.gym.separate import SeparateEnvs, SingleEnv
+from kytolly.environment.gym.restarts import Replaceable, Restarts
+from kytolly.environment.gym.sequential import RestartingEnvs, SequentialEnvs, SingleEnv
 from kytolly.environment.gym.spaces import observation_form
-from kytolly.environment.gym.step import HostEnv, HostStep, environment_seeds
+from kytolly.environment.gym.step import (
+    EnvFactory,
+    GymEnv,
+    GymSource,
+    HostEnv,
+    environment_seeds,
+)
 from kytolly.environment.gym.vector import HostVector, autoreset_mode
-from kytolly.environment.gym.worker import Job, Offer, first_mask_source
+from kytolly.environment.gym.worker import EnvDescription, WorkerTask, first_mask_source
 from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.spec import Box, TensorEnvironment, num_choices
-
-__all__ = ["EnvironmentFault", "HostEnv", "HostStep", "make_host_env", "make_host_groups"]
 
 FACTORY = "the function given as env"
 _ACCEPTED = (
@@ -39,20 +43,19 @@ _ACCEPTED = (
 
 
 class _Request(NamedTuple):
-    """What the caller asked for, besides the environment."""
+    """The arguments besides the environment; `count` environments where the caller may choose."""
 
     num_envs: int | None
-    otherwise: int
+    count: int
     groups: int
     seed: int
-    async_envs: bool
     masks: bool
     timeout_seconds: float
     restart: bool
 
 
 def make_host_env(
-    env: str | gymnasium.Env | VectorEnv | Callable[[], Any],
+    env: GymSource,
     num_envs: int | None = None,
     *,
     seed: int = 0,
@@ -98,7 +101,7 @@ def make_host_env(
 
 
 def make_host_groups(
-    env: str | gymnasium.Env | VectorEnv | Callable[[], Any],
+    env: GymSource,
     num_envs: int | None = None,
     groups: int = 2,
     *,
@@ -115,16 +118,16 @@ def make_host_groups(
     gain from groups, so without `async_envs`, or for a vector environment, there is one.
 
     Args:
-        env: As for `make_host_env`.
+        env: As for `make_host_env`, as are all arguments that are not named here.
         num_envs: Environments in all groups together; None takes those of a vector environment, one
             of an environment that exists, and otherwise `otherwise`.
         groups: Most groups to make; there are fewer where so many could not be equally large.
         otherwise: See `num_envs`.
-        seed: Each environment's own seed follows from this one.
-        async_envs: Whether every environment has its own process.
-        masks: Whether to look for action masks.
-        timeout_seconds: Most that a constructor, a reset or a step in processes may take.
-        restart: Whether to replace environments that fail.
+        seed: Seed.
+        async_envs: Every environment has its own process.
+        masks: Look for action masks.
+        timeout_seconds: A limit for processes.
+        restart: Replace environments that fail.
 
     Returns:
         The groups, equally large, in the order of their environments.
@@ -132,14 +135,32 @@ def make_host_groups(
     for setting, value in (("num_envs", num_envs), ("groups", groups)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
-    limits = (seed, async_envs, masks, timeout_seconds, restart)
-    request = _Request(num_envs, otherwise, groups, *limits)
+    request = _Request(
+        num_envs, num_envs or otherwise, groups, seed, masks, timeout_seconds, restart
+    )
     if isinstance(env, str):
-        return _make_from_id(env, request)
+        spec = registered_spec(env)
+        if async_envs:
+            task = WorkerTask(env_factory(spec), env, asks_mask=masks)
+            description = _describe(task, request, lambda error: creation_error(spec, error))
+            if description is not None:
+                return _process_groups(task.make, description, env, request)
+        return [_sequential_from_id(env, spec, request)]
     if isinstance(env, VectorEnv | gymnasium.Env):
-        return [_make_from_instance(env, request)]
+        if async_envs:
+            raise ValueError(
+                f"async_envs needs to make {_name(env)} in other processes, where an environment "
+                "that exists cannot move. What works: a function, as in env=lambda: MyEnv()."
+            )
+        return [_from_instance(env, request)]
     if callable(env):
-        return _make_from_factory(env, request)
+        given_name = getattr(env, "env_name", None)
+        if async_envs:
+            task = WorkerTask(env, FACTORY, asks_mask=masks)
+            description = _describe(task, request, _factory_fault)
+            if description is not None:
+                return _process_groups(env, description, given_name or description.name, request)
+        return [_from_factory(env, given_name, request)]
     if isinstance(env, TensorEnvironment):
         raise ValueError(
             f"{env.spec.name} is written in tensor code, and so runs in the device loop only; "
@@ -148,33 +169,30 @@ def make_host_groups(
     raise ValueError(f"env is {env!r}, a {type(env).__name__}; expected {_ACCEPTED}.")
 
 
-def _make_from_id(name: str, request: _Request) -> list[HostEnv]:
-    spec = registered_spec(name)
-    if request.async_envs:
-        make = maker(spec)
-        offer = _offer(make, name, request, lambda *raised: refusal(spec, *raised))
-        if offer is not None:
-            return _make_process_groups(make, offer._replace(name=name), request)
-    limit: int | None = None
+def _sequential_from_id(name: str, spec: RegisteredSpec, request: _Request) -> SequentialEnvs:
+    """Environments of an id; `SequentialEnvs` does the work of Gymnasium's outermost wrappers.
 
-    def make_one() -> gymnasium.Env:
-        nonlocal limit
-        env, limit = _without_time_limit(make_env(spec))
+    Nobody else holds a `TimeLimit` wrapper that then counts no steps.
+    """
+    limits: list[int | None] = []
+
+    def make() -> gymnasium.Env:
+        env, limit = make_env(spec), None
+        if type(env) is gymnasium.wrappers.TimeLimit and env.spec is not None:
+            limit, env = env.spec.max_episode_steps, env.env
+            if type(env) is gymnasium.wrappers.OrderEnforcing:
+                env = env.env
+        limits.append(limit)
         return env
 
-    envs = [make_one() for _ in range(request.num_envs or request.otherwise)]
-    return [_make_separate(envs, name, spec, request, make_one, time_limit=limit)]
+    envs = [make() for _ in range(request.count)]
+    return _sequential(envs, name, spec, request, make, time_limit=limits[-1])
 
 
-def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> HostEnv:
+def _from_instance(env: GymEnv, request: _Request) -> HostEnv:
     name = _name(env)
-    if request.async_envs:
-        raise ValueError(
-            f"async_envs needs to make {name} in other processes, where an environment "
-            "that exists cannot move. What works: a function, as in env=lambda: MyEnv()."
-        )
     if isinstance(env, VectorEnv):
-        return _make_vector(env, name, request, owned=False)
+        return _vector(env, name, request, owned=False)
     if request.restart:
         raise ValueError(_no_restart(name, "one environment that exists"))
     if request.num_envs not in (None, 1):
@@ -182,38 +200,33 @@ def _make_from_instance(env: gymnasium.Env | VectorEnv, request: _Request) -> Ho
             f"num_envs is {request.num_envs}, but {name} is one environment. What works: a "
             "function that can make more, as in env=lambda: MyEnv(), or num_envs=1."
         )
-    return _make_separate([env], name, env.spec, request)
+    return _sequential([env], name, env.spec, request)
 
 
-def _make_from_factory(make: Callable[[], Any], request: _Request) -> list[HostEnv]:
-    if request.async_envs:
-        offer = _offer(make, FACTORY, request, _factory_fault)
-        if offer is not None:
-            name = getattr(make, "env_name", None) or offer.name
-            return _make_process_groups(make, offer._replace(name=name), request)
+def _from_factory(make: EnvFactory, name: str | None, request: _Request) -> HostEnv:
+    def make_one() -> gymnasium.Env:
+        return cast(gymnasium.Env, _call_factory(make))
+
     first = _call_factory(make)
-    name = getattr(make, "env_name", None) or _name(first)
+    name = name or _name(first)
     if isinstance(first, VectorEnv):
-        return [_make_vector(first, name, request, owned=True)]
-    envs = [
-        first,
-        *(_call_factory(make) for _ in range((request.num_envs or request.otherwise) - 1)),
-    ]
+        return _vector(first, name, request, owned=True)
+    envs = [first, *(make_one() for _ in range(request.count - 1))]
     if len({id(env) for env in envs}) < len(envs):
         raise ValueError(
             f"the function given as env returned the same {name} twice; for "
             f"num_envs={len(envs)} it must make a new one at every call."
         )
-    return [_make_separate(envs, name, first.spec, request, lambda: _call_factory(make))]
+    return _sequential(envs, name, first.spec, request, make_one)
 
 
-def _call_factory(make: Callable[[], Any]) -> Any:
+def _call_factory(make: EnvFactory) -> GymEnv:
     try:
         env = make()
     except (Exception, SystemExit) as error:
         if isinstance(make, WrappedSource) and isinstance(error, ValueError | EnvironmentFault):
             raise
-        raise _factory_fault([type(error).__name__], str(error)) from error
+        raise _factory_fault(RemoteError.of(error)) from error
     if not isinstance(env, VectorEnv | gymnasium.Env):
         raise ValueError(
             f"the function given as env returned {env!r}, a {type(env).__name__}; expected a "
@@ -222,8 +235,8 @@ def _call_factory(make: Callable[[], Any]) -> Any:
     return env
 
 
-def _factory_fault(kinds: Sequence[str], text: str, missing: str | None = None) -> Exception:
-    return EnvironmentFault(f"{FACTORY} raised {kinds[0]}: {text}")
+def _factory_fault(error: RemoteError) -> EnvironmentFault:
+    return EnvironmentFault(f"{FACTORY} raised {error.kinds[0]}: {error.text}")
 
 
 def _no_restart(name: str, what: str) -> str:
@@ -233,7 +246,7 @@ def _no_restart(name: str, what: str) -> str:
     )
 
 
-def _make_separate(
+def _sequential(
     envs: list[gymnasium.Env],
     name: str,
     known_spec: RegisteredSpec | None,
@@ -241,7 +254,7 @@ def _make_separate(
     make: Callable[[], gymnasium.Env] | None = None,
     *,
     time_limit: int | None = None,
-) -> SeparateEnvs:
+) -> SequentialEnvs:
     """The adapter of environments in this process, which it owns if it could `make` others."""
     seeds = environment_seeds(request.seed, len(envs))
     source = first_mask_source(envs[0], name) if request.masks else None
@@ -250,19 +263,20 @@ def _make_separate(
     def complete(env: gymnasium.Env) -> gymnasium.Env:
         return env if mask is None else MaskedObservation(env, *mask, name)
 
-    given: Any = [complete(env) for env in envs]
+    envs = [complete(env) for env in envs]
     if request.restart and make is not None:
-        maker, restarts = make, Restarts(name, seeds)
-        given = [
-            Replaceable(env, lambda: complete(maker()), restarts, index)
-            for index, env in enumerate(given)
+        make_one, restarts = make, Restarts(name, seeds)
+        replaceable = [
+            Replaceable(env, lambda: complete(make_one()), restarts, index)
+            for index, env in enumerate(envs)
         ]
-        return RestartingEnvs(given, name, known_spec, seeds, restarts, time_limit)
-    adapter, owned = SingleEnv if len(envs) == 1 else SeparateEnvs, make is not None
-    return adapter(given, name, known_spec, seeds, time_limit=time_limit, owned=owned)
+        return RestartingEnvs(replaceable, name, known_spec, seeds, restarts, time_limit)
+    adapter = SingleEnv if len(envs) == 1 else SequentialEnvs
+    owned = make is not None
+    return adapter(envs, name, known_spec, seeds, time_limit=time_limit, owned=owned)
 
 
-def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -> HostVector:
+def _vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -> HostVector:
     if request.restart:
         raise ValueError(_no_restart(name, "a vector environment"))
     if request.num_envs not in (None, env.num_envs):
@@ -280,55 +294,62 @@ def _make_vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -
     return HostVector(env, name, known_spec, seeds, owned=owned, timeout_seconds=limit)
 
 
-def _offer(
-    make: Callable[[], Any], name: str, request: _Request, fault_of: Callable[..., Exception]
-) -> Offer | None:
-    """What an environment in a process says of itself; None: it is not a single environment."""
+def _describe(
+    task: WorkerTask, request: _Request, fault_of: Callable[[RemoteError], Exception]
+) -> EnvDescription | None:
+    """The description of an environment in a process; None: it is not a single environment."""
     try:
-        return describe(Job(make, name, asks_mask=request.masks), request.timeout_seconds)
+        return describe(task, request.timeout_seconds)
     except WorkerFault as fault:
         if fault.raised is None:
             raise
-        kinds, text, _, missing = fault.raised
-        if EnvironmentFault.__name__ in kinds:
-            raise EnvironmentFault(text) from fault.__cause__
-        raise fault_of(kinds, text, missing) from fault.__cause__
+        if EnvironmentFault.__name__ in fault.raised.kinds:
+            raise EnvironmentFault(fault.raised.text) from fault.__cause__
+        raise fault_of(fault.raised) from fault.__cause__
     except Exception as error:
         raise EnvironmentFault(
-            f"{name} cannot run in its own processes, {type(error).__name__}: {error}"
+            f"{task.name} cannot run in its own processes, {type(error).__name__}: {error}"
         ) from error
 
 
-def _make_process_groups(
-    make: Callable[[], gymnasium.Env], offer: Offer, request: _Request
+def _process_groups(
+    make: EnvFactory, description: EnvDescription, name: str, request: _Request
 ) -> list[HostEnv]:
     """Groups of environments with a process each."""
-    name, seeds = offer.name, environment_seeds(request.seed, request.num_envs or request.otherwise)
-    mask = _mask(offer.mask, offer.action_space, name)
+    space, action_space = description.observation_space, description.action_space
+    mask = _mask(description.mask, action_space, name)
     if mask is not None:
-        offer = offer._replace(observation_space=masked_space(offer.observation_space, mask[1]))
-    action = ActionForm(offer.action_space, name).space
-    observation_form(offer.observation_space, name, action)  # refuses what no process could share
+        space = masked_space(space, mask[1])
+    description = description._replace(name=name, observation_space=space)
+    # Refuses what no process could share.
+    observation_form(space, name, ActionForm(action_space, name).space)
+    seeds, limit = environment_seeds(request.seed, request.count), request.timeout_seconds
     groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
-    size, limit = len(seeds) // groups, request.timeout_seconds
-    job, vectors, made = Job(make, name, count=len(seeds), mask=mask), [], []
+    size = len(seeds) // groups
+    task = WorkerTask(make, name, count=len(seeds), mask=mask)
+    vectors: list[ProcessVector] = []
+    envs: list[HostEnv] = []
     try:
         for first in range(0, len(seeds), size):
             share = seeds[first : first + size]
             restarts = Restarts(name, share) if request.restart else None
             places = range(first, first + size)
-            vectors.append(ProcessVector(job, offer, places, limit, restarts))
-            env = HostVector(vectors[-1], name, offer.known_spec, share, timeout_seconds=limit)
-            made.append(env)
-        return made
+            vector = ProcessVector(task, description, places, limit, restarts)
+            vectors.append(vector)
+            envs.append(
+                HostVector(vector, name, description.known_spec, share, timeout_seconds=limit)
+            )
+        return envs
     except BaseException:
         for vector in vectors:
             vector.close()
         raise
 
 
-def _mask(source: str | None, action_space: Any, name: str) -> tuple[str, int] | None:
-    """Where to look for action masks, and their length; None where `obs` is the only place."""
+def _mask(
+    source: str | None, action_space: spaces.Space | None, name: str
+) -> tuple[str, int] | None:
+    """The place of action masks, and their length; None where `obs` is the only place."""
     if source is None:
         return None
     action = ActionForm(action_space, name).space
@@ -341,25 +362,12 @@ def _mask(source: str | None, action_space: Any, name: str) -> tuple[str, int] |
     return source, num_choices(action)
 
 
-def _name(env: gymnasium.Env | VectorEnv) -> str:
+def _name(env: GymEnv) -> str:
     spec = _spec_of(env)
     return spec.id if spec is not None else type(env.unwrapped).__name__
 
 
-def _spec_of(env: gymnasium.Env | VectorEnv) -> RegisteredSpec | None:
+def _spec_of(env: GymEnv) -> RegisteredSpec | None:
     if env.spec is None and isinstance(env.unwrapped, SyncVectorEnv):
         return env.unwrapped.envs[0].spec
     return env.spec
-
-
-def _without_time_limit(env: gymnasium.Env) -> tuple[gymnasium.Env, int | None]:
-    """The environment without the outermost wrappers whose work `SeparateEnvs` does.
-
-    Only for environments made here: nobody else holds the wrapper that then counts no steps.
-    """
-    limit = None
-    if type(env) is gymnasium.wrappers.TimeLimit and env.spec is not None:
-        limit, env = env.spec.max_episode_steps, env.env
-        if type(env) is gymnasium.wrappers.OrderEnforcing:
-            env = env.env
-    return env, limit

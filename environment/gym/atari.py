@@ -74,7 +74,7 @@ class Atari(gymnasium.Wrapper):
         game: Any = env.unwrapped
         self.ale, self.noop_max, self.frame_skip = game.ale, noop_max, frame_skip
         self.ends_at_life_loss = terminal_on_life_loss
-        full = len(self.ale.getLegalActionSet()) == env.action_space.n
+        full = len(self.ale.getLegalActionSet()) == game.action_space.n
         self._actions = self.ale.getLegalActionSet() if full else self.ale.getMinimalActionSet()
         shape = (screen_size, screen_size, frame_stack)
         self.observation_space = FrameStack(shape, clip_rewards)
@@ -175,8 +175,8 @@ def make_atari(spec: RegisteredSpec, preprocess: bool = True, **arguments: Any) 
     """
     if not preprocess:
         return gymnasium.make(spec, disable_env_checker=True, **arguments)
-    own = list(inspect.signature(Atari).parameters)[1:]
-    wrapped = {name: arguments.pop(name) for name in own if name in arguments}
+    names = list(inspect.signature(Atari).parameters)[1:]
+    wrapped = {name: arguments.pop(name) for name in names if name in arguments}
     check_arguments(spec.id, wrapped, arguments)
     from ale_py import ALEInterface, LoggerMode  # type: ignore[import-not-found]
 
@@ -200,7 +200,7 @@ def make_atari(spec: RegisteredSpec, preprocess: bool = True, **arguments: Any) 
     return Atari(game, **wrapped)
 
 
-def check_arguments(name: str, wrapped: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+def check_arguments(name: str, wrapped: Mapping[str, object], others: Mapping[str, object]) -> None:
     """Refuse arguments of `Atari` that mean nothing, and those of the game that it replaces."""
     for argument, value in wrapped.items():
         least, most = _RANGES.get(argument, (0, 1))
@@ -210,7 +210,7 @@ def check_arguments(name: str, wrapped: Mapping[str, Any], others: Mapping[str, 
         if not fits:
             raise ValueError(f"{argument} of {name} is {value!r}, expected {wanted}.")
     share = others.get("repeat_action_probability", 0.0)
-    if type(share) not in (int, float) or not 0.0 <= share <= 1.0:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 <= share <= 1.0:
         raise ValueError(
             f"repeat_action_probability of {name} is {share!r}, expected a number from 0 to 1."
         )
@@ -227,7 +227,7 @@ def check_arguments(name: str, wrapped: Mapping[str, Any], others: Mapping[str, 
         )
 
 
-def whole_games(name: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def whole_games(name: object, arguments: Mapping[str, object]) -> dict[str, object]:
     """The arguments of an environment in which agents play, and do not learn."""
     is_game = isinstance(name, str) and name.rpartition(":")[2].startswith(NAMESPACE)
     return {k: v for k, v in arguments.items() if not (is_game and k == ENDS_AT_LIFE_LOSS)}

@@ -1,20 +1,22 @@
-"""What an environment promises against what it does: findings, each with what to mend."""
+"""Check an environment against its promises: findings, each with what to mend."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, one_line
+from kytolly.environment.faults import Closable, EnvironmentFault, one_line
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import MaskedVector, mask_source, vector_mask_source
@@ -27,10 +29,11 @@ from kytolly.environment.gym.random_play import (
 )
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.spaces import observation_form
+from kytolly.environment.gym.step import EnvFactory
 from kytolly.environment.gym.time_limit import Hangs, time_limit
 from kytolly.environment.gym.vector import autoreset_mode
 from kytolly.environment.mask import ACTION_MASK
-from kytolly.environment.spec import Box
+from kytolly.environment.spec import ActionSpace, Box
 
 
 class Finding(NamedTuple):
@@ -48,7 +51,7 @@ class Finding(NamedTuple):
 
 
 def check_env(
-    env: str | Callable[[], Any], steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
+    env: str | EnvFactory, steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
 ) -> list[Finding]:
     """Play an environment with random actions and compare it with what it promises.
 
@@ -68,31 +71,27 @@ def check_env(
         ValueError: The environment is not known or cannot be made.
         EnvironmentFault: It hangs when it is made for the first time.
     """
-    make: Any = env
-    if isinstance(env, str):
-        spec = registered_spec(env)
-        make = lambda: make_env(spec)  # noqa: E731
+    make = functools.partial(make_env, registered_spec(env)) if isinstance(env, str) else env
     findings: list[Finding] = []
     with time_limit(timeout_seconds) as begin_call:
         try:
-            env = make()
+            first = make()
         except Hangs as hang:
             raise EnvironmentFault(hang) from None
-        name = (
-            env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
-        )
-        checks = VECTOR_CHECKS if isinstance(env, VectorEnv) else CHECKS
-        close_quietly(env, begin_call)
+        spec = getattr(first, "spec", None)
+        name = spec.id if spec is not None else type(first.unwrapped).__name__
+        checks = VECTOR_CHECKS if isinstance(first, VectorEnv) else CHECKS
+        close_quietly(first, begin_call)
         subject = Subject(make, make, name, steps, seed, begin_call)
         for title, check in checks.items():
             hangs = False
             try:
-                found = run_check(check, subject)
+                results = run_check(check, subject)
             except (Exception, SystemExit, Hangs) as error:
                 hangs = isinstance(error, Hangs)
                 text = f"{error}: mend it." if hangs else f"{type(error).__name__}: {error}"
-                found = [("error", one_line(text))]
-            findings += [Finding(title, *pair) for pair in found or [("ok", "")]]
+                results = [("error", one_line(text))]
+            findings += [Finding(title, *pair) for pair in results or [("ok", "")]]
             if hangs or (title == "spaces" and findings[-1].level == "error"):
                 break  # nothing else can be tried
     return findings
@@ -114,7 +113,7 @@ def run_check(check: Callable[[Subject], Findings], subject: Subject) -> list[tu
         return list(check(subject._replace(make=make)))
 
 
-def close_quietly(env: Any, begin_call: Callable[[], object]) -> None:
+def close_quietly(env: Closable, begin_call: Callable[[], object]) -> None:
     """Close an environment; what it raises is the finding of one check, `close_findings`."""
     begin_call()
     with contextlib.suppress(Exception, SystemExit, Hangs):
@@ -122,7 +121,7 @@ def close_quietly(env: Any, begin_call: Callable[[], object]) -> None:
 
 
 def space_findings(subject: Subject) -> Findings:
-    """Whether agents can handle the spaces."""
+    """Check that agents can handle the spaces."""
     env = subject.make()
     action = ActionForm(env.action_space, subject.name).space
     form = observation_form(env.observation_space, subject.name, action)
@@ -136,7 +135,7 @@ def space_findings(subject: Subject) -> Findings:
 
 
 def observation_findings(subject: Subject) -> Findings:
-    """Whether every observation is one of its space, and an array of its own."""
+    """Check that every observation is one of its space, and a new array."""
     env = subject.make()
     outcomes = play(env, subject)
     space = env.observation_space
@@ -160,7 +159,7 @@ def observation_findings(subject: Subject) -> Findings:
 
 
 def reward_findings(subject: Subject) -> Findings:
-    """Whether rewards are finite numbers and ends are booleans."""
+    """Check that rewards are finite numbers and ends are booleans."""
     env = subject.make()
     outcomes = play(env, subject)
     for index, outcome in enumerate(outcomes):
@@ -185,7 +184,7 @@ def reward_findings(subject: Subject) -> Findings:
 
 
 def episode_findings(subject: Subject) -> Findings:
-    """Whether episodes end, and by what."""
+    """Check that episodes end, and count by what."""
     env = subject.make()
     outcomes = play(env, subject)
     terminated = sum(bool(o.terminated) for o in outcomes)
@@ -208,7 +207,7 @@ def episode_findings(subject: Subject) -> Findings:
 
 
 def seed_findings(subject: Subject) -> Findings:
-    """Whether a run can be repeated: two environments, the same seed, the same actions."""
+    """Check that a run can be repeated: two environments, the same seed, the same actions."""
     one, two, other = subject.make(), subject.make(), subject.make()
     first = play(one, subject)
     if difference(first, play(two, subject)) is not None:
@@ -229,7 +228,7 @@ def seed_findings(subject: Subject) -> Findings:
 
 
 def mask_findings(subject: Subject) -> Findings:
-    """Whether action masks have the right form and leave something to do."""
+    """Check that action masks have the right form and leave something to do."""
     env = subject.make()
     source = mask_source(env)
     is_dict = isinstance(env.observation_space, spaces.Dict)
@@ -250,7 +249,7 @@ def mask_findings(subject: Subject) -> Findings:
 
 
 def process_findings(subject: Subject) -> Findings:
-    """Whether the environment can be made in processes of its own (async_envs)."""
+    """Check that the environment can be made in worker processes (async_envs)."""
     import cloudpickle
 
     try:
@@ -264,7 +263,7 @@ def process_findings(subject: Subject) -> Findings:
 
 
 def resume_findings(subject: Subject) -> Findings:
-    """Whether a resumed run can go on within its episodes."""
+    """Check that a resumed run can go on within its episodes."""
     one, two = subject.make(), subject.make()
     after = play(one, subject._replace(steps=subject.steps // 4))[-1]
     source = mask_source(two)
@@ -289,7 +288,7 @@ def resume_findings(subject: Subject) -> Findings:
 
 
 def close_findings(subject: Subject) -> Findings:
-    """Whether an environment can be closed."""
+    """Check that an environment can be closed."""
     env = subject.factory()
     subject.begin_call()
     try:
@@ -303,7 +302,7 @@ def close_findings(subject: Subject) -> Findings:
 
 
 def speed_findings(subject: Subject) -> Findings:
-    """How fast one environment steps."""
+    """Measure the speed of one environment."""
     env = subject.make()
     began = time.perf_counter()
     play(env, subject)
@@ -311,7 +310,7 @@ def speed_findings(subject: Subject) -> Findings:
 
 
 def vector_space_findings(subject: Subject) -> Findings:
-    """Whether agents can handle the spaces, and what the autoreset mode is."""
+    """Check that agents can handle the spaces, and name the autoreset mode."""
     env = subject.make()
     action = ActionForm(env.single_action_space, subject.name).space
     form = observation_form(env.single_observation_space, subject.name, action)
@@ -320,7 +319,7 @@ def vector_space_findings(subject: Subject) -> Findings:
 
 
 def autoreset_findings(subject: Subject) -> Findings:
-    """Whether an episode's end goes as the declared autoreset mode says."""
+    """Check that an episode's end goes as the declared autoreset mode says."""
     env = subject.make()
     mode = autoreset_mode(env, subject.name)
     env.action_space.seed(subject.seed)
@@ -381,10 +380,10 @@ VECTOR_CHECKS = {
 }
 
 
-def description(part: Any) -> str:
+def description(part: tf.TensorSpec | dict[str, tf.TensorSpec] | ActionSpace) -> str:
     """A spec of observations or actions in words."""
     if isinstance(part, dict):
         return ", ".join(f"{name}: {description(spec)}" for name, spec in part.items())
     if isinstance(part, Box):
         return f"{len(part.low)} numbers"
-    return f"{part.dtype.name} {list(part.shape)}" if hasattr(part, "shape") else str(part)
+    return f"{part.dtype.name} {list(part.shape)}" if isinstance(part, tf.TensorSpec) else str(part)

@@ -8,13 +8,13 @@ import importlib
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from kytolly.environment.faults import EnvironmentFault, display_text, one_line
+from kytolly.environment.faults import EnvironmentFault, RemoteError, display_text, one_line
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 # Packages that register their ids when imported: namespace, module, name to install.
@@ -31,7 +31,7 @@ _EXTRAS = {
 
 
 def registered_spec(name: str) -> EnvSpec:
-    """What Gymnasium has registered under an id; of `"module:id"`, the module is imported first.
+    """The spec of an id in Gymnasium's registry; of `"module:id"`, the module is imported first.
 
     Raises:
         ValueError: Nothing is registered; the message names similar ids, or what to install.
@@ -71,17 +71,17 @@ def nearest_names(name: str) -> list[str]:
         if str(spec.entry_point).startswith("ale_py") and spec.namespace is None
     }
 
-    def likeness(one: str) -> tuple[float, float]:
-        wanted, offered = re.sub("noframeskip|deterministic", "", name.lower()), one.lower()
+    def likeness(id: str) -> tuple[float, float]:
+        wanted, offered = re.sub("noframeskip|deterministic", "", name.lower()), id.lower()
         whole = difflib.SequenceMatcher(None, wanted, offered).ratio()
         behind = wanted.rpartition("/")[2], offered.rpartition("/")[2]
         return max(whole, difflib.SequenceMatcher(None, *behind).ratio()), whole
 
-    found = sorted(((likeness(one), one) for one in known if one not in old), reverse=True)
-    return [one for (degree, _), one in found[:3] if degree >= 0.6]
+    ranked = sorted(((likeness(id), id) for id in known if id not in old), reverse=True)
+    return [id for (degree, _), id in ranked[:3] if degree >= 0.6]
 
 
-def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:
+def make_env(spec: EnvSpec, **arguments: object) -> gymnasium.Env:
     """The environment of a spec, without Gymnasium's checker, which costs time at every step.
 
     Args:
@@ -93,14 +93,13 @@ def make_env(spec: EnvSpec, **arguments: Any) -> gymnasium.Env:
         EnvironmentFault: It cannot be made for another reason.
     """
     try:
-        return maker(spec)(**arguments)
+        return env_factory(spec)(**arguments)
     except (Exception, SystemExit) as error:
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        raise refusal(spec, kinds, str(error), getattr(error, "name", None)) from error
+        raise creation_error(spec, RemoteError.of(error)) from error
 
 
-def maker(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
-    """Makes the environment of a spec, also in another process; Atari's games are preprocessed."""
+def env_factory(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
+    """A function that makes the environment of a spec, in any process; Atari is preprocessed."""
     if not spec.id.startswith("ALE/"):
         return functools.partial(gymnasium.make, spec, disable_env_checker=True)
     from kytolly.environment.gym.atari import make_atari
@@ -108,15 +107,9 @@ def maker(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
     return functools.partial(make_atari, spec)
 
 
-def refusal(spec: EnvSpec, kinds: Sequence[str], text: str, missing: str | None) -> Exception:
-    """What to raise where the environment of a spec cannot be made.
-
-    Args:
-        spec: Of the environment.
-        kinds: Names of the classes of what was raised, its own first.
-        text: What it says.
-        missing: The module that an ImportError did not find.
-    """
+def creation_error(spec: EnvSpec, error: RemoteError) -> Exception:
+    """The exception to raise where making the environment of a spec raised `error`."""
+    kinds, text, _, missing = error
     if spec.id.startswith("ALE/") and kinds[0] == "ValueError":  # an argument of the preprocessing
         return ValueError(text)
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:
@@ -145,16 +138,16 @@ def import_module(module: str, name: str, package: str | None = None) -> Any:
         raise ValueError(
             f"{name} comes from the module {module!r}, expected the full name of one: module:id."
         )
-    found = display_text(module)[1:-1]
+    shown = display_text(module)[1:-1]
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        text = f"{name} comes from the module {found}, which cannot be imported"
+        text = f"{name} comes from the module {shown}, which cannot be imported"
         missing, reason = getattr(error, "name", None), one_line(str(error), 200)
         if package:
             raise ValueError(f"{text} ({reason}). Install it: pip install {package}.") from error
         if missing and (module == missing or module.startswith(f"{missing}.")):
-            file = found.replace(".", "/")
+            file = shown.replace(".", "/")
             raise ValueError(
                 f"{text}: there is neither {file}.py in {os.getcwd()} or another folder of "
                 "sys.path, nor an installed package of that name. Go to the folder that holds the "
@@ -165,6 +158,6 @@ def import_module(module: str, name: str, package: str | None = None) -> Any:
         ) from error
     except (Exception, SystemExit) as error:
         raise EnvironmentFault(
-            f"the module {found}, from which {name} comes, raised {type(error).__name__} when it "
+            f"the module {shown}, from which {name} comes, raised {type(error).__name__} when it "
             f"was imported: {error}"
         ) from error

@@ -20,7 +20,7 @@ OBSERVATION = "observation"  # the entry for an observation that was no dict
 
 
 def mask_source(env: gymnasium.Env) -> str | None:
-    """Where an environment says what is allowed: METHOD, ACTION_MASK (in its info) or None.
+    """The place of an environment's masks: METHOD, ACTION_MASK (in its info) or None.
 
     A Dict observation with a mask in it needs neither. The environment is reset to see its info:
     with a seed, so that nothing is left to chance before the first reset of a run.
@@ -102,7 +102,7 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
         self.single_observation_space = masked_space(env.single_observation_space, size)
         self._mode, self._source, self._size, self._name = mode, source, size, name
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin episodes; the observations have the entry `action_mask`."""
         reset_mask = (options or {}).get("reset_mask")
         others = np.zeros(self.num_envs, bool) if reset_mask is None else ~reset_mask
@@ -163,11 +163,11 @@ def masked_space(space: spaces.Space, size: int) -> spaces.Dict:
     return spaces.Dict({**inner, ACTION_MASK: spaces.MultiBinary(size)})
 
 
-def _with_mask(obs: Any, mask: np.ndarray) -> dict[str, Any]:
+def _with_mask(obs: object, mask: np.ndarray) -> dict[str, Any]:
     return {**(obs if isinstance(obs, dict) else {OBSERVATION: obs}), ACTION_MASK: mask}
 
 
-def mask_row(mask: Any, size: int, name: str, where: str) -> np.ndarray:
+def mask_row(mask: object, size: int, name: str, where: str) -> np.ndarray:
     """One mask [A], whose shape is right."""
     if isinstance(mask, tuple):  # one for each component, as MultiDiscrete.sample() takes them
         mask = np.concatenate([np.ravel(part) for part in mask])

@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -27,15 +27,15 @@ from gymnasium.vector.utils import (
     read_from_shared_memory,
 )
 
-from kytolly.environment.faults import EnvironmentFault, one_line
+from kytolly.environment.faults import EnvironmentFault, RemoteError, one_line
 from kytolly.environment.gym.restarts import Restarts
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.worker import (
     DONE,
     RAISED,
-    Job,
-    Offer,
-    Raised,
+    EnvDescription,
+    SharedMemory,
+    WorkerTask,
     run_worker,
     set_variables,
 )
@@ -53,28 +53,34 @@ class WorkerFault(EnvironmentFault):
         raised: What it raised, if it did.
     """
 
-    raised: Raised | None = None
+    raised: RemoteError | None = None
 
 
 class Worker:
     """A process with one environment.
 
     Args:
-        job: What it is to do.
+        task: What it is to do.
         timeout_seconds: Most that the environment's constructor may take.
         buffer: Shared memory that it writes observations to.
         slot: Where.
     """
 
-    def __init__(self, job: Job, timeout_seconds: float, buffer: Any = None, slot: int = 0):
+    def __init__(
+        self,
+        task: WorkerTask,
+        timeout_seconds: float,
+        buffer: SharedMemory | None = None,
+        slot: int = 0,
+    ):
         context = forkserver()
-        self.place = f"environment {job.index}"
-        self.job, self.timeout, self.failed = job, timeout_seconds, False
+        self.place = f"environment {task.index}"
+        self.task, self.timeout, self.failed = task, timeout_seconds, False
         self.pipe, theirs = context.Pipe()
         try:
             self.process = context.Process(
                 target=run_worker,
-                args=(self._sendable_job(), theirs, buffer, slot, python_variables()),
+                args=(self._sendable_task(), theirs, buffer, slot, python_variables()),
                 daemon=True,
             )
             with clear_mpi_env_vars():
@@ -90,14 +96,14 @@ class Worker:
 
     def make_anew(self) -> None:
         """Ask for another environment, after the answer to "release"."""
-        self.ask("make", self._sendable_job())
+        self.ask("make", self._sendable_task())
 
     def wait_until_made(self) -> Any:
-        """Wait until the environment is made; returns its spaces, or its offer."""
+        """Wait until the environment is made; returns its spaces, or its description."""
         self.answer(time.monotonic() + START_SECONDS + self.timeout, "the start of its process")
         return self.answer(time.monotonic() + self.timeout, "its constructor")
 
-    def ask(self, command: str, given: Any = None) -> None:
+    def ask(self, command: str, given: object = None) -> None:
         """Send a command; if nobody listens, `answer` says so."""
         try:
             self.pipe.send((command, given))
@@ -114,7 +120,7 @@ class Worker:
         where = f" It happened in {method}." if method else ""
         if not ready:
             self._fail(
-                f"{self.job.name}: {self.place} did not return within {self.timeout:g} seconds: "
+                f"{self.task.name}: {self.place} did not return within {self.timeout:g} seconds: "
                 f"it hangs, or it is slower than env_timeout_seconds allows.{where}"
             )
         try:
@@ -122,10 +128,10 @@ class Worker:
                 raise EOFError
             kind, payload = self.pipe.recv()
         except Exception:
-            self._fail(f"{self.job.name}: the process of {self.place} {self._end_text()}.{where}")
+            self._fail(f"{self.task.name}: the process of {self.place} {self._end_text()}.{where}")
         if kind == RAISED:
             self._fail(
-                f"{self.job.name}: {self.place} raised {payload.kinds[0]}: {payload.text}{where}",
+                f"{self.task.name}: {self.place} raised {payload.kinds[0]}: {payload.text}{where}",
                 payload,
             )
         return payload if kind == DONE else None
@@ -140,13 +146,13 @@ class Worker:
             self.process.join(CLOSE_SECONDS)
         self.pipe.close()
 
-    def _sendable_job(self) -> Any:
-        """The job, as it is now, in a form that can be sent."""
-        job, wrapper = self.job, cast(Any, CloudpickleWrapper)
-        return wrapper(lambda: job)
+    def _sendable_task(self) -> Any:
+        """The task, as it is now, in a form that can be sent."""
+        task = self.task
+        return CloudpickleWrapper(lambda: task)  # type: ignore[arg-type]  # any function will do
 
     def _end_text(self) -> str:
-        """What became of a process that does not answer any more."""
+        """The end of a process that does not answer any more, in words."""
         self.process.join(1.0)
         status = self.process.exitcode
         if status is None or status == UNKNOWN:
@@ -154,7 +160,7 @@ class Worker:
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         return f"ended {how}, which an environment must not do"
 
-    def _fail(self, message: str, raised: Raised | None = None) -> None:
+    def _fail(self, message: str, raised: RemoteError | None = None) -> None:
         self.failed = True
         fault = WorkerFault(message)
         fault.raised = raised
@@ -170,13 +176,13 @@ def forkserver() -> Any:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", run_worker.__module__])
-    own = python_variables()
+    variables = python_variables()
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     set_variables({SAFE_PATH: "1", SEARCH_PATH: path})
     try:
         multiprocessing.forkserver.ensure_running()
     finally:
-        set_variables(own)
+        set_variables(variables)
     return context
 
 
@@ -185,13 +191,13 @@ def python_variables() -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in (SAFE_PATH, SEARCH_PATH)}
 
 
-def describe(job: Job, timeout_seconds: float) -> Offer | None:
-    """What the environment of a job says of itself; None for what is not one environment."""
-    worker = Worker(job._replace(describes=True), timeout_seconds)
+def describe(task: WorkerTask, timeout_seconds: float) -> EnvDescription | None:
+    """The description of a task's environment; None for what is not one environment."""
+    worker = Worker(task._replace(describes=True), timeout_seconds)
     try:
-        offer = worker.wait_until_made()
+        description = worker.wait_until_made()
         worker.end(time.monotonic() + CLOSE_SECONDS)
-        return offer
+        return description
     finally:
         worker.failed = True
         worker.end()
@@ -205,29 +211,29 @@ class ProcessVector:
     `info["restarted"]`, and shows the first observation of a new episode.
 
     Args:
-        job: What each process does, but for its place.
-        offer: What `describe` gave, with the action mask among the observations.
-        places: Place of each environment among `job.count`.
+        task: The task of each process, but for its place.
+        description: As from `describe`, with the action mask among the observations.
+        places: Place of each environment among `task.count`.
         timeout_seconds: Most that a constructor, a reset or a step may take.
         restarts: Counts replaced environments; None: a fault is raised.
     """
 
     def __init__(
         self,
-        job: Job,
-        offer: Offer,
+        task: WorkerTask,
+        description: EnvDescription,
         places: Sequence[int],
         timeout_seconds: float,
         restarts: Restarts | None = None,
     ):
-        self.job, self.offer, self.places, self.num_envs = job, offer, list(places), len(places)
+        self.task, self.description = task, description
+        self.places, self.num_envs = list(places), len(places)
         self.timeout, self.restarts = timeout_seconds, restarts
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space = space = offer.observation_space
-        self.single_action_space = offer.action_space
-        self.action_space = batch_space(offer.action_space, self.num_envs)
-        context: Any = forkserver()
-        self._buffer = create_shared_memory(space, self.num_envs, context)
+        self.single_observation_space = space = description.observation_space
+        self.single_action_space = description.action_space
+        self.action_space = batch_space(description.action_space, self.num_envs)
+        self._buffer = create_shared_memory(space, self.num_envs, forkserver())
         self._rows = read_from_shared_memory(space, self._buffer, self.num_envs)
         self.workers: list[Worker] = []
         self._steps = 0
@@ -246,8 +252,8 @@ class ProcessVector:
 
     def reset_async(self, seed: Sequence[int] | None) -> None:
         """Begin an episode in every environment."""
-        for worker, own in zip(self.workers, seed or [None] * self.num_envs, strict=True):
-            worker.ask("reset", own)
+        for worker, one in zip(self.workers, seed or [None] * self.num_envs, strict=True):
+            worker.ask("reset", one)
 
     def reset_wait(self, timeout: float) -> tuple[Any, dict]:
         """The first observations [E, *obs]."""
@@ -255,13 +261,13 @@ class ProcessVector:
         self._replace(faults, self._steps)
         return copy.deepcopy(self._rows), {}
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: np.ndarray) -> None:
         """Give every environment its action."""
         for worker, action in zip(self.workers, iterate(self.action_space, actions), strict=True):
             worker.ask("step", action)
 
     def step_wait(self, timeout: float) -> tuple[Any, list, list, list, dict[str, Any]]:
-        """What `VectorEnv.step` returns, without the infos of the environments."""
+        """The outcome as from `VectorEnv.step`, without the infos of the environments."""
         answers, faults = self._answers(range(self.num_envs), timeout)
         ended = [slot for slot, answer in enumerate(answers) if len(answer) > 3]
         info: dict[str, Any] = {"final_obs": {slot: answers[slot][3] for slot in ended}}
@@ -334,19 +340,19 @@ class ProcessVector:
         self._closing()
 
     def _start(self, slot: int) -> Worker:
-        job = self.job._replace(index=self.places[slot])
-        return Worker(job, self.timeout, self._buffer, slot)
+        task = self.task._replace(index=self.places[slot])
+        return Worker(task, self.timeout, self._buffer, slot)
 
     def _start_again(self, slot: int) -> None:
         self.workers[slot].end()
         self.workers[slot] = self._start(slot)
 
     def _require_spaces(self, worker: Worker) -> None:
-        found = worker.wait_until_made()
+        spaces = worker.wait_until_made()
         expected = self.single_observation_space, self.single_action_space
-        if found != expected:
+        if spaces != expected:
             raise EnvironmentFault(
-                f"{worker.place} of {self.job.name} has the spaces {found}, another one has "
+                f"{worker.place} of {self.task.name} has the spaces {spaces}, another one has "
                 f"{expected}. All must have the same."
             )
 

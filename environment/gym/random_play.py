@@ -1,4 +1,4 @@
-"""Random play of an environment, and whether two of them played the same."""
+"""Random play of an environment, and a comparison of two of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gymnasium import spaces
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.masks import mask_row, mask_source
+from kytolly.environment.gym.step import EnvFactory
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import Box, Discrete
 
@@ -23,8 +24,8 @@ class Subject(NamedTuple):
     the environment calls `begin_call` before it: so long a call may last.
     """
 
-    factory: Callable[[], Any]
-    make: Callable[[], Any]
+    factory: EnvFactory
+    make: Callable[[], Any]  # a vector environment in the checks of those
     name: str
     steps: int
     seed: int
@@ -32,7 +33,7 @@ class Subject(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one call of `reset` or `step` returned, and the action that was given."""
+    """The action that was given, and what `reset` or `step` returned."""
 
     action: Any
     obs: Any
@@ -58,17 +59,17 @@ class RandomActions:
             self.counts = (action.count,) if isinstance(action, Discrete) else action.counts
         space.seed(seed)
 
-    def one(self, mask: Any) -> Any:
+    def one(self, mask: object) -> Any:
         """One action; a mask of None allows all."""
         if mask is None or not self.counts:
             return self.space.sample()
         return self.form.separate(self._choices(mask)[np.newaxis])[0]
 
-    def batch(self, masks: Any) -> np.ndarray:
+    def batch(self, masks: np.ndarray) -> np.ndarray:
         """[E, ...] actions of a vector environment for masks [E, A]."""
         return self.form.batch(np.stack([self._choices(mask) for mask in masks]))
 
-    def _choices(self, mask: Any) -> np.ndarray:
+    def _choices(self, mask: object) -> np.ndarray:
         """[] or [D] actions as agents number them; 0 where the mask allows nothing."""
         allowed = np.asarray(mask_row(mask, sum(self.counts), self.name, ""), np.bool_)
         parts = np.split(allowed, np.cumsum(self.counts)[:-1])
@@ -123,7 +124,7 @@ def play(
     return outcomes
 
 
-def mask_of(env: Any, outcome: Outcome, source: str | None) -> Any:
+def mask_of(env: gymnasium.Env, outcome: Outcome, source: str | None) -> Any:
     """The mask of the allowed actions after an outcome; None where there is none."""
     if isinstance(outcome.obs, dict) and ACTION_MASK in outcome.obs:
         return outcome.obs[ACTION_MASK]
@@ -141,10 +142,10 @@ def difference(one: list[Outcome], two: list[Outcome]) -> int | None:
     return None if len(one) == len(two) else min(len(one), len(two))
 
 
-def equal(a: Any, b: Any) -> bool:
-    """Whether two observations (or numbers) are the same, bit for bit."""
+def equal(a: object, b: object) -> bool:
+    """True where two observations (or numbers) are the same, bit for bit."""
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(equal, a, b))
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(equal, a, b))
     return np.array_equal(np.asarray(a), np.asarray(b))

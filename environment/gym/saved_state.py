@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
+from gymnasium.vector import VectorEnv
 
 PLAIN = (bool, int, float, str)
 BOUND = (types.MethodType, types.BuiltinFunctionType)
@@ -33,6 +34,13 @@ CONSTANT = (
     pathlib.PurePath,
     logging.Logger,
 )
+# Our classes by the names that runs of earlier versions have saved.
+_GYM = "kytolly.environment.gym"
+RENAMED = {
+    f"{_GYM}.separate.SeparateEnvs": f"{_GYM}.sequential.SequentialEnvs",
+    f"{_GYM}.separate.SingleEnv": f"{_GYM}.sequential.SingleEnv",
+    f"{_GYM}.restarting.RestartingEnvs": f"{_GYM}.sequential.RestartingEnvs",
+}
 CONTAINERS = {kind.__name__: kind for kind in (tuple, list, set, frozenset)}
 
 
@@ -40,7 +48,7 @@ class NotSavable(ValueError):
     """Something that has no saved state; the message names it."""
 
 
-def saved_state(env: Any) -> Any:
+def saved_state(env: object) -> Any:
     """The state of an environment, or of what is made of environments, as JSON can hold it.
 
     An object that has the methods `get_state()` and `set_state(state)` saves itself; `get_state`
@@ -52,7 +60,7 @@ def saved_state(env: Any) -> Any:
     return _Writer().code(env, type(env).__name__)
 
 
-def restore_state(env: Any, state: Any) -> None:
+def restore_state(env: object, state: object) -> None:
     """Bring an environment that was made in the same way into a state from `saved_state`.
 
     Raises:
@@ -106,8 +114,8 @@ class _Writer:
         kind = _kind(value)
         if kind == "mujoco._structs.MjModel":  # the physics' constants
             return {"keep": True}
-        own = [getattr(type(value), name, None) for name in ("get_state", "set_state")]
-        if all(callable(method) for method in own):
+        methods = [getattr(type(value), name, None) for name in ("get_state", "set_state")]
+        if all(callable(method) for method in methods):
             return {"own": self.code(value.get_state(), path), "kind": kind}
         engine = ENGINES.get(kind)
         if engine is not None:
@@ -138,7 +146,7 @@ class _Reader:
         self.seen: list[Any] = []
         self.kinds: dict[str, type] = {}  # of the objects that were there
 
-    def value(self, code: Any, here: Any, path: str) -> Any:
+    def value(self, code: object, here: Any, path: str) -> Any:
         """The value of a code; `here` is what stands in its place now."""
         if not isinstance(code, dict):
             return code
@@ -153,10 +161,12 @@ class _Reader:
             return _array(code["scalar"])[()]
         place = len(self.seen)
         self.seen.append(here)
-        self.seen[place] = found = self._new_value(code, here, path, place)
-        return found
+        self.seen[place] = self._new_value(code, here, path, place)
+        return self.seen[place]
 
-    def _new_value(self, code: dict, here: Any, path: str, place: int) -> Any:
+    def _new_value(self, code: dict[str, Any], here: Any, path: str, place: int) -> Any:
+        if code.get("kind") in RENAMED:
+            code = {**code, "kind": RENAMED[code["kind"]]}
         if "array" in code:
             return _array(code["array"])
         for name, kind in CONTAINERS.items():
@@ -178,8 +188,7 @@ class _Reader:
         if "dict" in code:
             if "kind" in code:
                 self._require_kind(code, here, path)
-            found = here if isinstance(here, dict) else {}
-            return self._update(found, code["dict"], path)
+            return self._update(here if isinstance(here, dict) else {}, code["dict"], path)
         if "generator" in code:
             return self._generator(code["generator"], here, path)
         if "random" in code:
@@ -207,7 +216,7 @@ class _Reader:
             self._update(vars(here), code["object"], path)
         return here
 
-    def _generator(self, code: Any, here: Any, path: str) -> np.random.Generator:
+    def _generator(self, code: object, here: object, path: str) -> np.random.Generator:
         state = self.value(code, None, path)
         kind = getattr(np.random, str(state["bit_generator"]), None)
         if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
@@ -217,42 +226,43 @@ class _Reader:
         here.bit_generator.state = state
         return here
 
-    def _update(self, found: dict, items: list, path: str) -> dict:
-        old, pairs = dict(found), []
+    def _update(self, values: dict, items: list, path: str) -> dict:
+        old, pairs = dict(values), []
         for key, code in items:
             key = self.value(key, None, path)
             pairs.append((key, self.value(code, old.get(key), f"{path}.{key}")))
-        found.clear()
+        values.clear()
         for key, value in pairs:  # a Counter's update() would count
-            found[key] = value
-        return found
+            values[key] = value
+        return values
 
-    def _class(self, code: dict, here: Any, path: str) -> type:
+    def _class(self, code: dict, here: object, path: str) -> type:
         """The class of an object that is not there, as where a list was longer when it was saved.
 
         It must be of a module from which another object is there, so that a file can name no class
         but those that the environment is made of, and be no environment: their place is fixed.
         """
         kind = code["kind"]
-        found: Any = self.kinds.get(kind)
-        for module in {known.__module__ for known in self.kinds.values()}:
-            if found is None and kind.startswith(f"{module}."):
-                found = sys.modules.get(module)
+        known: object = self.kinds.get(kind)
+        for module in {other.__module__ for other in self.kinds.values()}:
+            if known is None and kind.startswith(f"{module}."):
+                candidate: object = sys.modules.get(module)
                 for name in kind[len(module) + 1 :].split("."):
-                    found = getattr(found, name, None)
-                found = found if isinstance(found, type) and _kind_of(found) == kind else None
-        if found is None or issubclass(found, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+                    candidate = getattr(candidate, name, None)
+                if isinstance(candidate, type) and _kind_of(candidate) == kind:
+                    known = candidate
+        if not isinstance(known, type) or issubclass(known, (gymnasium.Env, VectorEnv)):
             raise NotSavable(f"{path} is a {_kind(here)}, and the saved state is of a {kind}")
-        return found
+        return known
 
     @staticmethod
-    def _require_kind(code: dict, here: Any, path: str) -> None:
+    def _require_kind(code: dict, here: object, path: str) -> None:
         kind = _kind(here)
         if kind != code.get("kind"):
             raise NotSavable(f"{path} is a {kind}, and the saved state is of a {code.get('kind')}")
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """Module and name of a value's class."""
     return _kind_of(type(value))
 
@@ -294,12 +304,15 @@ class _MuJoCo:
     @staticmethod
     def save(data: Any, path: str) -> Any:
         arrays = {name: getattr(data, name) for name in dir(data) if not name.startswith("_")}
-        kept = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
-        codes = {name: _array_code(x, path) for name, x in kept.items()}
+        codes = {
+            name: _array_code(array, path)
+            for name, array in arrays.items()
+            if isinstance(array, np.ndarray)
+        }
         return {"arrays": codes, "time": data.time}
 
     @staticmethod
-    def restore(data: Any, code: Any, path: str) -> None:
+    def restore(data: Any, code: dict, path: str) -> None:
         import mujoco  # type: ignore[import-not-found]
 
         data.time = code["time"]
@@ -320,7 +333,7 @@ class _Arcade:
         return base64.b64encode(ale.cloneState(include_rng=True).serialize()).decode("ascii")
 
     @staticmethod
-    def restore(ale: Any, code: Any, path: str) -> None:
+    def restore(ale: Any, code: str, path: str) -> None:
         from ale_py import ALEState  # type: ignore[import-not-found]
 
         ale.reset_game()  # the screen's buffers are no part of the state

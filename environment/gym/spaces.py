@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from kytolly.environment.spec import (
 _SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
 _ONE_HOT = spaces.Discrete | spaces.MultiDiscrete
 _FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
-MOST_NUMBERS = 2**24  # of an observation
+MAX_NUMBERS = 2**24  # of an observation
 _SMALL = 127  # largest integer of a grid
 _FEW = 16  # numbers that Python sums faster than NumPy multiplies them
 _SOME = 4096  # numbers that one BLAS thread multiplies faster than NumPy checks them
@@ -49,7 +49,7 @@ class ObservationForm:
         shape: The same shape as a tuple.
         ready_shape: Shape of an array that can be copied into rows without `encode`; None where
             every observation has to be looked at.
-        short: Whether it is a row of few floats.
+        short: It is a row of few floats.
         grids: Names of the entries that hold bools or small integers in three axes.
         encodings: Names of the entries that are no such arrays when the environment returns them,
             and how they become them.
@@ -58,9 +58,9 @@ class ObservationForm:
 
     plain = True  # the rows are what the agent sees, and nothing but NaN can be wrong with them
 
-    def __init__(self, space: spaces.Space, name: str, entry: str | None = None):
+    def __init__(self, space: spaces.Space | None, name: str, entry: str | None = None):
         if not isinstance(space, spaces.Box | _ONE_HOT | spaces.MultiBinary):
-            raise ValueError(_refusal(name, entry, space))
+            raise ValueError(_unsupported_space(name, entry, space))
         self.name, self._entry = name, "" if entry is None else f" {entry!r}"
         self.dtype = np.dtype(np.float32)
         self._raw_shape: tuple[int, ...] = space.shape or ()
@@ -80,11 +80,11 @@ class ObservationForm:
                 f"the observation space{self._entry} of {name} is {display_text(space)}, in which "
                 "there is nothing to observe; expected at least one number."
             )
-        if math.prod(self.shape) > MOST_NUMBERS:
+        if math.prod(self.shape) > MAX_NUMBERS:
             raise ValueError(
                 f"the observation space{self._entry} of {name} is {display_text(space)}, which "
                 f"makes {math.prod(self.shape):,} numbers (one-hot, where it is discrete), "
-                f"expected at most {MOST_NUMBERS:,}. What works: show less, or a Box of floats."
+                f"expected at most {MAX_NUMBERS:,}. What works: show less, or a Box of floats."
             )
         self.grids = ("" if entry is None else entry,) if is_grid(space) else ()
         self.frame_stack = getattr(space, "frame_stack", 0)
@@ -96,7 +96,7 @@ class ObservationForm:
         is_same = self.shape == self._raw_shape and not counts
         self.encodings = () if is_same else ((entry or "", self._encoding),)
 
-    def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
+    def encode(self, raw: object, rows: int | None = None) -> np.ndarray:
         """New array [*obs] of one raw observation, or [rows, *obs] of a batch of them."""
         batch = () if rows is None else (rows,)
         values = np.asarray(raw)
@@ -114,11 +114,11 @@ class ObservationForm:
             )
         return self._cast(values).reshape(batch + self.shape)
 
-    def agent_view(self, rows: np.ndarray) -> Any:
-        """What the agent sees of encoded observations [E, *obs]."""
+    def agent_view(self, rows: np.ndarray) -> np.ndarray:
+        """Encoded observations [E, *obs] as the agent sees them."""
         return rows
 
-    def allow_all(self, rows: np.ndarray, where: Any) -> None:
+    def allow_all(self, rows: np.ndarray, where: np.ndarray | list[int]) -> None:
         """Allow every action in some rows; nothing to do where no mask forbids any."""
 
     def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
@@ -186,7 +186,7 @@ class MaskForm:
         if space.shape != self.shape:
             raise mask_shape_fault(name, space.shape, self.shape, " in its observation space")
 
-    def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
+    def encode(self, raw: object, rows: int | None = None) -> np.ndarray:
         """New array [A] of one raw mask, or [rows, A] of a batch of them."""
         values = np.asarray(raw)
         expected = self.shape if rows is None else (rows, *self.shape)
@@ -260,7 +260,7 @@ class DictForm:
         )
         self.encodings = sum((form.encodings for form in self._forms.values()), ())
 
-    def encode(self, raw: Any, rows: int | None = None) -> np.ndarray:
+    def encode(self, raw: object, rows: int | None = None) -> np.ndarray:
         """New structured array [] of one raw observation, or [rows] of a batch of them."""
         result = np.empty(() if rows is None else (rows,), self.dtype)
         for entry, path in self._paths:
@@ -276,10 +276,10 @@ class DictForm:
         return result
 
     def agent_view(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """What the agent sees of encoded observations: name -> [E, ...]."""
+        """Encoded observations as the agent sees them: name -> [E, ...]."""
         return {entry: np.ascontiguousarray(rows[entry]) for entry in self._forms}
 
-    def allow_all(self, rows: np.ndarray, where: Any) -> None:
+    def allow_all(self, rows: np.ndarray, where: np.ndarray | list[int]) -> None:
         """Allow every action in the rows `where`, if there is a mask."""
         if self._masked:
             rows[ACTION_MASK][where] = True
@@ -287,14 +287,13 @@ class DictForm:
     def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row of an entry that no agent could use, and why; None if there is none."""
         for entry, form in self._forms.items():
-            found = form.first_fault(rows[entry])
-            if found is not None:
-                return found
+            if (fault := form.first_fault(rows[entry])) is not None:
+                return fault
         return None
 
 
 def observation_form(
-    space: spaces.Space, name: str, action: ActionSpace
+    space: spaces.Space | None, name: str, action: ActionSpace
 ) -> ObservationForm | DictForm:
     """The form in which observations of a space reach the agent.
 
@@ -331,7 +330,7 @@ def host_spec(
 
 
 def is_grid(space: spaces.Space) -> bool:
-    """Whether a space has three axes of bools or of small integers, which no uint8 image holds."""
+    """True for a space of three axes of bools or small integers, which no uint8 image holds."""
     if not isinstance(space, spaces.Box | spaces.MultiBinary) or len(space.shape or ()) != 3:
         return False
     if isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_:
@@ -342,7 +341,7 @@ def is_grid(space: spaces.Space) -> bool:
 
 
 def all_finite(values: np.ndarray) -> bool:
-    """Whether no number is NaN or infinite.
+    """True where no number is NaN or infinite.
 
     Runs at every step, and `np.isfinite` is slow for few numbers. Any NaN or infinity survives a
     sum, and so a dot product; a product that overflows is looked at again.
@@ -356,7 +355,9 @@ def all_finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def _leaves(space: spaces.Space, path: tuple[Any, ...] = ()) -> Any:
+def _leaves(
+    space: spaces.Space, path: tuple[object, ...] = ()
+) -> Iterator[tuple[tuple[object, ...], spaces.Space]]:
     """Path and space of every entry that is no Dict."""
     if not isinstance(space, spaces.Dict):
         yield path, space
@@ -365,22 +366,22 @@ def _leaves(space: spaces.Space, path: tuple[Any, ...] = ()) -> Any:
         yield from _leaves(inner, (*path, key))
 
 
-def _require_names(paths: Iterable[tuple[Any, ...]], name: str) -> None:
+def _require_names(paths: Iterable[tuple[object, ...]], name: str) -> None:
     """Refuse entries that would be one after flattening, or would have no name."""
-    seen: dict[str, tuple[Any, ...]] = {}
+    seen: dict[str, tuple[object, ...]] = {}
     for path in paths:
         entry = "/".join(map(str, path))
         if entry in seen or not entry:
-            found = f"the keys {path} and {seen[entry]}" if entry in seen else f"the key {path}"
+            keys = f"the keys {path} and {seen[entry]}" if entry in seen else f"the key {path}"
             raise ValueError(
-                f"the observations of {name} have {found}, from which follows the name {entry!r}; "
+                f"the observations of {name} have {keys}, from which follows the name {entry!r}; "
                 "expected a name of its own for every entry. What works: rename an entry in a "
                 "gymnasium.wrappers.TransformObservation."
             )
         seen[entry] = path
 
 
-def _refusal(name: str, entry: str | None, space: spaces.Space) -> str:
+def _unsupported_space(name: str, entry: str | None, space: spaces.Space | None) -> str:
     help_text = "write a wrapper that turns it into one of these"
     if isinstance(space, spaces.Tuple):
         help_text = _FLATTEN

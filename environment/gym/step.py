@@ -1,16 +1,28 @@
-"""What environments on the host promise, and what one of their steps returns."""
+"""Contract of environments on the host: what they promise, and what one of their steps returns.
+
+Nothing here may load TensorFlow: the processes of environments import this file.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from kytolly.environment.faults import EnvironmentFault, display_text
-from kytolly.environment.gym.restarts import Restarts
-from kytolly.environment.spec import EnvSpec
+from kytolly.environment.gym.restarts import Replaceable, Restarts
 
-MOST_REWARD = float(np.finfo(np.float32).max)
+if TYPE_CHECKING:
+    from kytolly.environment.spec import EnvSpec
+
+GymEnv: TypeAlias = gymnasium.Env | VectorEnv
+EnvFactory: TypeAlias = Callable[[], GymEnv]
+GymSource: TypeAlias = str | GymEnv | EnvFactory  # a str is a Gymnasium id
+Observation: TypeAlias = np.ndarray | dict[str, np.ndarray]  # [E, *obs] as the agent sees it
+MAX_REWARD = float(np.finfo(np.float32).max)
 
 
 class HostStep(NamedTuple):
@@ -53,7 +65,7 @@ class HostEnv(Protocol):
     Attributes:
         spec: What one environment shows and accepts.
         num_envs: Number of environments, `E`.
-        has_dummy_steps: Whether some steps may be no transitions; else `valid` is always True.
+        has_dummy_steps: Some steps may be no transitions; else `valid` is always True.
         given: One of the environments, or their vector, to look at; None where it is in processes.
         restarts: Counts the environments that were made anew; None where a fault is raised.
     """
@@ -61,7 +73,7 @@ class HostEnv(Protocol):
     spec: EnvSpec
     num_envs: int
     has_dummy_steps: bool
-    given: Any
+    given: GymEnv | Replaceable | None
     restarts: Restarts | None
 
     def reset(self, seed: int | None = None) -> Any:
@@ -107,7 +119,7 @@ def environment_seeds(seed: int, count: int) -> list[int]:
     return np.random.SeedSequence(seed).generate_state(count).tolist()
 
 
-def require_reward(reward: Any, name: str, what: str = "the reward") -> None:
+def require_reward(reward: object, name: str, what: str = "the reward") -> None:
     """Refuse what is not one finite number that float32 can hold.
 
     Raises:
@@ -116,11 +128,28 @@ def require_reward(reward: Any, name: str, what: str = "the reward") -> None:
     try:
         array = np.asarray(reward)
         usable = array.shape == () and array.dtype.kind in "biufO"
-        if usable and abs(float(array)) <= MOST_REWARD:
+        if usable and abs(float(array)) <= MAX_REWARD:
             return
     except (TypeError, ValueError, OverflowError):
         pass
     raise EnvironmentFault(
         f"{name} returned {what} {display_text(reward)}, expected one finite number of at most "
-        f"{MOST_REWARD:.2g}, the largest float32."
+        f"{MAX_REWARD:.2g}, the largest float32."
     )
+
+
+def done_flags(terminated: object, truncated: object, name: str) -> tuple[bool, bool]:
+    """The two as bools, where an environment says that its episode is over: "False" is true.
+
+    Raises:
+        EnvironmentFault: One is neither a bool nor a number 0 or 1.
+    """
+    for which, value in (("terminated", terminated), ("truncated", truncated)):
+        if type(value) not in (bool, np.bool_):
+            array = np.asarray(value)
+            usable = array.size == 1 and array.dtype.kind in "biuf"
+            if not usable or array.item() != bool(value):  # [False] is true
+                raise EnvironmentFault(
+                    f"{name} returned {which}={display_text(value)}, expected a bool."
+                )
+    return bool(terminated), bool(truncated)

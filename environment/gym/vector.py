@@ -5,20 +5,51 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.connection
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text, raise_fault
 from kytolly.environment.gym.actions import ActionForm
-from kytolly.environment.gym.ends import CheckedEnds
 from kytolly.environment.gym.processes import CLOSE_SECONDS, ProcessVector
+from kytolly.environment.gym.restarts import Replaceable
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import host_spec, observation_form
-from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds
+from kytolly.environment.gym.step import (
+    MAX_REWARD,
+    GymEnv,
+    HostStep,
+    Observation,
+    done_flags,
+    environment_seeds,
+)
+
+REWARDS = f"finite numbers of at most {MAX_REWARD:.2g}"
+
+
+class CheckedFlags(gymnasium.Wrapper):
+    """Refuses what is no bool before a vector environment of Gymnasium makes it one.
+
+    Args:
+        env: One of its environments.
+        name: What to call it in messages.
+    """
+
+    def __init__(self, env: gymnasium.Env, name: str):
+        super().__init__(env)
+        self.name = name
+
+    def step(self, action: Any) -> Any:
+        """The outcome that the environment returned."""
+        outcome = self.env.step(action)
+        _, _, terminated, truncated, _ = outcome
+        if terminated is not False or truncated is not False:
+            done_flags(terminated, truncated, self.name)
+        return outcome
 
 
 class HostVector:
@@ -39,7 +70,7 @@ class HostVector:
         name: What to call it in messages.
         known_spec: What Gymnasium knows of one environment; None where it is not registered.
         seeds: One for each environment; where only one seed is taken, the first.
-        owned: Whether `close()` closes it.
+        owned: `close()` closes it.
         timeout_seconds: Most that a reset or a step in processes may take.
 
     Attributes:
@@ -62,25 +93,24 @@ class HostVector:
         self._form = observation_form(observation_space, name, self._actions.space)
         self._mode = autoreset_mode(env, name)
         self.processes = env if isinstance(env, ProcessVector) else None
+        vector = None if isinstance(env, ProcessVector) else env
+        self.given: GymEnv | Replaceable | None = vector
         self.restarts = None if self.processes is None else self.processes.restarts
         self.has_dummy_steps = bool(self._mode is AutoresetMode.NEXT_STEP or self.restarts)
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = env.num_envs
         self._env: Any = env
-        self.given = None if self.processes is not None else env
         self._owned, self._timeout, self._broken = owned, timeout_seconds, False
-        self._takes_many = self.processes is not None or isinstance(
-            env.unwrapped, SyncVectorEnv | AsyncVectorEnv
-        )
+        inner = None if vector is None else vector.unwrapped
+        self._takes_many = inner is None or isinstance(inner, SyncVectorEnv | AsyncVectorEnv)
         self._seed: Any = list(seeds) if self._takes_many else seeds[0]
         # A subclass that overrides step() means it to be called.
         step = getattr(type(env), "step", None)
         self._splits = self.processes is not None or step is AsyncVectorEnv.step
-        self._checked: list[CheckedEnds] = []
-        inner: Any = None if self.processes else env.unwrapped
-        if getattr(type(inner), "step", None) is SyncVectorEnv.step:
+        self._checked: list[CheckedFlags] = []
+        if isinstance(inner, SyncVectorEnv) and type(inner).step is SyncVectorEnv.step:
             names = [f"environment {index} of {name}" for index in range(env.num_envs)]
-            self._checked = list(map(CheckedEnds, inner.envs, names))
+            self._checked = list(map(CheckedFlags, inner.envs, names))
         self._outcome: Any = None  # of a pending step that could not be split
         self._pending = False
         self._steps = 0
@@ -132,7 +162,7 @@ class HostVector:
             self._report(error, "step()")
         self._pending = True
 
-    def _step_checked(self, actions: Any) -> Any:
+    def _step_checked(self, actions: np.ndarray) -> Any:
         """A step; each environment of a SyncVectorEnv is looked at before its bools are made."""
         if not self._checked:
             return self._env.step(actions)
@@ -157,9 +187,10 @@ class HostVector:
         valid, failed = ~self._resetting, info.get("restarted") if self.processes else None
         if failed is not None:
             valid &= ~failed
-        reward = np.where(valid, self._reward_array(reward), np.float32(0.0))
-        terminated = self._flag_array(terminated, "terminated") & valid
-        truncated = self._flag_array(truncated, "truncated") & valid
+        rewards = self._row(reward, "the rewards ", _are_rewards, REWARDS)
+        reward = np.where(valid, rewards.astype(np.float32), np.float32(0.0))
+        terminated = self._row(terminated, "terminated=", _are_flags, "bools").astype(bool) & valid
+        truncated = self._row(truncated, "truncated=", _are_flags, "bools").astype(bool) & valid
         if failed is not None:  # their episodes end with the previous step
             truncated |= failed & (self._lengths > 0)
         ended = terminated | truncated
@@ -223,8 +254,8 @@ class HostVector:
 
     def _obs_and_next_obs(
         self, obs: np.ndarray, ended: np.ndarray, info: dict[str, Any]
-    ) -> tuple[Any, Any]:
-        """What to act on next and what the step led to, from what it returned."""
+    ) -> tuple[Observation, Observation]:
+        """Observations to act on next, and those that the step led to."""
         view = self._form.agent_view
         if self._mode is AutoresetMode.NEXT_STEP:
             last = view(obs)
@@ -254,50 +285,33 @@ class HostVector:
         self._check(next_obs, "step()")
         return view(obs), view(next_obs)
 
-    def _encode(self, raw: Any, method: str) -> np.ndarray:
+    def _encode(self, raw: object, method: str) -> np.ndarray:
         try:
             return self._form.encode(raw, self.num_envs)
         except Exception as error:
             self._report(error, method)
 
-    def _reward_array(self, reward: Any) -> np.ndarray:
-        values = self._row(reward)
-        if values is None or not (np.abs(values) <= MOST_REWARD).all():
-            self._report(
-                EnvironmentFault(
-                    f"{self.spec.name} returned the rewards {display_text(reward)}, expected "
-                    f"{self.num_envs} finite numbers of at most {MOST_REWARD:.2g}."
-                ),
-                "step()",
-            )
-        return values.astype(np.float32)
-
-    def _flag_array(self, flags: Any, which: str) -> np.ndarray:
-        values = self._row(flags)
-        if values is None or (values.dtype != np.bool_ and not np.isin(values, (0, 1)).all()):
-            self._report(
-                EnvironmentFault(
-                    f"{self.spec.name} returned {which}={display_text(flags)}, expected "
-                    f"{self.num_envs} bools."
-                ),
-                "step()",
-            )
-        return values.astype(np.bool_)
-
-    def _row(self, given: Any) -> np.ndarray | None:
-        """One number for each environment; None if `given` is something else."""
+    def _row(
+        self, given: object, what: str, fits: Callable[[np.ndarray], bool], wanted: str
+    ) -> np.ndarray:
+        """[E] numbers that fit, one for each environment; reports anything else."""
         try:
             values = np.asarray(given)
         except ValueError:  # lists of different lengths
-            return None
-        fits = values.shape == (self.num_envs,) and values.dtype.kind in "biuf"
-        return values if fits else None
+            values = np.empty(0)
+        is_row = values.shape == (self.num_envs,) and values.dtype.kind in "biuf"
+        if not (is_row and fits(values)):
+            fault = (
+                f"{self.spec.name} returned {what}{display_text(given)}, expected "
+                f"{self.num_envs} {wanted}."
+            )
+            self._report(EnvironmentFault(fault), "step()")
+        return values
 
     def _check(self, rows: np.ndarray, method: str) -> None:
         """Report what no agent could use in the rows [E] of all environments."""
-        found = self._form.first_fault(rows)
-        if found is not None:
-            self._report(EnvironmentFault(f"{found[1]} That is environment {found[0]}."), method)
+        if (fault := self._form.first_fault(rows)) is not None:
+            self._report(EnvironmentFault(f"{fault[1]} That is environment {fault[0]}."), method)
 
     def _report(self, error: Exception, method: str) -> NoReturn:
         self._broken = True
@@ -314,7 +328,7 @@ class HostVector:
         ):
             sentinels = [process.sentinel for process in self._env.processes]
             ended = multiprocessing.connection.wait(sentinels, CLOSE_SECONDS)
-            dead = [index for index, one in enumerate(sentinels) if one in ended]
+            dead = [index for index, sentinel in enumerate(sentinels) if sentinel in ended]
             raise EnvironmentFault(
                 f"{self.spec.name}: the process of environment {', '.join(map(str, dead)) or '?'} "
                 f"ended in {method} {where}. An environment must not exit its process."
@@ -322,7 +336,7 @@ class HostVector:
         raise_fault(self.spec.name, error, method, where)
 
 
-def end_processes(env: Any, seconds: float = CLOSE_SECONDS) -> None:
+def end_processes(env: AsyncVectorEnv, seconds: float = CLOSE_SECONDS) -> None:
     """Close an AsyncVectorEnv in limited time, which its own `close()` does not promise.
 
     Args:
@@ -349,8 +363,8 @@ def end_processes(env: Any, seconds: float = CLOSE_SECONDS) -> None:
     env.closed = True
 
 
-def autoreset_mode(env: Any, name: str) -> AutoresetMode:
-    """What a vector environment says it does at an episode's end."""
+def autoreset_mode(env: VectorEnv | ProcessVector, name: str) -> AutoresetMode:
+    """The behavior at an episode's end that a vector environment declares."""
     declared = env.metadata.get("autoreset_mode")
     try:
         return AutoresetMode(declared)
@@ -360,3 +374,11 @@ def autoreset_mode(env: Any, name: str) -> AutoresetMode:
             f"{name} declares the autoreset mode {declared!r}, expected one of {modes} in "
             "metadata['autoreset_mode']. It says which observation follows an episode's end."
         ) from None
+
+
+def _are_rewards(values: np.ndarray) -> bool:
+    return bool((np.abs(values) <= MAX_REWARD).all())
+
+
+def _are_flags(values: np.ndarray) -> bool:
+    return values.dtype == np.bool_ or bool(np.isin(values, (0, 1)).all())

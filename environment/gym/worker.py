@@ -1,4 +1,4 @@
-"""What runs in the process of one environment. Nothing here may load TensorFlow."""
+"""The process of one environment. Nothing here may load TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,26 +6,31 @@ import copy
 import json
 import os
 import signal
-import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from multiprocessing.sharedctypes import SynchronizedArray
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector.utils import write_to_shared_memory
 
-from kytolly.environment.faults import EnvironmentFault, display_text, one_line
-from kytolly.environment.gym.ends import end_flags
+from kytolly.environment.faults import EnvironmentFault, RemoteError, one_line
 from kytolly.environment.gym.masks import MaskedObservation, mask_source
 from kytolly.environment.gym.saved_state import restore_state, saved_state
+from kytolly.environment.gym.step import EnvFactory, GymEnv, done_flags
 from kytolly.environment.signals import STOP_SIGNALS
 
+EnvT = TypeVar("EnvT", gymnasium.Env, gymnasium.vector.VectorEnv)
 BEGUN, DONE, RAISED = "begun", "done", "raised"  # kinds of messages
 
 
-class Job(NamedTuple):
-    """What a process is to do.
+# As `gymnasium.vector.utils.create_shared_memory` makes it.
+SharedMemory: TypeAlias = dict[str, Any] | tuple[Any, ...] | SynchronizedArray
+
+
+class WorkerTask(NamedTuple):
+    """The environment that a process makes and serves.
 
     Attributes:
         make: Makes the environment.
@@ -33,11 +38,11 @@ class Job(NamedTuple):
         index: Its place among all environments of its kind.
         count: How many those are.
         mask: Where to look for action masks, and their length.
-        describes: Answer with an `Offer` and end.
-        asks_mask: Say in the offer where the environment has action masks.
+        describes: Answer with an `EnvDescription` and end.
+        asks_mask: Say in the description where the environment has action masks.
     """
 
-    make: Callable[[], Any]
+    make: EnvFactory
     name: str
     index: int = 0
     count: int = 1
@@ -46,8 +51,8 @@ class Job(NamedTuple):
     asks_mask: bool = False
 
 
-class Offer(NamedTuple):
-    """What an environment says of itself, as another process can hold it."""
+class EnvDescription(NamedTuple):
+    """An environment's spaces and names, as another process can hold them."""
 
     name: str
     observation_space: Any
@@ -56,26 +61,17 @@ class Offer(NamedTuple):
     mask: str | None
 
 
-class Raised(NamedTuple):
-    """An exception of the other process: the names of its classes, and texts."""
-
-    kinds: list[str]
-    text: str
-    traceback: str
-    missing: str | None  # the module that an ImportError did not find
-
-
 def run_worker(
-    given: Callable[[], Job],
+    task_of: Callable[[], WorkerTask],
     pipe: Connection,
-    buffer: Any,
+    buffer: SharedMemory | None,
     slot: int,
     variables: Mapping[str, str | None],
 ) -> None:
     """Serve one environment after the other until the other end closes.
 
     Args:
-        given: Gives what to do first.
+        task_of: Gives the first task.
         pipe: Commands come in, (kind, payload) go out.
         buffer: Shared memory of the observations of several environments.
         slot: Where this one writes.
@@ -86,26 +82,27 @@ def run_worker(
     for stop in STOP_SIGNALS:
         signal.signal(stop, signal.SIG_IGN)
     try:
-        env, command = None, "make"
+        env: GymEnv | None = None
+        command = "make"
         try:
             while command == "make":
                 pipe.send((BEGUN, None))
-                job = given()
-                env = job.make()
-                if job.describes:
-                    pipe.send((DONE, offer_of(env, job)))
+                task = task_of()
+                env = task.make()
+                if task.describes:
+                    pipe.send((DONE, env_description(env, task)))
                     return
-                if serve(env, job, pipe, buffer, slot) != "release":
+                if serve(cast(gymnasium.Env, env), task, pipe, buffer, slot) != "release":
                     return
                 released, env = env, None
                 released.close()
                 del released  # nothing of it stays while the process waits
                 pipe.send((DONE, None))
-                command, given = pipe.recv()
+                command, task_of = pipe.recv()
         except EOFError:
             pass
         except BaseException as error:
-            pipe.send((RAISED, exception_parts(error)))
+            pipe.send((RAISED, RemoteError.of(error)))
         finally:
             if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
                 env.close()
@@ -122,8 +119,8 @@ def set_variables(values: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def offer_of(env: Any, job: Job) -> Offer | None:
-    """What an environment says of itself; None for what is not a single environment."""
+def env_description(env: GymEnv, task: WorkerTask) -> EnvDescription | None:
+    """The description of an environment; None for what is not a single environment."""
     if not isinstance(env, gymnasium.Env):
         return None
     spec, known = env.spec, None
@@ -133,17 +130,17 @@ def offer_of(env: Any, job: Job) -> Offer | None:
             reward_threshold=spec.reward_threshold,
             max_episode_steps=spec.max_episode_steps,
         )
-    return Offer(
+    return EnvDescription(
         spec.id if spec is not None else type(env.unwrapped).__name__,
         getattr(env, "observation_space", None),
         getattr(env, "action_space", None),
         known,
-        first_mask_source(env, job.name) if job.asks_mask else None,
+        first_mask_source(env, task.name) if task.asks_mask else None,
     )
 
 
 def first_mask_source(
-    env: Any, name: str, source: Callable[[Any], str | None] = mask_source
+    env: EnvT, name: str, source: Callable[[EnvT], str | None] = mask_source
 ) -> str | None:
     """`mask_source`, with a fault that says why the environment was reset; None without a space."""
     of_one = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
@@ -158,19 +155,21 @@ def first_mask_source(
         ) from error
 
 
-def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> str:
+def serve(
+    env: gymnasium.Env, task: WorkerTask, pipe: Connection, buffer: SharedMemory | None, slot: int
+) -> str:
     """Do what the commands say, until one that ends the environment; returns that one."""
-    if job.mask is not None:
-        where = f" for environment {job.index} of {job.count}"
-        env = MaskedObservation(env, *job.mask, job.name, where)
-    space, name = env.observation_space, f"environment {job.index} of {job.name}"
+    if task.mask is not None:
+        where = f" for environment {task.index} of {task.count}"
+        env = MaskedObservation(env, *task.mask, task.name, where)
+    space, name = env.observation_space, f"environment {task.index} of {task.name}"
     pipe.send((DONE, (space, env.action_space)))
     while True:
         command, given = pipe.recv()
         answer: Any = None
         if command == "step":
             obs, reward, terminated, truncated, _ = env.step(given)
-            terminated, truncated = end_flags(terminated, truncated, name)
+            terminated, truncated = done_flags(terminated, truncated, name)
             answer = reward, terminated, truncated
             if terminated or truncated:
                 # The end is told before the reset, so that a fault in reset() cannot lose it.
@@ -190,29 +189,18 @@ def serve(env: Any, job: Job, pipe: Connection, buffer: Any, slot: int) -> str:
         pipe.send((DONE, answer))
 
 
-def state_or_reason(env: Any) -> tuple[str, str | None]:
-    """The saved state as JSON, and why there is none."""
+def state_or_reason(env: gymnasium.Env) -> tuple[str, str | None]:
+    """The saved state as JSON, and the reason where there is none."""
     try:
         return json.dumps(saved_state(env)), None
     except Exception as reason:
         return "", str(reason)
 
 
-def reason_not_restored(env: Any, text: str) -> str | None:
+def reason_not_restored(env: gymnasium.Env, text: str) -> str | None:
     """Restore a saved state; returns why that failed, if it did."""
     try:
         restore_state(env, json.loads(text))
     except Exception as reason:
         return one_line(f"{type(reason).__name__}: {reason}")
     return None
-
-
-def exception_parts(error: BaseException) -> Raised:
-    """An exception as another process can hold it."""
-    missing = getattr(error, "name", None)
-    return Raised(
-        [kind.__name__ for kind in type(error).__mro__],
-        one_line(str(error)) if str(error) else display_text(error),
-        "".join(traceback.format_exception(error)),
-        missing if isinstance(missing, str) else None,
-    )

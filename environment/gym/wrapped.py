@@ -24,7 +24,12 @@ class WrappedSource:
         env_name: The id; None for a function.
     """
 
-    def __init__(self, env: Any, arguments: Mapping[str, Any], wrappers: Sequence[str]):
+    def __init__(
+        self,
+        env: str | Callable[..., object],
+        arguments: Mapping[str, object],
+        wrappers: Sequence[str],
+    ):
         self.env_name = env if isinstance(env, str) else None
         self._env, self._arguments, self._wrappers = env, dict(arguments), list(wrappers)
 
@@ -53,8 +58,10 @@ class WrappedSource:
         return env
 
 
-def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequence[str]) -> Any:
-    """What makes an environment with arguments and wrappers: `env` itself where there are none.
+def wrapped_source(
+    env: object, arguments: Mapping[str, object] | None, wrappers: Sequence[str]
+) -> Any:
+    """The source of an environment with arguments and wrappers: `env` itself where there are none.
 
     Arguments of MinAtar's games are those of ours in tensor code.
 
@@ -73,9 +80,9 @@ def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequ
         )
     if isinstance(env, str):
         ours = env.startswith("MinAtar/") and not wrappers
-        found = tensor_environment(env, **(arguments or {})) if ours else None
-        if found is not None:
-            return found
+        tensor_env = tensor_environment(env, **(arguments or {})) if ours else None
+        if tensor_env is not None:
+            return tensor_env
         registered_spec(env)
     for name in wrappers:
         wrapper_class(name)
@@ -85,10 +92,10 @@ def wrapped_source(env: Any, arguments: Mapping[str, Any] | None, wrappers: Sequ
 def wrapper_class(name: str) -> Callable[[Any], Any]:
     """The class of a wrapper, from "module:Class"."""
     module, _, attribute = name.rpartition(":")
-    found = getattr(import_module(module, name), attribute, None) if module else None
-    if not callable(found):
+    wrapper = getattr(import_module(module, name), attribute, None) if module else None
+    if not callable(wrapper):
         raise ValueError(
             f"the wrapper {display_text(name)} is no class of a module that can be imported, "
             "expected module:Class, such as gymnasium.wrappers:FlattenObservation."
         )
-    return found
+    return wrapper

@@ -67,13 +67,13 @@ def step_and_reset(
     truncated = tf.zeros_like(terminated) if limit is None else elapsed >= limit
     ended = terminated if limit is None else terminated | truncated
 
-    def observe(env_state):
-        def with_shape(spec, value):
+    def observe(env_state: Any) -> Any:
+        def with_shape(spec: tf.TensorSpec, value: tf.Tensor) -> tf.Tensor:
             return tf.ensure_shape(value, [*elapsed.shape, *spec.shape])
 
         return tf.nest.map_structure(with_shape, env.spec.obs, env.observe(env_state))
 
-    def restart(new, old, before):
+    def restart(new: tf.Tensor, old: tf.Tensor, before: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(ended, [-1] + [1] * (len(new.shape) - 1))
         # A shape that an op of the environment lost would end a while loop.
         return tf.ensure_shape(tf.where(rows, new, old), before.shape)

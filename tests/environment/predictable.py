@@ -3,6 +3,7 @@
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
 
 class Predictable(gymnasium.Env):
@@ -42,6 +43,11 @@ class Predictable(gymnasium.Env):
         over = self.steps >= self.episode_length()
         even = self.episode % 2 == 0
         return self.observed(), reward, over and even, over and not even, {}
+
+
+def vector(mode, make=Predictable, num_envs=3, copy=True):
+    """Gymnasium's vector of such environments; in this file, so that processes load no other."""
+    return SyncVectorEnv([make] * num_envs, autoreset_mode=mode, copy=copy)
 
 
 ENDS = [(True, False), (False, True), (True, True)]

@@ -42,13 +42,13 @@ def test_a_screen_is_the_mean_of_the_two_frames_maximum(size):
         pattern = band(old, new).astype(float)
         return np.kron(np.eye(old // pattern.shape[1]), pattern)
 
-    for action in (2, 3, 0, 2, 2, 5) * 8:
+    for action in (2, 3, 0, 2, 2, 5) * 4:
         stacks.append(env.step(action)[0])
         frames = [single.step(action)[0] for _ in range(4)]
         seen = np.maximum(frames[2], frames[3]).astype(float)
         expected = whole(210, size) @ seen @ whole(160, size).T
         assert np.abs(stacks[-1][..., -1] - expected).max() <= 0.5001
-    assert len({stack[..., -1].tobytes() for stack in stacks}) > 30, "nothing moved"
+    assert len({stack[..., -1].tobytes() for stack in stacks}) > 12, "nothing moved"
     for before, after in itertools.pairwise(stacks):
         np.testing.assert_array_equal(after[..., :-1], before[..., 1:])
 

@@ -15,130 +15,60 @@ def counter_with(**members):
     return env
 
 
-def counter_step(change):
-    return lambda state, action, uniform: change(*Counter().step(state, action, uniform))
+def spec(**parts):
+    """A Counter whose spec has other parts."""
+    return counter_with(spec=Counter().spec._replace(**parts))
 
 
-SPEC = Counter().spec
+def step(change):
+    """A Counter whose steps are changed."""
+    return counter_with(step=lambda *inputs: change(*Counter().step(*inputs)))
+
+
+def reset(function):
+    return counter_with(reset=function)
+
+
+def observe(value):
+    return counter_with(observe=lambda state: value)
+
+
 BAD_MEMBERS = [
-    (object(), TypeError, "object has no spec, reset_uniforms, step_uniforms, reset, observe"),
-    (counter_with(step=3), TypeError, "Counter.step is 3, expected a method"),
-    (counter_with(reset_uniforms=-1), TypeError, "reset_uniforms is -1, expected an integer of at"),
-    (counter_with(step_uniforms=2.0), TypeError, "step_uniforms is 2.0, expected an integer"),
-    (counter_with(spec="counter"), TypeError, "spec is 'counter' .str., expected an EnvSpec"),
+    (object(), TypeError, "no spec, reset_uniforms, step_uniforms, reset, observe"),
+    (counter_with(step=3), TypeError, "step is 3, expected a method"),
+    (counter_with(reset_uniforms=-1), TypeError, "reset_uniforms is -1"),
+    (counter_with(step_uniforms=2.0), TypeError, "step_uniforms is 2.0"),
+    (counter_with(spec="counter"), TypeError, "expected an EnvSpec"),
+    (spec(obs=tf.TensorSpec([None, 2])), TypeError, "every axis is known"),
+    (spec(action=Discrete(0)), TypeError, "count is 0"),
+    (spec(action=3), TypeError, "expected a Discrete, MultiDiscrete or Box"),
+    (spec(action=MultiDiscrete((2, 0))), TypeError, r"counts\[1\] is 0"),
+    (spec(action=MultiDiscrete(())), TypeError, r"counts is \(\)"),
+    (spec(action=Box([-1.0], (1.0,))), TypeError, r"low is \[-1.0\], expected a tuple"),
+    (spec(action=Box((-1.0,), (1,))), TypeError, r"high\[0\] is 1, expected a float"),
+    (spec(action=Box((np.nan,), (1.0,))), TypeError, r"low\[0\] is nan"),
+    (spec(action=Box((-1.0, -1.0), (1.0,))), ValueError, "equally many"),
+    (spec(action=Box((-1.0, 1.0), (1.0, 1.0))), ValueError, "low < high"),
+    (spec(max_episode_steps=0), TypeError, "max_episode_steps is 0"),
+    (reset(lambda uniform: tf.zeros([3, 2])), ValueError, "with 2 rows"),
+    (reset(lambda uniform: 0.0), ValueError, r"holds 0.0 \(float\)"),
+    (reset(lambda _: Counter().reset(tf.random.uniform([2, 1]))), ValueError, "different states"),
+    (observe(tf.zeros([2, 2])), ValueError, r"shape \(2, 2\), expected .* \(2, 1, 2\)"),
+    (observe(tf.zeros([2, 1, 2], tf.float64)), ValueError, "is a float64 tensor"),
+    (observe(tf.fill([2, 1, 2], np.nan)), ValueError, "not finite"),
+    (step(lambda state, pay, end: (state, pay, end, end)), ValueError, "a tuple of three"),
+    (step(lambda state, pay, end: (state.grid, pay, end)), ValueError, "not the same nest"),
     (
-        counter_with(spec=SPEC._replace(obs=tf.TensorSpec([None, 2]))),
-        TypeError,
-        "spec.obs is .*every axis is known",
-    ),
-    (counter_with(spec=SPEC._replace(action=Discrete(0))), TypeError, "count is 0, .* at least 1"),
-    (
-        counter_with(spec=SPEC._replace(action=3)),
-        TypeError,
-        r"spec.action is 3 \(int\), expected a Discrete, MultiDiscrete or Box",
-    ),
-    (
-        counter_with(spec=SPEC._replace(action=MultiDiscrete((2, 0)))),
-        TypeError,
-        r"counts\[1\] is 0, .* at least 1",
-    ),
-    (
-        counter_with(spec=SPEC._replace(action=MultiDiscrete(()))),
-        TypeError,
-        r"counts is \(\), expected a tuple: one integer for every component",
-    ),
-    (
-        counter_with(spec=SPEC._replace(action=Box([-1.0], (1.0,)))),
-        TypeError,
-        r"action.low is \[-1.0\], expected a tuple",
-    ),
-    (
-        counter_with(spec=SPEC._replace(action=Box((-1.0,), (1,)))),
-        TypeError,
-        r"high\[0\] is 1, expected a float",
-    ),
-    (
-        counter_with(spec=SPEC._replace(action=Box((np.nan,), (1.0,)))),
-        TypeError,
-        r"low\[0\] is nan, expected a float",
-    ),
-    (
-        counter_with(spec=SPEC._replace(action=Box((-1.0, -1.0), (1.0,)))),
+        step(lambda state, pay, end: (Count(state.start, state.grid[:, :1]), pay, end)),
         ValueError,
-        "2 lower and 1 upper bounds, expected equally many",
+        "has shapes and dtypes",
     ),
+    (step(lambda state, pay, end: (state, pay[:, None], end)), ValueError, r"reward .*\(2, 1\)"),
+    (step(lambda state, pay, end: (state, pay / 0.0, end)), ValueError, "reward .* not finite"),
     (
-        counter_with(spec=SPEC._replace(action=Box((-1.0, 1.0), (1.0, 1.0)))),
+        step(lambda state, pay, end: (state, pay, tf.cast(end, tf.int32))),
         ValueError,
-        "number 1 from 1.0 to 1.0, expected low < high",
-    ),
-    (
-        counter_with(spec=SPEC._replace(max_episode_steps=0)),
-        TypeError,
-        "max_episode_steps is 0, expected",
-    ),
-    (
-        counter_with(reset=lambda uniform: tf.zeros([3, 2])),
-        ValueError,
-        r"reset\(\) holds a float32 tensor of shape \(3, 2\).*with 2 rows",
-    ),
-    (counter_with(reset=lambda uniform: 0.0), ValueError, r"reset\(\) holds 0.0 \(float\)"),
-    (
-        counter_with(reset=lambda uniform: Counter().reset(tf.random.uniform([2, 1]))),
-        ValueError,
-        "two different states for the same random numbers",
-    ),
-    (
-        counter_with(observe=lambda state: tf.zeros([2, 2])),
-        ValueError,
-        r"observe\(\) is a float32 tensor of shape \(2, 2\), expected a float32 tensor of shape "
-        r"\(2, 1, 2\)",
-    ),
-    (
-        counter_with(observe=lambda state: tf.zeros([2, 1, 2], tf.float64)),
-        ValueError,
-        "is a float64 tensor .* expected a float32",
-    ),
-    (
-        counter_with(observe=lambda state: tf.fill([2, 1, 2], np.nan)),
-        ValueError,
-        r"observe\(\) is not finite",
-    ),
-    (
-        counter_with(step=counter_step(lambda state, reward, end: (state, reward, end, end))),
-        ValueError,
-        "expected a tuple of three",
-    ),
-    (
-        counter_with(step=counter_step(lambda state, reward, end: (state.grid, reward, end))),
-        ValueError,
-        "not the same nest as that of reset",
-    ),
-    (
-        counter_with(
-            step=counter_step(
-                lambda state, reward, end: (Count(state.start, state.grid[:, :1]), reward, end)
-            )
-        ),
-        ValueError,
-        r"step\(\) has shapes and dtypes .*expected those of reset",
-    ),
-    (
-        counter_with(step=counter_step(lambda state, reward, end: (state, reward[:, None], end))),
-        ValueError,
-        r"reward of Counter.step\(\) is a float32 tensor of shape \(2, 1\)",
-    ),
-    (
-        counter_with(step=counter_step(lambda state, reward, end: (state, reward / 0.0, end))),
-        ValueError,
-        r"reward of Counter.step\(\) is not finite",
-    ),
-    (
-        counter_with(
-            step=counter_step(lambda state, reward, end: (state, reward, tf.cast(end, tf.int32)))
-        ),
-        ValueError,
-        r"terminated of Counter.step\(\) is a int32 tensor.*expected a bool",
+        "expected a bool",
     ),
 ]
 
@@ -182,61 +112,30 @@ def keypad_that_shows(change, *args, **kwargs):
 
 
 CODE = {"code": tf.TensorSpec([1], tf.float32)}
+TWO, PARTS = Discrete(2), MultiDiscrete((2, 3))
+FLOAT_MASK = {**CODE, ACTION_MASK: tf.TensorSpec([2], tf.float32)}
 BAD_ENTRIES = [
+    (Keypad(Box((0.0,), (1.0,)), mask=(1,)), "'action_mask'.* actions are a Box"),
+    (Keypad(PARTS, mask=(1, 1, 1)), r"bool of shape \(3,\), expected bool of shape \(5,\)"),
+    (Keypad(TWO, obs=FLOAT_MASK), r"float32 of shape \(2,\), expected bool of shape \(2,\)"),
+    (Keypad(TWO, obs={ACTION_MASK: tf.TensorSpec([2], tf.bool)}), "at least one of them beside"),
+    (Keypad(TWO, obs={}), r"has the entries \[\]"),
+    (Keypad(TWO, obs={1: CODE["code"]}), r"has the entries \[1\]"),
+    (Keypad(TWO, obs={"code": CODE}), r"'code'\] is \{.*expected a tf.TensorSpec"),
+    (Keypad(TWO, obs={"code": tf.TensorSpec([None])}), r"'code'\] is .*every axis is known"),
+    (Keypad(TWO, obs=CODE), r"a dict of \['image', 'code'\], expected a dict of \['code'\]"),
+    (keypad_that_shows(lambda obs: obs["code"], TWO), "expected a dict of"),
     (
-        Keypad(Box((0.0,), (1.0,)), mask=(1,)),
-        r"spec.obs\['action_mask'\] .* the actions are a Box, expected Discrete or MultiDiscrete",
+        keypad_that_shows(lambda obs: {**obs, "code": obs["code"][:, 0]}, TWO),
+        r"'code'\] is a float32 tensor of shape \(2,\), expected .*\(2, 1\)",
     ),
     (
-        Keypad(MultiDiscrete((2, 3)), mask=(1, 1, 1)),
-        r"'action_mask'\] is bool of shape \(3,\), expected bool of shape \(5,\)",
+        keypad_that_shows(lambda obs: {**obs, "code": obs["code"] / 0.0}, TWO),
+        r"'code'\] is not finite",
     ),
-    (
-        Keypad(Discrete(2), obs={**CODE, ACTION_MASK: tf.TensorSpec([2], tf.float32)}),
-        r"'action_mask'\] is float32 of shape \(2,\), expected bool of shape \(2,\)",
-    ),
-    (
-        Keypad(Discrete(2), obs={ACTION_MASK: tf.TensorSpec([2], tf.bool)}),
-        r"has the entries \['action_mask'\], expected names .* at least one of them beside",
-    ),
-    (Keypad(Discrete(2), obs={}), r"has the entries \[\], expected names"),
-    (Keypad(Discrete(2), obs={1: CODE["code"]}), r"has the entries \[1\], expected names"),
-    (
-        Keypad(Discrete(2), obs={"code": CODE}),
-        r"spec.obs\['code'\] is \{.*expected a tf.TensorSpec",
-    ),
-    (
-        Keypad(Discrete(2), obs={"code": tf.TensorSpec([None])}),
-        r"spec.obs\['code'\] is .*every axis is known",
-    ),
-    (
-        Keypad(Discrete(2), obs=CODE),
-        r"observe\(\) is a dict of \['image', 'code'\], expected a dict of \['code'\]",
-    ),
-    (
-        keypad_that_shows(lambda obs: obs["code"], Discrete(2)),
-        r"observe\(\) is a float32 tensor of shape \(2, 1\), expected a dict of",
-    ),
-    (
-        keypad_that_shows(lambda obs: {**obs, "code": obs["code"][:, 0]}, Discrete(2)),
-        r"observe\(\)\['code'\] is a float32 tensor of shape \(2,\), expected .*\(2, 1\)",
-    ),
-    (
-        keypad_that_shows(lambda obs: {**obs, "code": obs["code"] / 0.0}, Discrete(2)),
-        r"observe\(\)\['code'\] is not finite",
-    ),
-    (
-        Keypad(Discrete(2), obs=CODE["code"]),
-        r"observe\(\) is a dict of .*expected a float32 tensor of shape \(2, 1\)",
-    ),
-    (
-        Keypad(Discrete(3), mask=(0, 0, 0)),
-        r"'action_mask'\] allows no action in row 0: \[False, False, False\], expected at least",
-    ),
-    (
-        Keypad(MultiDiscrete((2, 3)), mask=(1, 1, 0, 0, 0)),
-        "allows no action of component 1 in row 0",
-    ),
+    (Keypad(TWO, obs=CODE["code"]), "a dict of .*expected a float32 tensor"),
+    (Keypad(Discrete(3), mask=(0, 0, 0)), "allows no action in row 0"),
+    (Keypad(PARTS, mask=(1, 1, 0, 0, 0)), "no action of component 1 in row 0"),
     (  # only after the step, which brings environment 0 to code 2
         keypad_that_shows(
             lambda obs: {**obs, ACTION_MASK: tf.tile(obs["code"] < 2.0, [1, 3])},

@@ -10,27 +10,24 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym import processes as worker_processes
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.processes import ProcessVector
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
-from kytolly.environment.gym.separate import SeparateEnvs
+from kytolly.environment.gym.sequential import SequentialEnvs
 from kytolly.environment.gym.vector import HostVector
 from tests.environment.masked import Masked
-from tests.environment.predictable import Predictable
+from tests.environment.predictable import Predictable, vector
 
 STEPS = 12
 
 
-def vector(mode, num_envs=2):
-    return SyncVectorEnv([Predictable] * num_envs, autoreset_mode=mode)
-
-
 SOURCES = {
     "separate": (lambda: Predictable, False),
-    "vector": (lambda: vector(AutoresetMode.NEXT_STEP), False),
+    "vector": (lambda: vector(AutoresetMode.NEXT_STEP, num_envs=2), False),
     "processes": (lambda: Predictable, True),
 }
 
@@ -46,7 +43,7 @@ def host_env(request):
 def test_a_step_in_two_phases_is_a_step(host_env):
     whole = make_host_env(Predictable, 2, seed=5)
     if isinstance(host_env, HostVector) and host_env.spec.name == "SyncVectorEnv":
-        whole = make_host_env(vector(AutoresetMode.NEXT_STEP), seed=5)
+        whole = make_host_env(vector(AutoresetMode.NEXT_STEP, num_envs=2), seed=5)
     np.testing.assert_array_equal(host_env.reset(), whole.reset())
     for count in range(STEPS):
         action = np.array([count % 4, 1])
@@ -141,7 +138,8 @@ def misbehaving(what):
         ("hangs in close", None),
     ],
 )
-def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message):
+def test_a_process_that_ends_or_hangs_ends_the_run_in_time(what, message, monkeypatch):
+    monkeypatch.setattr(worker_processes, "CLOSE_SECONDS", 0.5)
     limit = 3.0 if what == "hangs" else 60.0
     env = make_host_env(misbehaving(what), 2, async_envs=True, timeout_seconds=limit)
     processes = [worker.process for worker in env._env.workers]
@@ -171,7 +169,8 @@ def test_what_is_no_bool_does_not_end_an_episode_in_a_process():
     env.close()
 
 
-def test_an_interrupt_reaches_us_while_an_environment_hangs():
+def test_an_interrupt_reaches_us_while_an_environment_hangs(monkeypatch):
+    monkeypatch.setattr(worker_processes, "CLOSE_SECONDS", 0.5)
     env = make_host_env(misbehaving("hangs"), 2, async_envs=True)
     processes = [worker.process for worker in env._env.workers]
     env.reset()
@@ -226,11 +225,16 @@ def test_groups_share_the_environments_of_one_group_equally(num_envs, groups, si
 @pytest.mark.parametrize(
     ("source", "async_envs", "adapter", "num_envs"),
     [
-        (lambda: Predictable, False, SeparateEnvs, 4),
-        (lambda: "CartPole-v1", False, SeparateEnvs, 4),
-        (lambda: Predictable(), False, SeparateEnvs, None),
-        (lambda: vector(AutoresetMode.SAME_STEP, 4), False, HostVector, 4),
-        (lambda: functools.partial(vector, AutoresetMode.SAME_STEP, 4), True, HostVector, 4),
+        (lambda: Predictable, False, SequentialEnvs, 4),
+        (lambda: "CartPole-v1", False, SequentialEnvs, 4),
+        (lambda: Predictable(), False, SequentialEnvs, None),
+        (lambda: vector(AutoresetMode.SAME_STEP, num_envs=4), False, HostVector, 4),
+        (
+            lambda: functools.partial(vector, "SameStep", num_envs=4),
+            True,
+            HostVector,
+            4,
+        ),
     ],
 )
 def test_what_gains_nothing_by_groups_stays_in_one(source, async_envs, adapter, num_envs):

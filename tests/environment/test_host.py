@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from kytolly.environment.gym.adapter import EnvironmentFault, HostStep, make_host_env
-from kytolly.environment.gym.separate import SeparateEnvs
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.sequential import SequentialEnvs
+from kytolly.environment.gym.step import HostStep
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.spec import Discrete
 from kytolly.environment.tensor.cartpole import CartPole
-from tests.environment.predictable import Predictable
+from tests.environment.predictable import Predictable, vector
 
 NUM_ENVS, STEPS = 3, 25
-
-
-def vector(mode, make=Predictable, num_envs=NUM_ENVS, copy=True):
-    return SyncVectorEnv([make] * num_envs, autoreset_mode=mode, copy=copy)
 
 
 OneArray = functools.partial(Predictable, one_array=True)
@@ -32,8 +30,7 @@ SOURCES = {
     "SAME_STEP, one buffer": (lambda: vector(AutoresetMode.SAME_STEP, copy=False), False),
     "NEXT_STEP, one buffer": (lambda: vector(AutoresetMode.NEXT_STEP, copy=False), False),
     "DISABLED, one buffer": (lambda: vector(AutoresetMode.DISABLED, copy=False), False),
-    "processes": (lambda: Predictable, True),
-    "processes, one array": (lambda: OneArray, True),
+    "processes": (lambda: OneArray, True),
 }
 
 
@@ -251,11 +248,11 @@ def test_a_time_limit_of_the_users_own_holds(make):
 @pytest.mark.parametrize(
     ("source", "num_envs", "adapter", "count"),
     [
-        (lambda: "CartPole-v1", None, SeparateEnvs, 1),
-        (lambda: "CartPole-v1", 5, SeparateEnvs, 5),
-        (lambda: Predictable(), None, SeparateEnvs, 1),
-        (lambda: Predictable(), 1, SeparateEnvs, 1),
-        (lambda: Predictable, 2, SeparateEnvs, 2),
+        (lambda: "CartPole-v1", None, SequentialEnvs, 1),
+        (lambda: "CartPole-v1", 5, SequentialEnvs, 5),
+        (lambda: Predictable(), None, SequentialEnvs, 1),
+        (lambda: Predictable(), 1, SequentialEnvs, 1),
+        (lambda: Predictable, 2, SequentialEnvs, 2),
         (lambda: vector(AutoresetMode.NEXT_STEP), None, HostVector, NUM_ENVS),
         (lambda: lambda: gymnasium.make_vec("CartPole-v1", 4), 4, HostVector, 4),
     ],

@@ -262,6 +262,7 @@ def test_variants_have_a_time_limit_and_no_ramping_and_refuse_what_is_no_probabi
             tensor_environment("MinAtar/Asterix-v0", **{name: value})
 
 
+@pytest.mark.learning
 def test_dqn_trains_on_a_variant_with_the_network_for_grids(tmp_path):
     cfg = DQNConfig(
         total_env_steps=200,
@@ -277,5 +278,8 @@ def test_dqn_trains_on_a_variant_with_the_network_for_grids(tmp_path):
     assert any(isinstance(layer, GridCNN) for layer in layers)
     again = Trainer().evaluate(result.run_dir, episodes=3)
     assert again.length_mean <= 9
+
+
+def test_an_unknown_argument_of_a_game_is_refused():
     with pytest.raises(ValueError, match="MinAtar/Breakout-v1 has no argument sticky, expected"):
         tensor_environment("MinAtar/Breakout-v1", sticky=0.0)

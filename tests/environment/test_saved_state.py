@@ -67,6 +67,30 @@ def assert_goes_on_where_it_was(make):
     return other, state
 
 
+@pytest.mark.parametrize(
+    ("num_envs", "restart", "old"),
+    [
+        (1, False, "separate.SingleEnv"),
+        (2, False, "separate.SeparateEnvs"),
+        (2, True, "restarting.RestartingEnvs"),
+    ],
+)
+def test_environments_of_an_earlier_version_go_on_where_they_were(num_envs, restart, old):
+    def make():
+        return make_host_env("CartPole-v1", num_envs, restart=restart)
+
+    env, other = make(), make()
+    env.reset()
+    env.step(np.ones(num_envs, np.int64))
+    state = json.dumps(saved_state(env))
+    name = f"kytolly.environment.gym.{type(env).__module__.rpartition('.')[2]}.{type(env).__name__}"
+    assert name in state
+    other.reset()
+    restore_state(other, json.loads(state.replace(name, f"kytolly.environment.gym.{old}")))
+    steps = [each.step(np.zeros(num_envs, np.int64)) for each in (env, other)]
+    np.testing.assert_array_equal(steps[0].obs, steps[1].obs)
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_an_environment_goes_on_where_it_was(name):
     other, state = assert_goes_on_where_it_was(MAKERS[name])

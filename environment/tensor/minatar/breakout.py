@@ -87,7 +87,7 @@ class Breakout(MinAtarGame):
         """Paddle, ball, where the ball was, bricks."""
         row = row_numbers()
 
-        def point(x, y):
+        def point(x: tf.Tensor, y: tf.Tensor | int) -> tf.Tensor:
             bit = tf.bitwise.left_shift(tf.ones_like(x), x)
             return tf.where(row == y, bit, 0)
 

@@ -1,10 +1,10 @@
-"""What the five games of MinAtar share: actions, sticky actions, observations, variants."""
+"""The common part of MinAtar's five games: actions, sticky actions, observations, variants."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -12,15 +12,16 @@ from kytolly.environment.fusion_barrier import fusion_barrier
 from kytolly.environment.spec import Discrete, EnvSpec, StepOutcome
 
 SIZE = 10  # fields in a row and in a column
+Nest = TypeVar("Nest")
 FULL_ROW = (1 << SIZE) - 1
 NOTHING, LEFT, UP, RIGHT, DOWN, FIRE = range(6)
 
 
 FLAG = "true or false"
-MOST_STEPS = 2**30
+MAX_STEPS = 2**30
 
 
-def require(name: str, value: Any, fits: bool, wanted: str) -> None:
+def require(name: str, value: object, fits: bool, wanted: str) -> None:
     """Refuse an argument of a game that does not fit."""
     if not fits:
         raise ValueError(f"{name} of a MinAtar game is {value!r}, expected {wanted}.")
@@ -64,7 +65,7 @@ class MinAtarGame:
         Args:
             minimal_actions: Only the actions that the game knows (v1), instead of all six (v0).
             sticky_actions: Probability that the action before is carried out once more.
-            difficulty_ramping: Whether the game becomes faster as it goes on.
+            difficulty_ramping: The game becomes faster as it goes on.
             max_episode_steps: Env steps after which an episode is truncated; None for no limit.
 
         Raises:
@@ -78,8 +79,8 @@ class MinAtarGame:
         is_number = type(sticky_actions) in (int, float)  # a bool is none
         is_share = is_number and 0.0 <= sticky_actions <= 1.0
         require("sticky_actions", sticky_actions, is_share, "a probability from 0 to 1")
-        is_limit = limit is None or (type(limit) is int and 1 <= limit <= MOST_STEPS)
-        wanted = f"a whole number of env steps from 1 to {MOST_STEPS:,}, or none"
+        is_limit = limit is None or (type(limit) is int and 1 <= limit <= MAX_STEPS)
+        wanted = f"a whole number of env steps from 1 to {MAX_STEPS:,}, or none"
         require("max_episode_steps", limit, is_limit, wanted)
         self.actions = self.used_actions if minimal_actions else tuple(range(6))
         self.sticky_actions, self.ramping = sticky_actions, difficulty_ramping
@@ -114,7 +115,7 @@ class MinAtarGame:
         raise NotImplementedError
 
     def play(self, game: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
-        """What follows one of the six actions [E], with [game_step_uniforms, E] draws."""
+        """The outcome of one of the six actions [E], with [game_step_uniforms, E] draws."""
         raise NotImplementedError
 
     def planes(self, game: Any) -> list[tf.Tensor]:
@@ -159,15 +160,15 @@ class MinAtarGame:
         return tf.add_n([tf.where(action == i, a, 0) for i, a in enumerate(self.actions)])
 
 
-def envs_last(nest: Any) -> Any:
+def envs_last(nest: Nest) -> Nest:
     """The same nest of tensors [E, ...] with the axis of environments last: [..., E]."""
     return tf.nest.map_structure(lambda t: tf.transpose(t, [*range(1, t.shape.rank), 0]), nest)
 
 
-def envs_first(nest: Any) -> Any:
+def envs_first(nest: Nest) -> Nest:
     """The same nest of tensors [..., E] with the axis of environments first: [E, ...]."""
 
-    def with_envs_first(t):
+    def with_envs_first(t: tf.Tensor) -> tf.Tensor:
         last = t.shape.rank - 1
         return tf.transpose(t, [last, *range(last)])
 
@@ -220,11 +221,11 @@ def count_bits(board: tf.Tensor) -> tf.Tensor:
     return over_rows(tf.add, tf.cast(tf.raw_ops.PopulationCount(x=board), tf.int32))
 
 
-def over_rows(combine: Callable[[Any, Any], Any], board: tf.Tensor) -> tf.Tensor:
+def over_rows(combine: Callable[..., tf.Tensor], board: tf.Tensor) -> tf.Tensor:
     """All rows [n, E] in one [E]. XLA's reduction along the first axis takes one at a time."""
     return functools.reduce(combine, tf.unstack(board))
 
 
 def any_row(board: tf.Tensor) -> tf.Tensor:
-    """Whether [E] it is so in any of the rows [n, E] bool."""
+    """[E] bool, true where any of the rows [n, E] bool is."""
     return over_rows(tf.logical_or, board)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -120,7 +120,7 @@ class Seaquest(MinAtarGame):
         always = game.oxygen[0] <= OXYGEN
         divers_move = game.diver_timer % DIVER_MOVE_STEPS == 1
 
-        def once(after, *more):
+        def once(after: SeaquestState, *more: tf.Tensor) -> tuple[Any, ...]:
             return update_barrier((after, *more), (game, *([None] * len(more))), always)
 
         before = game
@@ -167,12 +167,12 @@ class Seaquest(MinAtarGame):
 
 
 def _random_row(uniform: tf.Tensor) -> tf.Tensor:
-    """Whether a row [10, E] is the one that a draw [E] chooses from 1 to 8."""
+    """[10, E] bool, true in the row that a draw [E] chooses from 1 to 8."""
     return row_numbers() == 1 + tf.cast(uniform * ROWS, tf.int32)
 
 
 def _side(right: tf.Tensor) -> tf.Tensor:
-    """Whether a side [2, 1, E] is the one of `right` [E]."""
+    """[2, 1, E] bool, true on the side that `right` [E] names."""
     return tf.stack([~right, right])[:, tf.newaxis]
 
 

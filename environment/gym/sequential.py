@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import fabs, inf, isfinite
 from typing import Any, NoReturn
 
@@ -18,16 +18,24 @@ from kytolly.environment.faults import (
     raise_fault,
 )
 from kytolly.environment.gym.actions import ActionForm
-from kytolly.environment.gym.ends import end_flags
+from kytolly.environment.gym.restarts import Replaceable, Restarts
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.spaces import all_finite, host_spec, observation_form
-from kytolly.environment.gym.step import MOST_REWARD, HostStep, environment_seeds, require_reward
+from kytolly.environment.gym.step import (
+    MAX_REWARD,
+    GymEnv,
+    HostStep,
+    Observation,
+    done_flags,
+    environment_seeds,
+    require_reward,
+)
 
 _NUMBERS = frozenset([float, int, bool, np.float64, np.float32])  # rewards that need one look
 _FLOAT32 = np.dtype(np.float32)
 
 
-class SeparateEnvs:
+class SequentialEnvs:
     """`E` single environments as a `HostEnv`.
 
     A loop of our own instead of Gymnasium's SyncVectorEnv: an episode's end and the first
@@ -40,15 +48,15 @@ class SeparateEnvs:
         known_spec: What Gymnasium knows of one; None where it is not registered.
         seeds: One for each environment.
         time_limit: Steps after which to truncate an episode; None where the environments do it.
-        owned: Whether `close()` closes the environments.
+        owned: `close()` closes the environments.
     """
 
     has_dummy_steps = False
-    restarts: Any = None
+    restarts: Restarts | None = None
 
     def __init__(
         self,
-        envs: Sequence[gymnasium.Env],
+        envs: Sequence[gymnasium.Env] | Sequence[Replaceable],
         name: str,
         known_spec: RegisteredSpec | None,
         seeds: Sequence[int],
@@ -63,16 +71,17 @@ class SeparateEnvs:
         self.spec = host_spec(name, self._form, self._actions.space, known_spec)
         self.num_envs = len(envs)
         self._obs_shape = (self.num_envs, *self._form.shape)
-        self._envs, self._owned, self.given = list(envs), owned, envs[0]
+        self._envs, self._owned = list(envs), owned
+        self.given: GymEnv | Replaceable | None = envs[0]
         self._seeds: Sequence[int | None] = list(seeds)
-        self._steppers: list[Any] = []
+        self._steppers: list[Callable[[Any], tuple[Any, Any, Any, Any, dict[str, Any]]]] = []
         self._pending_step: HostStep | None = None
         self._limit = inf if time_limit is None else time_limit
         self._time = 0  # steps since reset()
         self._starts: list[int] = []  # the time at which each environment began its episode
         self._next_limit = inf  # the first time at which an episode may reach the limit
         self._returns: list[float] = []
-        self._rewards: list[Any] = []  # of the previous step, and the same as an array
+        self._rewards: Sequence[float | None] = []  # of the previous step, and the same as an array
         self._reward_array = np.empty(0, np.float32)
         self._no, self._yes = (_constant(value, self.num_envs) for value in (False, True))
         self._no_return = _constant(np.float32(0), self.num_envs)
@@ -100,7 +109,9 @@ class SeparateEnvs:
         form, returns, array = self._form, self._returns, np.ndarray
         ready_shape, float32 = form.ready_shape, _FLOAT32
         next_obs = np.empty(self._obs_shape, form.dtype)
-        rewards, ends, index = [], {}, -1
+        rewards: list[Any] = []
+        ends: dict[int, tuple[bool, bool]] = {}
+        index = -1
         try:
             for index, step in enumerate(self._steppers):
                 raw, reward, terminated, truncated, _ = step(actions[index])
@@ -114,7 +125,7 @@ class SeparateEnvs:
                 rewards.append(reward)
                 returns[index] += reward
                 if terminated is not False or truncated is not False:
-                    flags = end_flags(terminated, truncated, self.spec.name)
+                    flags = done_flags(terminated, truncated, self.spec.name)
                     if True in flags:
                         ends[index] = flags
             changed = rewards != self._rewards
@@ -172,7 +183,7 @@ class SeparateEnvs:
                 close_or_warn(env, self.spec.name)
 
     def _begin_episodes(
-        self, next_obs: np.ndarray, seen: Any, ends: dict[int, tuple[bool, bool]]
+        self, next_obs: np.ndarray, seen: Observation, ends: dict[int, tuple[bool, bool]]
     ) -> HostStep:
         """The outcome of a step that ended episodes: index -> (terminated, truncated)."""
         terminated, truncated, ended = np.zeros((3, self.num_envs), bool)
@@ -181,10 +192,10 @@ class SeparateEnvs:
         obs = next_obs.copy()
         for index, (terminated[index], truncated[index]) in ends.items():
             ended[index] = True
-            own_return: Any = self._returns[index]
-            if type(own_return) not in _NUMBERS or not fabs(own_return) <= MOST_REWARD:
-                self._require_reward(index, own_return, "rewards with the sum")
-            episode_return[index] = own_return
+            total = self._returns[index]
+            if type(total) not in _NUMBERS or not fabs(total) <= MAX_REWARD:
+                self._require_reward(index, total, "rewards with the sum")
+            episode_return[index] = total
             episode_length[index] = self._time - self._starts[index]
             self._returns[index], self._starts[index] = 0.0, self._time
             obs[index] = self._first_obs(index)
@@ -209,15 +220,16 @@ class SeparateEnvs:
                 ends[index] = (index in ends and ends[index][0], True)
         return dict(sorted(ends.items()))
 
-    def _convert_rewards(self, rewards: list[Any]) -> None:
+    def _convert_rewards(self, rewards: Sequence[float]) -> None:
         """Make an array of rewards; it serves all following steps that pay the same."""
         array = np.empty(self.num_envs, np.float32)
         for index, reward in enumerate(rewards):
-            if type(reward) not in _NUMBERS or not fabs(reward) <= MOST_REWARD:
+            if type(reward) not in _NUMBERS or not fabs(reward) <= MAX_REWARD:
                 self._require_reward(index, reward)
             array[index] = reward
         array.flags.writeable = False
-        self._rewards, self._reward_array = [float(reward) for reward in rewards], array
+        self._rewards = [float(reward) for reward in rewards]
+        self._reward_array = array
 
     def _first_obs(self, index: int) -> np.ndarray:
         try:
@@ -236,17 +248,16 @@ class SeparateEnvs:
 
     def _check(self, rows: np.ndarray, first: int = 0, method: str = "step()") -> None:
         """Report what no agent could use in the rows of the environments from `first` on."""
-        found = self._form.first_fault(rows)
-        if found is not None:
-            self._report(first + found[0], found[1], method)
+        if (fault := self._form.first_fault(rows)) is not None:
+            self._report(first + fault[0], fault[1], method)
 
-    def _require_reward(self, index: int, reward: Any, what: str = "the reward") -> None:
+    def _require_reward(self, index: int, reward: object, what: str = "the reward") -> None:
         try:
             require_reward(reward, self.spec.name, what)
         except EnvironmentFault as fault:
             self._report(index, fault, "step()")
 
-    def _report_step(self, index: int, error: BaseException, rewards: list[Any]) -> NoReturn:
+    def _report_step(self, index: int, error: BaseException, rewards: Sequence[object]) -> NoReturn:
         """Report what went wrong in a step that paid `rewards` until then."""
         for payer, reward in enumerate(rewards):
             self._require_reward(payer, reward)
@@ -269,7 +280,7 @@ class SeparateEnvs:
         raise ValueError(f"step() got {actions} actions for {self.num_envs} environments.")
 
 
-class SingleEnv(SeparateEnvs):
+class SingleEnv(SequentialEnvs):
     """One environment; where its observations are short, a step needs no loop and no list."""
 
     def step(self, action: np.ndarray) -> HostStep:
@@ -278,9 +289,10 @@ class SingleEnv(SeparateEnvs):
             return super().step(action)
         if len(action) != 1 or not self._steppers:
             self._refuse_step(len(action))
-        own_action, reward = self._actions.separate(action)[0], 0.0
+        reward: Any = 0.0
+        single_action = self._actions.separate(action)[0]
         try:
-            raw, reward, terminated, truncated, _ = self._steppers[0](own_action)
+            raw, reward, terminated, truncated, _ = self._steppers[0](single_action)
             if (
                 type(raw) is np.ndarray
                 and raw.shape == self._form.ready_shape
@@ -292,7 +304,7 @@ class SingleEnv(SeparateEnvs):
             self._returns[0] += reward
             changed = [reward] if reward != self._rewards[0] else None
             if terminated is not False or truncated is not False:
-                terminated, truncated = end_flags(terminated, truncated, self.spec.name)
+                terminated, truncated = done_flags(terminated, truncated, self.spec.name)
             ended = terminated or truncated
         except (Exception, SystemExit) as error:
             self._report_step(0, error, [reward])
@@ -313,25 +325,91 @@ class SingleEnv(SeparateEnvs):
         )
 
 
-def _spaces(env: gymnasium.Env) -> tuple[Any, Any]:
-    """Of observations and of actions; None for one that the environment does not have."""
+class RestartingEnvs(SequentialEnvs):
+    """`SequentialEnvs` of `Replaceable` environments: a step that raised is no `valid` row.
+
+    `restarts` counts those that were made anew; the other arguments are those of `SequentialEnvs`.
+    """
+
+    has_dummy_steps = True
+
+    def __init__(
+        self,
+        envs: Sequence[Replaceable],
+        name: str,
+        known_spec: RegisteredSpec | None,
+        seeds: Sequence[int],
+        restarts: Restarts,
+        time_limit: int | None,
+    ):
+        super().__init__(envs, name, known_spec, seeds, time_limit=time_limit)
+        self.replaceable = list(envs)
+        self.restarts: Restarts = restarts
+        self._seen_restarts = 0
+
+    def step(self, action: np.ndarray) -> HostStep:
+        """Step every environment with its `action`; begin anew where one raises."""
+        step = super().step(action)
+        if self._seen_restarts == self.restarts.total:
+            return step
+        self._seen_restarts = self.restarts.total
+        failed = [index for index, env in enumerate(self.replaceable) if env.failed]
+        return self._without_rows(step, failed) if failed else step
+
+    def get_state(self) -> dict[str, Any]:
+        """The environments, and what is counted of their episodes."""
+        envs = [env.env for env in self.replaceable]
+        return {**super().get_state(), "envs": envs, "restarts": self.restarts.counts}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        super().set_state(state)
+        if "restarts" in state:
+            self.restarts.counts[:] = state["restarts"]
+
+    def _without_rows(self, step: HostStep, failed: list[int]) -> HostStep:
+        """The step, in which the environments that `failed` made none and began an episode."""
+        valid, ended, truncated = (
+            np.array(column) for column in (step.valid, step.ended, step.truncated)
+        )
+        returns, lengths = np.array(step.episode_return), np.array(step.episode_length)
+        for index in failed:
+            self.replaceable[index].failed = valid[index] = False
+            if ended[index]:  # the time limit counted the step
+                lengths[index] -= 1
+            else:
+                returns[index] = self._returns[index]
+                lengths[index] = self._time - self._starts[index] - 1
+                self._returns[index], self._starts[index] = 0.0, self._time
+            ended[index] = truncated[index] = lengths[index] > 0
+        self._next_limit = min(self._starts) + self._limit
+        return step._replace(
+            valid=valid,
+            ended=ended,
+            truncated=truncated,
+            episode_return=returns,
+            episode_length=lengths,
+        )
+
+
+def _spaces(env: gymnasium.Env | Replaceable) -> tuple[Any, Any]:
+    """Spaces of observations and actions; None for one that the environment does not have."""
     return getattr(env, "observation_space", None), getattr(env, "action_space", None)
 
 
-def _require_equal_spaces(envs: Sequence[gymnasium.Env], name: str) -> None:
+def _require_equal_spaces(envs: Sequence[gymnasium.Env] | Sequence[Replaceable], name: str) -> None:
     expected = _spaces(envs[0])
     for index, env in enumerate(envs):
-        found = _spaces(env)
-        if found != expected:
+        if _spaces(env) != expected:
             raise ValueError(
                 one_line(
-                    f"environment {index} of {name} has the spaces {found}, environment 0 has "
-                    f"{expected}. All must have the same."
+                    f"environment {index} of {name} has the spaces {_spaces(env)}, environment 0 "
+                    f"has {expected}. All must have the same."
                 )
             )
 
 
-def _constant(value: Any, count: int) -> np.ndarray:
+def _constant(value: bool | np.generic, count: int) -> np.ndarray:
     """A read-only array: shared by all steps at which nothing happened."""
     array = np.full(count, value)
     array.flags.writeable = False

@@ -13,7 +13,7 @@ import pytest
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym import processes
 from kytolly.environment.gym.adapter import make_host_env
-from kytolly.environment.gym.kept_processes import KeptProcesses
+from kytolly.environment.gym.process_pool import ProcessPool
 from kytolly.loop.host_env_runner import HostEvaluator
 from kytolly.loop.limits import EpisodeLimit
 from tests.environment.masked import Masked
@@ -23,15 +23,15 @@ SETTINGS = {"async_envs": True, "timeout_seconds": 5.0}
 
 
 @contextlib.contextmanager
-def keeping(make, **settings):
-    """Kept processes of the environments that `make` makes."""
+def pool_of(make, **settings):
+    """Processes for the environments that `make` makes."""
     env = make_host_env(make, 1, **SETTINGS, **settings)
     env.close()
-    kept = KeptProcesses(env.processes)
+    pool = ProcessPool(env.processes)
     try:
-        yield kept
+        yield pool
     finally:
-        kept.close()
+        pool.close()
     assert not multiprocessing.active_children()
 
 
@@ -39,28 +39,28 @@ def act(obs):
     return (3 * obs[:, 0] + obs[:, 1] + obs[:, 2]).astype(np.int64) % 4
 
 
-def pids(kept):
-    return [worker.process.pid for worker in kept._kept.workers]
+def pids(pool):
+    return [worker.process.pid for worker in pool.vector.workers]
 
 
-def compare_evaluations(make, num_envs=3, episodes=8, between=lambda kept: None, **settings):
+def compare_evaluations(make, num_envs=3, episodes=8, between=lambda pool: None, **settings):
     """Four evaluations in kept processes, each equal to one in new ones; gives their processes."""
 
     def new(seed):
         return contextlib.closing(make_host_env(make, num_envs, seed=seed, **SETTINGS, **settings))
 
-    with keeping(make, **settings) as kept:
+    with pool_of(make, **settings) as pool:
         evaluators = [
             HostEvaluator(act, environments, episodes, 5, EpisodeLimit("an environment"))
-            for environments in (lambda seed: kept.environments(num_envs, seed), new)
+            for environments in (lambda seed: pool.environments(num_envs, seed), new)
         ]
         used, seen = [], set()
         for number in range(4):
             found, expected = (evaluator.evaluate(number) for evaluator in evaluators)
             assert found == expected and found.episodes == episodes
             seen.add(found.returns)
-            used.append(pids(kept))
-            between(kept)
+            used.append(pids(pool))
+            between(pool)
         assert len(seen) == 4  # other episodes each time
         return used
 
@@ -98,9 +98,9 @@ def test_environments_are_made_with_what_the_factory_holds_now():
         env.reward = lambda *_, pays=level[0]: pays
         return env
 
-    with keeping(make) as kept:
+    with pool_of(make) as pool:
         evaluator = HostEvaluator(
-            act, lambda seed: kept.environments(2, seed), 2, 5, EpisodeLimit("an environment")
+            act, lambda seed: pool.environments(2, seed), 2, 5, EpisodeLimit("an environment")
         )
         found = []
         for _ in range(3):
@@ -130,9 +130,9 @@ def test_restarts_are_counted_for_each_evaluation():
                 raise KeyError("the bottom fell out")
             return super().step(action)
 
-    with keeping(Failing, restart=True) as kept:
+    with pool_of(Failing, restart=True) as pool:
         for seed in (1, 2):
-            with kept.environments(2, seed) as env:
+            with pool.environments(2, seed) as env:
                 env.reset(), env.step(np.zeros(2, np.int64))
                 step = env.step(np.zeros(2, np.int64))
                 assert env.restarts.total >= 1 and env.restarts.counts.max() == 1
@@ -141,8 +141,8 @@ def test_restarts_are_counted_for_each_evaluation():
 
 @pytest.mark.filterwarnings("ignore:.*A new process takes its place")
 def test_a_process_that_died_between_two_evaluations_is_replaced():
-    def kill_first(kept):
-        os.kill(pids(kept)[0], signal.SIGKILL)
+    def kill_first(pool):
+        os.kill(pids(pool)[0], signal.SIGKILL)
 
     used = compare_evaluations(Recorded, num_envs=2, between=kill_first)
     assert len({pid for pid, _ in used}) == 4 and len({pid for _, pid in used}) == 1
@@ -155,9 +155,9 @@ def test_masks_and_names_are_those_of_new_environments():
     new = make_host_env(make, 2, masks=True, seed=3, **SETTINGS)
     expected = new.reset()
     new.close()
-    with keeping(make, masks=True) as kept:
+    with pool_of(make, masks=True) as pool:
         for _ in range(2):
-            with kept.environments(2, 3) as env:
+            with pool.environments(2, 3) as env:
                 assert env.spec == new.spec and env.spec.masked
                 np.testing.assert_equal(env.reset(), expected)
 
@@ -183,12 +183,12 @@ def test_environments_that_work_once_in_a_process_have_new_ones(method, monkeypa
 
 
 def test_another_number_of_environments_has_new_processes():
-    with keeping(Recorded) as kept:
+    with pool_of(Recorded) as pool:
         for number in (2, 3, 3):
-            with kept.environments(number, 1) as env:
+            with pool.environments(number, 1) as env:
                 assert len(env.reset()) == number
             children = multiprocessing.active_children()
-            assert sorted(child.pid for child in children) == sorted(pids(kept))
+            assert sorted(child.pid for child in children) == sorted(pids(pool))
 
 
 def test_environments_are_closed_at_the_end_of_their_evaluation(tmp_path):
@@ -196,9 +196,9 @@ def test_environments_are_closed_at_the_end_of_their_evaluation(tmp_path):
         def close(self):
             (tmp_path / str(time.monotonic_ns())).touch()
 
-    with keeping(Closing) as kept:
+    with pool_of(Closing) as pool:
         before = len(list(tmp_path.iterdir()))
-        with kept.environments(1, 1) as env:
+        with pool.environments(1, 1) as env:
             env.reset()
             assert len(list(tmp_path.iterdir())) == before
         deadline = time.monotonic() + 60
@@ -221,9 +221,9 @@ def test_no_process_is_left_when_an_evaluation_breaks_off(what, tmp_path, monkey
             return super().step(action)
 
     error = {"fault": EnvironmentFault, "interrupt": KeyboardInterrupt}[what]
-    with keeping(Breaking) as kept:
+    with pool_of(Breaking) as pool:
         evaluator = HostEvaluator(
-            act, lambda seed: kept.environments(2, seed), 2, 5, EpisodeLimit("an environment")
+            act, lambda seed: pool.environments(2, seed), 2, 5, EpisodeLimit("an environment")
         )
         expected = [evaluator.evaluate(number) for number in range(2)]
         (tmp_path / what).touch()
@@ -236,16 +236,6 @@ def test_no_process_is_left_when_an_evaluation_breaks_off(what, tmp_path, monkey
         assert [evaluator.evaluate(number) for number in range(2)] == expected
 
 
-class WithVariables(Predictable):
-    """Refuses to be made where Python's own variables are not those of the process that trains."""
-
-    def __init__(self, expected):
-        super().__init__()
-        found = {name: os.environ.get(name) for name in expected}
-        if found != expected:
-            raise ValueError(f"{found}, expected {expected}")
-
-
 @pytest.mark.parametrize("own", [None, "1"])
 def test_environments_see_the_users_own_variables(own, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
@@ -253,6 +243,14 @@ def test_environments_see_the_users_own_variables(own, monkeypatch):
     if own:
         monkeypatch.setenv("PYTHONSAFEPATH", own)
     expected = {"PYTHONPATH": "/nowhere", "PYTHONSAFEPATH": own}
-    env = make_host_env(lambda: WithVariables(expected), 1, **SETTINGS)
+
+    class WithVariables(Predictable):
+        def __init__(self):
+            super().__init__()
+            found = {name: os.environ.get(name) for name in expected}
+            if found != expected:
+                raise ValueError(f"{found}, expected {expected}")
+
+    env = make_host_env(WithVariables, 1, **SETTINGS)
     env.close()
     assert os.environ["PYTHONPATH"] == "/nowhere"

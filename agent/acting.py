@@ -21,7 +21,7 @@ ObsSpec = tf.TensorSpec | Mapping[str, tf.TensorSpec]  # of one observation
 
 
 class WeightNoise(Protocol):
-    """Noise of a noisy network's weights, as `agent.exploration.HostNoise` draws it."""
+    """Noise of a noisy network's weights, as `agent.noisy_greedy.HostNoise` draws it."""
 
     def params(self, actor: HostActor, obs: HostObs) -> np.ndarray:
         """[E, P] params of observations [E, *obs]."""
@@ -63,7 +63,7 @@ class HostActor:
     def params(self, obs: HostObs, noise: WeightNoise | None = None) -> np.ndarray:
         """[E, P] params, in which no action that a mask forbids is likely.
 
-        `noise` is a `exploration.HostNoise` for a noisy network, None for none.
+        `noise` is a `noisy_greedy.HostNoise` for a noisy network, None for none.
         """
         if noise is not None:
             return mask_params(noise.params(self, obs), obs)

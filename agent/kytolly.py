@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.exploration import Exploration
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.schedules import ScheduledNumbers
 from kytolly.config.run import RunConfig
@@ -21,6 +20,7 @@ from kytolly.policy.hyper import Hyper
 from kytolly.policy.optimizers import follows_schedule
 
 if TYPE_CHECKING:
+    from kytolly.agent.exploration import Exploration
     from kytolly.agent.memory import Memory
 
 

@@ -1,12 +1,11 @@
-"""The network of an agent: as configured, or the user's, refused where it does not fit."""
+"""The network of a user, refused where it does not fit."""
 
 from __future__ import annotations
 
 import re
 import tempfile
 import warnings
-from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import keras
 import tensorflow as tf
@@ -16,17 +15,10 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 
-Model = keras.Model | Callable[[EnvSpec], keras.Model]  # or what makes one
+if TYPE_CHECKING:
+    from kytolly.agent.make_agent import Model
+
 DECORATOR = "@keras.saving.register_keras_serializable()"
-
-
-def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
-    """The built network that a config describes; Keras's global policy decides its precision."""
-    distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
-    seen = env_spec.network_input()
-    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
-    network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
-    return network
 
 
 def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import uniforms, whole_numbers
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition, merge_time
+from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
     from kytolly.agent.frame_store import FrameStore

@@ -69,8 +69,3 @@ def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
     if len(outputs.shape) == 3:
         taken = tf.expand_dims(taken, -1)
     return tf.reduce_sum(outputs * taken, axis=1)
-
-
-def expected_over_actions(outputs: tf.Tensor, probability: tf.Tensor) -> tf.Tensor:
-    """[B, Z] mean over actions of [B, A, Z], each by its probability [B, A]."""
-    return tf.reduce_sum(outputs * tf.expand_dims(probability, -1), axis=1)

@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from kytolly.config.run import RunConfig
-from kytolly.policy.optimizers import LossScale, Rate
+from kytolly.policy.adamw import LossScale
+from kytolly.policy.optimizers import Rate
 
 Given = keras.optimizers.Optimizer | Callable[..., keras.optimizers.Optimizer]  # or what makes one
 # They look at each weight by itself, and get all weights in one vector.

@@ -1,4 +1,4 @@
-"""Q-learning with a target network: a head says what is learned, a selection what is done next."""
+"""Q-learning with a target network: a head says what is learned, a selection what follows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import ActionValues, action_values_for, take_action
 from kytolly.policy.base import ActionReader, Loss, Policy
 from kytolly.policy.batch import Obs, Transition
-from kytolly.policy.heads import Categorical, Head, ImplicitQuantile, Next, Quantile, Scalar
+from kytolly.policy.heads import Head, Next, Scalar
 from kytolly.policy.hyper import Hyper, Number
-from kytolly.policy.projections import munchausen_bonus
 from kytolly.policy.selection import Selection, make_selection
 from kytolly.policy.weights import FlatWeights, Weights
 
@@ -138,14 +137,9 @@ class QLearningPolicy(Policy):
         if self.selection.double:
             noisy = self.noisy(weights, batch, SELECTION)
             selection_values = self.outputs(batch.next_obs, noisy)[0]
-        if self.selection.soft:
-            reward += munchausen_bonus(
-                target(batch.obs),
-                batch.action,
-                hyper.entropy_temperature,
-                hyper.munchausen_scale,
-                hyper.munchausen_lowest,
-            )
+        bonus = self.selection.bonus(lambda: target(batch.obs), batch.action, hyper)
+        if bonus is not None:
+            reward += bonus
         always = self.updates >= 0
         following = Next(reward, batch.discount, outputs, q, selection_values, always)
         return self.head.target(following, self.selection, hyper)
@@ -190,22 +184,3 @@ class QLearningPolicy(Policy):
         old, new = self.target_vector, self.weights.vector
         copies = isinstance(mix, float) and mix == 1.0
         old.assign(new if copies else old + mix * (new - old))
-
-
-class C51Policy(QLearningPolicy):
-    """Q-learning of the probabilities of evenly spaced returns: C51, and Rainbow's learner."""
-
-    metric_names = ("loss", "td_error", "q_mean", "clipped_targets", "grad_norm")
-    head_type = Categorical
-
-
-class QRDQNPolicy(QLearningPolicy):
-    """Q-learning of quantiles at fixed levels."""
-
-    head_type = Quantile
-
-
-class IQNPolicy(QLearningPolicy):
-    """Q-learning of quantiles at random levels."""
-
-    head_type = ImplicitQuantile

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.exploration import EpsilonGreedy, correlate
+from kytolly.agent.exploration import EpsilonGreedy
 from kytolly.agent.randomness import RandomStream
+from kytolly.agent.sampling import correlate
 from kytolly.agent.schedules import linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.distributions import Categorical

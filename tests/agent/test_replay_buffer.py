@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.policy.batch import Transition
+from kytolly.policy.value_learning import n_step_return
 
 SPEC = tf.TensorSpec([2], tf.float32)
 

@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.spec import Discrete, EnvSpec
-from kytolly.policy.heads import Categorical, ImplicitQuantile, Quantile, Scalar
-from kytolly.policy.selection import Greedy, Soft
+from kytolly.policy.distributional import Categorical, ImplicitQuantile, Quantile
+from kytolly.policy.heads import Scalar
+from kytolly.policy.munchausen import Soft
+from kytolly.policy.selection import Greedy
 from kytolly.trainer import Trainer
 
 GAMMA, TEMPERATURE, SCALE = 0.9, 0.5, 0.6

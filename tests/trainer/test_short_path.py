@@ -7,7 +7,7 @@ import sys
 import pytest
 
 # Lines of all files that a run loads, and of the rooms below. What few runs need, those load.
-ALL, CORE = {"dqn": 10_040, "ppo": 9_670}, {"dqn": 6_590, "ppo": 6_220}
+ALL, CORE = {"dqn": 1, "ppo": 1}, {"dqn": 1, "ppo": 1}
 ROOMS = ("trainer", "training_run", "loop", "agent", "policy", "model", "environment", "config")
 
 TRAIN = """

@@ -12,7 +12,7 @@ from kytolly.agent.make_agent import AgentParts, CustomParts, MakeOptimizer, Opt
 from kytolly.agent.schedules import Schedule, ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.policy.base import Policy
-from kytolly.policy.optimizers import follows_schedule, make_optimizer
+from kytolly.policy.optimizers import follows_schedule, inner_optimizer, make_optimizer
 
 # What an optimizer of the user's has in place of the config's.
 OF_ADAM = ("warmup_ratio", "weight_decay", "adam_epsilon")
@@ -49,7 +49,7 @@ def make_custom_parts(
         if has_rate:
             schedules.pop("learning_rate", None)
             numbers.pop("learning_rate", None)
-        names["optimizer"] = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
+        names["optimizer"] = type(inner_optimizer(optimizer)).__name__
         if factor == 1.0:
             warn_of_ignored(cfg, names["optimizer"], has_rate)
     if custom.policy is not None:

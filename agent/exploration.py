@@ -39,8 +39,8 @@ class Exploration(Protocol):
         """A structure of [T, E, ...] tensors, from [T, E, draws] words."""
         ...
 
-    def action(self, params: tf.Tensor, noise: Any) -> tuple[tf.Tensor, Any]:
-        """[E, ...] raw actions, and their [E] log-probabilities or (), from [E, P] and a step."""
+    def action(self, params: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """[E, ...] raw actions, and their [E] log-probabilities or None, from [E, P] and a step."""
         ...
 
     def host_noise(
@@ -105,10 +105,10 @@ class EpsilonGreedy:
 
     def action(
         self, params: tf.Tensor, noise: tuple[tf.Tensor, tf.Tensor]
-    ) -> tuple[tf.Tensor, tuple[()]]:
+    ) -> tuple[tf.Tensor, None]:
         """[E] int32 actions from action values [E, A] and [E] noise; no log-probabilities."""
         explores, random_action = noise
-        return tf.where(explores, random_action, self.distribution.mode(params)), ()
+        return tf.where(explores, random_action, self.distribution.mode(params)), None
 
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray

@@ -61,7 +61,7 @@ class PrioritizedReplay(ReplayBuffer):
             "total_rows": cfg.total_env_steps,
         }
 
-    def open(self, rollout: Rollout, policy: Policy) -> tuple[tuple[()], tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[None, tf.Tensor]:
         """As for every replay; the metrics are `metric_names`."""
         opened, _ = super().open(rollout, policy)
         ignored = tf.cast(self.ignored, tf.float32)

@@ -12,7 +12,7 @@ from kytolly.agent.randomness import uniforms, whole_numbers
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
-from kytolly.policy.batch import Rollout, Transition, merge_time
+from kytolly.policy.batch import Rollout, Transition, merge_time, present
 from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ReplayBuffer(tf.Module):
 
         def observations() -> Any:
             if frame_stack:
-                return ()  # the frames are kept apart
+                return None  # the frames are kept apart
             return tf.nest.map_structure(lambda spec: column(spec.dtype, *spec.shape), obs_spec)
 
         self.frames: FrameStore | None = None
@@ -114,15 +114,13 @@ class ReplayBuffer(tf.Module):
         """[] int32 rows remembered."""
         return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
 
-    def open(self, rollout: Rollout, policy: Policy) -> tuple[tuple[()], tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[None, tf.Tensor]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
         *columns, last = map(merge_time, rollout[:6])
         self.add(Transition(*columns), last)
-        return (), tf.zeros([0])  # nothing to pass on, and no metrics
+        return None, tf.zeros([0])  # nothing to pass on, and no metrics
 
-    def batch(
-        self, opened: tuple[()], index: int | tf.Tensor, random_bits: tf.Tensor
-    ) -> Transition:
+    def batch(self, opened: None, index: int | tf.Tensor, random_bits: tf.Tensor) -> Transition:
         """The rows of update `index`, drawn with the iteration's `num_random_words`."""
         count = self.network_noise
         if count:
@@ -150,11 +148,10 @@ class ReplayBuffer(tf.Module):
         slots = ((self.cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         if self.frames is not None:
             self.frames.add(slots, rows.obs, rows.next_obs, last)
-            rows = rows._replace(obs=(), next_obs=())
+            rows = rows._replace(obs=None, next_obs=None)
         # XLA fuses the write of a single row into the next read, and copies the column for it.
         copies = 2 if count == 1 else 1
-        pairs = zip(tf.nest.flatten(self.columns[:5]), tf.nest.flatten(rows[:5]), strict=True)
-        for column, value in pairs:
+        for column, value in zip(present(self.columns[:5]), present(rows[:5]), strict=True):
             value = tf.repeat(tf.cast(value, column.dtype), copies, axis=0)
             column.scatter_nd_update(tf.tile(slots, [copies, 1]), value)
         if self.n_step > 1:

@@ -71,9 +71,9 @@ class RolloutBuffer(tf.Module):
         if self.reward_scale is not None:
             rollout = rollout._replace(reward=self.reward_scale.divide(rollout))
         weights, params, value = policy.current_weights(), None, rollout.value
-        if isinstance(value, tuple):
+        if value is None:
             params, value = policy.outputs(merge_time(rollout.obs), weights)
-        if policy.keeps_log_prob and isinstance(rollout.log_prob, tuple):
+        if policy.keeps_log_prob and rollout.log_prob is None:
             log_prob = policy.distribution.log_prob(params, merge_time(rollout.action))
             rollout = rollout._replace(log_prob=tf.reshape(log_prob, rollout.reward.shape))
         values = tf.reshape(value, rollout.reward.shape)

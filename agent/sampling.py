@@ -71,12 +71,13 @@ def correlate(noise: Noise, correlation: float) -> Noise:
     Source: Hollenstein et al. 2024, arXiv:2312.11091, with first-order noise.
     """
     share = math.sqrt(1.0 - correlation**2)
-    scale = np.full([noise.shape[0]] + [1] * (len(noise.shape) - 1), share, np.float32)
-    scale[0] = 1.0
+    steps = int(noise.shape[0] or 0)
+    scale = np.ones([steps, *[1] * (len(noise.shape) - 1)], np.float32)
+    scale[1:] = share
     result: Any = noise * scale
     weight, step = correlation, 1
     concat = tf.concat if tf.is_tensor(noise) else np.concatenate
-    while step < noise.shape[0]:  # by doubling, as policy.returns.weighted_sums
+    while step < steps:  # by doubling, as policy.returns.weighted_sums
         result = concat([result[:step], result[step:] + weight * result[:-step]], 0)
         weight, step = weight**2, 2 * step
     return result

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
 from kytolly.config.run import RunConfig
 from kytolly.policy.adamw import LossScale
-from kytolly.policy.optimizers import Rate
+from kytolly.policy.optimizers import Rate, inner_optimizer
 
 Given = keras.optimizers.Optimizer | Callable[..., keras.optimizers.Optimizer]  # or what makes one
 # They look at each weight by itself, and get all weights in one vector.
@@ -54,7 +54,7 @@ def make_custom_optimizer(
     """
     optimizer = new_optimizer(given, rate, factor)
     check_step(new_optimizer(given, rate, factor))
-    for each in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
+    for each in (cast(Any, optimizer), inner_optimizer(optimizer)):
         each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.optimizers.Adam` says
     if not scale_loss or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer
@@ -66,10 +66,10 @@ def new_optimizer(given: Given, rate: Rate, factor: float) -> keras.optimizers.O
     if isinstance(given, keras.optimizers.Optimizer):
         optimizer = copy_of(given)
         if factor != 1.0:
-            inner = getattr(optimizer, "inner_optimizer", optimizer)
-            own = inner._learning_rate
+            inner = inner_optimizer(optimizer)
+            rate = inner._learning_rate
             inner.learning_rate = (
-                ScaledRate(own, factor) if callable(own) else factor * float(inner.learning_rate)
+                ScaledRate(rate, factor) if callable(rate) else factor * float(inner.learning_rate)
             )
     elif callable(given):
         optimizer = given(rate)
@@ -102,7 +102,7 @@ def copy_of(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
             "weights are one vector here. Leave the optimizer out, and set weight_decay, which "
             "spares biases."
         )
-    inner = getattr(given, "inner_optimizer", given)
+    inner = inner_optimizer(given)
     try:
         config = given.get_config()
         if inner is given and callable(given._learning_rate):

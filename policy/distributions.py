@@ -19,10 +19,7 @@ class Distribution:
 
     A *raw* action is what the distribution draws and what `log_prob` evaluates; `to_env` turns it
     into what the environment accepts. The `host_` methods are the same in NumPy, for acting on the
-    host. What is defined here suits discrete actions. A subclass adds, all from params [B, P]:
-
-        mode(params): the most likely raw actions; host_mode
-        entropy(params): [B] nats
+    host. What is defined here suits discrete actions.
 
     Attributes:
         num_params: `P`.
@@ -38,12 +35,20 @@ class Distribution:
         """Params under which every action that [B, P] bool `mask` forbids has probability 0."""
         return tf.where(mask, params, MASKED_LOGIT)
 
+    def mode(self, params: tf.Tensor) -> tf.Tensor:
+        """The most likely raw actions [B, ...]."""
+        raise NotImplementedError
+
     def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Raw actions [B, ...] for [B, N] noise."""
         raise NotImplementedError
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] log-probability, or log-density, of raw actions."""
+        raise NotImplementedError
+
+    def entropy(self, params: tf.Tensor) -> tf.Tensor:
+        """[B] entropy in nats."""
         raise NotImplementedError
 
     def noise(self, uniforms: tf.Tensor) -> tf.Tensor:

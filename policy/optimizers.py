@@ -79,7 +79,12 @@ def make_schedule(
     return WarmUp(rate, warmup)
 
 
+def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> Any:
+    """The optimizer itself, without the loss scaling around it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def follows_schedule(optimizer: keras.optimizers.Optimizer, but: Rate | None = None) -> bool:
-    """Whether the optimizer's learning rate is a schedule, other than `but`, and no variable."""
-    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    """True where the optimizer's learning rate is a schedule, other than `but`, and no variable."""
+    rate = inner_optimizer(optimizer)._learning_rate
     return callable(rate) and rate is not but

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,6 +38,7 @@ class QLearningPolicy(Policy):
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
     gives_td_error = True
+    cfg: DQNConfig
     head_type: type[Head] = Scalar
 
     def __init__(
@@ -48,7 +49,6 @@ class QLearningPolicy(Policy):
         cfg: DQNConfig,
     ):
         super().__init__(network, distribution, optimizer, cfg)
-        self.cfg: DQNConfig = cfg
         self.head, self.selection = self.head_type.of(cfg), self.make_selection(cfg)
         self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
         self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
@@ -83,7 +83,7 @@ class QLearningPolicy(Policy):
 
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, with noise where the config says so."""
-        if not cast(DQNConfig, self.cfg).noisy:
+        if not self.cfg.noisy:
             return FlatWeights(network)
         from kytolly.policy.noisy_weights import NoisyWeights
 

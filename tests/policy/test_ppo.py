@@ -232,7 +232,7 @@ def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
 
 def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():
     policy = linear_policy()
-    rollout = make_rollout(policy)._replace(log_prob=())
+    rollout = make_rollout(policy)._replace(log_prob=None)
     batch, _ = RolloutBuffer(8, 1, 1).open(rollout, policy)
     p = softmax(batch.obs.numpy() @ PARAMS)
     np.testing.assert_allclose(np.exp(batch.log_prob), p[np.arange(8), batch.action], rtol=1e-5)

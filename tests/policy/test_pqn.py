@@ -57,7 +57,7 @@ def test_values_kept_while_acting_are_those_that_are_computed_later():
     agent = make()
     rows = rollout(agent.policy)
     kept, _ = agent.memory.open(rows, agent.policy)
-    computed, _ = agent.memory.open(rows._replace(value=()), agent.policy)
+    computed, _ = agent.memory.open(rows._replace(value=None), agent.policy)
     for one, other in zip(kept, computed, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 

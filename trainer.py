@@ -17,7 +17,7 @@ require_tensorflow_backend()
 import keras
 
 from kytolly.agent.algorithms import make_config
-from kytolly.agent.make_agent import CustomParts, MakeOptimizer, Model, Optimizer
+from kytolly.agent.parts import CustomParts, MakeOptimizer, Model, Optimizer
 from kytolly.callback.base import Callback, Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.loop.env_runner import make_env_runner

@@ -8,11 +8,12 @@ import warnings
 import keras
 
 from kytolly.agent.algorithms import part
-from kytolly.agent.make_agent import AgentParts, CustomParts, MakeOptimizer, Optimizer
+from kytolly.agent.parts import AgentParts, CustomParts, MakeOptimizer, Optimizer
 from kytolly.agent.schedules import Schedule, ScheduledNumbers
 from kytolly.config.run import RunConfig
+from kytolly.policy.adam import follows_schedule, inner_optimizer
 from kytolly.policy.base import Policy
-from kytolly.policy.optimizers import follows_schedule, inner_optimizer, make_optimizer
+from kytolly.policy.optimizers import make_optimizer
 
 # What an optimizer of the user's has in place of the config's.
 OF_ADAM = ("warmup_ratio", "weight_decay", "adam_epsilon")

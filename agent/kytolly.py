@@ -14,10 +14,10 @@ from kytolly.agent.schedules import ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
+from kytolly.policy.adam import follows_schedule
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.hyper import Hyper
-from kytolly.policy.optimizers import follows_schedule
 
 if TYPE_CHECKING:
     from kytolly.agent.exploration import Exploration

@@ -2,50 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
 import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part, part_for
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.schedules import Schedule, ScheduledNumbers
+from kytolly.agent.parts import AgentParts, CustomParts, Model
+from kytolly.agent.schedules import ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.base import Policy
 from kytolly.policy.optimizers import make_optimizer
-
-Model = keras.Model | Callable[[EnvSpec], keras.Model]  # or what makes one
-Optimizer = keras.optimizers.Optimizer
-MakeOptimizer = Callable[..., Optimizer]  # of the learning rate
-
-
-@dataclasses.dataclass(frozen=True)
-class CustomParts:
-    """What a user gives in place of an algorithm's parts; None for the algorithm's.
-
-    Attributes:
-        optimizer: Keras optimizer, or a function of the learning rate that makes one.
-        policy: Subclass of the algorithm's policy.
-        first_rate: Learning rate of the config with which the run began: a restart after a loss
-            that was not finite has a smaller one. None: that of the config.
-    """
-
-    optimizer: Optimizer | MakeOptimizer | None = None
-    policy: type[Policy] | None = None
-    first_rate: float | None = None
-
-
-class AgentParts(NamedTuple):
-    """What an agent learns by."""
-
-    policy: type[Policy]
-    optimizer: Optimizer
-    scheduled: ScheduledNumbers
-    epsilon: Schedule | None = None  # in place of the config's linear fall
-    names: Mapping[str, str] | None = None  # of the user's classes, by part
 
 
 def make_agent(

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
+from kytolly.agent.parts import Model
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
-
-if TYPE_CHECKING:
-    from kytolly.agent.make_agent import Model
 
 DECORATOR = "@keras.saving.register_keras_serializable()"
 

@@ -1,4 +1,4 @@
-"""Adam with a warm-up and weight decay, RAdam, and their loss scaling."""
+"""Adam with a warm-up and weight decay, RAdam, and loss scaling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from kytolly.policy.optimizers import Adam, Rate, make_schedule
+from kytolly.policy.adam import Adam, Rate, WarmUp, make_schedule, warmup_share
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig
@@ -94,37 +94,6 @@ class LossScale(keras.optimizers.LossScaleOptimizer):
         """One step of the optimizer; where the gradients overflow, none."""
         super().apply(grads, trainable_variables)
         self.dynamic_scale.assign(tf.clip_by_value(self.dynamic_scale, *LOSS_SCALES))
-
-
-class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that rises linearly over the first updates and then follows another one.
-
-    Args:
-        rate: A number, or a schedule whose update 0 is the first one after the warm-up.
-        updates: Of the warm-up, at least 1.
-    """
-
-    def __init__(self, rate: Rate, updates: int):
-        self.rate, self.updates = rate, updates
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """[] the learning rate of update `step`, counted from 0."""
-        later = tf.maximum(tf.cast(step, tf.int64) - self.updates, 0)
-        rate: Any = self.rate(later) if callable(self.rate) else self.rate
-        return rate * warmup_share(step, self.updates)
-
-    def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        return {"rate": self.rate, "updates": self.updates}
-
-
-def warmup_share(step: tf.Tensor, updates: int) -> tf.Tensor:
-    """[] share of the full learning rate at update `step`, counted from 0: 1 / `updates` first.
-
-    The first update is not wasted on a rate of 0. Source of a linear warm-up: Goyal et al. 2017,
-    arXiv:1706.02677, section 2.2.
-    """
-    return tf.minimum((tf.cast(step, tf.float32) + 1.0) / updates, 1.0)
 
 
 def rectification(step: tf.Tensor, beta_2: float) -> tf.Tensor:

@@ -9,8 +9,8 @@ import keras
 import tensorflow as tf
 
 from kytolly.config.run import RunConfig
+from kytolly.policy.adam import Rate, inner_optimizer
 from kytolly.policy.adamw import LossScale
-from kytolly.policy.optimizers import Rate, inner_optimizer
 
 Given = keras.optimizers.Optimizer | Callable[..., keras.optimizers.Optimizer]  # or what makes one
 # They look at each weight by itself, and get all weights in one vector.
@@ -55,7 +55,7 @@ def make_custom_optimizer(
     optimizer = new_optimizer(given, rate, factor)
     check_step(new_optimizer(given, rate, factor))
     for each in (cast(Any, optimizer), inner_optimizer(optimizer)):
-        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.optimizers.Adam` says
+        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.adam.Adam` says
     if not scale_loss or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer
     return LossScale(optimizer)

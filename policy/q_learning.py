@@ -18,7 +18,7 @@ from kytolly.policy.base import ActionReader, Loss, Policy
 from kytolly.policy.batch import Obs, Transition
 from kytolly.policy.heads import Head, Next, Scalar
 from kytolly.policy.hyper import Hyper, Number
-from kytolly.policy.selection import Selection, make_selection
+from kytolly.policy.selection import Greedy, Selection
 from kytolly.policy.weights import FlatWeights, Weights
 
 ESTIMATE, TARGET, SELECTION = range(3)  # draws of a noisy network's noise in an update
@@ -78,8 +78,12 @@ class QLearningPolicy(Policy):
                 )
 
     def make_selection(self, cfg: DQNConfig) -> Selection:
-        """Which next action a target supposes."""
-        return make_selection(cfg)
+        """The next action that targets suppose, by the config's `double` and `munchausen`."""
+        if not cfg.munchausen:
+            return Greedy(cfg.double)
+        from kytolly.policy.munchausen import Soft
+
+        return Soft(cfg.double)
 
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, with noise where the config says so."""

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from kytolly.config.dqn import DQNConfig
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.value_learning import double_q_target, q_target
 
@@ -86,12 +85,3 @@ class Greedy:
 
     def bonus(self, q: Callable[[], tf.Tensor], action: tf.Tensor, hyper: Hyper) -> None:
         """None: the rewards are the environment's."""
-
-
-def make_selection(cfg: DQNConfig) -> Selection:
-    """What the switches `double` and `munchausen` of a config ask for."""
-    if not cfg.munchausen:
-        return Greedy(cfg.double)
-    from kytolly.policy.munchausen import Soft
-
-    return Soft(cfg.double)

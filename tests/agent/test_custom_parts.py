@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from examples.custom_loss import ExpectedSarsaPolicy
 from kytolly import DQNConfig, PPOConfig, Trainer
-from kytolly.agent.make_agent import CustomParts, make_agent
+from kytolly.agent.make_agent import make_agent
+from kytolly.agent.parts import CustomParts
 from kytolly.agent.schedules import Schedule
 from kytolly.config.schedules import schedule_table
 from kytolly.environment.probe.q_learning import ObservationAction, Ring

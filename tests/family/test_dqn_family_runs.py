@@ -1,6 +1,7 @@
 """C51, QR-DQN, IQN and Munchausen-DQN, trained as a user trains them."""
 
 import csv
+import itertools
 import warnings
 
 import keras
@@ -10,6 +11,7 @@ import pytest
 import kytolly
 from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.trainer import Trainer
+from tests.helpers.cases import rest_learning
 
 SMALL = {
     "total_env_steps": 240,
@@ -48,8 +50,12 @@ def assert_same_weights(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("loop", ["device", "host"])
-@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize(
+    "algorithm, loop",
+    rest_learning(
+        [*itertools.product(FAMILY, ["device", "host"])], [("c51", "device"), ("qr-dqn", "host")]
+    ),
+)
 def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop, tmp_path):
     # Without XLA, Eigen adds up the larger products of IQN in the order in which threads end.
     settings = {**SWITCHES, "xla": algorithm == "iqn", "loop": loop, "learning_rate_final": None}
@@ -59,7 +65,7 @@ def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop
     assert_same_weights(whole, train(tmp_path / "b", algorithm, **settings, resume=True))
 
 
-@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("algorithm", rest_learning(FAMILY, ["c51", "iqn"]))
 def test_a_loaded_agent_acts_by_means(algorithm, tmp_path):
     result = train(tmp_path / "a", algorithm)
     agent = kytolly.load(tmp_path / "a")

@@ -11,6 +11,7 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Transition
+from tests.helpers.cases import learning
 
 FAMILY = {
     "munchausen": {},
@@ -209,8 +210,15 @@ def test_iqn_says_that_a_batch_lacks_noise(batch):
         make_policy("iqn").gradient(batch._replace(noise=None))
 
 
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("algorithm", ["c51", "iqn"])
+@pytest.mark.parametrize(
+    "algorithm, precision",
+    [
+        ("c51", "mixed_float16"),
+        learning(("c51", "mixed_bfloat16")),
+        learning(("iqn", "mixed_float16")),
+        ("iqn", "mixed_bfloat16"),
+    ],
+)
 def test_half_precision_learns(algorithm, precision, batch):
     policy = make_policy(algorithm, precision=precision, munchausen=True)
     first = float(policy.fit_step(batch).metrics[1])

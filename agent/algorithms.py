@@ -115,7 +115,7 @@ def algorithms_with(setting: str) -> list[str]:
     return [name for name, kind in configs.items() if setting in kind.__dataclass_fields__]
 
 
-def make_config(values: Any, default: str | None = None) -> Any:
+def make_config(values: Mapping[str, object] | RunConfig, default: str | None = None) -> Any:
     """The configuration of the algorithm that a mapping names, or of `default`.
 
     What is no mapping is a configuration already, and returned as it is.

@@ -9,6 +9,7 @@ import tensorflow as tf
 from kytolly.agent.priority_tree import PriorityTree
 from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.agent.schedules import linear_schedule
+from kytolly.config.dqn import DQNConfig
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition
@@ -52,7 +53,7 @@ class PrioritizedReplay(ReplayBuffer):
         self.ignored = tf.Variable(0, dtype=tf.int32, trainable=False)  # errors that are not finite
 
     @classmethod
-    def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
+    def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
         return {
             **super().options(cfg, env_spec),

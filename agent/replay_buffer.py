@@ -17,6 +17,7 @@ from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
     from kytolly.agent.frame_store import FrameStore
+    from kytolly.config.dqn import DQNConfig
 
 
 class ReplayBuffer(tf.Module):
@@ -85,12 +86,12 @@ class ReplayBuffer(tf.Module):
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, network_noise: int = 0) -> ReplayBuffer:
+    def for_config(cls, cfg: DQNConfig, env_spec: EnvSpec, network_noise: int = 0) -> ReplayBuffer:
         """The buffer that a configuration asks for, with the noise of the policy's network."""
         return cls(**cls.options(cfg, env_spec), network_noise=network_noise)
 
     @classmethod
-    def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
+    def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
         return {
             "capacity": cfg.replay_capacity,

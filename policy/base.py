@@ -188,7 +188,9 @@ class Policy(tf.Module):
         rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 0
         errors = tf.TensorArray(tf.float32, count, element_shape=[rows])
 
-        def add_microbatch(index, vector, sums, errors):
+        def add_microbatch(
+            index: tf.Tensor, vector: tf.Tensor, sums: tf.Tensor, errors: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
             part = map_columns(lambda column: tf.gather(column, index), columns)
             gradients, loss = self.microbatch_gradients(part, hyper)
             error = loss.td_error if self.gives_td_error else tf.zeros([0])

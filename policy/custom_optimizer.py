@@ -129,7 +129,7 @@ def check_step(optimizer: keras.optimizers.Optimizer) -> None:
     """Refuse an optimizer whose step cannot be part of a compiled program."""
     variable = keras.Variable(tf.zeros([2]))
 
-    def step(gradient):
+    def step(gradient: tf.Tensor) -> None:
         optimizer.apply([gradient], [variable])
 
     try:

@@ -50,9 +50,11 @@ class HostActor:
         forward: Callable[[Obs], tf.Tensor] | None = None,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
-        seen = without_mask(obs_spec)
-        self.twin = numpy_forward(network, seen)
-        batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), seen)
+        visible_spec = without_mask(obs_spec)
+        self.twin = numpy_forward(network, visible_spec)
+        batch = tf.nest.map_structure(
+            lambda s: tf.TensorSpec([None, *s.shape], s.dtype), visible_spec
+        )
         self.forward = forward or (lambda obs: tf.nest.flatten(network(obs))[0])
         self._forward = tf.function(
             lambda obs: tf.cast(self.forward(obs), tf.float32),

@@ -97,15 +97,15 @@ def part(algorithm: str, name: str) -> Any:
 
         hint = nearest(algorithm, ALGORITHMS)
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
-    found = getattr(ALGORITHMS[algorithm], name)
-    return pkgutil.resolve_name(found) if isinstance(found, str) else found
+    value = getattr(ALGORITHMS[algorithm], name)
+    return pkgutil.resolve_name(value) if isinstance(value, str) else value
 
 
 def part_for(cfg: RunConfig, name: str) -> Any:
     """The part `name` of a config's algorithm, or what one of its switches has in its place."""
-    for switch, (place, found) in SWITCHES.items():
-        if place == name and getattr(cfg, switch, False):
-            return pkgutil.resolve_name(found)
+    for switch, (replaced, path) in SWITCHES.items():
+        if replaced == name and getattr(cfg, switch, False):
+            return pkgutil.resolve_name(path)
     return part(cfg.algorithm, name)
 
 

@@ -37,16 +37,16 @@ def make_custom_parts(
     if "learning_rate" in schedules:
         plain = dataclasses.replace(cfg, learning_rate_final=None)
     numbers, names = dict(ScheduledNumbers.of(plain).schedules), {}
-    given = chosen_optimizer(custom.optimizer, network)
-    if given is None:
+    chosen = chosen_optimizer(custom.optimizer, network)
+    if chosen is None:
         optimizer = make_optimizer(plain, network, scale_loss)
     else:
         from kytolly.policy.custom_optimizer import learning_rate_of, make_custom_optimizer
 
         factor = cfg.learning_rate / (custom.first_rate or cfg.learning_rate)
         rate = learning_rate_of(plain)
-        optimizer = make_custom_optimizer(given, rate, factor, scale_loss)
-        has_rate = isinstance(given, Optimizer) or follows_schedule(optimizer, but=rate)
+        optimizer = make_custom_optimizer(chosen, rate, factor, scale_loss)
+        has_rate = isinstance(chosen, Optimizer) or follows_schedule(optimizer, but=rate)
         if has_rate:
             schedules.pop("learning_rate", None)
             numbers.pop("learning_rate", None)
@@ -61,7 +61,7 @@ def make_custom_parts(
 
 
 def configured_schedules(cfg: RunConfig) -> dict[str, Schedule]:
-    """What `cfg.schedules` says, by the name of the number."""
+    """The schedules of `cfg.schedules`, by the name of the number."""
     if not isinstance(cfg.schedules, dict):  # None; a text has become a dict
         return {}
     from kytolly.config.schedules import schedule_table

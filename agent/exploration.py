@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # what an algorithm does not need is not loaded for it
 
 
 class Exploration(Protocol):
-    """What stands between the params of a distribution and the actions of `E` environments.
+    """The step from the params of a distribution to the actions of `E` environments.
 
     Its noise is drawn for a whole rollout, and then taken step by step.
     """
@@ -46,7 +46,7 @@ class Exploration(Protocol):
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
     ) -> Sequence[Any]:
-        """What `host_action` needs for each of the `T` steps of a `shape` (T, E)."""
+        """The noise that `host_action` takes for each of the `T` steps of a `shape` (T, E)."""
         ...
 
     def host_action(self, params: HostParams, obs: HostObs, noise: Any) -> np.ndarray:
@@ -113,7 +113,7 @@ class EpsilonGreedy:
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
     ) -> list[Any]:
-        """What `host_action` needs for each of the `T` steps of a `shape` (T, E)."""
+        """The noise that `host_action` takes for each of the `T` steps of a `shape` (T, E)."""
         explores, actions = rng.random(shape) < state[0], rng.integers(self.num_actions, size=shape)
         if self.cfg.exploration_repeat > 1:
             deciding = self._deciding_steps(shape[0])

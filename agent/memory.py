@@ -1,4 +1,4 @@
-"""What an agent and a loop expect of a memory."""
+"""The memory that an agent and a loop expect."""
 
 from __future__ import annotations
 

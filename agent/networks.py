@@ -76,8 +76,8 @@ def require_savable(network: keras.Model) -> None:
         path = f"{folder}/network.keras"
         try:
             network.save(path)
-            loaded = cast(keras.Model, keras.models.load_model(path, compile=False))
-            same = [w.shape for w in loaded.weights] == [w.shape for w in network.weights]
+            copy = cast(keras.Model, keras.models.load_model(path, compile=False))
+            same = [w.shape for w in copy.weights] == [w.shape for w in network.weights]
             reason: str | Exception | None = None if same else "the loaded one has other weights"
         except Exception as error:
             reason = error
@@ -93,23 +93,23 @@ def require_savable(network: keras.Model) -> None:
 
 def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> None:
     """Build a network by calling it once; ValueError if its outputs are not what is learned."""
-    seen = without_mask(env_spec.obs)
-    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
+    obs_spec = without_mask(env_spec.obs)
+    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), obs_spec)
     try:
         output = network(obs)
     except Exception as error:
-        shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), seen)
-        dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, seen)
+        shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), obs_spec)
+        dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, obs_spec)
         raise ValueError(
             f"The model {network.name!r} fails on a batch of observations of shape {shapes}, "
             f"dtype {dtypes}: {_first_sentence(error)}"
         ) from error
-    found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
+    output_shapes = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
     policy = part(cfg.algorithm, "policy")
     policy.check_network(network, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)
     if policy.has_value:
-        pair = list(found) if isinstance(found, (tuple, list)) else []
+        pair = list(output_shapes) if isinstance(output_shapes, (tuple, list)) else []
         fits = len(pair) == 2 and pair[0] == params and pair[1] in ((2,), (2, 1))
         expected = (
             f"a pair: {params}, the parameters of the action distribution of {env_spec.name}, and "
@@ -117,20 +117,20 @@ def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> No
             "standard deviations."
         )
     else:
-        fits = found == params
+        fits = output_shapes == params
         expected = (
             f"{params}: one value for each of the {params[1]} actions of {env_spec.name}. "
             f"Let its last layer be keras.layers.Dense({params[1]})."
         )
     if not fits:
         raise ValueError(
-            f"The model {network.name!r} returns shape {found} for 2 observations, "
+            f"The model {network.name!r} returns shape {output_shapes} for 2 observations, "
             f"expected {expected}"
         )
 
 
 def _first_sentence(error: str | Exception) -> str:
-    """What Keras says first: no terminal colors, no advice, one line."""
+    """The first sentence of Keras: no terminal colors, no advice, one line."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
     text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)
     return text.split(". ")[0][:300].rstrip(".")

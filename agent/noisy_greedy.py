@@ -42,7 +42,7 @@ class NoisyGreedy(EpsilonGreedy):
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
     ) -> list[Any]:
-        """What `host_action` needs for each of the `T` steps of a `shape` (T, E)."""
+        """The noise that `host_action` takes for each of the `T` steps of a `shape` (T, E)."""
         network = HostNoise(int(rng.integers(2**63)))
         return [(*noise, network) for noise in super().host_noise(rng, shape, state)]
 

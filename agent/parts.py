@@ -1,4 +1,4 @@
-"""The parts of an agent: what a user may give, and what it learns by."""
+"""The parts of an agent: those that a user may give, and those by which it learns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MakeOptimizer = Callable[..., Optimizer]  # of the learning rate
 
 @dataclasses.dataclass(frozen=True)
 class CustomParts:
-    """What a user gives in place of an algorithm's parts; None for the algorithm's.
+    """The parts that a user gives; None for the algorithm's.
 
     Attributes:
         optimizer: Keras optimizer, or a function of the learning rate that makes one.
@@ -34,7 +34,7 @@ class CustomParts:
 
 
 class AgentParts(NamedTuple):
-    """What an agent learns by."""
+    """The parts by which an agent learns."""
 
     policy: type[Policy]
     optimizer: Optimizer

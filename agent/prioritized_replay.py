@@ -74,9 +74,9 @@ class PrioritizedReplay(ReplayBuffer):
         super().add(rows, last)
         count = rows.reward.shape[0] + incomplete
         touched = min(count, self.capacity)  # windows that began in an overwritten row are gone
-        place = tf.range(count - touched, count)
-        age = tf.cast(before - incomplete, tf.int64) + tf.cast(place, tf.int64)
-        complete = (place < count - incomplete) & (age >= 0)
+        index = tf.range(count - touched, count)
+        age = tf.cast(before - incomplete, tf.int64) + tf.cast(index, tf.int64)
+        complete = (index < count - incomplete) & (age >= 0)
         slots = tf.cast(age % self.capacity, tf.int32)
         self.tree.set(slots, tf.where(complete, self.highest, 0.0))
 

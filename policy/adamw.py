@@ -121,7 +121,7 @@ def weight_sum(step: tf.Tensor, beta: float) -> tf.Tensor:
 
 
 def decays(weight: keras.Variable) -> bool:
-    """Whether weight decay applies to a Keras weight: to matrices, not to biases and scales.
+    """True where weight decay applies to a Keras weight: to matrices, not to biases and scales.
 
     Keras's attention has biases of two dimensions, so the name counts as well.
     """

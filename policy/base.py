@@ -1,4 +1,4 @@
-"""What every policy is: a network, a distribution over actions, and a way to learn."""
+"""The parts of every policy: a network, a distribution over actions, and a way to learn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Batch = tuple[Any, ...] | Mapping[str, tf.Tensor]  # [B, ...] columns, a NamedTu
 
 
 class ActionReader(Protocol):
-    """What a policy and its users read of params [B, P], without regard to how they were learned.
+    """The reader of params [B, P], whatever learned them.
 
     `policy.distributions.Distribution` and `policy.action_values.ActionValues` are such.
     """
@@ -40,7 +40,7 @@ class ActionReader(Protocol):
         ...
 
     def to_env(self, action: tf.Tensor) -> tf.Tensor:
-        """What the environment gets for raw actions."""
+        """The environment's actions for raw ones."""
         ...
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:
@@ -49,11 +49,11 @@ class ActionReader(Protocol):
 
 
 class PolicyConfig(Protocol):
-    """What every policy asks of its config."""
+    """The settings that every policy asks for."""
 
     @property
     def xla(self) -> bool:
-        """Whether compiled functions are compiled with XLA."""
+        """Compiled functions are compiled with XLA."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class PolicyConfig(Protocol):
 
 
 class Loss(NamedTuple):
-    """What a policy makes of a batch with its weights before an update."""
+    """The loss of a batch with the weights before an update."""
 
     loss: tf.Tensor  # [] to be minimized
     td_error: tf.Tensor | None  # [B] target minus estimate, in reward units; None for no such
@@ -109,7 +109,7 @@ class Policy(tf.Module):
 
     @classmethod
     def distribution_for(cls, cfg: RunConfig, env_spec: EnvSpec) -> ActionReader:
-        """What reads the params of an environment's actions; ValueError where nothing does."""
+        """The reader of the params of an environment's actions; ValueError where there is none."""
         raise NotImplementedError
 
     @classmethod
@@ -180,7 +180,7 @@ class Policy(tf.Module):
     def _accumulated_gradients(
         self, batch: Batch, hyper: Hyper, count: int
     ) -> tuple[list[tf.Tensor], Loss]:
-        """What `microbatch_gradients` gives for all rows together, the gradient as one vector [W].
+        """The `microbatch_gradients` of all rows together, the gradient as one vector [W].
 
         The loss is a mean over rows, and the first metric; `count` divides the rows.
         """
@@ -269,6 +269,6 @@ def read_outputs(
 
 
 def greedy_action(network: keras.Model, distribution: ActionReader, obs: Obs) -> tf.Tensor:
-    """What [E] environments get if each takes its most likely action."""
+    """The actions that [E] environments get if each takes its most likely one."""
     params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
     return distribution.to_env(distribution.mode(params))

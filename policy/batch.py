@@ -1,4 +1,4 @@
-"""What an agent collects, and what a policy learns from."""
+"""The rows that an agent collects, and those that a policy learns from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ Columns = TypeVar("Columns")
 
 
 class Rollout(NamedTuple):
-    """Consecutive env steps of `E` environments, time-major: what one iteration collects."""
+    """Consecutive env steps of `E` environments, time-major: what one iteration collects.
+
+    The columns are tensors, arrays on the host, or the specs of `rollout_spec`.
+    """
 
     obs: Any  # [T, E, *obs] what was acted on, a tensor or a dict of them
     action: Any  # [T, E, ...] raw action, as the exploration drew it
@@ -22,10 +25,8 @@ class Rollout(NamedTuple):
     discount: Any  # [T, E] gamma, or 0 where the episode terminated, which no time limit does
     next_obs: Any  # [T, E, *obs] what the step led to, before any reset
     last: Any  # [T, E] bool, the episode ended with the step: terminated or truncated
-    log_prob: tf.Tensor | None = (
-        None  # [T, E] log-probability of the action; None where it was not kept
-    )
-    value: tf.Tensor | None = None  # [T, E] the policy's value of `obs`; None where it was not kept
+    log_prob: tf.Tensor | None = None  # [T, E] of the action; None where it was not kept
+    value: tf.Tensor | None = None  # [T, E] the policy's, of `obs`; None where it was not kept
 
 
 class Transition(NamedTuple):
@@ -36,15 +37,9 @@ class Transition(NamedTuple):
     reward: Any  # [B] sum of the n discounted rewards, in reward units
     discount: Any  # [B] weight of what follows: gamma**n, or 0 where the episode terminated
     next_obs: Any  # [B, *obs] observation after the n-th reward, before any reset
-    weight: tf.Tensor | None = (
-        None  # [B] importance weight of a row in the loss; None means 1 for every row
-    )
-    noise: tf.Tensor | None = (
-        None  # [B, N] numbers in [0, 1) that the loss takes; None where it takes none
-    )
-    slot: tf.Tensor | None = (
-        None  # [B] int32 place in a memory that wants to know the errors; else None
-    )
+    weight: tf.Tensor | None = None  # [B] importance weight of a row in the loss; None: 1
+    noise: tf.Tensor | None = None  # [B, N] numbers in [0, 1) that the loss takes, if any
+    slot: tf.Tensor | None = None  # [B] int32 slot in a memory that wants to know the errors
     # [K, N] numbers in [0, 1) for the noise of a noisy network, the same in each of the K parts
     # that gradients are accumulated over; None where its weights have no noise
     network_noise: tf.Tensor | None = None

@@ -118,7 +118,7 @@ def copy_of(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 def learning_rate_of(cfg: RunConfig) -> Rate:
-    """What a function that makes an optimizer gets: a number, or a schedule of updates."""
+    """The argument of a function that makes an optimizer: a number, or a schedule of updates."""
     rate, updates = cfg.learning_rate, cfg.learning_rate_decay_updates
     if cfg.learning_rate_final is None or updates is None:
         return rate

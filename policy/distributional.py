@@ -109,7 +109,7 @@ class Categorical:
 
 
 class Quantiles:
-    """What the heads of quantiles [B, A, N] share: samples of the return and their loss."""
+    """Samples of the return and their loss, for the heads of quantiles [B, A, N]."""
 
     def target(self, following: Next, selection: Selection, hyper: Hyper) -> tf.Tensor:
         """[B, M] samples of the return, from [B, A, M] quantiles of what follows."""

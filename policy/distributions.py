@@ -52,11 +52,11 @@ class Distribution:
         raise NotImplementedError
 
     def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
-        """What `sample` needs, [..., N], from as many numbers in [0, 1)."""
+        """The noise [..., N] that `sample` takes, from as many numbers in [0, 1)."""
         return uniforms
 
     def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        """What `host_sample` needs for [T, E] actions: [T, E, M] float32; here Gumbel noise.
+        """[T, E, M] float32 noise that `host_sample` takes for [T, E] actions; here Gumbel noise.
 
         It is finite: none lifts an action that a mask forbids.
         """
@@ -78,7 +78,7 @@ class Distribution:
         return self.host_mode(params + noise)
 
     def to_env(self, action: tf.Tensor) -> tf.Tensor:
-        """What the environment gets for raw actions."""
+        """The environment's actions for raw ones."""
         return action
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:

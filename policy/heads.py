@@ -1,4 +1,4 @@
-"""What Q-learning learns of each action: a value, or a distribution of the return.
+"""The outputs that Q-learning learns for each action: a value, or a distribution of the return.
 
 A head says what a network gives for each action, which targets belong to it, and its loss. Each
 works with every `policy.selection`.
@@ -24,12 +24,12 @@ class Network(Protocol):
     """A network with weights: action values [B, A], or what one of its methods gives."""
 
     def __call__(self, obs: Obs, method: str = "", **options: bool | tf.Tensor) -> tf.Tensor:
-        """What `method` of the network gives for [B, *obs]; "" for a call."""
+        """The result of the network's `method` for [B, *obs]; "" for a call."""
         ...
 
 
 class Next(NamedTuple):
-    """What follows each row, as the target network sees it."""
+    """The future of each row, as the target network sees it."""
 
     reward: tf.Tensor  # [B] sum of the n discounted rewards, and Munchausen's bonus if any
     discount: tf.Tensor  # [B] weight of what follows
@@ -75,7 +75,7 @@ class Head(Protocol):
         ...
 
     def target(self, following: Next, selection: Selection, hyper: Hyper) -> Any:
-        """What the outputs of the action taken should be; no gradient passes."""
+        """The target of the outputs of the action taken; no gradient passes."""
         ...
 
     def loss(self, outputs: tf.Tensor, levels: Levels, target: Any, hyper: Hyper) -> RowLoss:

@@ -25,7 +25,7 @@ ESTIMATE, TARGET, SELECTION = range(3)  # draws of a noisy network's noise in an
 
 
 class QLearningPolicy(Policy):
-    """What is learned of each action, learned towards a target network that lags behind.
+    """Learning of the actions' returns towards a target network that lags behind.
 
     Called, the network maps [B, *obs] to action values [B, A], by which an agent acts; a head of a
     distribution learns what another method of the network gives. The target network is a second
@@ -70,10 +70,10 @@ class QLearningPolicy(Policy):
                 "kytolly.model.implicit_quantiles with your layers as its torso, or train by dqn."
             )
         for name, setting in cls.head_type.network_settings:
-            found, expected = getattr(network, name, None), getattr(cfg, setting)
-            if found not in (None, expected):
+            actual, expected = getattr(network, name, None), getattr(cfg, setting)
+            if actual not in (None, expected):
                 raise ValueError(
-                    f"The model {network.name!r} has {name} {found}, expected {expected}: "
+                    f"The model {network.name!r} has {name} {actual}, expected {expected}: "
                     f"{setting} of {cfg.algorithm}. Give both the same."
                 )
 

@@ -13,7 +13,7 @@ from kytolly.policy.value_learning import double_q_target, q_target
 
 
 class BootstrapPolicy(NamedTuple):
-    """What is done after a row, as its target supposes."""
+    """The actions after a row, as its target supposes."""
 
     probability: tf.Tensor  # [B, A] of the next actions
     entropy: tf.Tensor | None  # [B] of them, times the temperature; None where there is one action

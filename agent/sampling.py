@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.randomness import uniforms
+from kytolly.agent.randomness import uniform
 
 if TYPE_CHECKING:
     from kytolly.agent.acting import HostObs
@@ -27,7 +27,7 @@ class Sampling:
     final_state = np.zeros(0)
 
     def __init__(self, cfg: PPOConfig, distribution: Distribution):
-        self.distribution, self.draws = distribution, distribution.num_uniforms
+        self.distribution, self.num_random_words = distribution, distribution.num_uniforms
         self.correlation = cfg.noise_correlation if distribution.num_scales else 0.0
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
@@ -36,7 +36,7 @@ class Sampling:
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> tf.Tensor:
         """[T, E, N] noise from as many words."""
-        return self._correlate(self.distribution.noise(uniforms(random_bits)))
+        return self._correlate(self.distribution.noise(uniform(random_bits)))
 
     def action(self, params: tf.Tensor, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[E, ...] raw actions from params [E, P] and [E, N] noise; their [E] log-probabilities."""

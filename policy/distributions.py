@@ -51,9 +51,9 @@ class Distribution:
         """[B] entropy in nats."""
         raise NotImplementedError
 
-    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def noise(self, uniform: tf.Tensor) -> tf.Tensor:
         """The noise [..., N] that `sample` takes, from as many numbers in [0, 1)."""
-        return uniforms
+        return uniform
 
     def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """[T, E, M] float32 noise that `host_sample` takes for [T, E] actions; here Gumbel noise.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import keras
 import numpy as np
@@ -15,6 +15,9 @@ from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, map_columns
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.weights import FlatWeights, Weights, clip_factor, concatenate, squared_norm
+
+if TYPE_CHECKING:
+    from kytolly.config.supervised import SupervisedConfig
 
 FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
 Batch = tuple[Any, ...] | Mapping[str, tf.Tensor]  # [B, ...] columns, a NamedTuple mostly
@@ -45,20 +48,6 @@ class ActionReader(Protocol):
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:
         """`to_env` in NumPy."""
-        ...
-
-
-class PolicyConfig(Protocol):
-    """The settings that every policy asks for."""
-
-    @property
-    def xla(self) -> bool:
-        """Compiled functions are compiled with XLA."""
-        ...
-
-    @property
-    def gradient_accumulation(self) -> int:
-        """Microbatches of an update."""
         ...
 
 
@@ -96,7 +85,7 @@ class Policy(tf.Module):
         network: keras.Model,
         distribution: ActionReader | None,
         optimizer: keras.optimizers.Optimizer,
-        cfg: PolicyConfig,
+        cfg: RunConfig | SupervisedConfig,
     ):
         super().__init__(name="policy")  # an algorithm may be called qr-dqn
         self.network, self.optimizer, self.cfg = network, optimizer, cfg

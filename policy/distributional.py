@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.policy.batch import Obs
-from kytolly.policy.heads import Levels, Network, Next, RowLoss
+from kytolly.policy.heads import Head, Levels, Network, Next, RowLoss
 from kytolly.policy.hyper import Hyper, Number
 from kytolly.policy.q_learning import QLearningPolicy
 from kytolly.policy.selection import Selection
@@ -24,7 +24,7 @@ PARTS = 3  # of the values whose projections are summed at once
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Categorical:
+class Categorical(Head):
     """Logits [B, A, Z] of evenly spaced returns, the atoms: C51.
 
     With prioritized replay a row's error is the divergence of the estimate from the target, in
@@ -52,16 +52,6 @@ class Categorical:
         """The atoms of a `C51Config`."""
         atoms = np.linspace(cfg.value_min, cfg.value_max, cfg.num_atoms, dtype=np.float32)
         return cls(atoms, cfg.prioritized)
-
-    def levels(self, noise: tf.Tensor | None) -> tuple[Levels, Levels]:
-        """None."""
-        return None, None
-
-    def outputs(
-        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
-    ) -> tf.Tensor:
-        """[B, A, Z] logits."""
-        return network(obs, self.network_method, **options)
 
     def action_values(self, network: Network, obs: Obs, outputs: tf.Tensor) -> tf.Tensor:
         """[B, A] means of the atoms."""
@@ -108,7 +98,7 @@ class Categorical:
         return RowLoss(cross_entropy, target_mean, estimate, divergence, metrics)
 
 
-class Quantiles:
+class Quantiles(Head):
     """Samples of the return and their loss, for the heads of quantiles [B, A, N]."""
 
     def target(self, following: Next, selection: Selection, hyper: Hyper) -> tf.Tensor:
@@ -148,12 +138,6 @@ class Quantile(Quantiles):
 
         levels = tf.constant(quantile_midpoints(self.count))
         return levels, levels
-
-    def outputs(
-        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
-    ) -> tf.Tensor:
-        """[B, A, N] quantiles."""
-        return network(obs, self.network_method, **options)
 
     def action_values(self, network: Network, obs: Obs, outputs: tf.Tensor) -> tf.Tensor:
         """[B, A] means of the quantiles."""

@@ -49,64 +49,59 @@ class RowLoss(NamedTuple):
     metrics: tuple[tf.Tensor, ...] = ()  # [] further ones
 
 
-class Head(Protocol):
-    """One of the four kinds of `outputs` below, and how they are learned."""
+class Head:
+    """One of the four kinds of `outputs`, and their loss.
 
-    network_method: str  # of the network that gives the outputs; "" for a call
-    network_settings: tuple[tuple[str, str], ...]  # (the network's attribute, the config's field)
+    Attributes:
+        network_method: Method of the network that gives the outputs; "" for a call.
+        network_settings: (the network's attribute, the config's field) of what both must have.
+    """
+
+    network_method = ""
+    network_settings: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, cfg: Any) -> Head:
         """The head that a config asks for."""
-        ...
+        raise NotImplementedError
 
     def levels(self, noise: tf.Tensor | None) -> tuple[Levels, Levels]:
-        """The levels of estimates and of targets, from [B, N] numbers of a batch in [0, 1)."""
-        ...
+        """The levels of estimates and of targets, from [B, N] numbers of a batch in [0, 1).
 
-    def outputs(
-        self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
-    ) -> tf.Tensor:
-        """[B, A] or [B, A, Z] what is learned of each action."""
-        ...
-
-    def action_values(self, network: Network, obs: Obs, outputs: tf.Tensor) -> tf.Tensor:
-        """[B, A] action values at the same observations, of which these are the outputs."""
-        ...
-
-    def target(self, following: Next, selection: Selection, hyper: Hyper) -> Any:
-        """The target of the outputs of the action taken; no gradient passes."""
-        ...
-
-    def loss(self, outputs: tf.Tensor, levels: Levels, target: Any, hyper: Hyper) -> RowLoss:
-        """The loss of [B] or [B, Z] outputs of the action taken."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Scalar:
-    """The value of each action [B, A].
-
-    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
-    """
-
-    network_method = ""
-    network_settings = ()
-
-    @classmethod
-    def of(cls, cfg: DQNConfig) -> Scalar:
-        """Nothing to set."""
-        return cls()
-
-    def levels(self, noise: tf.Tensor | None) -> tuple[Levels, Levels]:
-        """None."""
+        None where no quantiles are learned.
+        """
         return None, None
 
     def outputs(
         self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
     ) -> tf.Tensor:
-        """[B, A] action values."""
-        return network(obs, **options)
+        """[B, A] values, or [B, A, Z] numbers of a distribution, of each action."""
+        return network(obs, self.network_method, **options)
+
+    def action_values(self, network: Network, obs: Obs, outputs: tf.Tensor) -> tf.Tensor:
+        """[B, A] action values at the same observations, of which these are the outputs."""
+        raise NotImplementedError
+
+    def target(self, following: Next, selection: Selection, hyper: Hyper) -> Any:
+        """The target of the outputs of the action taken; no gradient passes."""
+        raise NotImplementedError
+
+    def loss(self, outputs: tf.Tensor, levels: Levels, target: Any, hyper: Hyper) -> RowLoss:
+        """The loss of [B] or [B, Z] outputs of the action taken."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Scalar(Head):
+    """The value of each action [B, A].
+
+    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
+    """
+
+    @classmethod
+    def of(cls, cfg: DQNConfig) -> Scalar:
+        """Nothing to set."""
+        return cls()
 
     def action_values(self, network: Network, obs: Obs, outputs: tf.Tensor) -> tf.Tensor:
         """The outputs themselves."""

@@ -12,42 +12,10 @@ import kytolly
 from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.trainer import Trainer
 from tests.helpers.cases import rest_learning
+from tests.helpers.family_runs import SMALL, assert_same_weights, train
 
-SMALL = {
-    "total_env_steps": 240,
-    "num_envs": 2,
-    "xla": False,
-    "batch_size": 8,
-    "hidden_units": (8, 8),
-    "replay_capacity": 200,
-    "warmup_env_steps": 32,
-    "train_interval_env_steps": 12,
-    "updates_per_interval": 2,
-    "target_sync_updates": 5,
-    "evaluation_episodes": 2,
-    "final_evaluation_episodes": 2,
-    "evaluation_interval_env_steps": 60,  # as a resumed run has them: the best weights are kept
-    "log_interval_env_steps": 60,
-}
 SWITCHES = {"double": True, "network": "dueling", "n_step": 3, "munchausen": True}
 FAMILY = ["c51", "qr-dqn", "iqn", "munchausen"]
-
-
-def train(folder, algorithm, **settings):
-    trainer = Trainer(folder, progress=False)
-    resume = settings.pop("resume", False)
-    cfg = {**SMALL, "algorithm": algorithm, **settings}
-    return trainer.train(cfg, "CartPole-v1", resume=resume)
-
-
-def weights_of(result):
-    result.agent.policy.publish()
-    return [*result.agent.policy.network.get_weights(), result.agent.policy.target_vector.numpy()]
-
-
-def assert_same_weights(one, other):
-    for a, b in zip(weights_of(one), weights_of(other), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from kytolly.config.files import read_settings
 from kytolly.model.implicit_quantiles import IQNMLP
 from kytolly.model.noisy import noisy_layers
 from kytolly.trainer import Trainer
-from tests.family.test_dqn_family_runs import SMALL, assert_same_weights, train
 from tests.helpers.cases import learning, rest_learning
+from tests.helpers.family_runs import SMALL, assert_same_weights, train
 
 BOTH = {"noisy": True, "prioritized": True, "n_step": 3}
 RAINBOW = {"num_atoms": 11}

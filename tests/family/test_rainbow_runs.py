@@ -22,7 +22,7 @@ BOTH = {"noisy": True, "prioritized": True, "n_step": 3}
 RAINBOW = {"num_atoms": 11}
 
 
-@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize("loop", ["device", learning("host")])
 def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_path):
     # An importance exponent that does not depend on the length of the run, for the resumed one.
     fixed = {"total_env_steps": 120, "learning_rate_final": None, "importance_exponent": 1.0}
@@ -154,6 +154,7 @@ def test_errors_that_are_not_finite_are_said_once(tmp_path):
     assert np.isfinite(result.agent.memory.tree.levels[0]).all()
 
 
+@pytest.mark.learning
 def test_bounds_that_returns_leave_are_said_of_rainbow_too(tmp_path):
     with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
         train(tmp_path / "a", "rainbow", value_min=-1.0, value_max=2.0, total_env_steps=120)

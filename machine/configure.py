@@ -13,7 +13,6 @@ import sys
 from typing import Any, TextIO
 
 from kytolly.machine import facts
-from kytolly.machine.compile_cache import use_compile_cache
 from kytolly.machine.flags import LATE, OFF_WORDS, use_libdevice, variable_items
 from kytolly.machine.report import (
     OptimizationReport,
@@ -197,6 +196,8 @@ def configure_gpu_optimization(
     )
     check_dtype(mixed_precision_dtype)
     require_tensorflow_backend()
+    from kytolly.machine.compile_cache import use_compile_cache
+
     items = [use_libdevice()] if facts.nvidia_gpu_plausible() else []
     items.append(use_compile_cache(compile_cache))
     tf = importlib.import_module("tensorflow")

@@ -9,6 +9,7 @@ from kytolly.config.pqn import PQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Rollout
 from kytolly.policy.pqn import PQNBatch
+from tests.helpers.cases import learning
 
 
 def make(**settings):
@@ -93,7 +94,7 @@ def test_no_weight_is_counted_that_no_output_needs():
     assert network.count_params() == 640 + 16_512 + 512 + 258
 
 
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [learning("mixed_float16"), "mixed_bfloat16"])
 def test_half_precision_learns(precision, batch):
     policy = make(precision=precision).policy
     first = float(policy.fit_step(batch).metrics[1])

@@ -8,7 +8,7 @@ import pytest
 
 # Lines of all files that a run loads, lines of the rooms below, and the number of files with code.
 # What few runs need, those load.
-LIMITS = {"dqn": (7_980, 5_080, 65), "ppo": (8_010, 5_110, 66)}
+LIMITS = {"dqn": (7_980, 5_080, 65), "ppo": (7_960, 5_090, 66)}
 ROOMS = ("trainer", "training_run", "loop", "agent", "policy", "model", "environment", "config")
 
 TRAIN = """

@@ -17,10 +17,8 @@ require_tensorflow_backend()
 import keras
 
 from kytolly.agent.algorithms import make_config
-from kytolly.agent.custom_parts import CustomParts, MakeOptimizer, Optimizer
-from kytolly.agent.networks import Model
+from kytolly.agent.parts import CustomParts, MakeOptimizer, Model, Optimizer
 from kytolly.callback.base import Callback, Evaluation
-from kytolly.callback.keras_bridge import as_callbacks
 from kytolly.config.run import RunConfig
 from kytolly.loop.env_runner import make_env_runner
 from kytolly.machine.devices import device_name
@@ -88,7 +86,7 @@ class Trainer:
                 what was found, what was expected and what to do.
         """
         began = time.perf_counter()
-        cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
+        cfg, callbacks = make_config(train_cfg), _callbacks(cb)
         device = device_name(cfg.device)
         if cfg.env_kwargs or cfg.wrappers:
             from kytolly.environment.gym.wrapped import wrapped_source
@@ -136,7 +134,7 @@ class Trainer:
         from kytolly.loop.supervised import SupervisedTraining
 
         began = time.perf_counter()
-        callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
+        callbacks, device = _callbacks(cb), device_name(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
         training = SupervisedTraining(task, device)
         run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
@@ -167,6 +165,15 @@ class Trainer:
         source = trained.environment() if env is None else env
         network = read_best(trained.folder.path, cfg)
         return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
+
+
+def _callbacks(cb: Callbacks) -> list[Callback]:
+    """Our callbacks, and Keras's in one of ours."""
+    if not cb:
+        return []
+    from kytolly.callback.keras_bridge import as_callbacks
+
+    return as_callbacks(cb)
 
 
 def train_dqn(

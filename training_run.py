@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
-from kytolly.agent.custom_parts import CustomParts
 from kytolly.agent.make_agent import make_agent
-from kytolly.agent.networks import Model
+from kytolly.agent.parts import CustomParts, Model
 from kytolly.callback.base import Callback, Evaluation, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask

@@ -21,7 +21,7 @@ ObsSpec = tf.TensorSpec | Mapping[str, tf.TensorSpec]  # of one observation
 
 
 class WeightNoise(Protocol):
-    """Noise of a noisy network's weights, as `agent.exploration.HostNoise` draws it."""
+    """Noise of a noisy network's weights, as `agent.noisy_greedy.HostNoise` draws it."""
 
     def params(self, actor: HostActor, obs: HostObs) -> np.ndarray:
         """[E, P] params of observations [E, *obs]."""
@@ -50,9 +50,11 @@ class HostActor:
         forward: Callable[[Obs], tf.Tensor] | None = None,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
-        seen = without_mask(obs_spec)
-        self.twin = numpy_forward(network, seen)
-        batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), seen)
+        visible_spec = without_mask(obs_spec)
+        self.twin = numpy_forward(network, visible_spec)
+        batch = tf.nest.map_structure(
+            lambda s: tf.TensorSpec([None, *s.shape], s.dtype), visible_spec
+        )
         self.forward = forward or (lambda obs: tf.nest.flatten(network(obs))[0])
         self._forward = tf.function(
             lambda obs: tf.cast(self.forward(obs), tf.float32),
@@ -63,7 +65,7 @@ class HostActor:
     def params(self, obs: HostObs, noise: WeightNoise | None = None) -> np.ndarray:
         """[E, P] params, in which no action that a mask forbids is likely.
 
-        `noise` is a `exploration.HostNoise` for a noisy network, None for none.
+        `noise` is a `noisy_greedy.HostNoise` for a noisy network, None for none.
         """
         if noise is not None:
             return mask_params(noise.params(self, obs), obs)

@@ -38,12 +38,14 @@ def _row(
 _REPLAY = "replay_buffer:ReplayBuffer", "exploration:EpsilonGreedy"
 _ROLLOUT = (
     "rollout_buffer:RolloutBuffer",
-    "exploration:Sampling",
+    "sampling:Sampling",
     "actor_critic_mlp:make_actor_critic",
 )
 _GREEDY_ROLLOUT = "rollout_buffer:RolloutBuffer", "exploration:EpsilonGreedy"
 _DQN = _row("dqn", "DQN", *_REPLAY, "q_networks:make_q_network")
-_C51 = _row("c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network", "q_learning:C51Policy")
+_C51 = _row(
+    "c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network", "distributional:C51Policy"
+)
 ALGORITHMS: dict[str, Algorithm] = {
     "dqn": _DQN,
     "ddqn": _DQN._replace(policy="kytolly.policy.ddqn:DoubleDQNPolicy"),
@@ -53,14 +55,14 @@ ALGORITHMS: dict[str, Algorithm] = {
         "QRDQN",
         *_REPLAY,
         "distributional_mlp:make_quantile_network",
-        "q_learning:QRDQNPolicy",
+        "distributional:QRDQNPolicy",
     ),
     "iqn": _row(
         "iqn",
         "IQN",
         *_REPLAY,
         "implicit_quantiles:make_implicit_quantile_network",
-        "q_learning:IQNPolicy",
+        "distributional:IQNPolicy",
     ),
     "munchausen": _DQN._replace(config="kytolly.config.munchausen:MunchausenConfig"),
     "rainbow": _C51._replace(config="kytolly.config.rainbow:RainbowConfig"),
@@ -72,7 +74,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 # Settings that put another part in the place of an algorithm's own.
 SWITCHES = {
     "prioritized": ("memory", "kytolly.agent.prioritized_replay:PrioritizedReplay"),
-    "noisy": ("exploration", "kytolly.agent.exploration:NoisyGreedy"),
+    "noisy": ("exploration", "kytolly.agent.noisy_greedy:NoisyGreedy"),
 }
 
 
@@ -95,15 +97,15 @@ def part(algorithm: str, name: str) -> Any:
 
         hint = nearest(algorithm, ALGORITHMS)
         raise ValueError(f"{algorithm!r} is no algorithm; there are {', '.join(ALGORITHMS)}.{hint}")
-    found = getattr(ALGORITHMS[algorithm], name)
-    return pkgutil.resolve_name(found) if isinstance(found, str) else found
+    value = getattr(ALGORITHMS[algorithm], name)
+    return pkgutil.resolve_name(value) if isinstance(value, str) else value
 
 
 def part_for(cfg: RunConfig, name: str) -> Any:
     """The part `name` of a config's algorithm, or what one of its switches has in its place."""
-    for switch, (place, found) in SWITCHES.items():
-        if place == name and getattr(cfg, switch, False):
-            return pkgutil.resolve_name(found)
+    for switch, (replaced, path) in SWITCHES.items():
+        if replaced == name and getattr(cfg, switch, False):
+            return pkgutil.resolve_name(path)
     return part(cfg.algorithm, name)
 
 
@@ -113,7 +115,7 @@ def algorithms_with(setting: str) -> list[str]:
     return [name for name, kind in configs.items() if setting in kind.__dataclass_fields__]
 
 
-def make_config(values: Any, default: str | None = None) -> Any:
+def make_config(values: Mapping[str, object] | RunConfig, default: str | None = None) -> Any:
     """The configuration of the algorithm that a mapping names, or of `default`.
 
     What is no mapping is a configuration already, and returned as it is.

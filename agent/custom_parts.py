@@ -1,105 +1,67 @@
-"""Agents with parts of the user's: an optimizer, a policy, or numbers that follow a schedule."""
+"""An agent's parts with some of the user's: an optimizer, a policy, or schedules of numbers."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
 
 import keras
 
-from kytolly.agent.algorithms import part, part_for
-from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.algorithms import part
+from kytolly.agent.parts import AgentParts, CustomParts, MakeOptimizer, Optimizer
 from kytolly.agent.schedules import Schedule, ScheduledNumbers
 from kytolly.config.run import RunConfig
-from kytolly.environment.spec import EnvSpec
+from kytolly.policy.adam import follows_schedule, inner_optimizer
 from kytolly.policy.base import Policy
-from kytolly.policy.optimizers import follows_schedule, make_optimizer
+from kytolly.policy.optimizers import make_optimizer
 
 # What an optimizer of the user's has in place of the config's.
 OF_ADAM = ("warmup_ratio", "weight_decay", "adam_epsilon")
 OF_RATE = ("learning_rate", "learning_rate_final", *OF_ADAM)
-Optimizer = keras.optimizers.Optimizer
-MakeOptimizer = Callable[..., Optimizer]  # of the learning rate
 
 
-@dataclasses.dataclass(frozen=True)
-class CustomParts:
-    """What a user gives in place of an algorithm's parts; None for the algorithm's.
-
-    Attributes:
-        optimizer: Keras optimizer, or a function of the learning rate that makes one.
-        policy: Subclass of the algorithm's policy.
-        first_rate: Learning rate of the config with which the run began: a restart after a loss
-            that was not finite has a smaller one. None: that of the config.
-    """
-
-    optimizer: Optimizer | MakeOptimizer | None = None
-    policy: type[Policy] | None = None
-    first_rate: float | None = None
-
-    @property
-    def given(self) -> bool:
-        """Whether there is any."""
-        return self.optimizer is not None or self.policy is not None
-
-
-def make_custom_agent(
-    cfg: RunConfig,
-    env_spec: EnvSpec,
-    network: keras.Model,
-    custom: CustomParts,
-    scale_loss: bool,
-) -> KytollyAgent:
-    """An agent of the user's parts, and of the algorithm's for the others.
+def make_custom_parts(
+    cfg: RunConfig, network: keras.Model, custom: CustomParts, scale_loss: bool
+) -> AgentParts:
+    """The user's parts, and the algorithm's for the others.
 
     Args:
         cfg: Config.
-        env_spec: What the environment is.
         network: Built network; one that was compiled with an optimizer learns by that.
         custom: The user's parts.
         scale_loss: The network computes in float16.
     """
     policy = custom_policy(custom.policy, cfg)
-    distribution = policy.distribution_for(cfg, env_spec)
     schedules = configured_schedules(cfg)
     plain = cfg
     if "learning_rate" in schedules:
         plain = dataclasses.replace(cfg, learning_rate_final=None)
-    numbers, parts = dict(ScheduledNumbers.of(plain).schedules), {}
-    given = chosen_optimizer(custom.optimizer, network)
-    if given is None:
+    numbers, names = dict(ScheduledNumbers.of(plain).schedules), {}
+    chosen = chosen_optimizer(custom.optimizer, network)
+    if chosen is None:
         optimizer = make_optimizer(plain, network, scale_loss)
     else:
         from kytolly.policy.custom_optimizer import learning_rate_of, make_custom_optimizer
 
         factor = cfg.learning_rate / (custom.first_rate or cfg.learning_rate)
         rate = learning_rate_of(plain)
-        optimizer = make_custom_optimizer(given, rate, factor, scale_loss)
-        has_rate = isinstance(given, Optimizer) or follows_schedule(optimizer, but=rate)
+        optimizer = make_custom_optimizer(chosen, rate, factor, scale_loss)
+        has_rate = isinstance(chosen, Optimizer) or follows_schedule(optimizer, but=rate)
         if has_rate:
             schedules.pop("learning_rate", None)
             numbers.pop("learning_rate", None)
-        parts["optimizer"] = type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
+        names["optimizer"] = type(inner_optimizer(optimizer)).__name__
         if factor == 1.0:
-            warn_of_ignored(cfg, parts["optimizer"], has_rate)
+            warn_of_ignored(cfg, names["optimizer"], has_rate)
     if custom.policy is not None:
-        parts["policy"] = policy.__name__
-    epsilon, explore = schedules.pop("epsilon", None), part_for(cfg, "exploration")
-    learning_rule = policy(network, distribution, optimizer, cfg)
-    return KytollyAgent(
-        learning_rule,
-        part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.network_noise),
-        explore(cfg, distribution, epsilon) if epsilon else explore(cfg, distribution),
-        cfg,
-        env_spec,
-        ScheduledNumbers({**numbers, **schedules}),
-        parts,
-    )
+        names["policy"] = policy.__name__
+    epsilon = schedules.pop("epsilon", None)
+    scheduled = ScheduledNumbers({**numbers, **schedules})
+    return AgentParts(policy, optimizer, scheduled, epsilon, names)
 
 
 def configured_schedules(cfg: RunConfig) -> dict[str, Schedule]:
-    """What `cfg.schedules` says, by the name of the number."""
+    """The schedules of `cfg.schedules`, by the name of the number."""
     if not isinstance(cfg.schedules, dict):  # None; a text has become a dict
         return {}
     from kytolly.config.schedules import schedule_table

@@ -7,21 +7,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from kytolly.agent.exploration import Exploration
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.schedules import ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
+from kytolly.policy.adam import follows_schedule
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.hyper import Hyper
-from kytolly.policy.optimizers import follows_schedule
 
 if TYPE_CHECKING:
+    from kytolly.agent.exploration import Exploration
     from kytolly.agent.memory import Memory
+
+Observations = npt.ArrayLike | Mapping[str, npt.ArrayLike]  # one, or [B, ...] of them
 
 
 class KytollyAgent(tf.Module):
@@ -114,7 +117,10 @@ class KytollyAgent(tf.Module):
             self.policy.network.update_statistics(merge_time(without_mask(rollout.obs)))
 
     def act(
-        self, obs: Any, deterministic: bool = True, seed: int | np.random.Generator | None = None
+        self,
+        obs: Observations,
+        deterministic: bool = True,
+        seed: int | np.random.Generator | None = None,
     ) -> Any:
         """The action for one observation (an int or an array [D]), or for a batch (B rows).
 
@@ -123,19 +129,19 @@ class KytollyAgent(tf.Module):
         """
         return self._player.act(obs, deterministic, seed)
 
-    def values(self, obs: Any) -> Any:
+    def values(self, obs: Observations) -> Any:
         """[B] expected return of the observations; a float for one."""
         return self._player.values(obs)
 
-    def q_values(self, obs: Any) -> np.ndarray:
+    def q_values(self, obs: Observations) -> np.ndarray:
         """[B, A] action values; ValueError where none were learned."""
         return self._player.q_values(obs)
 
-    def log_prob(self, obs: Any, action: Any) -> Any:
+    def log_prob(self, obs: Observations, action: npt.ArrayLike) -> Any:
         """[B] log-probability of actions; ValueError where action values were learned."""
         return self._player.log_prob(obs, action)
 
-    def action_probabilities(self, obs: Any) -> np.ndarray:
+    def action_probabilities(self, obs: Observations) -> np.ndarray:
         """[B, A] probabilities of discrete actions; ValueError where there are none."""
         return self._player.action_probabilities(obs)
 

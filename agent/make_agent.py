@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import keras
+import tensorflow as tf
 
 from kytolly.agent.algorithms import part, part_for
-from kytolly.agent.custom_parts import CustomParts, make_custom_agent
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.networks import Model, custom_network, default_network
+from kytolly.agent.parts import AgentParts, CustomParts, Model
+from kytolly.agent.schedules import ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.optimizers import make_optimizer
@@ -24,11 +25,11 @@ def make_agent(
     Args:
         cfg: Config.
         env_spec: What the environment is.
-        model: As for `Trainer.train`.
+        model: As for `Trainer.train`; one that was compiled with an optimizer learns by that.
         custom: The user's optimizer and policy, if any.
     """
-    policy = part(cfg.algorithm, "policy")
-    distribution = policy.distribution_for(cfg, env_spec)
+    policy, custom = part(cfg.algorithm, "policy"), custom or CustomParts()
+    policy.distribution_for(cfg, env_spec)  # refuses an environment before anything is made
     keras.utils.set_random_seed(cfg.seed)
     previous = keras.mixed_precision.dtype_policy()
     precision = previous.name if cfg.precision == "auto" else cfg.precision
@@ -37,19 +38,38 @@ def make_agent(
         if model is None:
             network = default_network(cfg, env_spec)
         else:
+            from kytolly.agent.networks import custom_network
+
             network = custom_network(model, cfg, env_spec)
     finally:
         keras.mixed_precision.set_dtype_policy(previous)
     scale_loss = precision == "mixed_float16"
-    custom = custom or CustomParts()
-    if custom.given or cfg.schedules or network.compiled:
-        return make_custom_agent(cfg, env_spec, network, custom, scale_loss)
-    optimizer = make_optimizer(cfg, network, scale_loss)
-    learning_rule = policy(network, distribution, optimizer, cfg)
+    has_custom = custom.optimizer is not None or custom.policy is not None
+    if has_custom or cfg.schedules or network.compiled:
+        from kytolly.agent.custom_parts import make_custom_parts
+
+        parts = make_custom_parts(cfg, network, custom, scale_loss)
+    else:
+        optimizer = make_optimizer(cfg, network, scale_loss)
+        parts = AgentParts(policy, optimizer, ScheduledNumbers.of(cfg))
+    distribution = parts.policy.distribution_for(cfg, env_spec)
+    learning_rule = parts.policy(network, distribution, parts.optimizer, cfg)
+    explore, epsilon = part_for(cfg, "exploration"), parts.epsilon
     return KytollyAgent(
         learning_rule,
         part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.network_noise),
-        part_for(cfg, "exploration")(cfg, distribution),
+        explore(cfg, distribution, epsilon) if epsilon else explore(cfg, distribution),
         cfg,
         env_spec,
+        parts.scheduled,
+        parts.names,
     )
+
+
+def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
+    """The built network that a config describes; Keras's global policy decides its precision."""
+    distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
+    obs_spec = env_spec.network_input()
+    network = part(cfg.algorithm, "network")(cfg, obs_spec, distribution)
+    network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), obs_spec))
+    return network

@@ -1,9 +1,9 @@
-"""What an agent and a loop expect of a memory."""
+"""The memory that an agent and a loop expect."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +11,11 @@ import tensorflow as tf
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout
 
+Opened = TypeVar("Opened")  # a rollout within a memory
+Rows = TypeVar("Rows")  # what a policy learns from, [B, ...]
 
-class Memory(Protocol):
+
+class Memory(Protocol[Opened, Rows]):
     """Makes the batches of an iteration's updates: `ReplayBuffer`, `RolloutBuffer` and others.
 
     An iteration opens one rollout, takes the batches 0 to `updates` - 1, and closes each after its
@@ -32,11 +35,11 @@ class Memory(Protocol):
     @property
     def num_random_words(self) -> int: ...
 
-    def open(self, rollout: Rollout, policy: Policy) -> tuple[Any, tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[Opened, tf.Tensor]:
         """Take in [T, E] env steps; what `batch` takes, and [M] metrics."""
         ...
 
-    def batch(self, opened: Any, index: int | tf.Tensor, random_bits: tf.Tensor) -> Any:
+    def batch(self, opened: Opened, index: int | tf.Tensor, random_bits: tf.Tensor) -> Rows:
         """The rows [B, ...] of update `index`, as the policy learns from them.
 
         Args:
@@ -46,7 +49,7 @@ class Memory(Protocol):
         """
         ...
 
-    def close(self, batch: Any, td_error: tf.Tensor | None) -> None:
+    def close(self, batch: Rows, td_error: tf.Tensor | None) -> None:
         """Take note of the errors of a batch that was learned from.
 
         Args:

@@ -1,32 +1,22 @@
-"""The network of an agent: as configured, or the user's, refused where it does not fit."""
+"""The network of a user, refused where it does not fit."""
 
 from __future__ import annotations
 
 import re
 import tempfile
 import warnings
-from collections.abc import Callable
 from typing import cast
 
 import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
+from kytolly.agent.parts import Model
 from kytolly.config.run import RunConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 
-Model = keras.Model | Callable[[EnvSpec], keras.Model]  # or what makes one
 DECORATOR = "@keras.saving.register_keras_serializable()"
-
-
-def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
-    """The built network that a config describes; Keras's global policy decides its precision."""
-    distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
-    seen = env_spec.network_input()
-    network = part(cfg.algorithm, "network")(cfg, seen, distribution)
-    network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), seen))
-    return network
 
 
 def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
@@ -86,8 +76,8 @@ def require_savable(network: keras.Model) -> None:
         path = f"{folder}/network.keras"
         try:
             network.save(path)
-            loaded = cast(keras.Model, keras.models.load_model(path, compile=False))
-            same = [w.shape for w in loaded.weights] == [w.shape for w in network.weights]
+            copy = cast(keras.Model, keras.models.load_model(path, compile=False))
+            same = [w.shape for w in copy.weights] == [w.shape for w in network.weights]
             reason: str | Exception | None = None if same else "the loaded one has other weights"
         except Exception as error:
             reason = error
@@ -103,23 +93,23 @@ def require_savable(network: keras.Model) -> None:
 
 def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> None:
     """Build a network by calling it once; ValueError if its outputs are not what is learned."""
-    seen = without_mask(env_spec.obs)
-    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), seen)
+    obs_spec = without_mask(env_spec.obs)
+    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), obs_spec)
     try:
         output = network(obs)
     except Exception as error:
-        shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), seen)
-        dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, seen)
+        shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), obs_spec)
+        dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, obs_spec)
         raise ValueError(
             f"The model {network.name!r} fails on a batch of observations of shape {shapes}, "
             f"dtype {dtypes}: {_first_sentence(error)}"
         ) from error
-    found = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
+    output_shapes = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
     policy = part(cfg.algorithm, "policy")
     policy.check_network(network, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)
     if policy.has_value:
-        pair = list(found) if isinstance(found, (tuple, list)) else []
+        pair = list(output_shapes) if isinstance(output_shapes, (tuple, list)) else []
         fits = len(pair) == 2 and pair[0] == params and pair[1] in ((2,), (2, 1))
         expected = (
             f"a pair: {params}, the parameters of the action distribution of {env_spec.name}, and "
@@ -127,20 +117,20 @@ def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> No
             "standard deviations."
         )
     else:
-        fits = found == params
+        fits = output_shapes == params
         expected = (
             f"{params}: one value for each of the {params[1]} actions of {env_spec.name}. "
             f"Let its last layer be keras.layers.Dense({params[1]})."
         )
     if not fits:
         raise ValueError(
-            f"The model {network.name!r} returns shape {found} for 2 observations, "
+            f"The model {network.name!r} returns shape {output_shapes} for 2 observations, "
             f"expected {expected}"
         )
 
 
 def _first_sentence(error: str | Exception) -> str:
-    """What Keras says first: no terminal colors, no advice, one line."""
+    """The first sentence of Keras: no terminal colors, no advice, one line."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())
     text = re.sub(r"^Exception encountered when calling [\w.]+\(\)\. ", "", text)
     return text.split(". ")[0][:300].rstrip(".")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from kytolly.agent.priority_tree import PriorityTree
 from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.agent.schedules import linear_schedule
+from kytolly.config.dqn import DQNConfig
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition
@@ -52,7 +53,7 @@ class PrioritizedReplay(ReplayBuffer):
         self.ignored = tf.Variable(0, dtype=tf.int32, trainable=False)  # errors that are not finite
 
     @classmethod
-    def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
+    def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
         return {
             **super().options(cfg, env_spec),
@@ -61,7 +62,7 @@ class PrioritizedReplay(ReplayBuffer):
             "total_rows": cfg.total_env_steps,
         }
 
-    def open(self, rollout: Rollout, policy: Policy) -> tuple[tuple[()], tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[None, tf.Tensor]:
         """As for every replay; the metrics are `metric_names`."""
         opened, _ = super().open(rollout, policy)
         ignored = tf.cast(self.ignored, tf.float32)
@@ -73,9 +74,9 @@ class PrioritizedReplay(ReplayBuffer):
         super().add(rows, last)
         count = rows.reward.shape[0] + incomplete
         touched = min(count, self.capacity)  # windows that began in an overwritten row are gone
-        place = tf.range(count - touched, count)
-        age = tf.cast(before - incomplete, tf.int64) + tf.cast(place, tf.int64)
-        complete = (place < count - incomplete) & (age >= 0)
+        index = tf.range(count - touched, count)
+        age = tf.cast(before - incomplete, tf.int64) + tf.cast(index, tf.int64)
+        complete = (index < count - incomplete) & (age >= 0)
         slots = tf.cast(age % self.capacity, tf.int32)
         self.tree.set(slots, tf.where(complete, self.highest, 0.0))
 

@@ -81,7 +81,7 @@ class PriorityTree(tf.Module):
 
 
 def child_at(numbers: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Which child of a node holds a place in the sum of its numbers.
+    """The child of a node that holds a position in the sum of its numbers.
 
     Args:
         numbers: [B, K] of the children, none negative, and one of each row above 0.

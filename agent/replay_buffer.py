@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import randint, uniform
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
-from kytolly.policy.batch import Rollout, Transition, merge_time
+from kytolly.policy.batch import Rollout, Transition, merge_time, present
+from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
     from kytolly.agent.frame_store import FrameStore
+    from kytolly.config.dqn import DQNConfig
 
 
 class ReplayBuffer(tf.Module):
@@ -65,7 +66,7 @@ class ReplayBuffer(tf.Module):
 
         def observations() -> Any:
             if frame_stack:
-                return ()  # the frames are kept apart
+                return None  # the frames are kept apart
             return tf.nest.map_structure(lambda spec: column(spec.dtype, *spec.shape), obs_spec)
 
         self.frames: FrameStore | None = None
@@ -85,12 +86,12 @@ class ReplayBuffer(tf.Module):
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, network_noise: int = 0) -> ReplayBuffer:
+    def for_config(cls, cfg: DQNConfig, env_spec: EnvSpec, network_noise: int = 0) -> ReplayBuffer:
         """The buffer that a configuration asks for, with the noise of the policy's network."""
         return cls(**cls.options(cfg, env_spec), network_noise=network_noise)
 
     @classmethod
-    def options(cls, cfg: Any, env_spec: EnvSpec) -> dict[str, Any]:
+    def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
         return {
             "capacity": cfg.replay_capacity,
@@ -114,15 +115,13 @@ class ReplayBuffer(tf.Module):
         """[] int32 rows remembered."""
         return tf.cast(tf.minimum(self.added, self.capacity), tf.int32)
 
-    def open(self, rollout: Rollout, policy: Policy) -> tuple[tuple[()], tf.Tensor]:
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[None, tf.Tensor]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
         *columns, last = map(merge_time, rollout[:6])
         self.add(Transition(*columns), last)
-        return (), tf.zeros([0])  # nothing to pass on, and no metrics
+        return None, tf.zeros([0])  # nothing to pass on, and no metrics
 
-    def batch(
-        self, opened: tuple[()], index: int | tf.Tensor, random_bits: tf.Tensor
-    ) -> Transition:
+    def batch(self, opened: None, index: int | tf.Tensor, random_bits: tf.Tensor) -> Transition:
         """The rows of update `index`, drawn with the iteration's `num_random_words`."""
         count = self.network_noise
         if count:
@@ -150,11 +149,10 @@ class ReplayBuffer(tf.Module):
         slots = ((self.cursor() + tf.range(count)) % self.capacity)[:, tf.newaxis]
         if self.frames is not None:
             self.frames.add(slots, rows.obs, rows.next_obs, last)
-            rows = rows._replace(obs=(), next_obs=())
+            rows = rows._replace(obs=None, next_obs=None)
         # XLA fuses the write of a single row into the next read, and copies the column for it.
         copies = 2 if count == 1 else 1
-        pairs = zip(tf.nest.flatten(self.columns[:5]), tf.nest.flatten(rows[:5]), strict=True)
-        for column, value in pairs:
+        for column, value in zip(present(self.columns[:5]), present(rows[:5]), strict=True):
             value = tf.repeat(tf.cast(value, column.dtype), copies, axis=0)
             column.scatter_nd_update(tf.tile(slots, [copies, 1]), value)
         if self.n_step > 1:

@@ -44,7 +44,9 @@ class RewardScale(tf.Module):
         """The discounted sums of past rewards, [E] now and [T, E] after every step."""
         steps = rollout.reward.shape[0]
 
-        def step(time, discounted, sums):
+        def step(
+            time: tf.Tensor, discounted: tf.Tensor, sums: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
             discounted = self.gamma * discounted + tf.gather(rollout.reward, time)
             sums = sums.write(time, discounted)
             return time + 1, tf.where(tf.gather(rollout.last, time), 0.0, discounted), sums

@@ -10,11 +10,13 @@ import tensorflow as tf
 
 from kytolly.agent.shuffle import keys_per_order, random_order
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.batch import Rollout, merge_time
+from kytolly.policy.batch import Obs, Rollout, merge_time
 from kytolly.policy.returns import explained_variance
 
 if TYPE_CHECKING:
     from kytolly.agent.reward_scale import RewardScale
+    from kytolly.config.ppo import PPOConfig
+    from kytolly.config.pqn import PQNConfig
 
 Rows: TypeAlias = tuple[Any, ...]  # a named tuple of columns [N, ...], as `policy.batch` makes it
 
@@ -50,7 +52,9 @@ class RolloutBuffer(tf.Module):
         self.cut_at_most_once, self.reward_scale = cut_at_most_once, reward_scale
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, network_noise: int = 0) -> RolloutBuffer:
+    def for_config(
+        cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, network_noise: int = 0
+    ) -> RolloutBuffer:
         """The buffer that a configuration asks for; no network with noise learns from it."""
         limit = env_spec.max_episode_steps
         scale = None
@@ -71,9 +75,9 @@ class RolloutBuffer(tf.Module):
         if self.reward_scale is not None:
             rollout = rollout._replace(reward=self.reward_scale.divide(rollout))
         weights, params, value = policy.current_weights(), None, rollout.value
-        if isinstance(value, tuple):
+        if value is None:
             params, value = policy.outputs(merge_time(rollout.obs), weights)
-        if policy.keeps_log_prob and isinstance(rollout.log_prob, tuple):
+        if policy.keeps_log_prob and rollout.log_prob is None:
             log_prob = policy.distribution.log_prob(params, merge_time(rollout.action))
             rollout = rollout._replace(log_prob=tf.reshape(log_prob, rollout.reward.shape))
         values = tf.reshape(value, rollout.reward.shape)
@@ -104,7 +108,7 @@ class RolloutBuffer(tf.Module):
         """Nothing: no row is remembered."""
 
     def _next_values(
-        self, rollout: Rollout, values: tf.Tensor, evaluate: Callable[[Any], tf.Tensor]
+        self, rollout: Rollout, values: tf.Tensor, evaluate: Callable[[Obs], tf.Tensor]
     ) -> tf.Tensor:
         """[T, E] values of what each step led to.
 

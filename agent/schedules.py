@@ -45,7 +45,7 @@ class Schedule:
 
 
 class ScheduledNumbers:
-    """Which numbers of a config follow the env steps, and how.
+    """The numbers of a config that follow the env steps.
 
     Args:
         schedules: From env steps to a value, by the name in `Hyper`.

@@ -18,7 +18,7 @@ def keys_per_order() -> int:
 
 
 def random_order(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
-    """Where a random permutation of 0 to count - 1 sends each index.
+    """The place to which a random permutation of 0 to count - 1 sends each index.
 
     An index is a pair of digits (left, right) in a grid of about sqrt(count) places a side. Each
     round adds a hash of the one digit to the other, which can be undone, so no two indices meet:
@@ -68,8 +68,8 @@ def _ranks_of_words(index: tf.Tensor, count: int, keys: tf.Tensor) -> tf.Tensor:
     """[B] int32 ranks among `count` random words, one for each index; equal words by index."""
     every = tf.range(count)
     words, _ = threefry2x32((keys[0], keys[1]), (tf.cast(every, tf.uint32), keys[2]))
-    own, places = tf.gather(words, index)[:, tf.newaxis], index[:, tf.newaxis]
-    before = (words < own) | ((words == own) & (every < places))
+    word, index = tf.gather(words, index)[:, tf.newaxis], index[:, tf.newaxis]
+    before = (words < word) | ((words == word) & (every < index))
     return tf.reduce_sum(tf.cast(before, tf.int32), axis=-1)
 
 

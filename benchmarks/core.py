@@ -18,7 +18,7 @@ from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.env_runner import make_env_runner
-from kytolly.policy.batch import Rollout, Transition
+from kytolly.policy.batch import Rollout, Transition, map_columns
 
 TERMINATED = 0.05  # share of the made rows that end an episode
 
@@ -156,7 +156,7 @@ def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
     def remember(obs: Any, action: Any, outcome: Any) -> None:
         discount = agent.discount(outcome.terminated)
         rows = Rollout(obs, action, outcome.reward, discount, outcome.next_obs, outcome.ended)
-        agent.observe(tf.nest.map_structure(lambda part: part[tf.newaxis], rows))
+        agent.observe(map_columns(lambda part: part[tf.newaxis], rows))
 
     parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
     act, step, remember = parts

@@ -63,6 +63,9 @@ class RunConfig(Settings):
         def learning_rate_decay_updates(self) -> int | None: ...
 
         @property
+        def adam_epsilon(self) -> float: ...
+
+        @property
         def rollout_steps(self) -> int: ...
 
         @property

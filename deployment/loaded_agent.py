@@ -102,7 +102,7 @@ def empty_network(path: Path, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
     """
     if (path / BEST).is_file():
         return read_best(path, cfg)
-    from kytolly.agent.networks import default_network
+    from kytolly.agent.make_agent import default_network
 
     return default_network(cfg, env_spec)
 

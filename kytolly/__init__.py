@@ -10,7 +10,7 @@ from typing import Any
 
 from kytolly.keras_classes import register_with_keras
 
-# Public name -> its module here, and what it is called there if that is something else.
+# Public name -> the module that it is loaded from.
 _HOMES = {
     "C51Config": "config.c51",
     "Callback": "callback.base",
@@ -43,8 +43,7 @@ __all__ = [name for name in _HOMES if not name.startswith("_")]  # pyright: igno
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, attribute = _HOMES[name].partition(":")
-    return getattr(importlib.import_module(f"kytolly.{module}"), attribute or name)
+    return getattr(importlib.import_module(f"kytolly.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.loop.limits import OutOfTime
-from kytolly.policy.batch import Rollout
+from kytolly.policy.batch import Rollout, map_columns, present, with_present
 
 
 class Collector:
@@ -205,7 +205,7 @@ class Collector:
         places = [np.flatnonzero(valid[:, env])[: self.steps] for env in range(valid.shape[1])]
         times, envs = np.stack(places, axis=1), np.arange(valid.shape[1])
         self._forget_until(times[-1], valid, columns.last)
-        return tf.nest.map_structure(lambda column: column[times, envs], columns)
+        return map_columns(lambda column: column[times, envs], columns)
 
     def _forget_until(self, taken: np.ndarray, valid: np.ndarray, ended: np.ndarray) -> None:
         """Keep what comes after the rows taken, as steps whose earlier rows are not valid."""
@@ -249,7 +249,8 @@ def collect_together(collectors: list[Collector], state: np.ndarray) -> Rollout:
                 collector.begin_step()
         waiting = [collector for collector in waiting if not collector.complete]
     parts = [collector.rollout() for collector in collectors]
-    return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+    columns = zip(*map(present, parts), strict=True)
+    return with_present(parts[0], [np.concatenate(leaves, axis=1) for leaves in columns])
 
 
 def require_stack(obs: np.ndarray, next_obs: np.ndarray, name: str) -> None:

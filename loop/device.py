@@ -27,9 +27,10 @@ from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 from kytolly.loop.program import Program
 from kytolly.policy.base import ActionReader, greedy_action
-from kytolly.policy.batch import Rollout, rollout_spec
+from kytolly.policy.batch import Rollout, present, rollout_spec, with_present
 
 EnvState: TypeAlias = tuple[DeviceState, Any]  # between two rollouts: state, observations [E, ...]
+Columns: TypeAlias = list[tf.TensorArray]  # of a rollout: those that it has
 Carried: TypeAlias = tuple[tf.Tensor, EnvState, LoopMetrics]  # iterations so far, and the rest
 CALL_STEPS = 200  # of each environment, between two looks of an evaluation at the clock
 
@@ -137,13 +138,14 @@ class DeviceLoop(tf.Module):
         weights = agent.policy.acting_weights(network_noise)  # split once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
         spec = rollout_spec(self.env.spec, self.num_envs, *keeps)
-        empty = tf.nest.map_structure(
-            lambda s: tf.TensorArray(s.dtype, self.rollout_steps, element_shape=s.shape), spec
-        )
+        empty = [
+            tf.TensorArray(s.dtype, self.rollout_steps, element_shape=s.shape)
+            for s in present(spec)
+        ]
 
         def step(
-            time: tf.Tensor, state: DeviceState, obs: Any, columns: Rollout, episodes: tf.Tensor
-        ) -> tuple[tf.Tensor, DeviceState, Any, Rollout, tf.Tensor]:
+            time: tf.Tensor, state: DeviceState, obs: Any, columns: Columns, episodes: tf.Tensor
+        ) -> tuple[tf.Tensor, DeviceState, Any, Columns, tf.Tensor]:
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
             params, value = agent.policy.outputs(obs, weights)
@@ -151,9 +153,12 @@ class DeviceLoop(tf.Module):
             to_env = agent.policy.distribution.to_env(action)
             state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
             discount, next_obs = agent.discount(after.terminated), after.next_obs
-            kept = log_prob, value if agent.policy.keeps_value else ()
-            row = Rollout(obs, action, after.reward, discount, next_obs, after.ended, *kept)
-            columns = tf.nest.map_structure(lambda c, part: c.write(time, part), columns, row)
+            value = value if agent.policy.keeps_value else None
+            row = Rollout(
+                obs, action, after.reward, discount, next_obs, after.ended, log_prob, value
+            )
+            pairs = zip(columns, present(row), strict=True)
+            columns = [column.write(time, part) for column, part in pairs]
             length = tf.cast(after.episode_length, tf.float32)
             numbers = tf.stack([tf.ones_like(length), after.episode_return, length])
             episodes += tf.reduce_sum(tf.where(after.ended, numbers, 0.0), axis=-1)
@@ -166,7 +171,8 @@ class DeviceLoop(tf.Module):
             (lambda *carried: step(*step(*carried))) if unrolls else step,
             (tf.constant(0), *env_state, empty, tf.zeros([3])),
         )
-        return (state, obs), tf.nest.map_structure(lambda c: c.stack(), columns), episodes
+        rollout = with_present(spec, [column.stack() for column in columns])
+        return (state, obs), rollout, episodes
 
     def _run(self, iterations: tf.Tensor) -> LoopMetrics:
         agent, warmup = self.agent, self.agent.cfg.first_update_env_steps

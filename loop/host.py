@@ -28,7 +28,7 @@ from kytolly.loop.collector import Collector, collect_together
 from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
-from kytolly.policy.batch import rollout_spec
+from kytolly.policy.batch import map_columns, present, rollout_spec, with_present
 
 
 class HostLoop:
@@ -63,11 +63,11 @@ class HostLoop:
         wanted = (cfg.acting_interval_env_steps or 32) if overlaps else 0
         self.block = max(1, round(wanted / cfg.env_steps_per_iteration))
         self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration
-        self.specs = tf.nest.map_structure(
+        self.specs = map_columns(
             lambda s: tf.TensorSpec([self.block, cfg.rollout_steps, *s.shape], s.dtype),
             rollout_spec(agent.env_spec, cfg.num_envs, keeps_log_prob=False),
         )
-        signature = [tf.TensorSpec([], tf.int32), *tf.nest.flatten(self.specs)]
+        signature = [tf.TensorSpec([], tf.int32), *present(self.specs)]
         self.program = Program(self._learn, signature, cfg.xla, device)
         self.overlap = Overlap(self.program, signature[1:]) if overlaps else None
         self.collectors: list[Collector] = []
@@ -170,7 +170,7 @@ class HostLoop:
 
     def _start(self) -> None:
         """Compile without learning, and begin the first episodes."""
-        nothing = [tf.zeros(spec.shape, spec.dtype) for spec in tf.nest.flatten(self.specs)]
+        nothing = [tf.zeros(spec.shape, spec.dtype) for spec in present(self.specs)]
         self._take(self.program(tf.constant(0), *nothing)[1].numpy())
         cfg, done = self.agent.cfg, int(self.agent.env_steps.numpy())
         self.collectors = [
@@ -217,7 +217,7 @@ class HostLoop:
     def _collect(self) -> list[np.ndarray]:
         """The columns of a block, each [block, T, E, ...]."""
         rollout = collect_together(self.collectors, self._state)
-        leaves = zip(tf.nest.flatten(rollout), tf.nest.flatten(self.specs), strict=True)
+        leaves = zip(present(rollout), present(self.specs), strict=True)
         return [
             leaf.reshape(spec.shape).astype(spec.dtype.as_numpy_dtype, copy=False)
             for leaf, spec in leaves
@@ -247,10 +247,10 @@ class HostLoop:
         Returns the metrics, and in one vector what `_take` needs: one copy to the host.
         """
         agent = self.agent
-        columns = tf.nest.pack_sequence_as(self.specs, leaves)
+        columns = with_present(self.specs, leaves)
 
         def iteration(index: tf.Tensor, metrics: LoopMetrics) -> tuple[tf.Tensor, LoopMetrics]:
-            rollout = tf.nest.map_structure(lambda column: tf.gather(column, index), columns)
+            rollout = map_columns(lambda column: tf.gather(column, index), columns)
             random_bits = agent.random_stream.random_bits(agent.memory.num_random_words)
             update_enabled = warm_up_ends_within(agent, agent.cfg.env_steps_per_iteration)
             return index + 1, learn(agent, rollout, random_bits, metrics, update_enabled)

@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import TextIO
 
 from kytolly.machine import facts
-from kytolly.machine.compile_cache import use_compile_cache
 from kytolly.machine.switches import (
     LATE,
     OFF_WORDS,
@@ -199,6 +198,8 @@ def configure_gpu_optimization(
         num_inter_threads=num_inter_threads,
     )
     require_tensorflow_backend()
+    from kytolly.machine.compile_cache import use_compile_cache
+
     items = [use_libdevice()] if facts.nvidia_gpu_plausible() else []
     items.append(use_compile_cache(compile_cache))
     tf = importlib.import_module("tensorflow")

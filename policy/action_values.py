@@ -33,7 +33,7 @@ class ActionValues(NamedTuple):
 
 
 def action_values_for(algorithm: str, env_spec: EnvSpec) -> ActionValues:
-    """What reads the values of an environment's actions.
+    """The reader of the values of an environment's actions.
 
     Raises:
         ValueError: The actions are not Discrete, or a mask forbids some.
@@ -61,7 +61,7 @@ def unsupported_environment(algorithm: str, env_spec: EnvSpec) -> ValueError:
 
 
 def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
-    """What [B, A] or [B, A, Z] outputs say of the actions [B]: [B] or [B, Z].
+    """The outputs [B] or [B, Z] of the actions [B], from [B, A] or [B, A, Z] of all.
 
     A sum with zeros, because a gather's gradient is a scatter, which is slower.
     """
@@ -69,8 +69,3 @@ def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
     if len(outputs.shape) == 3:
         taken = tf.expand_dims(taken, -1)
     return tf.reduce_sum(outputs * taken, axis=1)
-
-
-def expected_over_actions(outputs: tf.Tensor, probability: tf.Tensor) -> tf.Tensor:
-    """[B, Z] mean over actions of [B, A, Z], each by its probability [B, A]."""
-    return tf.reduce_sum(outputs * tf.expand_dims(probability, -1), axis=1)

@@ -1,9 +1,9 @@
-"""What every policy is: a network, a distribution over actions, and a way to learn."""
+"""The parts of every policy: a network, a distribution over actions, and a way to learn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import keras
 import numpy as np
@@ -16,12 +16,15 @@ from kytolly.policy.batch import Obs, map_columns
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.weights import FlatWeights, Weights, clip_factor, concatenate, squared_norm
 
+if TYPE_CHECKING:
+    from kytolly.config.supervised import SupervisedConfig
+
 FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
 Batch = tuple[Any, ...] | Mapping[str, tf.Tensor]  # [B, ...] columns, a NamedTuple mostly
 
 
 class ActionReader(Protocol):
-    """What a policy and its users read of params [B, P], without regard to how they were learned.
+    """The reader of params [B, P], whatever learned them.
 
     `policy.distributions.Distribution` and `policy.action_values.ActionValues` are such.
     """
@@ -40,7 +43,7 @@ class ActionReader(Protocol):
         ...
 
     def to_env(self, action: tf.Tensor) -> tf.Tensor:
-        """What the environment gets for raw actions."""
+        """The environment's actions for raw ones."""
         ...
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:
@@ -48,22 +51,8 @@ class ActionReader(Protocol):
         ...
 
 
-class PolicyConfig(Protocol):
-    """What every policy asks of its config."""
-
-    @property
-    def xla(self) -> bool:
-        """Whether compiled functions are compiled with XLA."""
-        ...
-
-    @property
-    def gradient_accumulation(self) -> int:
-        """Microbatches of an update."""
-        ...
-
-
 class Loss(NamedTuple):
-    """What a policy makes of a batch with its weights before an update."""
+    """The loss of a batch with the weights before an update."""
 
     loss: tf.Tensor  # [] to be minimized
     td_error: tf.Tensor | None  # [B] target minus estimate, in reward units; None for no such
@@ -96,7 +85,7 @@ class Policy(tf.Module):
         network: keras.Model,
         distribution: ActionReader | None,
         optimizer: keras.optimizers.Optimizer,
-        cfg: PolicyConfig,
+        cfg: RunConfig | SupervisedConfig,
     ):
         super().__init__(name="policy")  # an algorithm may be called qr-dqn
         self.network, self.optimizer, self.cfg = network, optimizer, cfg
@@ -109,7 +98,7 @@ class Policy(tf.Module):
 
     @classmethod
     def distribution_for(cls, cfg: RunConfig, env_spec: EnvSpec) -> ActionReader:
-        """What reads the params of an environment's actions; ValueError where nothing does."""
+        """The reader of the params of an environment's actions; ValueError where there is none."""
         raise NotImplementedError
 
     @classmethod
@@ -180,7 +169,7 @@ class Policy(tf.Module):
     def _accumulated_gradients(
         self, batch: Batch, hyper: Hyper, count: int
     ) -> tuple[list[tf.Tensor], Loss]:
-        """What `microbatch_gradients` gives for all rows together, the gradient as one vector [W].
+        """The `microbatch_gradients` of all rows together, the gradient as one vector [W].
 
         The loss is a mean over rows, and the first metric; `count` divides the rows.
         """
@@ -188,7 +177,9 @@ class Policy(tf.Module):
         rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 0
         errors = tf.TensorArray(tf.float32, count, element_shape=[rows])
 
-        def add_microbatch(index, vector, sums, errors):
+        def add_microbatch(
+            index: tf.Tensor, vector: tf.Tensor, sums: tf.Tensor, errors: tf.TensorArray
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
             part = map_columns(lambda column: tf.gather(column, index), columns)
             gradients, loss = self.microbatch_gradients(part, hyper)
             error = loss.td_error if self.gives_td_error else tf.zeros([0])
@@ -267,6 +258,6 @@ def read_outputs(
 
 
 def greedy_action(network: keras.Model, distribution: ActionReader, obs: Obs) -> tf.Tensor:
-    """What [E] environments get if each takes its most likely action."""
+    """The actions that [E] environments get if each takes its most likely one."""
     params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
     return distribution.to_env(distribution.mode(params))

@@ -1,8 +1,8 @@
-"""What an agent collects, and what a policy learns from."""
+"""The rows that an agent collects, and those that a policy learns from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
@@ -14,7 +14,10 @@ Columns = TypeVar("Columns")
 
 
 class Rollout(NamedTuple):
-    """Consecutive env steps of `E` environments, time-major: what one iteration collects."""
+    """Consecutive env steps of `E` environments, time-major: what one iteration collects.
+
+    The columns are tensors, arrays on the host, or the specs of `rollout_spec`.
+    """
 
     obs: Any  # [T, E, *obs] what was acted on, a tensor or a dict of them
     action: Any  # [T, E, ...] raw action, as the exploration drew it
@@ -22,8 +25,8 @@ class Rollout(NamedTuple):
     discount: Any  # [T, E] gamma, or 0 where the episode terminated, which no time limit does
     next_obs: Any  # [T, E, *obs] what the step led to, before any reset
     last: Any  # [T, E] bool, the episode ended with the step: terminated or truncated
-    log_prob: Any = ()  # [T, E] log-probability of the action; () where it was not kept
-    value: Any = ()  # [T, E] the policy's value of `obs`; () where it was not kept
+    log_prob: tf.Tensor | None = None  # [T, E] of the action; None where it was not kept
+    value: tf.Tensor | None = None  # [T, E] the policy's, of `obs`; None where it was not kept
 
 
 class Transition(NamedTuple):
@@ -34,12 +37,12 @@ class Transition(NamedTuple):
     reward: Any  # [B] sum of the n discounted rewards, in reward units
     discount: Any  # [B] weight of what follows: gamma**n, or 0 where the episode terminated
     next_obs: Any  # [B, *obs] observation after the n-th reward, before any reset
-    weight: Any = None  # [B] importance weight of a row in the loss; None means 1 for every row
-    noise: Any = None  # [B, N] numbers in [0, 1) that the loss takes; None where it takes none
-    slot: Any = None  # [B] int32 place in a memory that wants to know the errors; else None
+    weight: tf.Tensor | None = None  # [B] importance weight of a row in the loss; None: 1
+    noise: tf.Tensor | None = None  # [B, N] numbers in [0, 1) that the loss takes, if any
+    slot: tf.Tensor | None = None  # [B] int32 slot in a memory that wants to know the errors
     # [K, N] numbers in [0, 1) for the noise of a noisy network, the same in each of the K parts
     # that gradients are accumulated over; None where its weights have no noise
-    network_noise: Any = None
+    network_noise: tf.Tensor | None = None
 
 
 def rollout_spec(
@@ -51,13 +54,24 @@ def rollout_spec(
     )
     number, flag = tf.TensorSpec([num_envs], tf.float32), tf.TensorSpec([num_envs], tf.bool)
     action = action_spec(env_spec.action, num_envs)
-    kept = (number if keeps else () for keeps in (keeps_log_prob, keeps_value))
-    return Rollout(obs, action, number, number, obs, flag, *kept)
+    optional = (number if keeps else None for keeps in (keeps_log_prob, keeps_value))
+    return Rollout(obs, action, number, number, obs, flag, *optional)
 
 
-def map_columns(function: Callable[[tf.Tensor], Any], columns: Columns) -> Columns:
+def map_columns(function: Callable[[Any], Any], columns: Columns) -> Columns:
     """The same structure with what a function makes of each column; what is absent stays so."""
     return tf.nest.map_structure(lambda x: None if x is None else function(x), columns)
+
+
+def present(columns: Any) -> list[Any]:
+    """The columns of a structure in one list, without those that are absent."""
+    return [column for column in tf.nest.flatten(columns) if column is not None]
+
+
+def with_present(columns: Columns, values: Iterable[Any]) -> Columns:
+    """The same structure with other columns than those that `present` gives, in their order."""
+    rest = iter(values)
+    return map_columns(lambda _: next(rest), columns)
 
 
 def merge_time(column: Obs) -> Any:

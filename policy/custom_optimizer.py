@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
 from kytolly.config.run import RunConfig
-from kytolly.policy.optimizers import LossScale, Rate
+from kytolly.policy.adam import Rate, inner_optimizer
+from kytolly.policy.adamw import LossScale
 
 Given = keras.optimizers.Optimizer | Callable[..., keras.optimizers.Optimizer]  # or what makes one
 # They look at each weight by itself, and get all weights in one vector.
@@ -53,8 +54,8 @@ def make_custom_optimizer(
     """
     optimizer = new_optimizer(given, rate, factor)
     check_step(new_optimizer(given, rate, factor))
-    for each in (optimizer, getattr(optimizer, "inner_optimizer", optimizer)):
-        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.optimizers.Adam` says
+    for each in (cast(Any, optimizer), inner_optimizer(optimizer)):
+        each._all_reduce_sum_gradients = lambda pairs: pairs  # as `policy.adam.Adam` says
     if not scale_loss or isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return optimizer
     return LossScale(optimizer)
@@ -65,10 +66,10 @@ def new_optimizer(given: Given, rate: Rate, factor: float) -> keras.optimizers.O
     if isinstance(given, keras.optimizers.Optimizer):
         optimizer = copy_of(given)
         if factor != 1.0:
-            inner = getattr(optimizer, "inner_optimizer", optimizer)
-            own = inner._learning_rate
+            inner = inner_optimizer(optimizer)
+            rate = inner._learning_rate
             inner.learning_rate = (
-                ScaledRate(own, factor) if callable(own) else factor * float(inner.learning_rate)
+                ScaledRate(rate, factor) if callable(rate) else factor * float(inner.learning_rate)
             )
     elif callable(given):
         optimizer = given(rate)
@@ -101,7 +102,7 @@ def copy_of(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
             "weights are one vector here. Leave the optimizer out, and set weight_decay, which "
             "spares biases."
         )
-    inner = getattr(given, "inner_optimizer", given)
+    inner = inner_optimizer(given)
     try:
         config = given.get_config()
         if inner is given and callable(given._learning_rate):
@@ -117,7 +118,7 @@ def copy_of(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 def learning_rate_of(cfg: RunConfig) -> Rate:
-    """What a function that makes an optimizer gets: a number, or a schedule of updates."""
+    """The argument of a function that makes an optimizer: a number, or a schedule of updates."""
     rate, updates = cfg.learning_rate, cfg.learning_rate_decay_updates
     if cfg.learning_rate_final is None or updates is None:
         return rate
@@ -128,7 +129,7 @@ def check_step(optimizer: keras.optimizers.Optimizer) -> None:
     """Refuse an optimizer whose step cannot be part of a compiled program."""
     variable = keras.Variable(tf.zeros([2]))
 
-    def step(gradient):
+    def step(gradient: tf.Tensor) -> None:
         optimizer.apply([gradient], [variable])
 
     try:

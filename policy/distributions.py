@@ -19,10 +19,7 @@ class Distribution:
 
     A *raw* action is what the distribution draws and what `log_prob` evaluates; `to_env` turns it
     into what the environment accepts. The `host_` methods are the same in NumPy, for acting on the
-    host. What is defined here suits discrete actions. A subclass adds, all from params [B, P]:
-
-        mode(params): the most likely raw actions; host_mode
-        entropy(params): [B] nats
+    host. What is defined here suits discrete actions.
 
     Attributes:
         num_params: `P`.
@@ -38,6 +35,10 @@ class Distribution:
         """Params under which every action that [B, P] bool `mask` forbids has probability 0."""
         return tf.where(mask, params, MASKED_LOGIT)
 
+    def mode(self, params: tf.Tensor) -> tf.Tensor:
+        """The most likely raw actions [B, ...]."""
+        raise NotImplementedError
+
     def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Raw actions [B, ...] for [B, N] noise."""
         raise NotImplementedError
@@ -46,12 +47,16 @@ class Distribution:
         """[B] log-probability, or log-density, of raw actions."""
         raise NotImplementedError
 
+    def entropy(self, params: tf.Tensor) -> tf.Tensor:
+        """[B] entropy in nats."""
+        raise NotImplementedError
+
     def noise(self, uniform: tf.Tensor) -> tf.Tensor:
-        """What `sample` needs, [..., N], from as many numbers in [0, 1)."""
+        """The noise [..., N] that `sample` takes, from as many numbers in [0, 1)."""
         return uniform
 
     def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-        """What `host_sample` needs for [T, E] actions: [T, E, M] float32; here Gumbel noise.
+        """[T, E, M] float32 noise that `host_sample` takes for [T, E] actions; here Gumbel noise.
 
         It is finite: none lifts an action that a mask forbids.
         """
@@ -73,7 +78,7 @@ class Distribution:
         return self.host_mode(params + noise)
 
     def to_env(self, action: tf.Tensor) -> tf.Tensor:
-        """What the environment gets for raw actions."""
+        """The environment's actions for raw ones."""
         return action
 
     def host_to_env(self, action: np.ndarray) -> np.ndarray:

@@ -1,52 +1,10 @@
-"""Losses and divergences: pure functions, one equation each."""
+"""Losses and divergences of policy gradients: pure functions, one equation each."""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from kytolly.policy.hyper import Number
-
-
-def huber(error: tf.Tensor, delta: Number) -> tf.Tensor:
-    """Huber loss of each error, in squared units of the errors, of any shape.
-
-    Quadratic up to `delta`, linear beyond: one surprising row moves the weights by a bounded
-    amount.
-
-    Args:
-        error: Target minus estimate, in reward units.
-        delta: Where the loss turns linear, in reward units.
-
-    Source: Huber 1964, "Robust Estimation of a Location Parameter"; Mnih et al. 2015 clip the
-    error term to [-1, 1], which is this loss with delta = 1.
-    """
-    size = tf.abs(error)
-    quadratic = tf.minimum(size, delta)
-    return 0.5 * quadratic * quadratic + delta * (size - quadratic)
-
-
-def quantile_huber(
-    estimate: tf.Tensor, target: tf.Tensor, level: tf.Tensor, delta: Number
-) -> tf.Tensor:
-    """[B] loss that is least where each quantile has its level's share of the samples below it.
-
-    Args:
-        estimate: [B, N] quantiles, in reward units.
-        target: [B, M] samples, or quantiles of even weight, in reward units.
-        level: [B, N], or [N], level in [0, 1] of each quantile.
-        delta: Where the loss turns linear, in reward units.
-
-    Returns:
-        [B] sums over the quantiles of means over the samples, in reward units.
-
-    Source: Dabney et al. 2018, arXiv:1806.06923, equation 3; arXiv:1710.10044, equation 10, has
-    `delta` times as much.
-    """
-    error = target[:, tf.newaxis] - tf.expand_dims(estimate, -1)  # [B, N, M]
-    weight = tf.abs(tf.expand_dims(level, -1) - tf.cast(error < 0.0, tf.float32))
-    return tf.reduce_sum(tf.reduce_mean(weight * huber(error, delta) / delta, axis=-1), axis=-1)
 
 
 def clipped_surrogate(ratio: tf.Tensor, advantage: tf.Tensor, clip_range: Number) -> tf.Tensor:
@@ -118,49 +76,3 @@ def categorical_kl(logits: tf.Tensor, reference: tf.Tensor) -> tf.Tensor:
     """
     log_p, log_q = tf.nn.log_softmax(logits), tf.nn.log_softmax(reference)
     return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=-1)
-
-
-def cross_entropy(
-    logits: tf.Tensor,
-    labels: tf.Tensor,
-    smoothing: float = 0.0,
-    class_weights: np.ndarray | None = None,
-    mask: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """[] weighted mean of -sum_c target_c log p_c, in nats.
-
-    The target is 1 - smoothing for the label plus smoothing / C for each of the C classes.
-
-    Args:
-        logits: [..., C] of any float type; computed in float32.
-        labels: [...] int classes; tokens, if the axes before are [B, T].
-        smoothing: Probability that all classes share.
-        class_weights: [C] weight of each label; the mean is over the sum of weights. None: 1.
-        mask: [...] true where a label counts, such as at tokens that are no padding; None: all.
-
-    Source: Szegedy et al. 2016, arXiv:1512.00567, section 7 (smoothing).
-    """
-    log_probs = tf.nn.log_softmax(tf.cast(logits, tf.float32), axis=-1)
-    of_label = tf.gather(log_probs, labels, batch_dims=len(labels.shape), axis=-1)
-    losses = -(1.0 - smoothing) * of_label
-    if smoothing:
-        losses -= smoothing * tf.reduce_mean(log_probs, axis=-1)
-    weights = tf.ones_like(losses)
-    if class_weights is not None:
-        weights = tf.gather(tf.convert_to_tensor(class_weights, tf.float32), labels)
-    if mask is not None:
-        weights *= tf.cast(mask, tf.float32)
-    return tf.reduce_sum(weights * losses) / tf.maximum(tf.reduce_sum(weights), 1e-12)
-
-
-def balanced_class_weights(labels: npt.ArrayLike, num_classes: int) -> np.ndarray:
-    """[C] float32 N / (C * count) of each class; 0 for one without a row.
-
-    `C` counts only classes with rows, so that the mean weight of a row is 1.
-
-    Source: King & Zeng 2001, "Logistic Regression in Rare Events Data"; scikit-learn's "balanced".
-    """
-    counts = np.bincount(np.asarray(labels), minlength=num_classes).astype(np.float64)
-    seen = counts > 0
-    weights = np.divide(counts.sum(), counts * seen.sum(), where=seen, out=np.zeros_like(counts))
-    return weights.astype(np.float32)

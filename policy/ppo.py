@@ -48,6 +48,7 @@ class PPOPolicy(Policy):
         "clip_fraction",
         "grad_norm",
     )
+    cfg: PPOConfig
     distribution: Distribution
     has_value = True
     keeps_log_prob = True

@@ -1,10 +1,10 @@
-"""Q-learning with a target network: a head says what is learned, a selection what is done next."""
+"""Q-learning with a target network: a head says what is learned, a selection what follows."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,17 +16,16 @@ from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import ActionValues, action_values_for, take_action
 from kytolly.policy.base import ActionReader, Loss, Policy
 from kytolly.policy.batch import Obs, Transition
-from kytolly.policy.heads import Categorical, Head, ImplicitQuantile, Next, Quantile, Scalar
+from kytolly.policy.heads import Head, Next, Scalar
 from kytolly.policy.hyper import Hyper, Number
-from kytolly.policy.projections import munchausen_bonus
-from kytolly.policy.selection import Selection, make_selection
+from kytolly.policy.selection import Greedy, Selection
 from kytolly.policy.weights import FlatWeights, Weights
 
 ESTIMATE, TARGET, SELECTION = range(3)  # draws of a noisy network's noise in an update
 
 
 class QLearningPolicy(Policy):
-    """What is learned of each action, learned towards a target network that lags behind.
+    """Learning of the actions' returns towards a target network that lags behind.
 
     Called, the network maps [B, *obs] to action values [B, A], by which an agent acts; a head of a
     distribution learns what another method of the network gives. The target network is a second
@@ -39,6 +38,7 @@ class QLearningPolicy(Policy):
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
     gives_td_error = True
+    cfg: DQNConfig
     head_type: type[Head] = Scalar
 
     def __init__(
@@ -49,7 +49,6 @@ class QLearningPolicy(Policy):
         cfg: DQNConfig,
     ):
         super().__init__(network, distribution, optimizer, cfg)
-        self.cfg: DQNConfig = cfg
         self.head, self.selection = self.head_type.of(cfg), self.make_selection(cfg)
         self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
         self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
@@ -71,20 +70,24 @@ class QLearningPolicy(Policy):
                 "kytolly.model.implicit_quantiles with your layers as its torso, or train by dqn."
             )
         for name, setting in cls.head_type.network_settings:
-            found, expected = getattr(network, name, None), getattr(cfg, setting)
-            if found not in (None, expected):
+            actual, expected = getattr(network, name, None), getattr(cfg, setting)
+            if actual not in (None, expected):
                 raise ValueError(
-                    f"The model {network.name!r} has {name} {found}, expected {expected}: "
+                    f"The model {network.name!r} has {name} {actual}, expected {expected}: "
                     f"{setting} of {cfg.algorithm}. Give both the same."
                 )
 
     def make_selection(self, cfg: DQNConfig) -> Selection:
-        """Which next action a target supposes."""
-        return make_selection(cfg)
+        """The next action that targets suppose, by the config's `double` and `munchausen`."""
+        if not cfg.munchausen:
+            return Greedy(cfg.double)
+        from kytolly.policy.munchausen import Soft
+
+        return Soft(cfg.double)
 
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, with noise where the config says so."""
-        if not cast(DQNConfig, self.cfg).noisy:
+        if not self.cfg.noisy:
             return FlatWeights(network)
         from kytolly.policy.noisy_weights import NoisyWeights
 
@@ -138,14 +141,9 @@ class QLearningPolicy(Policy):
         if self.selection.double:
             noisy = self.noisy(weights, batch, SELECTION)
             selection_values = self.outputs(batch.next_obs, noisy)[0]
-        if self.selection.soft:
-            reward += munchausen_bonus(
-                target(batch.obs),
-                batch.action,
-                hyper.entropy_temperature,
-                hyper.munchausen_scale,
-                hyper.munchausen_lowest,
-            )
+        bonus = self.selection.bonus(lambda: target(batch.obs), batch.action, hyper)
+        if bonus is not None:
+            reward += bonus
         always = self.updates >= 0
         following = Next(reward, batch.discount, outputs, q, selection_values, always)
         return self.head.target(following, self.selection, hyper)
@@ -190,22 +188,3 @@ class QLearningPolicy(Policy):
         old, new = self.target_vector, self.weights.vector
         copies = isinstance(mix, float) and mix == 1.0
         old.assign(new if copies else old + mix * (new - old))
-
-
-class C51Policy(QLearningPolicy):
-    """Q-learning of the probabilities of evenly spaced returns: C51, and Rainbow's learner."""
-
-    metric_names = ("loss", "td_error", "q_mean", "clipped_targets", "grad_norm")
-    head_type = Categorical
-
-
-class QRDQNPolicy(QLearningPolicy):
-    """Q-learning of quantiles at fixed levels."""
-
-    head_type = Quantile
-
-
-class IQNPolicy(QLearningPolicy):
-    """Q-learning of quantiles at random levels."""
-
-    head_type = ImplicitQuantile

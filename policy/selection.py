@@ -1,20 +1,19 @@
-"""Which next action a target of Q-learning supposes: the best one, or any by a soft policy."""
+"""The next action that a target of Q-learning supposes."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
-from kytolly.config.dqn import DQNConfig
 from kytolly.policy.hyper import Hyper
-from kytolly.policy.projections import soft_policy
-from kytolly.policy.returns import double_q_target, q_target, soft_q_target
+from kytolly.policy.value_learning import double_q_target, q_target
 
 
 class BootstrapPolicy(NamedTuple):
-    """What is done after a row, as its target supposes."""
+    """The actions after a row, as its target supposes."""
 
     probability: tf.Tensor  # [B, A] of the next actions
     entropy: tf.Tensor | None  # [B] of them, times the temperature; None where there is one action
@@ -23,17 +22,13 @@ class BootstrapPolicy(NamedTuple):
 class Selection(Protocol):
     """The choice of the next action, judged by [B, A] `selection_values`.
 
-    They are values of the target network, or with `double` of the online one.
+    They are values of the target network, or with `double` of the online one. `Greedy` and
+    `policy.munchausen.Soft` are such.
     """
 
     @property
     def double(self) -> bool:
-        """Whether the online network selects what the target network evaluates."""
-        ...
-
-    @property
-    def soft(self) -> bool:
-        """Whether actions are drawn, and rewards get Munchausen's bonus."""
+        """The online network selects what the target network evaluates."""
         ...
 
     def policy(self, selection_values: tf.Tensor, hyper: Hyper) -> BootstrapPolicy:
@@ -51,6 +46,15 @@ class Selection(Protocol):
         """[B] targets from [B, A] values `next_q` of the target network."""
         ...
 
+    def bonus(
+        self, q: Callable[[], tf.Tensor], action: tf.Tensor, hyper: Hyper
+    ) -> tf.Tensor | None:
+        """[B] what is added to the rewards of actions [B], or None for nothing.
+
+        `q` gives the [B, A] values of the target network at `obs`, where they are needed.
+        """
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Greedy:
@@ -60,7 +64,6 @@ class Greedy:
     """
 
     double: bool = False
-    soft = False
 
     def policy(self, selection_values: tf.Tensor, hyper: Hyper) -> BootstrapPolicy:
         """All probability on the best action."""
@@ -80,37 +83,5 @@ class Greedy:
             return q_target(reward, discount, next_q)
         return double_q_target(reward, discount, selection_values, next_q)
 
-
-@dataclasses.dataclass(frozen=True)
-class Soft:
-    """Any action by the softmax of its value: Munchausen-DQN.
-
-    With n-step rows the bonus is that of the first action alone, and the values that follow are
-    soft.
-
-    Source: Vieillard, Pietquin & Geist 2020, arXiv:2007.14430, equation 1.
-    """
-
-    double: bool = False
-    soft = True
-
-    def policy(self, selection_values: tf.Tensor, hyper: Hyper) -> BootstrapPolicy:
-        """The softmax at the temperature `hyper.entropy_temperature`."""
-        return BootstrapPolicy(*soft_policy(selection_values, hyper.entropy_temperature))
-
-    def target(
-        self,
-        reward: tf.Tensor,
-        discount: tf.Tensor,
-        next_q: tf.Tensor,
-        selection_values: tf.Tensor,
-        hyper: Hyper,
-    ) -> tf.Tensor:
-        """[B] soft targets."""
-        probability, entropy = soft_policy(selection_values, hyper.entropy_temperature)
-        return soft_q_target(reward, discount, probability, next_q, entropy)
-
-
-def make_selection(cfg: DQNConfig) -> Selection:
-    """What the switches `double` and `munchausen` of a config ask for."""
-    return Soft(cfg.double) if cfg.munchausen else Greedy(cfg.double)
+    def bonus(self, q: Callable[[], tf.Tensor], action: tf.Tensor, hyper: Hyper) -> None:
+        """None: the rewards are the environment's."""

@@ -68,7 +68,7 @@ class FlatWeights(tf.Module):
         function: Callable[..., Any] | None = None,
         **options: bool | tf.Tensor,
     ) -> Any:
-        """What the network makes of [B, *obs] with `split` weights, or a function that calls it."""
+        """The outputs of the network, or of a function that calls it, with `split` weights."""
         mapping = list(zip(self._weights, weights, strict=True))
         with keras.StatelessScope(state_mapping=mapping) as scope:
             outputs = (function or self.network)(obs, **options)

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.loop.supervised import Learner, SupervisedLoop
-from kytolly.policy.losses import cross_entropy
+from kytolly.policy.supervised import cross_entropy
 from kytolly.search.config.rewriter import RewriterConfig
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.text.buckets import BucketBatchSampler

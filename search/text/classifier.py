@@ -13,7 +13,7 @@ import tensorflow as tf
 from msgspec import Meta
 
 from kytolly.config.files import read_json
-from kytolly.policy.losses import balanced_class_weights, cross_entropy
+from kytolly.policy.supervised import balanced_class_weights, cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of

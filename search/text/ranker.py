@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from kytolly.config.fields import from_mapping
 from kytolly.config.files import read_json
-from kytolly.policy.losses import cross_entropy
+from kytolly.policy.supervised import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of

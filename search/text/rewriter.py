@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from kytolly.config.files import read_json
 from kytolly.machine.configure import xla_enabled
-from kytolly.policy.losses import cross_entropy
+from kytolly.policy.supervised import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from examples.custom_loss import ExpectedSarsaPolicy
 from kytolly import DQNConfig, PPOConfig, Trainer
-from kytolly.agent.custom_parts import CustomParts
 from kytolly.agent.make_agent import make_agent
+from kytolly.agent.parts import CustomParts
 from kytolly.agent.schedules import Schedule
 from kytolly.config.schedules import schedule_table
 from kytolly.environment.tensor.cartpole import CartPole
@@ -21,6 +21,7 @@ from kytolly.policy.batch import Transition
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOBatch, PPOPolicy
 from kytolly.record.run_folder import RunFolder
+from tests.helpers.cases import learning, rest_learning
 from tests.helpers.q_learning_probes import ObservationAction, Ring
 
 SPEC = CartPole().spec
@@ -62,12 +63,18 @@ def test_an_optimizer_is_copied_without_its_state():
     assert float(found.learning_rate) == 0.25
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: keras.optimizers.SGD(0.05, momentum=0.9), lambda: keras.optimizers.Adam(
+OPTIMIZERS = {
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+    "schedule": lambda: keras.optimizers.Adam(
         keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)
-    ), lambda: keras.optimizers.RMSprop], ids=["momentum", "schedule", "function"],
-)  # fmt: skip
-def test_a_resumed_run_with_an_own_optimizer_equals_one_that_never_stopped(tmp_path, make):
+    ),
+    "function": lambda: keras.optimizers.RMSprop,
+}
+
+
+@pytest.mark.parametrize("kind", rest_learning([*OPTIMIZERS], ["schedule"]))
+def test_a_resumed_run_with_a_custom_optimizer_equals_one_that_never_stopped(tmp_path, kind):
+    make = OPTIMIZERS[kind]
     cfg, half = PPOConfig(**PPO), PPOConfig(**{**PPO, "total_env_steps": 64})
     whole = train(tmp_path / "whole", cfg, optimizer=make())
     train(tmp_path / "half", half, optimizer=make())
@@ -101,7 +108,9 @@ def test_a_model_that_was_compiled_with_an_optimizer_learns_by_it_and_that_is_sa
     assert type(agent.policy.optimizer).__name__ == "SGD"
 
 
-@pytest.mark.parametrize("rate", [0.08, keras.optimizers.schedules.PolynomialDecay(0.08, 10**9)])
+@pytest.mark.parametrize(
+    "rate", [0.08, learning(keras.optimizers.schedules.PolynomialDecay(0.08, 10**9))]
+)
 def test_a_loss_that_is_not_finite_restarts_with_half_the_optimizers_rate(
     tmp_path, monkeypatch, rate
 ):
@@ -270,7 +279,7 @@ def test_expected_sarsa_has_the_target_computed_by_hand():
     np.testing.assert_allclose(policy.bootstrap(batch, [], policy.hyper), [3.9, 3.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("env", [Ring(), ObservationAction()], ids=["ring", "observation-action"])
+@pytest.mark.parametrize("env", [Ring(), learning(ObservationAction())])
 def test_expected_sarsa_solves_a_probe_environment(env):
     cfg = DQNConfig(
         gamma=0.9, num_envs=4, batch_size=64, hidden_units=(32, 32), learning_rate=3e-3,

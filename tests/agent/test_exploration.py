@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.exploration import EpsilonGreedy, correlate
+from kytolly.agent.exploration import EpsilonGreedy
 from kytolly.agent.randomness import RandomStream
+from kytolly.agent.sampling import correlate
 from kytolly.agent.schedules import linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.distributions import Categorical
@@ -32,7 +33,7 @@ def test_epsilon_greedy_acts_best_or_at_random_on_the_device_and_on_the_host(env
     bits = tf.reshape(RandomStream(0).random_bits(60_000), [1, 30_000, 2])
     noise = exploration.noise(bits, tf.constant(env_steps, tf.int64))
     action, log_prob = exploration.action(tf.constant(values), tf.nest.map_structure(first, noise))
-    assert log_prob == ()
+    assert log_prob is None
     rng, state = np.random.default_rng(0), exploration.state(tf.constant(env_steps)).numpy()
     (noise,) = exploration.host_noise(rng, (1, 30_000), state)
     on_host = exploration.host_action(lambda obs: values, None, noise)

@@ -7,7 +7,7 @@ import tensorflow as tf
 from kytolly.agent.prioritized_replay import PrioritizedReplay, importance_weights
 from kytolly.agent.priority_tree import PriorityTree, child_at
 from kytolly.agent.randomness import RandomStream
-from tests.agent.test_replay_buffer import SPEC, none_last, ops_of_size, rows
+from tests.helpers.replay_rows import SPEC, none_last, ops_of_size, rows
 
 
 def shares(count):

@@ -1,32 +1,11 @@
-import re
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.n_step import n_step_return
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.replay_buffer import ReplayBuffer
-from kytolly.policy.batch import Transition
-
-SPEC = tf.TensorSpec([2], tf.float32)
-
-
-def rows(times, copies=1, gamma=0.5):
-    """Rows that tell their time and copy: obs = (time, copy), reward = time."""
-    stamp = np.array([[t, e] for t in times for e in range(copies)], np.float32)
-    count = len(stamp)
-    return Transition(
-        tf.constant(stamp),
-        tf.constant(stamp[:, 1].astype(np.int32)),
-        tf.constant(stamp[:, 0]),
-        tf.fill([count], gamma),
-        tf.constant(stamp + [1, 0]),
-    )
-
-
-def none_last(batch):
-    return tf.zeros_like(batch.reward, tf.bool)
+from kytolly.policy.value_learning import n_step_return
+from tests.helpers.replay_rows import SPEC, none_last, ops_of_size, rows
 
 
 def test_the_oldest_rows_are_overwritten_across_the_border():
@@ -85,12 +64,6 @@ def test_an_unknown_number_of_rows_is_refused():
     batch = rows(range(6))
     with pytest.raises(ValueError, match="6 rows for a buffer of 5"):
         buffer.add(batch, none_last(batch))
-
-
-def ops_of_size(program, rows):
-    """Kinds of operations in a compiled program whose result has so many rows."""
-    text = program.experimental_get_compiler_ir()(stage="optimized_hlo")
-    return set(re.findall(rf"= [a-z0-9]+\[{rows}[,\]]\S* ([a-z-]+)\(", text))
 
 
 @pytest.mark.parametrize("in_place", [True, False])

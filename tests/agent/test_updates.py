@@ -8,6 +8,7 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
 from kytolly.policy.batch import Rollout
+from tests.helpers.cases import learning
 from tests.helpers.q_learning_probes import Ring
 from tests.loop.configs import small_config
 
@@ -46,7 +47,8 @@ def test_learning_begins_after_warm_up_where_windows_are_complete_by_then():
 
 @pytest.mark.parametrize(
     "num_envs, updates, interval",
-    [(3, 1, 4), (10, 1, 4), (16, 3, 8)],  # several iterations an update, several updates, whole
+    # several iterations an update, several updates, whole
+    [learning((3, 1, 4)), (10, 1, 4), learning((16, 3, 8))],
 )
 def test_updates_per_env_step_are_as_configured_for_any_number_of_environments(
     num_envs, updates, interval

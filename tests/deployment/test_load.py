@@ -14,7 +14,7 @@ from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from tests.helpers.new_process import in_new_process
 
 ROOT = Path(__file__).absolute().parents[2]
-NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.optimizers")
+NOT_NEEDED = ("loop", "callback", "trainer", "agent.kytolly", "policy.adam")
 
 
 def copy_of(run, folder):

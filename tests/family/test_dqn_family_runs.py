@@ -1,6 +1,7 @@
 """C51, QR-DQN, IQN and Munchausen-DQN, trained as a user trains them."""
 
 import csv
+import itertools
 import warnings
 
 import keras
@@ -10,46 +11,19 @@ import pytest
 import kytolly
 from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.trainer import Trainer
+from tests.helpers.cases import rest_learning
+from tests.helpers.family_runs import SMALL, assert_same_weights, train
 
-SMALL = {
-    "total_env_steps": 240,
-    "num_envs": 2,
-    "xla": False,
-    "batch_size": 8,
-    "hidden_units": (8, 8),
-    "replay_capacity": 200,
-    "warmup_env_steps": 32,
-    "train_interval_env_steps": 12,
-    "updates_per_interval": 2,
-    "target_sync_updates": 5,
-    "evaluation_episodes": 2,
-    "final_evaluation_episodes": 2,
-    "evaluation_interval_env_steps": 60,  # as a resumed run has them: the best weights are kept
-    "log_interval_env_steps": 60,
-}
 SWITCHES = {"double": True, "network": "dueling", "n_step": 3, "munchausen": True}
 FAMILY = ["c51", "qr-dqn", "iqn", "munchausen"]
 
 
-def train(folder, algorithm, **settings):
-    trainer = Trainer(folder, progress=False)
-    resume = settings.pop("resume", False)
-    cfg = {**SMALL, "algorithm": algorithm, **settings}
-    return trainer.train(cfg, "CartPole-v1", resume=resume)
-
-
-def weights_of(result):
-    result.agent.policy.publish()
-    return [*result.agent.policy.network.get_weights(), result.agent.policy.target_vector.numpy()]
-
-
-def assert_same_weights(one, other):
-    for a, b in zip(weights_of(one), weights_of(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("loop", ["device", "host"])
-@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize(
+    "algorithm, loop",
+    rest_learning(
+        [*itertools.product(FAMILY, ["device", "host"])], [("c51", "device"), ("qr-dqn", "host")]
+    ),
+)
 def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop, tmp_path):
     # Without XLA, Eigen adds up the larger products of IQN in the order in which threads end.
     settings = {**SWITCHES, "xla": algorithm == "iqn", "loop": loop, "learning_rate_final": None}
@@ -59,7 +33,7 @@ def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(algorithm, loop
     assert_same_weights(whole, train(tmp_path / "b", algorithm, **settings, resume=True))
 
 
-@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("algorithm", rest_learning(FAMILY, ["c51", "iqn"]))
 def test_a_loaded_agent_acts_by_means(algorithm, tmp_path):
     result = train(tmp_path / "a", algorithm)
     agent = kytolly.load(tmp_path / "a")

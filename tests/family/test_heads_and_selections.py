@@ -1,14 +1,19 @@
 """Every head of Q-learning with every selection finds known values, in both loops."""
 
+import itertools
+
 import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from kytolly.environment.spec import Discrete, EnvSpec
-from kytolly.policy.heads import Categorical, ImplicitQuantile, Quantile, Scalar
-from kytolly.policy.selection import Greedy, Soft
+from kytolly.policy.distributional import Categorical, ImplicitQuantile, Quantile
+from kytolly.policy.heads import Scalar
+from kytolly.policy.munchausen import Soft
+from kytolly.policy.selection import Greedy
 from kytolly.trainer import Trainer
+from tests.helpers.cases import rest_learning
 
 GAMMA, TEMPERATURE, SCALE = 0.9, 0.5, 0.6
 HEADS = {
@@ -85,11 +90,23 @@ def true_values(soft):
     return [GAMMA * (later + share) - SCALE * share, later]
 
 
-@pytest.mark.parametrize("env", [TwoSteps(), HostTwoSteps], ids=["device", "host"])
-@pytest.mark.parametrize("double", [False, True], ids=["", "double"])
-@pytest.mark.parametrize("soft", [False, True], ids=["greedy", "soft"])
-@pytest.mark.parametrize("algorithm", HEADS)
-def test_it_finds_the_values(algorithm, soft, double, env, tmp_path):
+ENVS = {"device": TwoSteps(), "host": HostTwoSteps}
+CASES = itertools.product(HEADS, ["greedy", "soft"], ["single", "double"], ENVS)
+QUICK = [  # each head and each loop with both, greedy and soft, single and double
+    ("munchausen", "greedy", "double", "host"),
+    ("munchausen", "soft", "single", "device"),
+    ("c51", "greedy", "single", "device"),
+    ("c51", "soft", "double", "host"),
+    ("qr-dqn", "greedy", "double", "device"),
+    ("qr-dqn", "soft", "single", "host"),
+    ("iqn", "greedy", "single", "host"),
+    ("iqn", "soft", "double", "device"),
+]
+
+
+@pytest.mark.parametrize("algorithm, kind, networks, loop", rest_learning([*CASES], QUICK))
+def test_it_finds_the_values(algorithm, kind, networks, loop, tmp_path):
+    soft, double, env = kind == "soft", networks == "double", ENVS[loop]
     head, settings = HEADS[algorithm]
     cfg = {"algorithm": algorithm, **SETTINGS, **settings, "munchausen": soft, "double": double}
     if soft:

@@ -8,6 +8,7 @@ from kytolly.command.entry import main
 from kytolly.config.tuned import MINATAR, tuned_settings
 from kytolly.deployment.export import export
 from kytolly.trainer import Trainer
+from tests.helpers.cases import learning
 
 SMALL = {
     "algorithm": "pqn",
@@ -38,7 +39,7 @@ def assert_same_weights(one, other):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize("loop", ["device", learning("host")])
 def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_path):
     settings = {"loop": loop, "xla": False, "td_lambda": 0.8, "learning_rate_final": None}
     whole = train(tmp_path / "a", **settings)

@@ -1,6 +1,7 @@
 """Noise, priorities and Rainbow, trained as a user trains them."""
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from kytolly.config.files import read_settings
 from kytolly.model.implicit_quantiles import IQNMLP
 from kytolly.model.noisy import noisy_layers
 from kytolly.trainer import Trainer
-from tests.family.test_dqn_family_runs import SMALL, assert_same_weights, train
+from tests.helpers.cases import learning, rest_learning
+from tests.helpers.family_runs import SMALL, assert_same_weights, train
 
 BOTH = {"noisy": True, "prioritized": True, "n_step": 3}
 RAINBOW = {"num_atoms": 11}
 
 
-@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize("loop", ["device", learning("host")])
 def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_path):
     # An importance exponent that does not depend on the length of the run, for the resumed one.
     fixed = {"total_env_steps": 120, "learning_rate_final": None, "importance_exponent": 1.0}
@@ -34,19 +36,24 @@ def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_pat
     assert float(rows[-1]["ignored_priorities"]) == 0.0
     train(tmp_path / "b", "rainbow", **settings | {"total_env_steps": 60})
     resumed = train(tmp_path / "b", "rainbow", **settings, resume=True)
-    for other in (train(tmp_path / "c", "rainbow", **settings), resumed):
-        assert_same_weights(one, other)
-        for a, b in zip(one.agent.memory.tree.levels, other.agent.memory.tree.levels, strict=True):
-            np.testing.assert_array_equal(a, b)
+    assert_same_weights(one, resumed)
+    levels = (result.agent.memory.tree.levels for result in (one, resumed))
+    for a, b in zip(*levels, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("loop", ["device", "host"])
+TWO_STREAMS = {"rainbow": RAINBOW, "iqn": {**BOTH, "network": "dueling"}}
+
+
 @pytest.mark.parametrize(
-    "algorithm, more", [("rainbow", RAINBOW), ("iqn", {**BOTH, "network": "dueling"})]
+    "algorithm, loop, precision",
+    rest_learning(
+        [*itertools.product(TWO_STREAMS, ["device", "host"], ["mixed_float16", "mixed_bfloat16"])],
+        [("rainbow", "device", "mixed_float16"), ("iqn", "host", "mixed_bfloat16")],
+    ),
 )
-def test_noise_and_two_streams_learn_in_half_precision(algorithm, more, loop, precision, tmp_path):
-    settings = {"precision": precision, "loop": loop, "n_step": 3, **more}
+def test_noise_and_two_streams_learn_in_half_precision(algorithm, loop, precision, tmp_path):
+    settings = {"precision": precision, "loop": loop, "n_step": 3, **TWO_STREAMS[algorithm]}
     result = train(tmp_path / "run", algorithm, **settings)
     assert result.summary["updates"] > 10
     assert all(np.isfinite(weight).all() for weight in result.agent.policy.network.get_weights())
@@ -57,12 +64,12 @@ def test_noise_and_two_streams_learn_in_half_precision(algorithm, more, loop, pr
     [
         ("dqn", "device", {"gradient_accumulation": 2}),
         ("dqn", "host", {"precision": "mixed_bfloat16", "network": "dueling"}),  # without a twin
-        ("ddqn", "host", {"network": "dueling"}),
-        ("c51", "device", {"num_atoms": 11, "munchausen": True}),
-        ("qr-dqn", "host", {"double": True}),
+        learning(("ddqn", "host", {"network": "dueling"})),
+        learning(("c51", "device", {"num_atoms": 11, "munchausen": True})),
+        learning(("qr-dqn", "host", {"double": True})),
         ("iqn", "device", {"network": "dueling", "munchausen": True, "double": True}),
-        ("iqn", "host", {}),
-        ("munchausen", "device", {"double": True}),
+        learning(("iqn", "host", {})),
+        learning(("munchausen", "device", {"double": True})),
     ],
 )
 def test_the_switches_combine_freely(algorithm, loop, more, tmp_path):
@@ -75,15 +82,17 @@ def test_the_switches_combine_freely(algorithm, loop, more, tmp_path):
     assert len(np.unique(priorities)) > 50 and int(memory.ignored) == 0
 
 
+IMPALA = {"network": "dueling_impala", "impala_width": 1, "impala_pool_size": 2}
+
+
 @pytest.mark.parametrize(
     "env, more",
     [
-        ("CartPole-v1", {}),
-        ("MinAtar/Breakout-v1", {"network": "dueling_impala", "impala_width": 1, "xla": False}
-         | {"spectral_norm": True, "impala_pool_size": 2}),
+        ("CartPole-v1", {"xla": False}),
+        learning(("CartPole-v1", {})),
+        learning(("MinAtar/Breakout-v1", {**IMPALA, "spectral_norm": True, "xla": False})),
     ],
-    ids=["vectors", "impala"],
-)  # fmt: skip
+)
 def test_the_file_of_beyond_the_rainbow_trains(env, more, tmp_path):
     file = Path(__file__).parents[2] / "configs" / "beyond_the_rainbow.yaml"
     settings = {**SMALL, **read_settings(file)[0], "algorithm": "iqn", **more}
@@ -145,6 +154,7 @@ def test_errors_that_are_not_finite_are_said_once(tmp_path):
     assert np.isfinite(result.agent.memory.tree.levels[0]).all()
 
 
+@pytest.mark.learning
 def test_bounds_that_returns_leave_are_said_of_rainbow_too(tmp_path):
     with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
         train(tmp_path / "a", "rainbow", value_min=-1.0, value_max=2.0, total_env_steps=120)

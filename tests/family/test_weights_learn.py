@@ -5,6 +5,7 @@ import pytest
 
 from kytolly.callback.base import Callback
 from kytolly.trainer import Trainer
+from tests.helpers.cases import rest_learning
 
 SHORT = {
     "xla": False,
@@ -25,18 +26,22 @@ REPLAY = {
 ROLLOUT = {"total_env_steps": 256, "num_envs": 4, "rollout_steps": 16, "hidden_units": (8, 8)}
 BREAKOUT, PENDULUM = "MinAtar/Breakout-v0", "Pendulum-v1"
 FAMILY = ("dqn", "c51", "qr-dqn", "iqn", "munchausen")
-CASES = [(name, "CartPole-v1", {"network": n}) for name in FAMILY for n in ("mlp", "dueling")]
-CASES += [(name, BREAKOUT, {}) for name in ("dqn", "rainbow", "pqn", "ppo")]
-CASES += [
-    ("rainbow", "CartPole-v1", {}),
-    ("iqn", "CartPole-v1", {"noisy": True, "network": "dueling"}),
+QUICK = [
     ("dqn", BREAKOUT, {"network": "dueling_grid_cnn"}),
-    ("dqn", BREAKOUT, {"network": "impala", "impala_width": 1}),
+    ("c51", "CartPole-v1", {"network": "dueling"}),
+    ("iqn", "CartPole-v1", {"noisy": True, "network": "dueling"}),
+    ("rainbow", "CartPole-v1", {}),
     ("pqn", "CartPole-v1", {}),
-    ("pqn", "CartPole-v1", {"layer_norm": False}),
-    ("ppo", "CartPole-v1", {}),
     ("ppo", "CartPole-v1", {"shared_torso": True, "normalize_observations": True}),
     ("ppo", PENDULUM, {"state_dependent_std": True}),
+]
+CASES = [(name, "CartPole-v1", {"network": n}) for name in FAMILY for n in ("mlp", "dueling")]
+CASES += [(name, BREAKOUT, {}) for name in ("dqn", "rainbow", "pqn", "ppo")]
+CASES += [case for case in QUICK if case not in CASES]
+CASES += [
+    ("dqn", BREAKOUT, {"network": "impala", "impala_width": 1}),
+    ("pqn", "CartPole-v1", {"layer_norm": False}),
+    ("ppo", "CartPole-v1", {}),
     ("ppo", PENDULUM, {"action_bounds": "squash"}),
 ]
 
@@ -48,7 +53,7 @@ class FirstWeights(Callback):
         self.weights = {w.path: w.numpy() for w in state.network.trainable_variables}
 
 
-@pytest.mark.parametrize("algorithm, env, settings", CASES)
+@pytest.mark.parametrize("algorithm, env, settings", rest_learning(CASES, QUICK))
 def test_every_weight_changes(algorithm, env, settings, tmp_path):
     first, sizes = FirstWeights(), ROLLOUT if algorithm in ("pqn", "ppo") else REPLAY
     cfg = {"algorithm": algorithm, **SHORT, **sizes, **settings}

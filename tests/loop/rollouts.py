@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from kytolly.policy.batch import Rollout, merge_time
+from kytolly.policy.batch import Rollout, map_columns, merge_time, present, with_present
 
 
 def watch(agent):
@@ -18,19 +18,19 @@ def watch(agent):
         obs, action = merge_time(rollout.obs), merge_time(rollout.action)
         policy = agent.policy
         params = policy.outputs(obs, policy.current_weights())[0]
-        shown = rollout, ()
+        shown = rollout, None
         if hasattr(policy.distribution, "log_prob"):  # action values have none
             log_prob = policy.distribution.log_prob(params, action)
             shown = rollout, tf.reshape(log_prob, rollout.reward.shape)
 
         def keep(*leaves):
             copies = [np.array(leaf) for leaf in leaves]
-            seen.append(tf.nest.pack_sequence_as(shown, copies))
+            seen.append(with_present(shown, copies))
             return np.int64(0)
 
-        done = tf.numpy_function(keep, tf.nest.flatten(shown), tf.int64)
+        done = tf.numpy_function(keep, present(shown), tf.int64)
         with tf.control_dependencies([done]):
-            rollout = tf.nest.map_structure(tf.identity, rollout)
+            rollout = map_columns(tf.identity, rollout)
         return observe(rollout)
 
     agent.observe = remember
@@ -39,7 +39,8 @@ def watch(agent):
 
 def join(seen):
     """All rollouts one after the other, [T * count, E, ...], and the log-probabilities."""
-    return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *seen)
+    columns = zip(*map(present, seen), strict=True)
+    return with_present(seen[0], [np.concatenate(parts) for parts in columns])
 
 
 def assert_consecutive(rollout: Rollout):

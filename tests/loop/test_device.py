@@ -133,7 +133,7 @@ def test_rollouts_are_true_transitions_acted_by_the_weights_that_learn_from_them
     if algorithm == "ppo":
         np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-5)
     else:
-        assert rollout.log_prob == ()
+        assert rollout.log_prob is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config, part
-from kytolly.agent.networks import default_network
+from kytolly.agent.make_agent import default_network
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.model.implicit_quantiles import IQNMLP

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config
-from kytolly.agent.exploration import HostNoise
-from kytolly.agent.networks import default_network
+from kytolly.agent.make_agent import default_network
+from kytolly.agent.noisy_greedy import HostNoise
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.model.noisy import NoisyDense, noise_widths, noisy_layers, row_noise
 from kytolly.model.numpy_forward import numpy_forward

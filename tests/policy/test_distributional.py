@@ -11,6 +11,7 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Transition
+from tests.helpers.cases import learning, rest_learning
 
 FAMILY = {
     "munchausen": {},
@@ -35,7 +36,7 @@ def make_policy(algorithm, **settings):
     return make_agent(cfg, CartPole().spec).policy
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", *FAMILY])
+@pytest.mark.parametrize("algorithm", rest_learning(["dqn", *FAMILY], ["dqn", "iqn"]))
 def test_an_update_trains_what_a_torso_has_for_training_alone(algorithm):
     cfg = {"algorithm": algorithm, "network": "impala", "spectral_norm": True, "impala_width": 1}
     cfg |= {"batch_size": 4, "hidden_units": (8,), "warmup_env_steps": 10, "replay_capacity": 100}
@@ -79,7 +80,7 @@ def going_on(batch):
     return batch._replace(discount=tf.fill([4], 0.5), reward=tf.ones(4))
 
 
-@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("algorithm", rest_learning([*FAMILY], ["c51", "iqn"]))
 def test_fit_step_traces_once_and_learns_a_reward(algorithm, batch):
     policy, rng = make_policy(algorithm, munchausen=False), np.random.default_rng(1)
     for _ in range(300):
@@ -209,8 +210,15 @@ def test_iqn_says_that_a_batch_lacks_noise(batch):
         make_policy("iqn").gradient(batch._replace(noise=None))
 
 
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("algorithm", ["c51", "iqn"])
+@pytest.mark.parametrize(
+    "algorithm, precision",
+    [
+        ("c51", "mixed_float16"),
+        learning(("c51", "mixed_bfloat16")),
+        learning(("iqn", "mixed_float16")),
+        learning(("iqn", "mixed_bfloat16")),
+    ],
+)
 def test_half_precision_learns(algorithm, precision, batch):
     policy = make_policy(algorithm, precision=precision, munchausen=True)
     first = float(policy.fit_step(batch).metrics[1])
@@ -220,7 +228,7 @@ def test_half_precision_learns(algorithm, precision, batch):
     assert last < 0.3 * first
 
 
-@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("algorithm", rest_learning([*FAMILY], ["c51", "iqn"]))
 def test_a_loss_is_mapped_over_the_weights_of_several_agents(algorithm, batch):
     policy = make_policy(algorithm)
     rows = going_on(batch)

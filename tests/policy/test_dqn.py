@@ -7,6 +7,7 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Transition
+from tests.helpers.cases import learning
 
 
 def make_policy(model=None, **settings):
@@ -126,7 +127,7 @@ def test_double_dqn_differs_where_the_networks_disagree(batch):
     np.testing.assert_allclose(target_of(double, rows), [5.0] * 4)
 
 
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", ["mixed_float16", learning("mixed_bfloat16")])
 def test_mixed_precision_learns_and_keeps_float32_weights(precision, batch):
     policy = make_policy(precision=precision, target_sync_updates=1_000)
     first = policy.fit_step(batch, tf.ones(4)).loss

@@ -9,8 +9,9 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.policy.adam import make_schedule
+from kytolly.policy.adamw import decay_mask, decays, make_adam
 from kytolly.policy.batch import Transition
-from kytolly.policy.optimizers import decay_mask, decays, make_adam, make_schedule
 from kytolly.policy.ppo import PPOBatch
 from kytolly.trainer import Trainer
 

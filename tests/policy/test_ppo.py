@@ -9,31 +9,7 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.batch import Rollout
 from kytolly.policy.ppo import PPOBatch
-
-VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
-DEFAULTS = {"num_envs": 2, "rollout_steps": 4, "num_minibatches": 1, "hidden_units": (8,)}
-
-
-class Linear(keras.Model):
-    """Params and a value that are linear in the observation, all from given weights."""
-
-    def __init__(self, params, value):
-        super().__init__()
-        self.given = np.asarray(params, np.float32), np.asarray(value, np.float32)
-        self.params, self.value = (
-            self.add_weight(shape=one.shape, initializer=lambda *_, one=one, **__: one)
-            for one in self.given
-        )
-
-    def call(self, obs):
-        return obs @ self.params, tf.squeeze(obs @ self.value[:, tf.newaxis], -1)
-
-    def get_config(self):
-        return {"params": self.given[0].tolist(), "value": self.given[1].tolist()}
-
-
-PARAMS = np.array([[0.3, -0.2], [0.1, 0.4], [-0.5, 0.2]], np.float32)
-VALUE = np.array([0.5, -1.0, 0.25], np.float32)
+from tests.helpers.linear_ppo import DEFAULTS, PARAMS, VALUE, VECTOR, Linear, make_batch, softmax
 
 
 def make_policy(spec=VECTOR, model=None, **settings):
@@ -44,28 +20,8 @@ def linear_policy(**settings):
     return make_policy(model=Linear(PARAMS, VALUE), **settings)
 
 
-def make_batch(rows=8, seed=0):
-    rng = np.random.default_rng(seed)
-    columns = rng.normal(size=(4, rows)).astype(np.float32)
-    obs = rng.normal(size=(rows, 3)).astype(np.float32)
-    log_prob, advantage, target, value = columns
-    return PPOBatch(
-        tf.constant(obs),
-        tf.constant(rng.integers(2, size=rows), tf.int32),
-        tf.constant(-0.7 + 0.4 * log_prob),
-        tf.constant(3.0 + 2.0 * advantage),
-        tf.constant(target),
-        tf.constant(value),
-    )
-
-
 def outputs(policy, obs):
     return policy.outputs(obs, policy.current_weights())
-
-
-def softmax(logits):
-    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return weight / weight.sum(axis=1, keepdims=True)
 
 
 def expected_gradients(batch, cfg):
@@ -232,7 +188,7 @@ def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
 
 def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():
     policy = linear_policy()
-    rollout = make_rollout(policy)._replace(log_prob=())
+    rollout = make_rollout(policy)._replace(log_prob=None)
     batch, _ = RolloutBuffer(8, 1, 1).open(rollout, policy)
     p = softmax(batch.obs.numpy() @ PARAMS)
     np.testing.assert_allclose(np.exp(batch.log_prob), p[np.arange(8), batch.action], rtol=1e-5)

@@ -13,7 +13,7 @@ from kytolly.environment.mask import MASKED_LOGIT
 from kytolly.environment.spec import Box
 from kytolly.policy.losses import categorical_kl
 from kytolly.policy.ppo_kl import PPOKLPolicy
-from tests.policy.test_ppo import DEFAULTS, PARAMS, VALUE, VECTOR, Linear, make_batch, softmax
+from tests.helpers.linear_ppo import DEFAULTS, PARAMS, VALUE, VECTOR, Linear, make_batch, softmax
 
 
 def linear_policy(kind=PPOKLConfig, **settings):

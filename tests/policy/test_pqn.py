@@ -9,6 +9,7 @@ from kytolly.config.pqn import PQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.batch import Rollout
 from kytolly.policy.pqn import PQNBatch
+from tests.helpers.cases import learning
 
 
 def make(**settings):
@@ -57,7 +58,7 @@ def test_values_kept_while_acting_are_those_that_are_computed_later():
     agent = make()
     rows = rollout(agent.policy)
     kept, _ = agent.memory.open(rows, agent.policy)
-    computed, _ = agent.memory.open(rows._replace(value=()), agent.policy)
+    computed, _ = agent.memory.open(rows._replace(value=None), agent.policy)
     for one, other in zip(kept, computed, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
@@ -93,7 +94,7 @@ def test_no_weight_is_counted_that_no_output_needs():
     assert network.count_params() == 640 + 16_512 + 512 + 258
 
 
-@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [learning("mixed_float16"), "mixed_bfloat16"])
 def test_half_precision_learns(precision, batch):
     policy = make(precision=precision).policy
     first = float(policy.fit_step(batch).metrics[1])

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.policy.losses import huber
-from kytolly.policy.returns import double_q_target, q_target
+from kytolly.policy.value_learning import double_q_target, huber, q_target
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 

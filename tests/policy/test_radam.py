@@ -8,7 +8,7 @@ import tensorflow as tf
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.pqn import PQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
-from kytolly.policy.optimizers import RAdam, make_adam, rectification
+from kytolly.policy.adamw import RAdam, make_adam, rectification
 
 
 def made(**settings):

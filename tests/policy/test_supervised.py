@@ -9,8 +9,11 @@ import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import update_seeds
-from kytolly.policy.losses import balanced_class_weights, cross_entropy
-from kytolly.policy.supervised import SupervisedPolicy
+from kytolly.policy.supervised import (
+    SupervisedPolicy,
+    balanced_class_weights,
+    cross_entropy,
+)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])

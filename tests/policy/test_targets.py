@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.policy.losses import quantile_huber
-from kytolly.policy.projections import categorical_projection, munchausen_bonus, soft_policy
+from kytolly.policy.distributional import categorical_projection, quantile_huber
+from kytolly.policy.munchausen import munchausen_bonus, soft_policy
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 ALWAYS = tf.constant(True)

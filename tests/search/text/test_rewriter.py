@@ -10,7 +10,7 @@ import tensorflow as tf
 
 pytest.importorskip("wordllama")
 
-from kytolly.policy.losses import cross_entropy
+from kytolly.policy.supervised import cross_entropy
 from kytolly.search.config.rewriter import RewriterConfig
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.corpus import load_collection

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.policy.losses import cross_entropy
+from kytolly.policy.supervised import cross_entropy
 from kytolly.search.text.rows import Ragged, make_rows
 
 WORDS, LONGEST = 12, 9

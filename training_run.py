@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import tensorflow as tf
 
@@ -18,11 +18,11 @@ from kytolly.agent.algorithms import part
 from kytolly.agent.custom_parts import CustomParts
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.networks import Model
-from kytolly.callback.base import Callback, Evaluation, notify, write_or_note
+from kytolly.callback.base import Callback, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
 from kytolly.environment.saved_spec import spec_to_dict
-from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
+from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Parts, Training, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.learning_curve import save_learning_curve
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
     from kytolly.config.supervised import SupervisedConfig
     from kytolly.loop.base import EnvRunner
+    from kytolly.loop.recovery import Fault
+
+Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
 
 
 class NotWritten(OSError):
@@ -51,11 +54,11 @@ class NotWritten(OSError):
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What a training run leaves."""
+    """The outcome of a training run."""
 
     agent: Any  # a `KytollyAgent` or a `Learner`, with the run's best weights
     history: list[dict[str, float]] = dataclasses.field(repr=False)  # one row a log interval
-    evaluation: Evaluation  # of the best weights, at the end: greedy episodes of an agent
+    evaluation: Any  # of the best weights: an `Evaluation`, or the `TaskEvaluation` of a task
     run_dir: Path
     stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
     summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
@@ -67,7 +70,7 @@ class TrainResult:
             raise NotWritten(self.run_dir, self.unwritten)
 
 
-class TrainingRun:
+class TrainingRun(Generic[Config]):
     """A training from its beginning, or from its newest checkpoint, to its result.
 
     Args:
@@ -82,8 +85,8 @@ class TrainingRun:
 
     def __init__(
         self,
-        training: Training,
-        cfg: RunConfig | SupervisedConfig,
+        training: Training[Config],
+        cfg: Config,
         callbacks: Sequence[Callback],
         log_dir: Path | None,
         resume: bool,
@@ -91,10 +94,10 @@ class TrainingRun:
         shows_progress: bool = True,
     ):
         self.training = training
-        self.cfg: Any = cfg
+        self.cfg = cfg
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
-        self.faults: list[dict[str, Any]] = []  # after which the run went on, for `result.json`
+        self.faults: list[Fault] = []  # after which the run went on, for `result.json`
         self.keeps_network = False  # as the newest `Parts` say
         self.progress = 0  # when the newest try ended
 
@@ -120,7 +123,8 @@ class TrainingRun:
         recovered = recover(self.cfg, error, self.training.device, self.keeps_network)
         if recovered is None:
             return False
-        self.cfg, fault, change = recovered
+        cfg, fault, change = recovered
+        self.cfg = cast(Config, cfg)
         unit = self.training.unit
         self.faults.append({"fault": fault, unit: self.progress, "change": change})
         return True
@@ -140,7 +144,8 @@ class TrainingRun:
                 if resume:
                     from kytolly.record.resume import restored_state
 
-                    session.restore_session(*restored_state(folder, session.state))
+                    names = dict(session.learner.part_names)
+                    session.restore_session(*restored_state(folder, session.state, names))
                 return self._run_session(session, folder, began)
             finally:
                 self.progress = session.state.progress
@@ -174,7 +179,7 @@ class TrainingRun:
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-        metric = getattr(evaluation, "best_metric", None)
+        metric = evaluation.best_metric
         write_or_note(
             "learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten
         )
@@ -209,7 +214,7 @@ class AgentTraining:
         self.model, self.custom = model, custom
 
     @contextlib.contextmanager
-    def parts(self, cfg: Any, init_run: Path | None) -> Iterator[Parts]:
+    def parts(self, cfg: RunConfig, init_run: Path | None) -> Iterator[Parts]:
         """A new agent, which begins with the weights of a run, and what trains it."""
         runner, spec = self.runner, self.runner.spec
         with tf.device(self.device):
@@ -223,10 +228,10 @@ class AgentTraining:
                 load_initial_weights(agent, init_run)
             loop = runner.loop(agent, self.device)
         try:
-            evaluations = AgentEvaluations(self.evaluation_runner, agent, loop, self.device)
-            yield Parts(agent, loop, evaluations, AgentReport(runner, agent, loop, self.device))
+            report = AgentReport(runner, self.evaluation_runner, agent, loop, self.device)
+            yield Parts(agent, loop, report)
         finally:
-            runner.reclaim(loop)
+            runner.reclaim()
 
 
 def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:

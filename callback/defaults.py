@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.checkpoint import CheckpointSaver
 from kytolly.callback.csv_log import CSVLog
-from kytolly.callback.progress import ProgressBar
 from kytolly.callback.tensorboard import TensorBoardLog
 from kytolly.callback.training_warnings import StopOnNonFinite, TrainingWarnings
 
@@ -41,4 +40,8 @@ def run_callbacks(
         CSVLog(),
         TensorBoardLog(getattr(cfg, "tensorboard_tags", "kytolly")),
     ]
-    return [*callbacks, ProgressBar(added=added)] if progress else callbacks
+    if progress:
+        from kytolly.callback.progress import ProgressBar
+
+        callbacks.append(ProgressBar(added=added))
+    return callbacks

@@ -80,6 +80,11 @@ class RunConfig(Settings):
         @property
         def acting_interval_env_steps(self) -> int | None: ...
 
+        @property
+        def rows_per_update(self) -> int: ...
+
+        def in_smaller_batches(self, factor: int) -> RunConfig: ...
+
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
     num_envs: Environments = setting(Default(1), "environments stepped together")
     env_kwargs: Arguments | None = setting(None, "arguments of the environment, by name")

@@ -167,31 +167,22 @@ class TrainingWarnings(Callback):
         self._sum = list(saved.get("sum", self._sum))  # older runs have neither
 
     def _look_at_settings(self, cfg: RunConfig | SupervisedConfig) -> None:
-        given = {
-            field.name: getattr(cfg, field.name)
-            for field in dataclasses.fields(cfg)
-            if getattr(cfg, field.name) != field.default
-        }
-        for switch, names in DETAILS.items():
-            network = str(getattr(cfg, "network", ""))
-            on = network.endswith("impala") if " " in switch else getattr(cfg, switch, False)
-            for name in names:
-                if name in given and not on:
-                    self._say(
-                        name,
-                        f"{name} is {given[name]}, and changes nothing without {switch}: set that, "
-                        f"or leave {name} out.",
-                    )
+        values = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
+        given = {f.name for f in dataclasses.fields(cfg) if values[f.name] != f.default}
 
-        for switch, names in WITHOUT_EFFECT.items():
-            if getattr(cfg, switch, False) or switch == getattr(cfg, "algorithm", ""):
-                for name in names:
-                    if name in given:
-                        self._say(
-                            name,
-                            f"{name} is {given[name]}, and changes nothing with {switch}: leave "
-                            "it out.",
-                        )
+        def is_on(switch: str) -> bool:
+            if switch == "network impala":
+                return str(values.get("network")).endswith("impala")
+            return bool(getattr(cfg, switch, False)) or switch == cfg.algorithm
+
+        idle = {name: s for s, names in DETAILS.items() if not is_on(s) for name in names}
+        for name in filter(given.__contains__, idle):
+            why = f"changes nothing without {idle[name]}: set that, or leave {name} out."
+            self._say(name, f"{name} is {values[name]}, and {why}")
+        idle = {name: s for s, names in WITHOUT_EFFECT.items() if is_on(s) for name in names}
+        for name in filter(given.__contains__, idle):
+            why = f"changes nothing with {idle[name]}: leave it out."
+            self._say(name, f"{name} is {values[name]}, and {why}")
 
     def _look_at_loss(self, state: TrainState) -> None:
         # The loss of a policy gradient passes 0 and says nothing; its values' loss does.

@@ -163,15 +163,19 @@ class Wanted(gymnasium.Env):
         return self.observation_space.sample(), reward, False, self.steps == 10, {}
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.learning)
+
+
 @pytest.mark.parametrize(
     "env, settings",
     [
         (Pendulum(), {"action_bounds": "squash", "normalize_rewards": True}),
-        (ContinuousAction(), {"state_dependent_std": True, "shared_torso": True}),
+        slow(ContinuousAction(), {"state_dependent_std": True, "shared_torso": True}),
         (MaskedAction(), {}),
-        (DictObservation(), {"normalize_observations": True}),
+        slow(DictObservation(), {"normalize_observations": True}),
         (Wanted, {"action_bounds": "squash"}),
-        (lambda: Masked("info"), {"normalize_observations": True}),
+        slow(lambda: Masked("info"), {"normalize_observations": True}),
         ("CartPole-v1", {"loop": "host", "precision": "mixed_bfloat16"}),
     ],
     ids="squashed numbers masked dict host-numbers host-masked host".split(),
@@ -197,6 +201,7 @@ def test_the_host_loop_resumes(tmp_path):
     assert int(result.agent.env_steps) == 200
 
 
+@pytest.mark.learning
 def test_processes_step_in_two_groups_and_are_closed(tmp_path):
     cfg = make_config(num_envs=4, total_env_steps=100, xla=False, loop="host", async_envs=True)
     result = Trainer(tmp_path / "g", progress=False).train_ppo(cfg, "CartPole-v1")

@@ -108,8 +108,16 @@ def test_without_leave_to_shrink_one_line_says_what_to_do(settings, tmp_path, mo
     assert line.startswith(f"kytolly: {text}") and "gradient_accumulation), num_envs" in line
 
 
-@pytest.mark.parametrize("loop", ["device", "host"])
-@pytest.mark.parametrize("settings", [DQN, PPO], ids=["dqn", "ppo"])
+@pytest.mark.parametrize(
+    "settings, loop",
+    [
+        (DQN, "host"),
+        (PPO, "device"),
+        pytest.param(DQN, "device", marks=pytest.mark.learning),
+        pytest.param(PPO, "host", marks=pytest.mark.learning),
+    ],
+    ids="dqn-host ppo-device dqn-device ppo-host".split(),
+)
 def test_a_run_goes_on_from_its_last_state(settings, loop, tmp_path, monkeypatch):
     """The fault comes after 64 env steps; nothing before is trained or logged again."""
     failed, call = [], Program.__call__

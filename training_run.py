@@ -133,8 +133,8 @@ class TrainingRun(Generic[Config]):
         with contextlib.ExitStack() as stack:
             parts = stack.enter_context(self.training.parts(self.cfg, self._run_to_load()))
             self.keeps_network = parts.keeps_network
-            resume, name = self.resume, parts.report.name
-            folder = stack.enter_context(RunFolder.open(self.log_dir, self.cfg, name, resume))
+            resume = self.resume
+            folder = stack.enter_context(self._lock_folder(parts.report.name))
             self.log_dir, self.resume = folder.path, True  # for a try after this one
             state = parts.report.first_state(folder.path)
             callbacks = run_callbacks(state, self.shows_progress, self.callbacks)
@@ -149,6 +149,13 @@ class TrainingRun(Generic[Config]):
                 return self._run_session(session, folder, began)
             finally:
                 self.progress = session.state.progress
+
+    def _lock_folder(self, environment: str) -> RunFolder:
+        """The folder to train in, held by this process: a new one, or that of a run to continue."""
+        if self.resume:
+            return RunFolder.resumable(self.log_dir).lock_folder()
+        name = f"{environment}_{self.cfg.algorithm}_{self.cfg.seed}"
+        return RunFolder.create(self.log_dir, name)
 
     def _run_to_load(self) -> Path | None:
         """The run whose weights a new learner begins with; None where a checkpoint has others."""

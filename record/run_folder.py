@@ -85,19 +85,6 @@ class RunFolder:
     lock: FileLock | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
-    def open(
-        cls,
-        path: str | Path | None,
-        cfg: RunConfig | SupervisedConfig,
-        environment: str,
-        resume: bool,
-    ) -> RunFolder:
-        """A folder to train in, held by this process: a new one, or that of a run to continue."""
-        if resume:
-            return cls.resumable(path).lock_folder()
-        return cls.create(path, f"{environment}_{cfg.algorithm}_{cfg.seed}")
-
-    @classmethod
     def create(cls, path: str | Path | None, name: str) -> RunFolder:
         """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:

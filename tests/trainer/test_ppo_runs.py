@@ -98,13 +98,17 @@ def test_the_best_network_is_saved_with_its_statistics_and_evaluation_leaves_the
     assert trainer.evaluate(result.run_dir, episodes=3).returns == again.returns
 
 
-def test_a_run_that_is_resumed_equals_one_that_never_stopped(run, tmp_path):
+class Interrupt(Callback):
+    def on_log(self, state):
+        if state.env_steps == 150:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_is_interrupted_and_resumed_equals_one_that_never_stopped(run, tmp_path):
     _, cfg, whole = run
     trainer = Trainer(tmp_path / "b", progress=False)
-    # The schedule of the learning rate is that of the whole run.
-    stop = dataclasses.replace(cfg, reward_threshold=0.0)
-    first = trainer.train_ppo(stop, env="CartPole-v1")
-    assert first.stopped_by == "reward_threshold" and first.summary["env_steps"] == 100
+    with pytest.raises(KeyboardInterrupt, match="kytolly train ppo --resume"):
+        trainer.train_ppo(cfg, "CartPole-v1", [Interrupt()])
     second = trainer.train_ppo(cfg, env="CartPole-v1", resume=True)
     assert second.summary["env_steps"] == 200 and second.summary["updates"] == 16
     timed = {"wall_seconds", "env_steps_per_second", "updates_per_second"}
@@ -123,26 +127,6 @@ def test_a_checkpoint_of_another_configuration_is_refused(run):
         trainer.train_ppo(
             dataclasses.replace(cfg, hidden_units=(9,)), env="CartPole-v1", resume=True
         )
-
-
-def test_an_interrupted_run_is_saved_and_can_go_on(tmp_path):
-    class Interrupt(Callback):
-        def on_log(self, state):
-            if state.env_steps == 150:
-                raise KeyboardInterrupt
-
-    trainer = Trainer(tmp_path / "c", progress=False)
-    cfg = make_config(xla=False)
-    with pytest.raises(KeyboardInterrupt, match=r"kytolly train ppo --resume"):
-        trainer.train_ppo(cfg, "CartPole-v1", [Interrupt()])
-    result = trainer.train_ppo(cfg, "CartPole-v1", resume=True)
-    assert [int(row["env_steps"]) for row in rows_in(result.run_dir)] == [50, 100, 150, 200]
-
-
-def test_a_target_kl_ends_epochs(tmp_path):
-    cfg = make_config(xla=False, target_kl=1e-4, learning_rate=0.05, epochs=5)
-    result = Trainer(tmp_path / "d", progress=False).train_ppo(cfg, "CartPole-v1")
-    assert result.summary["updates"] == 4 * 2  # each rollout's second update goes too far
 
 
 class Wanted(gymnasium.Env):

@@ -160,7 +160,14 @@ class RunConfig(Settings):
     optimizer = "adam"  # or "radam"
     spectral_norm = False  # of residual kernels; a setting where it may
     layer_norm = False  # the network normalizes between its layers; a setting where it may
+    memory_settings = (  # which decide what a run needs
+        "the batches (with as much more gradient_accumulation), num_envs, hidden_units or "
+        "replay_capacity"
+    )
     command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
+
+    def in_shorter_texts(self) -> None:
+        """None: there are no texts."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -13,9 +13,8 @@ import tensorflow as tf
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
-from kytolly.record.checkpoint import FOLDER, checkpoints
+from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
 from kytolly.record.files import path_without_pattern
-from kytolly.record.resume import DAMAGE, check_files
 
 UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"

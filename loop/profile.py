@@ -221,7 +221,7 @@ def profile_run(
     """
     count, speed = summary[state.unit], summary[f"{state.unit}_per_second"]
     whole = count / speed if speed else 0.0
-    loop = state.trackables.get("loop")
+    loop = cast(DeviceLoop | None, state.trackables.get("loop"))
     if isinstance(state, SupervisedState) and state.learner is not None:
         policy = state.learner.policy
         weights = policy.network.get_weights()
@@ -229,7 +229,7 @@ def profile_run(
             parts, times = update_parts(state.learner, state.device), float(count)
         finally:
             policy.set_weights(weights)
-    elif isinstance(loop, DeviceLoop):
+    elif loop is not None:
         parts, times = iteration_parts(loop), count / loop.env_steps_per_iteration
     else:  # the host's environments and network
         share = idle or 0.0

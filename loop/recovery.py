@@ -13,10 +13,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from kytolly.config.run import RunConfig
 from kytolly.environment.faults import one_line
 
 if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
     from kytolly.config.supervised import SupervisedConfig
 
     TrainingConfig: TypeAlias = RunConfig | SupervisedConfig
@@ -141,7 +141,7 @@ def reduce_memory(cfg: TrainingConfig, brain_float: bool) -> TrainingConfig | No
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     if rows > 1:
         return cfg.in_smaller_batches(next(n for n in itertools.count(2) if rows % n == 0))
-    shorter = None if isinstance(cfg, RunConfig) else cfg.in_shorter_texts()
+    shorter = cfg.in_shorter_texts()
     if shorter is not None:
         return shorter
     if brain_float and cfg.precision in ("auto", "float32"):
@@ -152,13 +152,12 @@ def reduce_memory(cfg: TrainingConfig, brain_float: bool) -> TrainingConfig | No
 def halve_learning_rate(cfg: TrainingConfig) -> TrainingConfig:
     """The config with half the learning rate, from the beginning to the end."""
     half: dict[str, Any] = {"learning_rate": cfg.learning_rate / 2}
-    if isinstance(cfg, RunConfig):
-        if cfg.learning_rate_final is not None:
-            half["learning_rate_final"] = cfg.learning_rate_final / 2
-        if cfg.schedules:
-            from kytolly.config.schedules import with_half_rate
+    if cfg.learning_rate_final is not None:
+        half["learning_rate_final"] = cfg.learning_rate_final / 2
+    if cfg.schedules:
+        from kytolly.config.schedules import with_half_rate
 
-            half["schedules"] = with_half_rate(cast(Mapping[str, str], cfg.schedules))
+        half["schedules"] = with_half_rate(cast(Mapping[str, str], cfg.schedules))
     return dataclasses.replace(cfg, **half)
 
 
@@ -180,14 +179,9 @@ def out_of_memory(cfg: TrainingConfig, error: Exception, device: str | None) -> 
     """The error of one line for a run that memory ends."""
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     advice = "Set on_oom to shrink, or lower" if cfg.on_oom == "stop" else "Lower"
-    if isinstance(cfg, RunConfig):
-        advice += " the batches (with as much more gradient_accumulation), num_envs, hidden_units "
-        advice += "or replay_capacity"
-    else:
-        advice += " batch_size or the lengths of the data"
     return OutOfMemory(
         f"out of memory on {device or 'the CPU'} with {rows:,} rows at once ({detail(error)}), "
-        f"expected that a batch and the buffers fit. {advice}."
+        f"expected that a batch and the buffers fit. {advice} {cfg.memory_settings}."
     )
 
 

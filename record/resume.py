@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import shlex
 import shutil
 import warnings
@@ -19,12 +18,15 @@ import yaml
 
 from kytolly.config.words import value_text
 from kytolly.record.checkpoint import (
+    DAMAGE,
     FOLDER,
+    check_files,
     checkpoints,
     complete_checkpoint,
     place_best,
     public_name,
     read_manifest,
+    short_reason,
 )
 from kytolly.record.files import checksum, path_without_pattern, write_file
 from kytolly.record.run_folder import RunFolder, bare_id, yaml_text
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
     from kytolly.config.supervised import SupervisedConfig
 
-# What TensorFlow raises for files that are cut off or altered, and for values that do not fit.
-DAMAGE = (tf.errors.OpError, OSError, RuntimeError, IndexError, UnicodeDecodeError)
+# What TensorFlow raises for values that do not fit.
 MISMATCH = (tf.errors.InvalidArgumentError, AssertionError, ValueError, TypeError)
 
 
@@ -204,21 +205,6 @@ def restore(
     )
 
 
-def check_files(path: str) -> dict[str, object]:
-    """The session's state in a checkpoint; OSError where its files are not those written.
-
-    The best network is left out, since there are two copies of it.
-    """
-    sums, session_state = read_manifest(path)
-    for name in (name for name in sums if name.startswith("ckpt-")):
-        file = Path(path).with_name(name)
-        if not file.is_file():
-            raise OSError(f"{name} is missing")
-        if checksum(file) != sums[name]:
-            raise OSError(f"{name} does not have the checksum with which it was written")
-    return session_state
-
-
 def _read(
     path: str,
     trackables: Mapping[str, object],
@@ -255,13 +241,6 @@ def no_list_of_values(record: logging.LogRecord) -> bool:
         message.startswith("Value in checkpoint could not be found in the restored object")
         or "is being deleted with unrestored values" in message
     )
-
-
-def short_reason(error: BaseException, length: int) -> str:
-    """The text of an error without line breaks and TensorFlow's internal names, cut to `length`."""
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
-    words = " ".join(text.split()).rstrip(".") or type(error).__name__
-    return words if len(words) <= length else words[: length - 1] + "…"
 
 
 def restored_best(run_dir: Path, restored: Restored) -> Path | None:

@@ -7,7 +7,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from kytolly.machine.configure import require_tensorflow_backend, xla_enabled
 
@@ -37,6 +37,17 @@ if TYPE_CHECKING:
 
 Settings = RunConfig | Mapping[str, Any]
 Callbacks = Sequence[Callback | keras.callbacks.Callback]
+
+
+class TrainOptions(TypedDict, total=False):
+    """Further arguments of `Trainer.train`, which describes them."""
+
+    model: Model | None
+    optimizer: Optimizer | MakeOptimizer | None
+    policy: type[Policy] | None
+    evaluation_env: EnvSource | None
+    resume: bool
+    init: str | Path | None
 
 
 class Trainer:
@@ -86,38 +97,46 @@ class Trainer:
                 what was found, what was expected and what to do.
         """
         began = time.perf_counter()
-        cfg, callbacks = make_config(train_cfg), _callbacks(cb)
+        cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
         device = device_name(cfg.device)
         if cfg.env_kwargs or cfg.wrappers:
             from kytolly.environment.gym.wrapped import wrapped_source
 
             env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
         with contextlib.ExitStack() as closing:
-            runner = playing = make_env_runner(cfg, env)
+            runner = evaluation_runner = make_env_runner(cfg, env)
             closing.callback(runner.close)
             xla = cfg.xla and xla_enabled()
             cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
             init_run = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
-                from kytolly.loop.evaluation import evaluation_runner
+                from kytolly.loop.evaluation import make_evaluation_runner
 
-                playing = evaluation_runner(cfg, evaluation_env, runner)
-                closing.callback(playing.close)
+                evaluation_runner = make_evaluation_runner(cfg, evaluation_env, runner)
+                closing.callback(evaluation_runner.close)
             custom = CustomParts(optimizer, policy, first_rate=cfg.learning_rate)
-            training = AgentTraining(runner, playing, device, model, custom)
+            training = AgentTraining(runner, evaluation_runner, device, model, custom)
             run = TrainingRun(
                 training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
             )
             return run.train(began)
 
     def train_dqn(
-        self, train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+        self,
+        train_cfg: Settings,
+        env: EnvSource,
+        cb: Callbacks = (),
+        **options: Unpack[TrainOptions],
     ) -> TrainResult:
         """`train` for the DQN family; a mapping without `algorithm` means dqn."""
         return self.train(make_config(train_cfg, "dqn"), env, cb, **options)
 
     def train_ppo(
-        self, train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+        self,
+        train_cfg: Settings,
+        env: EnvSource,
+        cb: Callbacks = (),
+        **options: Unpack[TrainOptions],
     ) -> TrainResult:
         """`train` for PPO; a mapping without `algorithm` means ppo."""
         return self.train(make_config(train_cfg, "ppo"), env, cb, **options)
@@ -134,7 +153,7 @@ class Trainer:
         from kytolly.loop.supervised import SupervisedTraining
 
         began = time.perf_counter()
-        callbacks, device = _callbacks(cb), device_name(train_cfg.device)
+        callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
         training = SupervisedTraining(task, device)
         run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
@@ -167,24 +186,24 @@ class Trainer:
         return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
 
 
-def _callbacks(cb: Callbacks) -> list[Callback]:
-    """Our callbacks, and Keras's in one of ours."""
-    if not cb:
+def as_callbacks(cb: Callbacks) -> list[Callback]:
+    """The callbacks as `callback.keras_bridge` makes them; none of none, at no cost."""
+    if cb is None or (isinstance(cb, (list, tuple)) and not cb):
         return []
-    from kytolly.callback.keras_bridge import as_callbacks
+    from kytolly.callback import keras_bridge
 
-    return as_callbacks(cb)
+    return keras_bridge.asas_callbacks(cb)
 
 
 def train_dqn(
-    train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+    train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Unpack[TrainOptions]
 ) -> TrainResult:
     """`Trainer().train_dqn`, in a new folder under `runs/`."""
     return Trainer().train_dqn(train_cfg, env, cb, **options)
 
 
 def train_ppo(
-    train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Any
+    train_cfg: Settings, env: EnvSource, cb: Callbacks = (), **options: Unpack[TrainOptions]
 ) -> TrainResult:
     """`Trainer().train_ppo`, in a new folder under `runs/`."""
     return Trainer().train_ppo(train_cfg, env, cb, **options)

@@ -10,18 +10,18 @@ import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.parts import CustomParts, Model
-from kytolly.callback.base import Callback, Evaluation, notify, write_or_note
+from kytolly.callback.base import Callback, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
 from kytolly.environment.saved_spec import spec_to_dict
-from kytolly.loop.reinforcement import AgentEvaluations, AgentReport
+from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Parts, Training, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.learning_curve import save_learning_curve
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
     from kytolly.config.supervised import SupervisedConfig
     from kytolly.loop.base import EnvRunner
+    from kytolly.loop.recovery import Fault
+
+Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
 
 
 class NotWritten(OSError):
@@ -50,11 +53,11 @@ class NotWritten(OSError):
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What a training run leaves."""
+    """The outcome of a training run."""
 
     agent: Any  # a `KytollyAgent` or a `Learner`, with the run's best weights
     history: list[dict[str, float]] = dataclasses.field(repr=False)  # one row a log interval
-    evaluation: Evaluation  # of the best weights, at the end: greedy episodes of an agent
+    evaluation: Any  # of the best weights: an `Evaluation`, or the `TaskEvaluation` of a task
     run_dir: Path
     stopped_by: str  # total_env_steps, reward_threshold, early_stop, time or non_finite
     summary: dict[str, Any] = dataclasses.field(repr=False)  # what `result.json` holds
@@ -66,7 +69,7 @@ class TrainResult:
             raise NotWritten(self.run_dir, self.unwritten)
 
 
-class TrainingRun:
+class TrainingRun(Generic[Config]):
     """A training from its beginning, or from its newest checkpoint, to its result.
 
     Args:
@@ -81,8 +84,8 @@ class TrainingRun:
 
     def __init__(
         self,
-        training: Training,
-        cfg: RunConfig | SupervisedConfig,
+        training: Training[Config],
+        cfg: Config,
         callbacks: Sequence[Callback],
         log_dir: Path | None,
         resume: bool,
@@ -90,10 +93,10 @@ class TrainingRun:
         shows_progress: bool = True,
     ):
         self.training = training
-        self.cfg: Any = cfg
+        self.cfg = cfg
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
-        self.faults: list[dict[str, Any]] = []  # after which the run went on, for `result.json`
+        self.faults: list[Fault] = []  # after which the run went on, for `result.json`
         self.keeps_network = False  # as the newest `Parts` say
         self.progress = 0  # when the newest try ended
 
@@ -119,7 +122,8 @@ class TrainingRun:
         recovered = recover(self.cfg, error, self.training.device, self.keeps_network)
         if recovered is None:
             return False
-        self.cfg, fault, change = recovered
+        cfg, fault, change = recovered
+        self.cfg = cast(Config, cfg)
         unit = self.training.unit
         self.faults.append({"fault": fault, unit: self.progress, "change": change})
         return True
@@ -128,8 +132,8 @@ class TrainingRun:
         with contextlib.ExitStack() as stack:
             parts = stack.enter_context(self.training.parts(self.cfg, self._run_to_load()))
             self.keeps_network = parts.keeps_network
-            resume, name = self.resume, parts.report.name
-            folder = stack.enter_context(RunFolder.open(self.log_dir, self.cfg, name, resume))
+            resume = self.resume
+            folder = stack.enter_context(self._lock_folder(parts.report.name))
             self.log_dir, self.resume = folder.path, True  # for a try after this one
             state = parts.report.first_state(folder.path)
             callbacks = run_callbacks(state, self.shows_progress, self.callbacks)
@@ -139,10 +143,18 @@ class TrainingRun:
                 if resume:
                     from kytolly.record.resume import restored_state
 
-                    session.restore_session(*restored_state(folder, session.state))
+                    names = dict(session.learner.part_names)
+                    session.restore_session(*restored_state(folder, session.state, names))
                 return self._run_session(session, folder, began)
             finally:
                 self.progress = session.state.progress
+
+    def _lock_folder(self, environment: str) -> RunFolder:
+        """The folder to train in, held by this process: a new one, or that of a run to continue."""
+        if self.resume:
+            return RunFolder.resumable(self.log_dir).lock_folder()
+        name = f"{environment}_{self.cfg.algorithm}_{self.cfg.seed}"
+        return RunFolder.create(self.log_dir, name)
 
     def _run_to_load(self) -> Path | None:
         """The run whose weights a new learner begins with; None where a checkpoint has others."""
@@ -173,7 +185,7 @@ class TrainingRun:
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-        metric = getattr(evaluation, "best_metric", None)
+        metric = evaluation.best_metric
         write_or_note(
             "learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten
         )
@@ -208,7 +220,7 @@ class AgentTraining:
         self.model, self.custom = model, custom
 
     @contextlib.contextmanager
-    def parts(self, cfg: Any, init_run: Path | None) -> Iterator[Parts]:
+    def parts(self, cfg: RunConfig, init_run: Path | None) -> Iterator[Parts]:
         """A new agent, which begins with the weights of a run, and what trains it."""
         runner, spec = self.runner, self.runner.spec
         with tf.device(self.device):
@@ -222,10 +234,10 @@ class AgentTraining:
                 load_initial_weights(agent, init_run)
             loop = runner.loop(agent, self.device)
         try:
-            evaluations = AgentEvaluations(self.evaluation_runner, agent, loop, self.device)
-            yield Parts(agent, loop, evaluations, AgentReport(runner, agent, loop, self.device))
+            report = AgentReport(runner, self.evaluation_runner, agent, loop, self.device)
+            yield Parts(agent, loop, report)
         finally:
-            runner.reclaim(loop)
+            runner.reclaim()
 
 
 def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:

@@ -26,7 +26,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     from kytolly.deployment.trained_run import read_run
     from kytolly.experiment.seed_statistics import interquartile_mean
     from kytolly.loop.env_runner import make_env_runner
-    from kytolly.record.checkpoint import restore
+    from kytolly.record.resume import restore
 
     trained = read_run(run)
     cfg = trained.cfg
@@ -35,7 +35,9 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
     seed = stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = runner.loop(agent, None)
     try:
-        checkpoint = restore(trained.folder.path, {"agent": agent, **loop.trackables}).path
+        trackables = {"agent": agent, **loop.trackables}
+        network = agent.policy.network
+        checkpoint = restore(trained.folder.path, trackables, network=network).path
         agent.policy.publish()
         evaluator = runner.evaluator(agent.policy.network, episodes, seed, xla=cfg.xla, device=None)
         metrics = dataclasses.asdict(evaluator.evaluate())

@@ -10,9 +10,49 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+JsonObject: TypeAlias = dict[str, Any]  # what JSON can hold; whoever reads one knows its names
+
+
+class Outcome(Protocol):
+    """An evaluation: greedy episodes of an agent, or a task's metrics on held-out data.
+
+    Attributes:
+        score: The number that says which of two evaluations is better.
+        cut: Time was up before it had ended.
+        best_metric: Name of the metric that is the score; None where that is the mean return.
+        text: The text of the progress display.
+        digits: After the point, where the progress display shows the score.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    digits: ClassVar[int]
+
+    @property
+    def score(self) -> float: ...
+
+    @property
+    def cut(self) -> bool: ...
+
+    @property
+    def best_metric(self) -> str | None: ...
+
+    @property
+    def text(self) -> str: ...
+
+    def logs(self) -> dict[str, float]:
+        """The metrics by the names that Keras callbacks get."""
+        ...
+
+    def summary(self) -> dict[str, float]:
+        """The metrics that a result file holds."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +73,11 @@ class Evaluation:
     length_mean: float
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
     cut: bool = False
-    digits: ClassVar[int] = 1  # after the point, where the progress display shows the score
+    digits: ClassVar[int] = 1
+
+    @property
+    def best_metric(self) -> None:
+        """None: the mean return says which of two evaluations is better."""
 
     @property
     def score(self) -> float:
@@ -51,15 +95,15 @@ class Evaluation:
         return {f"evaluation_{k}": v for k, v in (metrics | {"length": self.length_mean}).items()}
 
     @classmethod
-    def of_episodes(cls, returns: Any, lengths: Any, cut: bool = False) -> Evaluation:
+    def of_episodes(cls, returns: ArrayLike, lengths: ArrayLike, cut: bool = False) -> Evaluation:
         """The evaluation of [N] episodes with these returns and lengths."""
-        values = [float(value) for value in returns]
+        returns, lengths = np.asarray(returns), np.asarray(lengths)
         return cls(
-            episodes=len(values),
+            episodes=len(returns),
             return_mean=float(np.mean(returns)),
             return_std=float(np.std(returns)),
             length_mean=float(np.mean(lengths)),
-            returns=tuple(values),
+            returns=tuple(map(float, returns)),
             cut=cut,
         )
 
@@ -90,7 +134,7 @@ class TrainState:
         is_best: The newest evaluation is the best one.
         trackables: Named TensorFlow objects that together hold the whole state of the run.
         network: The Keras model that acts.
-        host_state: Makes what belongs to the run beside `trackables`, as JSON can hold it.
+        session_state: Makes what belongs to the run beside `trackables`, as JSON can hold it.
     """
 
     run_dir: Path
@@ -104,12 +148,12 @@ class TrainState:
     wall_seconds: float = 0.0
     wall_seconds_before: float = 0.0
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    evaluation: Evaluation | None = None
+    evaluation: Outcome | None = None
     best_score: float = -float("inf")
     is_best: bool = False
     trackables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     network: Any = None
-    host_state: Callable[[], dict[str, Any]] = dict
+    session_state: Callable[[], JsonObject] = dict
     unit: ClassVar[str] = "env_steps"  # in which the run's length and its intervals are counted
 
     @property
@@ -173,11 +217,11 @@ class Callback:
     def on_run_end(self, state: TrainState) -> None:
         """Called last: `result.json` and all other files are there. Not after an interruption."""
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The state that a resumed run needs, as JSON can hold it; a checkpoint keeps it."""
         return {}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Continue from what `get_state` gave; called after `on_train_begin` in a resumed run."""
 
 
@@ -198,7 +242,7 @@ def notify(
 
 
 def write_or_note(
-    what: str, write: Callable[[], Any], run_dir: Path, unwritten: dict[str, str]
+    what: str, write: Callable[[], object], run_dir: Path, unwritten: dict[str, str]
 ) -> None:
     """Write something; where that fails, warn once for each kind and go on."""
     try:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-from kytolly.callback.base import Callback, TrainState, warn
+from kytolly.callback.base import Callback, JsonObject, TrainState, warn
 from kytolly.record.checkpoint import (
+    FILE_NAME,
     FOLDER,
-    OWN_FILE,
     checkpoints,
     complete_checkpoint,
     is_finite,
@@ -23,11 +21,10 @@ from kytolly.record.checkpoint import (
 class CheckpointSaver(Callback):
     """Saves the run at intervals and at its end, and its best network.
 
-    `checkpoints/ckpt-N` holds the state after N env steps, or N updates of
-    supervised training: everything in `state.trackables`, in
-    the format of `tf.train.Checkpoint`, and `state.host_state()` with checksums in `ckpt-N.json`.
-    A checkpoint is complete before an older one is removed. A state whose network is not finite is
-    not saved: training could not continue from it.
+    `checkpoints/ckpt-N` holds the state after N env steps, or N updates of supervised training:
+    everything in `state.trackables`, in the format of `tf.train.Checkpoint`, and in `ckpt-N.json`
+    `state.session_state()` with checksums. A checkpoint is complete before an older one is removed.
+    A state whose network is not finite is not saved: training could not continue from it.
 
     The best network after N of them is `checkpoints/best-N.keras`, which each checkpoint names,
     and `best.keras` is a copy of the newest.
@@ -80,15 +77,15 @@ class CheckpointSaver(Callback):
         if state.progress != self._last_saved or self._evaluated or not self._saved_any:
             self._save(state)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Name of the file with the best network."""
         return {"best": self._best}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Take the name, and finish what a kill may have interrupted after the last checkpoint."""
         folder = state.run_dir / FOLDER
         best = saved.get("best")
-        known = isinstance(best, str) and OWN_FILE.fullmatch(best) and (folder / best).is_file()
+        known = isinstance(best, str) and FILE_NAME.fullmatch(best) and (folder / best).is_file()
         self._best = best if known else None
         if checkpoints(folder)[0][0] == state.progress:
             prune(folder, state.progress, self.keep)
@@ -108,7 +105,7 @@ class CheckpointSaver(Callback):
             state.run_dir,
             state.progress,
             self.keep,
-            state.host_state(),
+            state.session_state(),
             self._best,
         )
         self._last_saved = state.progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, JsonObject, TrainState
 from kytolly.record.files import sync
 from kytolly.record.metrics_file import COUNTS, NAME, MetricsFile
 
@@ -47,14 +47,14 @@ class CSVLog(Callback):
             self._row = counts(state) | metrics
             self._file.append(self._row)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The number of rows and the last one, which an evaluation may still complete."""
         if self._file is None:
             return {}
         sync(self._file.path)
         return {"rows": len(self._file.rows), "last": self._row}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Drop the rows after the checkpoint; the run writes them again."""
         if self._file is not None and saved:
             self._row = saved["last"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 from kytolly.callback.base import Callback, TrainState, warn
 from kytolly.record.metrics_file import COUNTS, EVALUATION
@@ -76,7 +76,7 @@ class RowAfter(Callback):
         for name, value in before.items():  # what was removed
             row.setdefault(name, value)
 
-    def _say(self, name: Any, problem: str, outcome: str) -> None:
+    def _say(self, name: object, problem: str, outcome: str) -> None:
         if name not in self._said:
             self._said.add(name)
             warn(
@@ -85,9 +85,9 @@ class RowAfter(Callback):
             )
 
 
-def number_of(value: Any) -> float | None:
+def number_of(value: object) -> float | None:
     """A value as a number: Python's, NumPy's, or a tensor or array of one element; else None."""
-    if isinstance(value, (str, bytes)):
+    if not isinstance(value, (SupportsFloat, SupportsIndex)):  # a text is neither
         return None
     try:
         return float(value)
@@ -95,7 +95,7 @@ def number_of(value: Any) -> float | None:
         return None
 
 
-def is_same(value: Any, before: Any) -> bool:
+def is_same(value: object, before: float) -> bool:
     """True where a metric is what it was; NaN is NaN."""
     number = number_of(value)
     return number == before or (number is not None and math.isnan(number) and math.isnan(before))

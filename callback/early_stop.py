@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, JsonObject, TrainState
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
 
 
 class EarlyStop(Callback):
@@ -47,11 +51,11 @@ class EarlyStop(Callback):
         self._without += 1
         self._compare()
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The best return and the evaluations since then."""
         return {"best": self._best, "without": self._without}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Continue to count, with the patience that is set now."""
         self._best, self._without = saved["best"], saved["without"]
         self._compare()
@@ -117,7 +121,7 @@ def improves(value: float, best: float, min_improvement: float) -> bool:
     return value > best if math.isinf(best) else value - best > min_improvement
 
 
-def end_callbacks(cfg: Any) -> list[Callback]:
+def end_callbacks(cfg: RunConfig | SupervisedConfig) -> list[Callback]:
     """The callbacks for the ends that a config asks for."""
     callbacks: list[Callback] = []
     threshold = getattr(cfg, "reward_threshold", None)

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, JsonObject, TrainState
 
 PER_UPDATE = ("loss", "td_error", "q_mean", "grad_norm")
 
@@ -41,7 +41,7 @@ class KerasCallbacks(Callback):
         callbacks: Keras callbacks, or lists of them.
     """
 
-    def __init__(self, callbacks: Iterable[Any]):
+    def __init__(self, callbacks: Iterable[object]):
         self._given = flat_list(callbacks)
         check_callbacks(self._given, (keras.callbacks.Callback,))
         self._list: Any = None
@@ -105,7 +105,7 @@ class KerasCallbacks(Callback):
             self._list.on_train_end()
         self._list = None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The position in the epochs, and the counters of each callback."""
         names = ("_epoch", "_batch", "_updates", "_epoch_is_open", "stop_reason")
         counts = {name: getattr(self, name) for name in names}
@@ -115,7 +115,7 @@ class KerasCallbacks(Callback):
             "kinds": self._kinds(),
         }
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Continue to count; a callback's own settings and its copies of weights are not saved."""
         vars(self).update(saved["counts"])
         if saved["kinds"] != self._kinds():  # what stopped the run is not asked for any more
@@ -140,7 +140,7 @@ class KerasCallbacks(Callback):
             self.stop_reason = "non_finite" if broken and by_loss else "early_stop"
 
 
-def as_callbacks(cb: Any) -> list[Callback]:
+def as_callbacks(cb: object) -> list[Callback]:
     """Our callbacks unchanged, and all Keras callbacks in one of ours, in place of the first.
 
     Args:
@@ -161,7 +161,7 @@ def as_callbacks(cb: Any) -> list[Callback]:
     return callbacks
 
 
-def flat_list(callbacks: Iterable[Any]) -> list[Any]:
+def flat_list(callbacks: Iterable[object]) -> list[Any]:
     """The items of nested lists, tuples and CallbackLists, in their order."""
     flat: list[Any] = []
     for item in callbacks:
@@ -170,7 +170,7 @@ def flat_list(callbacks: Iterable[Any]) -> list[Any]:
     return flat
 
 
-def check_callbacks(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:
+def check_callbacks(callbacks: Sequence[object], kinds: tuple[type, ...]) -> None:
     """Refuse what is no callback of these kinds, and callbacks that could not work here."""
     for item in callbacks:
         if isinstance(item, type) and issubclass(item, kinds):
@@ -192,7 +192,7 @@ def check_callbacks(callbacks: Sequence[Any], kinds: tuple[type, ...]) -> None:
                 )
 
 
-def counters(callback: Any) -> dict[str, Any]:
+def counters(callback: keras.callbacks.Callback) -> JsonObject:
     """The numbers and words that a Keras callback keeps, apart from its settings."""
     settings = inspect.signature(type(callback).__init__).parameters
     return {

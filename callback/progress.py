@@ -7,7 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -204,7 +204,7 @@ class OpeningLine(Callback):
         say: Prints it.
     """
 
-    def __init__(self, text: str, say: Callable[[str], Any]):
+    def __init__(self, text: str, say: Callable[[str], object]):
         self._text, self._say = text, say
 
     def on_train_begin(self, state: TrainState) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.hparams import api as hparams
 
-from kytolly.callback.base import Callback, TrainState
-from kytolly.record.files import open_unlinked, sync
+from kytolly.callback.base import Callback, JsonObject, TrainState
+from kytolly.record.files import open_regular, sync
 
+Settings: TypeAlias = dict[str, bool | int | float | str]
 EVENTS = "events.out.tfevents.*"
 TAGS = {
     "env_steps_per_second": "speed/env_steps_per_second",
@@ -28,21 +29,6 @@ TAGS = {
     "device_memory_peak_mb": "memory/device_peak_mb",
 }
 HISTOGRAM_BUCKETS = 30
-# The tags of Stable-Baselines3, so that its dashboards show our runs.
-# Source: https://stable-baselines3.readthedocs.io/en/master/common/logger.html
-SB3_TAGS = {
-    "episode_return": "rollout/ep_rew_mean",
-    "episode_length": "rollout/ep_len_mean",
-    "epsilon": "rollout/exploration_rate",
-    "env_steps_per_second": "time/fps",
-    "approximate_kl": "train/approx_kl",
-    "policy_loss": "train/policy_gradient_loss",
-    "process_memory_mb": "memory/process_mb",
-    "process_memory_peak_mb": "memory/process_peak_mb",
-    "device_memory_mb": "memory/device_mb",
-    "device_memory_peak_mb": "memory/device_peak_mb",
-}
-SB3_EVALUATION = {"return_mean": "eval/mean_reward", "length_mean": "eval/mean_ep_length"}
 
 
 class TensorBoardLog(Callback):
@@ -64,12 +50,14 @@ class TensorBoardLog(Callback):
         self._run_dir: Path | None = None
         self._points = log_points
         if tags == "sb3":
+            from kytolly.callback.sb3_tags import sb3_points
+
             self._points = sb3_points
         self._row: dict[str, float] = {}  # the newest one that is written
         self._writer: Any = None
         self._gpu: Any = None
-        self._settings: dict[str, Any] = {}
-        self._written_settings: dict[str, Any] = {}
+        self._settings: Settings = {}
+        self._written_settings: Settings = {}
 
     def on_train_begin(self, state: TrainState) -> None:
         """Write the settings of a new run; a resumed run writes nothing before its first point."""
@@ -111,7 +99,7 @@ class TensorBoardLog(Callback):
             self._writer.close()
         self._writer = self._run_dir = None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The sizes of the files, and the settings that are in them."""
         if self._run_dir is None:
             return {}
@@ -120,7 +108,7 @@ class TensorBoardLog(Callback):
                 sync(path)
         return {"bytes": event_sizes(self._run_dir), "settings": self._written_settings}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Cut off what was written after the checkpoint."""
         if saved:
             self._written_settings = saved["settings"]
@@ -138,7 +126,7 @@ class TensorBoardLog(Callback):
         self._written_settings = settings
         return writer
 
-    def _write(self, values: list[Any], done: int) -> None:
+    def _write(self, values: Sequence[object], done: int) -> None:
         if self._run_dir is None or not values:
             return
         writer: Any = self._writer or self._open(done)
@@ -158,7 +146,7 @@ def log_points(
     return points | {f"evaluation/{k}": v for k, v in (evaluation or {}).items()}
 
 
-def run_settings(state: TrainState) -> dict[str, bool | int | float | str]:
+def run_settings(state: TrainState) -> Settings:
     """The settings of a run, in the types that TensorBoard's table of runs takes."""
     fields = {f.name: getattr(state.config, f.name) for f in dataclasses.fields(state.config)}
     # The loop and the device that were chosen, in place of "auto".
@@ -208,28 +196,5 @@ def keep_events(run_dir: Path, sizes: Mapping[str, int]) -> None:
         if name not in sizes:
             (run_dir / name).unlink()
         elif size > sizes[name]:
-            with open(run_dir / name, "r+b", opener=open_unlinked) as file:
+            with open(run_dir / name, "r+b", opener=open_regular) as file:
                 file.truncate(sizes[name])
-
-
-def sb3_points(
-    state: TrainState, row: Mapping[str, float], evaluation: Mapping[str, float] | None = None
-) -> dict[str, float]:
-    """Metrics by tag; those that Stable-Baselines3 does not have keep their names."""
-    if evaluation is not None:
-        points = {SB3_EVALUATION.get(k, f"eval/{k}"): v for k, v in evaluation.items()}
-        return points | {sb3_tag(name): value for name, value in row.items()}
-    points = {sb3_tag(name): value for name, value in row.items() if name != "entropy"}
-    if "entropy" in row:
-        points["train/entropy_loss"] = -row["entropy"]  # the loss falls as the entropy rises
-    return points | {
-        "time/total_timesteps": state.env_steps,
-        "time/episodes": state.episodes,
-        "time/time_elapsed": state.wall_seconds,
-        "train/n_updates": state.updates,
-    }
-
-
-def sb3_tag(name: str) -> str:
-    """The tag of a metric; a name with a slash has its group already."""
-    return SB3_TAGS.get(name, name if "/" in name else f"train/{name}")

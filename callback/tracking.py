@@ -7,12 +7,14 @@ import json
 import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from kytolly.callback.base import Callback, TrainState
-from kytolly.callback.tensorboard import run_settings
+from kytolly.callback.base import Callback, JsonObject, TrainState
+from kytolly.callback.tensorboard import Settings, run_settings
 
+Mode: TypeAlias = Literal["online", "offline", "disabled"]
 MAX_PARAMETER_LENGTH = 500  # characters, of MLflow
 FILES = ("config.yaml", "metrics.csv", "result.json", "learning_curve.png", "best.keras")
 
@@ -72,15 +74,15 @@ class Tracking(Callback):
         self.close(failed=False)
         self._run = None
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The id of the tracker's run."""
         return {"id": self._id}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Go on in the tracker's run."""
         self._id = saved["id"]
 
-    def open(self, state: TrainState, settings: dict[str, Any], run_id: str | None) -> Any:
+    def open(self, state: TrainState, settings: Settings, run_id: str | None) -> Any:
         """The tracker's run, new or that of an id; its own id goes into `self._id`."""
         raise NotImplementedError
 
@@ -118,11 +120,11 @@ class WandbLogger(Tracking):
 
     writes = "Weights & Biases"
 
-    def __init__(self, project: str = "kytolly", mode: Any = None, **options: Any):
+    def __init__(self, project: str = "kytolly", mode: Mode | None = None, **options: object):
         super().__init__()
         self.project, self.mode, self.options = project, mode, options
 
-    def open(self, state: TrainState, settings: dict[str, Any], run_id: str | None) -> Any:
+    def open(self, state: TrainState, settings: Settings, run_id: str | None) -> Any:
         """A run of wandb; its files lie in the run's own folder before they are uploaded."""
         wandb = tracker("wandb")
         arguments = {"name": state.run_dir.name, "dir": str(state.run_dir), "reinit": "create_new"}
@@ -182,7 +184,7 @@ class MLflowLogger(Tracking):
         self.experiment, self.tracking_uri = experiment, tracking_uri
         self.artifact_dir, self.tags = artifact_dir, tags
 
-    def open(self, state: TrainState, settings: dict[str, Any], run_id: str | None) -> Any:
+    def open(self, state: TrainState, settings: Settings, run_id: str | None) -> Any:
         """A client of MLflow, and a run."""
         client = tracker("mlflow").MlflowClient(tracking_uri=self.tracking_uri)
         self._id = run_id
@@ -221,7 +223,7 @@ class MLflowLogger(Tracking):
         self._run.set_terminated(self._id, "FAILED" if failed else "FINISHED")
 
 
-def finite(metrics: dict[str, Any]) -> dict[str, float]:
+def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics that are finite numbers."""
     return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
 

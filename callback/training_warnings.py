@@ -7,9 +7,13 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kytolly.callback.base import Callback, Evaluation, TrainState, warn
+from kytolly.callback.base import Callback, Evaluation, JsonObject, TrainState, warn
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
 
 IDLE_SHARE = 0.5  # of the time, above which the device waits too long
 IDLE_SECONDS = 30.0  # of training, before anything is said about it
@@ -56,7 +60,7 @@ def trend_point(state: TrainState, mean_loss: float) -> TrendPoint | None:
         state: After the evaluation.
         mean_loss: Of the updates since the previous one.
     """
-    evaluation: Any = state.evaluation
+    evaluation = state.evaluation
     if isinstance(evaluation, Evaluation):
         training = state.metrics.get("episode_return", math.nan)
         point = TrendPoint(training, evaluation.return_mean, evaluation.return_std, True)
@@ -92,18 +96,18 @@ def overfitting_words(state: TrainState, first: TrendPoint, last: TrendPoint) ->
     """The warning about an agent that fits its exploration, or a network that fits its texts."""
     when = f"over {TREND} evaluations up to {state.units[:-1]} {state.progress:,}"
     fell = f"fell from {first.score:.4g} to {last.score:.4g}"
-    kept = "The best weights are kept"
+    advice = "The best weights are kept"
     if last.comparable:
         return (
             f"{when} the training return rose from {first.training:.4g} to {last.training:.4g}, "
             f"and the evaluation return {fell}: the agent may fit its exploration or its training "
-            f"environments. {kept}; look at the evaluation environment, or stop early with "
+            f"environments. {advice}; look at the evaluation environment, or stop early with "
             "early_stop_patience."
         )
-    name = getattr(state.evaluation, "best_metric", "score")
+    name = state.evaluation.best_metric if state.evaluation else "score"
     return (
         f"{when} the training loss fell from {-first.training:.4g} to {-last.training:.4g}, and "
-        f"{name} of the evaluations {fell}: the network overfits its training data. {kept}; stop "
+        f"{name} of the evaluations {fell}: the network overfits its training data. {advice}; stop "
         "early with early_stop_patience, raise weight_decay, or give more data."
     )
 
@@ -151,43 +155,34 @@ class TrainingWarnings(Callback):
         total, count = self._sum
         return total / count if count else math.nan
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """The warnings so far, and the values that are compared."""
         trend = [list(point) for point in self._trend]
         return {"said": self._said, "losses": self._losses, "trend": trend, "sum": self._sum}
 
-    def set_state(self, state: TrainState, saved: dict[str, Any]) -> None:
+    def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Continue to compare; nothing is said twice."""
         self._said, self._losses = list(saved["said"]), list(saved["losses"])
         self._trend = [TrendPoint(*point) for point in saved.get("trend", ())]
         self._sum = list(saved.get("sum", self._sum))  # older runs have neither
 
-    def _look_at_settings(self, cfg: Any) -> None:
-        given = {
-            field.name: getattr(cfg, field.name)
-            for field in dataclasses.fields(cfg)
-            if getattr(cfg, field.name) != field.default
-        }
-        for switch, names in DETAILS.items():
-            network = str(getattr(cfg, "network", ""))
-            on = network.endswith("impala") if " " in switch else getattr(cfg, switch, False)
-            for name in names:
-                if name in given and not on:
-                    self._say(
-                        name,
-                        f"{name} is {given[name]}, and changes nothing without {switch}: set that, "
-                        f"or leave {name} out.",
-                    )
+    def _look_at_settings(self, cfg: RunConfig | SupervisedConfig) -> None:
+        values = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
+        given = {f.name for f in dataclasses.fields(cfg) if values[f.name] != f.default}
 
-        for switch, names in WITHOUT_EFFECT.items():
-            if getattr(cfg, switch, False) or switch == getattr(cfg, "algorithm", ""):
-                for name in names:
-                    if name in given:
-                        self._say(
-                            name,
-                            f"{name} is {given[name]}, and changes nothing with {switch}: leave "
-                            "it out.",
-                        )
+        def is_on(switch: str) -> bool:
+            if switch == "network impala":
+                return str(values.get("network")).endswith("impala")
+            return bool(getattr(cfg, switch, False)) or switch == cfg.algorithm
+
+        idle = {name: s for s, names in DETAILS.items() if not is_on(s) for name in names}
+        for name in filter(given.__contains__, idle):
+            why = f"changes nothing without {idle[name]}: set that, or leave {name} out."
+            self._say(name, f"{name} is {values[name]}, and {why}")
+        idle = {name: s for s, names in WITHOUT_EFFECT.items() if is_on(s) for name in names}
+        for name in filter(given.__contains__, idle):
+            why = f"changes nothing with {idle[name]}: leave it out."
+            self._say(name, f"{name} is {values[name]}, and {why}")
 
     def _look_at_loss(self, state: TrainState) -> None:
         # The loss of a policy gradient passes 0 and says nothing; its values' loss does.

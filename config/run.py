@@ -72,9 +72,6 @@ class RunConfig(Settings):
         def env_steps_per_iteration(self) -> int: ...
 
         @property
-        def rows_per_update(self) -> int: ...
-
-        @property
         def updates_per_env_step(self) -> Fraction: ...
 
         @property
@@ -85,6 +82,11 @@ class RunConfig(Settings):
 
         @property
         def acting_interval_env_steps(self) -> int | None: ...
+
+        @property
+        def rows_per_update(self) -> int: ...
+
+        def in_smaller_batches(self, factor: int) -> RunConfig: ...
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
     num_envs: Environments = setting(Default(1), "environments stepped together")
@@ -161,7 +163,14 @@ class RunConfig(Settings):
     optimizer = "adam"  # or "radam"
     spectral_norm = False  # of residual kernels; a setting where it may
     layer_norm = False  # the network normalizes between its layers; a setting where it may
+    memory_settings = (  # which decide what a run needs
+        "the batches (with as much more gradient_accumulation), num_envs, hidden_units or "
+        "replay_capacity"
+    )
     command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
+
+    def in_shorter_texts(self) -> None:
+        """None: there are no texts."""
 
     def __post_init__(self) -> None:
         check_fields(self)

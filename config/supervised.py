@@ -104,6 +104,9 @@ class SupervisedConfig(Settings):
     on_oom: Literal["stop", "shrink"] = setting("stop", ON_OOM)
     on_nan: Literal["stop", "restart"] = setting("stop", ON_NAN)
 
+    learning_rate_final = schedules = None  # `schedule` says how the learning rate falls
+    memory_settings = "batch_size or the lengths of the data"  # which decide what a run needs
+
     def __post_init__(self) -> None:
         check_fields(self)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from kytolly.config.words import PREFIX
 from kytolly.machine.facts import available_memory_bytes, usable_cores
-from kytolly.record.files import open_unlinked
+from kytolly.record.files import open_regular
 from kytolly.record.metrics_file import evaluations
 from kytolly.record.run_folder import read_result
 
@@ -77,7 +77,7 @@ class ChildRun:
         path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
         limits = dict.fromkeys(THREADS, str(threads))
         self._began = time.perf_counter()
-        with open(self.log, "wb", opener=open_unlinked) as log:
+        with open(self.log, "wb", opener=open_regular) as log:
             self._process = subprocess.Popen(
                 # -P: not from the current folder, where files of strangers may lie
                 [sys.executable, "-P", "-c", START, *self.words],

@@ -22,7 +22,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
 from kytolly.config.tuned import tuned_settings
 from kytolly.loop.recovery import disk_problem
-from kytolly.record.files import open_unlinked
+from kytolly.record.files import open_regular
 from kytolly.record.run_folder import plain_settings
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def hold_study(file: Path) -> Iterator[None]:
                 "name. Choose another --study."
             )
         lock_file = file.with_name(f"{file.name}.lock")
-        open(lock_file, "ab", opener=open_unlinked).close()  # or the lock says that it is held
+        open(lock_file, "ab", opener=open_regular).close()  # or the lock says that it is held
         lock = FileLock(lock_file)
         lock.acquire(timeout=0)
     except Timeout:

@@ -1,4 +1,4 @@
-"""What a run is made of: the contracts between a session, a loop, and what evaluates and reports.
+"""The contracts between a session, a loop, and what evaluates and reports.
 
 Only types are here: nothing of it is loaded when a run trains.
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import gymnasium
 import keras
 
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.callback.base import Evaluation, TrainState
+from kytolly.callback.base import Evaluation, JsonObject, Outcome, TrainState
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.loop.learn import LoopMetrics
 
@@ -54,13 +54,13 @@ class Loop(Protocol):
     def env_restarts(self) -> int | None: ...
 
     @property
-    def trackables(self) -> Mapping[str, Any]:
-        """What a checkpoint holds beside the learner: TensorFlow objects by name."""
+    def trackables(self) -> Mapping[str, object]:
+        """TensorFlow objects by name, which a checkpoint holds beside the learner."""
         ...
 
     @property
     def xla(self) -> bool:
-        """Whether the program is compiled with XLA; known after the first call."""
+        """True if the program is compiled with XLA; known after the first call."""
         ...
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ class EnvRunner(Protocol):
         """The loop that trains, on a device such as "/GPU:0"; None leaves it to TensorFlow."""
         ...
 
-    def reclaim(self, loop: Any) -> None:
-        """Take back the environments of a loop of this runner that failed, for another loop."""
+    def reclaim(self) -> None:
+        """Take back the environments of the newest loop, which has ended, for another one."""
         ...
 
     def evaluator(
@@ -122,34 +122,17 @@ class EnvRunner(Protocol):
         ...
 
 
-class Evaluations(Protocol):
-    """Evaluates the network of a run.
-
-    An evaluation says by its `score` which of two is better, by `cut` that time was up, and by
-    `summary()` what a result file holds.
-
-    Attributes:
-        kind: The dataclass of the evaluations.
-    """
-
-    kind: type
-
-    def evaluate(self, state: TrainState, deadline: float) -> Any:
-        """The evaluation of the present weights, at that point of the run; others at another."""
-        ...
-
-    def evaluate_best(self, deadline: float) -> Any:
-        """The evaluation of the best weights, which the network has, at the end of a run."""
-        ...
-
-
 class Report(Protocol):
-    """Says in the words of its kind of training how far a run is.
+    """Says in the words of its kind of training how far a run is, and how good.
 
     Attributes:
         name: Name of the environment or of the data.
         env_spec: What the environment is; None where there is none.
+        outcome: The dataclass of the evaluations.
     """
+
+    @property
+    def outcome(self) -> type[Outcome]: ...
 
     @property
     def name(self) -> str: ...
@@ -161,16 +144,20 @@ class Report(Protocol):
         """The run at its beginning."""
         ...
 
-    def progress(self) -> int:
-        """How much of the run is done, in its unit."""
-        ...
-
     def counts(self) -> dict[str, int]:
         """All that is counted, by the names of `TrainState`."""
         ...
 
+    def evaluate(self, state: TrainState, deadline: float) -> Outcome:
+        """The evaluation of the present weights, at that point of the run; others at another."""
+        ...
+
+    def evaluate_best(self, deadline: float) -> Outcome:
+        """The evaluation of the best weights, which the network has, at the end of a run."""
+        ...
+
     def is_steady(self, progress: int) -> bool:
-        """Whether the last call of the loop, which began there, is a measure of speed."""
+        """True if the last call of the loop, which began there, is a measure of speed."""
         ...
 
     def row(
@@ -180,9 +167,9 @@ class Report(Protocol):
         ...
 
     def summary(
-        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Any
-    ) -> dict[str, Any]:
-        """What `result.json` says of this kind of training.
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Outcome
+    ) -> JsonObject:
+        """The entries of `result.json` for this kind of training.
 
         Args:
             state: The run at its end.

@@ -54,7 +54,7 @@ class Collector:
         self.actor, self.env, self.rng, self.steps = actor, env, rng, steps
         self._keeps_rest = agent.memory.allows_lag
         self._state = np.zeros(0)
-        self._noise: Any = ()
+        self._noise: Sequence[Any] = ()
         self._time = 0
         self._valid = np.zeros(env.num_envs, int)  # rows of each environment
         self._cut = np.zeros(env.num_envs, bool)
@@ -82,7 +82,7 @@ class Collector:
 
     @property
     def complete(self) -> bool:
-        """Whether every environment has its rows."""
+        """True once every environment has its rows."""
         if self.env.has_dummy_steps:
             return bool((self._valid >= self.steps).all())
         return self._time >= self.steps

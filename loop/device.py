@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -27,9 +27,9 @@ from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 from kytolly.loop.program import Program
 from kytolly.policy.base import ActionReader, greedy_action
-from kytolly.policy.batch import Rollout, present, rollout_spec, with_present
+from kytolly.policy.batch import Obs, Rollout, present, rollout_spec, with_present
 
-EnvState: TypeAlias = tuple[DeviceState, Any]  # between two rollouts: state, observations [E, ...]
+EnvState: TypeAlias = tuple[DeviceState, Obs]  # between two rollouts: state, observations [E, ...]
 Columns: TypeAlias = list[tf.TensorArray]  # of a rollout: those that it has
 Carried: TypeAlias = tuple[tf.Tensor, EnvState, LoopMetrics]  # iterations so far, and the rest
 CALL_STEPS = 200  # of each environment, between two looks of an evaluation at the clock
@@ -48,7 +48,7 @@ class TensorEnvRunner:
         """The loop that trains."""
         return DeviceLoop(agent, self.env, device)
 
-    def reclaim(self, loop: DeviceLoop) -> None:
+    def reclaim(self) -> None:
         """Nothing: a loop that failed holds no environments."""
 
     def evaluator(
@@ -61,7 +61,7 @@ class TensorEnvRunner:
         device: str | None,
         step_limit: int | None = None,
     ) -> DeviceEvaluator:
-        """What plays one episode in each of `episodes` environments at once, by a Keras network."""
+        """Plays one episode in each of `episodes` environments at once, by a Keras network."""
         distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
         limit = EpisodeLimit(self.env.spec.name, step_limit)
         return DeviceEvaluator(self.env, network, distribution, episodes, seed, limit, xla, device)
@@ -103,13 +103,13 @@ class DeviceLoop(tf.Module):
         """None: the program waits for nobody."""
 
     @property
-    def trackables(self) -> Mapping[str, Any]:
-        """What a checkpoint holds beside the agent: the state of the environments."""
+    def trackables(self) -> Mapping[str, object]:
+        """The state of the environments, which a checkpoint holds beside the agent."""
         return {"loop": self}
 
     @property
     def xla(self) -> bool:
-        """Whether the program is compiled with XLA; known after the first call."""
+        """True if the program is compiled with XLA; known after the first call."""
         return self.program.xla
 
     def close(self) -> None:
@@ -144,8 +144,8 @@ class DeviceLoop(tf.Module):
         ]
 
         def step(
-            time: tf.Tensor, state: DeviceState, obs: Any, columns: Columns, episodes: tf.Tensor
-        ) -> tuple[tf.Tensor, DeviceState, Any, Columns, tf.Tensor]:
+            time: tf.Tensor, state: DeviceState, obs: Obs, columns: Columns, episodes: tf.Tensor
+        ) -> tuple[tf.Tensor, DeviceState, Obs, Columns, tf.Tensor]:
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
             params, value = agent.policy.outputs(obs, weights)
@@ -217,7 +217,7 @@ class Episodes(NamedTuple):
 
     time: tf.Tensor  # [] int32 steps so far
     state: DeviceState
-    obs: Any  # a tensor or a dict of them
+    obs: Obs
     ended: tf.Tensor  # bool
     returns: tf.Tensor
     lengths: tf.Tensor  # int32

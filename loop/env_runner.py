@@ -1,4 +1,4 @@
-"""Which loop an environment gets: the device's, or the host's."""
+"""The choice of the loop for an environment: the device's, or the host's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
-    """The device's where the environment exists as tensor code, else the host's."""
+    """The device's runner where the environment exists as tensor code, else the host's."""
     if isinstance(env, type) and hasattr(env, "reset_uniforms"):
         env = env()  # a class of tensor environments, where an object was meant
     if isinstance(env, TensorEnvironment):

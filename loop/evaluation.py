@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
@@ -18,9 +18,9 @@ from kytolly.loop.base import EnvRunner, EnvSource
 from kytolly.loop.env_runner import make_env_runner
 
 
-def evaluation_runner(cfg: RunConfig, env: EnvSource, trained: EnvRunner) -> EnvRunner:
-    """Where evaluations play; the environment must look to the agent like the `trained` one."""
-    others: dict[str, Any] = {"loop": "auto"}
+def make_evaluation_runner(cfg: RunConfig, env: EnvSource, trained: EnvRunner) -> EnvRunner:
+    """The runner of evaluations, whose environment must look like the `trained` one."""
+    others: dict[str, object] = {"loop": "auto"}
     if isinstance(env, str) or callable(env):
         others |= {"async_envs": cfg.async_envs, "on_env_fault": cfg.on_env_fault}
     runner = make_env_runner(evaluation_config(cfg, others), env)
@@ -50,13 +50,13 @@ def evaluate_network(
         return runner.evaluator(network, episodes, first, xla=cfg.xla, device=device).evaluate()
 
 
-def evaluation_config(cfg: RunConfig, others: dict[str, Any] | None = None) -> RunConfig:
+def evaluation_config(cfg: RunConfig, others: Mapping[str, object] | None = None) -> RunConfig:
     """The same with one environment, which only plays: settings of learning may not fit it.
 
     `others` are further settings by name.
     """
-    playing = copy.copy(cfg)
+    changed = copy.copy(cfg)
     alone = {"num_envs": Default(1), "async_envs": False, "on_env_fault": "stop"}
-    for name, value in (alone | (others or {})).items():
-        object.__setattr__(playing, name, value)
-    return playing
+    for name, value in {**alone, **(others or {})}.items():
+        object.__setattr__(changed, name, value)
+    return changed

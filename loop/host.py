@@ -13,7 +13,6 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +20,7 @@ import tensorflow as tf
 from kytolly.agent.acting import HostActor, packed_weights
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
+from kytolly.callback.base import JsonObject
 from kytolly.environment.faults import one_line
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
@@ -72,7 +72,7 @@ class HostLoop:
         self.overlap = Overlap(self.program, signature[1:]) if overlaps else None
         self.collectors: list[Collector] = []
         self._packed = self._state = np.zeros(0)
-        self._restored: dict[str, Any] = {}
+        self._restored: JsonObject = {}
         self._idle_seconds = 0.0  # that learning waited for rows
         self._whole = True  # no block was collected and not learned from
         self._restarts = [group.restarts for group in self.groups if group.restarts is not None]
@@ -125,15 +125,15 @@ class HostLoop:
         )
 
     @property
-    def trackables(self) -> Mapping[str, Any]:
-        """What a checkpoint holds beside the agent: the environments and what acts in them."""
+    def trackables(self) -> Mapping[str, object]:
+        """The environments and what acts in them, which a checkpoint holds beside the agent."""
         return {"host": HostState(self)}
 
-    def get_state(self) -> dict[str, Any]:
-        """What the next rollout depends on beside the agent, as JSON can hold it."""
+    def get_state(self) -> JsonObject:
+        """All that the next rollout depends on beside the agent, as JSON can hold it."""
         if not self.collectors:
             return {}
-        state: dict[str, Any] = {}
+        state: JsonObject = {}
         if self.overlap is not None:  # else acting has the newest weights, which the agent saves
             state["acting"] = saved_state({"packed": self._packed})
         if self._restarts:
@@ -146,13 +146,13 @@ class HostLoop:
             return {**state, "reason": "learning failed after they had gone on"}
         return {**state, "collectors": collectors}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: JsonObject) -> None:
         """Go on from there when the loop begins."""
         self._restored = state
 
     @property
     def xla(self) -> bool:
-        """Whether learning is compiled with XLA; known after the first call."""
+        """True if learning is compiled with XLA; known after the first call."""
         return self.program.xla
 
     def release(self) -> list[HostEnv]:

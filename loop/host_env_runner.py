@@ -61,6 +61,7 @@ class HostEnvRunner:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )
+        self._loop: HostLoop | None = None  # the newest
         first = self.groups[0]
         self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
@@ -75,13 +76,13 @@ class HostEnvRunner:
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""
-        loop = HostLoop(agent, self.groups, device)
-        self.groups = []
-        return loop
+        self._loop, self.groups = HostLoop(agent, self.groups, device), []
+        return self._loop
 
-    def reclaim(self, loop: HostLoop) -> None:
-        """Take the environments of a loop that failed, for another loop."""
-        self.groups = loop.release()
+    def reclaim(self) -> None:
+        """Take back the environments of the newest loop, which has ended, for another one."""
+        if self._loop is not None:
+            self.groups = self._loop.release()
 
     def evaluator(
         self,

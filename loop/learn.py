@@ -15,7 +15,7 @@ Number: TypeAlias = tf.Tensor | np.ndarray | np.number | int  # in a program, or
 
 
 class Learner(Protocol):
-    """What a session trains: an agent, or a network that learns from rows of data.
+    """The part of a session that learns: an agent, or a network that learns from rows of data.
 
     Attributes:
         policy: The learning rule, which counts its updates.

@@ -1,4 +1,4 @@
-"""How long an episode of an evaluation may last, and how long a run."""
+"""The limits of an evaluation's episodes, and of the time of a run."""
 
 from __future__ import annotations
 

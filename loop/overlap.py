@@ -102,7 +102,9 @@ class Overlap:
         nothing = [tf.zeros(spec.shape, spec.dtype) for spec in self.specs]
         begin = self.program.in_graph(tf.constant(0), *nothing)
 
-        def learn_block(done, metrics, weights):
+        def learn_block(
+            done: tf.Tensor, metrics: LoopMetrics, weights: tf.Tensor
+        ) -> tuple[tf.Tensor, LoopMetrics, tf.Tensor]:
             columns = tf.numpy_function(
                 self._next_rows, [weights], [spec.dtype for spec in self.specs]
             )

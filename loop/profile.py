@@ -11,14 +11,22 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Callback, TrainState
+from kytolly.loop.device import DeviceLoop
 from kytolly.loop.program import Program
-from kytolly.loop.supervised import update_seeds
+from kytolly.loop.supervised import Learner, SupervisedState, update_seeds
+from kytolly.policy.base import Batch, Loss, Policy
 
+if TYPE_CHECKING:
+    from kytolly.policy.batch import Obs
+    from kytolly.policy.hyper import Hyper
+
+Columns = Mapping[str, tf.Tensor]  # of a batch, by name
 DATA, ACTING, ENVIRONMENTS = "data", "acting", "environments and memory"
 FORWARD, BACKWARD, UPDATE, IDLE = "forward", "backward", "update", "idle"
 LEARNING = "acting and learning"
@@ -54,13 +62,13 @@ class PartPolicy:
         part: `FORWARD` or `BACKWARD`, the last that it does.
     """
 
-    def __init__(self, policy: Any, part: str):
+    def __init__(self, policy: Policy, part: str):
         self._policy, self._part = policy, part
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._policy, name)
 
-    def update(self, batch: Any, hyper: Any = None) -> Any:
+    def update(self, batch: Batch, hyper: Hyper | None = None) -> Loss:
         """The loss, with the gradient's norm or a 0 in its place."""
         hyper = hyper or self._policy.hyper
         if self._part == BACKWARD:
@@ -74,11 +82,11 @@ class NoNetwork(PartPolicy):
 
     keeps_value = False
 
-    def acting_weights(self, noise: Any) -> list[tf.Tensor]:
+    def acting_weights(self, noise: tf.Tensor | None) -> list[tf.Tensor]:
         """No weights."""
         return []
 
-    def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
+    def outputs(self, obs: Obs, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
         """Params [B, P] of 0."""
         count = tf.nest.flatten(obs)[0].shape[0]
         return tf.zeros([count, self.distribution.num_params]), None
@@ -93,13 +101,13 @@ class PartAgent:
         updates: It makes updates.
     """
 
-    def __init__(self, agent: Any, policy: Any, updates: bool):
+    def __init__(self, agent: KytollyAgent, policy: Policy | PartPolicy, updates: bool):
         self._agent, self.policy, self._updates = agent, policy, updates
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent, name)
 
-    def updates_due(self) -> Any:
+    def updates_due(self) -> int | tf.Tensor:
         """As the agent's, or 0."""
         return self._agent.updates_due() if self._updates else 0
 
@@ -112,7 +120,7 @@ def differences(names: Sequence[str], whole: Sequence[float]) -> dict[str, float
     }
 
 
-def fastest_call(run: Callable[[], Any]) -> float:
+def fastest_call(run: Callable[[], object]) -> float:
     """Seconds of the fastest of several calls.
 
     The fastest, because a call that waits for other programs takes longer, never shorter.
@@ -125,21 +133,22 @@ def fastest_call(run: Callable[[], Any]) -> float:
     return min(calls)
 
 
-def update_parts(learner: Any, device: str | None) -> dict[str, float]:
+def update_parts(learner: Learner, device: str | None) -> dict[str, float]:
     """Seconds of the parts of an update of the bucket with most batches, timed apart."""
-    rows, policy, cfg = learner.rows, learner.policy, learner.cfg
+    rows: Any = learner.rows  # whose sampler lists the batches of an epoch: only this asks for it
+    policy, cfg = learner.policy, learner.cfg
     groups = rows.sampler.epoch(0)
     totals: dict[int, int] = {}
     for group in groups:
         totals[group.bucket] = totals.get(group.bucket, 0) + len(group.rows)
-    bucket = max(totals, key=lambda one: totals[one])
+    bucket = max(totals, key=lambda bucket: totals[bucket])
     number = max(
         (n for n, group in enumerate(groups) if group.bucket == bucket),
         key=lambda n: len(groups[n].rows),
     )
     arguments, count = rows.arguments(number), len(groups[number].rows)
 
-    def seconds(update: Any) -> float:
+    def seconds(update: Callable[[Columns], tf.Tensor]) -> float:
         def run(arguments: Any) -> tf.Tensor:
             def step(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 batch = rows.batch(bucket, arguments, index)
@@ -153,19 +162,19 @@ def update_parts(learner: Any, device: str | None) -> dict[str, float]:
         program(arguments)
         return fastest_call(lambda: float(program(arguments))) / count
 
-    def read(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def read(batch: Columns) -> tf.Tensor:
         columns = [column for name, column in batch.items() if name != "seed"]
         return tf.add_n([tf.reduce_sum(tf.cast(column, tf.float32)) for column in columns])
 
-    def metrics(policy: Any) -> Any:
+    def metrics(policy: Policy | PartPolicy) -> Callable[[Columns], tf.Tensor]:
         return lambda batch: read(batch) + tf.reduce_sum(policy.update(batch).metrics)
 
-    of_policies = [PartPolicy(policy, FORWARD), PartPolicy(policy, BACKWARD), policy]
-    whole = [seconds(read), *(seconds(metrics(one)) for one in of_policies)]
+    policies = [PartPolicy(policy, FORWARD), PartPolicy(policy, BACKWARD), policy]
+    whole = [seconds(read), *(seconds(metrics(each)) for each in policies)]
     return differences([DATA, FORWARD, BACKWARD, UPDATE], whole)
 
 
-def iteration_parts(loop: Any, split_update: bool = True) -> dict[str, float]:
+def iteration_parts(loop: DeviceLoop, split_update: bool = True) -> dict[str, float]:
     """Seconds of the parts of an iteration of an agent's device loop, timed apart.
 
     The agent goes on learning, but its network keeps its weights.
@@ -177,9 +186,9 @@ def iteration_parts(loop: Any, split_update: bool = True) -> dict[str, float]:
     agent = loop.agent
     policy = agent.policy
 
-    def seconds(agent: Any) -> float:
+    def seconds(agent: PartAgent) -> float:
         other = copy.copy(loop)
-        other.agent = agent
+        other.agent = cast(KytollyAgent, agent)
         signature = [tf.TensorSpec([], tf.int32)]
         other.program = Program(other._run, signature, loop.xla, loop.program.device)
         other.run(0)
@@ -195,12 +204,14 @@ def iteration_parts(loop: Any, split_update: bool = True) -> dict[str, float]:
     agents[UPDATE] = PartAgent(agent, policy, updates=True)
     weights = policy.network.get_weights()
     try:
-        return differences(list(agents), [seconds(one) for one in agents.values()])
+        return differences(list(agents), [seconds(each) for each in agents.values()])
     finally:
         policy.set_weights(weights)
 
 
-def profile_run(state: TrainState, summary: Mapping[str, Any], idle: float | None) -> dict:
+def profile_run(
+    state: TrainState, summary: Mapping[str, Any], idle: float | None
+) -> dict[str, dict[str, float]]:
     """Seconds and share of each part of a run's steady state.
 
     Args:
@@ -208,24 +219,21 @@ def profile_run(state: TrainState, summary: Mapping[str, Any], idle: float | Non
         summary: The contents of `result.json`.
         idle: Share of the time that learning waited for environments; None where it does not.
     """
-    learner: Any = getattr(state, "learner", None)
-    loop: Any = state.trackables.get("loop")
-    if learner is not None:
-        count, speed = summary["updates"], summary["updates_per_second"]
-    else:
-        count, speed = summary["env_steps"], summary["env_steps_per_second"]
+    count, speed = summary[state.unit], summary[f"{state.unit}_per_second"]
     whole = count / speed if speed else 0.0
-    if learner is None and not hasattr(loop, "env_state"):  # the host's environments and network
+    loop = cast(DeviceLoop | None, state.trackables.get("loop"))
+    if isinstance(state, SupervisedState) and state.learner is not None:
+        policy = state.learner.policy
+        weights = policy.network.get_weights()
+        try:
+            parts, times = update_parts(state.learner, state.device), float(count)
+        finally:
+            policy.set_weights(weights)
+    elif loop is not None:
+        parts, times = iteration_parts(loop), count / loop.env_steps_per_iteration
+    else:  # the host's environments and network
         share = idle or 0.0
         return as_profile({LEARNING: whole * (1.0 - share), IDLE: whole * share})
-    if learner is not None:
-        weights = learner.policy.network.get_weights()
-        try:
-            parts, times = update_parts(learner, state.device), float(count)
-        finally:
-            learner.policy.set_weights(weights)
-    else:
-        parts, times = iteration_parts(loop), count / loop.env_steps_per_iteration
     parts = {name: times * seconds for name, seconds in parts.items()}
     apart = sum(parts.values())
     if apart > whole > 0.0:  # what was timed apart was slower

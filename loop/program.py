@@ -29,8 +29,8 @@ class Program:
 
     def __init__(
         self,
-        function: Callable[..., Any],
-        signature: Sequence[Any],
+        function: Callable[..., object],
+        signature: Sequence[object],
         xla: bool,
         device: str | None = None,
     ):
@@ -38,7 +38,7 @@ class Program:
         self.xla, self.device = xla, device
         self._ready: Callable[..., Any] | None = None
 
-    def __call__(self, *args: tf.Tensor) -> Any:
+    def __call__(self, *args: object) -> Any:
         """Run; a program that XLA cannot compile is rebuilt without it, once, with a warning."""
         if self._ready is None:
             with tf.device(self.device):
@@ -57,7 +57,7 @@ class Program:
             self.xla, self._ready = False, None
             return self(*args)
 
-    def in_graph(self, *args: tf.Tensor) -> Any:
+    def in_graph(self, *args: object) -> Any:
         """The program as part of a graph that is being traced, after its first own call."""
         if self._ready is None:
             raise RuntimeError("the program is not compiled, expected a call of it before")
@@ -66,7 +66,7 @@ class Program:
 
 
 def is_compile_error(error: tf.errors.OpError) -> bool:
-    """Whether XLA could not compile, and the program itself may be right."""
+    """True if XLA could not compile, and the program itself may be right."""
     from kytolly.loop.recovery import is_out_of_memory
 
     if is_out_of_memory(error):
@@ -75,7 +75,7 @@ def is_compile_error(error: tf.errors.OpError) -> bool:
     return isinstance(error, COMPILE_ERRORS) and any(word in text for word in COMPILE_WORDS)
 
 
-def warn_of_compile_error(function: Callable[..., Any], error: tf.errors.OpError) -> None:
+def warn_of_compile_error(function: Callable[..., object], error: tf.errors.OpError) -> None:
     """Say that a program runs without XLA, and why."""
     reason = " ".join(str(error).split())[:300]
     warnings.warn(

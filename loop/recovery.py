@@ -10,11 +10,18 @@ import errno
 import itertools
 import os
 import warnings
-from collections.abc import Iterator
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kytolly.environment.faults import one_line
 
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
+
+    TrainingConfig: TypeAlias = RunConfig | SupervisedConfig
+
+Fault: TypeAlias = dict[str, str | int]  # its name, when it came, and what was changed
 MAX_RESTARTS = 3  # after losses that were not finite
 BRAIN_FLOAT_SINCE = 8.0  # NVIDIA's compute capability
 # What XLA and TensorFlow say in errors of other classes.
@@ -34,9 +41,9 @@ class NotFinite(ArithmeticError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, or one that it followed, means that memory does not suffice.
+    """True where an error, or one that it followed, means that memory does not suffice.
 
-    What an environment did is its own fault, and stays one.
+    The fault of an environment stays one.
     """
     if any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__):
         return False
@@ -49,17 +56,14 @@ def disk_problem(error: BaseException) -> str:
         number = getattr(cause, "errno", None)
         if number in FULL_DISK:
             return FULL_DISK[number]
-        for words in (
-            *FULL_DISK.values(),
-            *FULL_DATABASE,
-        ):  # TensorFlow calls a full disk an exhausted resource
+        for words in (*FULL_DISK.values(), *FULL_DATABASE):  # TensorFlow: an exhausted resource
             if words in str(cause):
                 return words
     return ""
 
 
 def speaks_of_memory(error: BaseException) -> bool:
-    """Whether an error itself means that memory does not suffice."""
+    """True where an error itself means that memory does not suffice."""
     names = {kind.__name__ for kind in type(error).__mro__}
     words = any(word in str(error) for word in WORDS)
     return bool(names & CLASSES) or ("OpError" in names and words)
@@ -72,36 +76,6 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = error.__cause__ or error.__context__
-
-
-class TrainingConfig(Protocol):
-    """A config as recovery sees it: a frozen dataclass, of an agent or of supervised learning."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def on_oom(self) -> str: ...
-
-    @property
-    def on_nan(self) -> str: ...
-
-    @property
-    def precision(self) -> str: ...
-
-    @property
-    def gradient_accumulation(self) -> int: ...
-
-    @property
-    def learning_rate(self) -> float: ...
-
-    @property
-    def rows_per_update(self) -> int:
-        """Rows of an update, all batches of it together."""
-        ...
-
-    def in_smaller_batches(self, factor: int) -> TrainingConfig:
-        """The config with batches so many times smaller, and as many more of them."""
-        ...
 
 
 def recover(
@@ -141,7 +115,7 @@ def recover(
     return changed, kind, change
 
 
-def maybe_restart(faults: list[dict[str, Any]], progress: int, units: str) -> None:
+def maybe_restart(faults: Sequence[Fault], progress: int, units: str) -> None:
     """Raise NotFinite where a run whose loss is not finite may go on from its newest checkpoint.
 
     Args:
@@ -167,8 +141,7 @@ def reduce_memory(cfg: TrainingConfig, brain_float: bool) -> TrainingConfig | No
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     if rows > 1:
         return cfg.in_smaller_batches(next(n for n in itertools.count(2) if rows % n == 0))
-    in_shorter_texts = getattr(cfg, "in_shorter_texts", None)  # of supervised learning only
-    shorter = in_shorter_texts() if in_shorter_texts else None
+    shorter = cfg.in_shorter_texts()
     if shorter is not None:
         return shorter
     if brain_float and cfg.precision in ("auto", "float32"):
@@ -178,14 +151,14 @@ def reduce_memory(cfg: TrainingConfig, brain_float: bool) -> TrainingConfig | No
 
 def halve_learning_rate(cfg: TrainingConfig) -> TrainingConfig:
     """The config with half the learning rate, from the beginning to the end."""
-    final = getattr(cfg, "learning_rate_final", None)
-    half: dict[str, Any] = {} if final is None else {"learning_rate_final": final / 2}
-    schedules = getattr(cfg, "schedules", None)
-    if schedules:
+    half: dict[str, Any] = {"learning_rate": cfg.learning_rate / 2}
+    if cfg.learning_rate_final is not None:
+        half["learning_rate_final"] = cfg.learning_rate_final / 2
+    if cfg.schedules:
         from kytolly.config.schedules import with_half_rate
 
-        half["schedules"] = with_half_rate(schedules)
-    return dataclasses.replace(cfg, learning_rate=cfg.learning_rate / 2, **half)
+        half["schedules"] = with_half_rate(cast(Mapping[str, str], cfg.schedules))
+    return dataclasses.replace(cfg, **half)
 
 
 def changes(old: TrainingConfig, new: TrainingConfig) -> str:
@@ -195,7 +168,7 @@ def changes(old: TrainingConfig, new: TrainingConfig) -> str:
 
 
 def detail(error: BaseException) -> str:
-    """What the error that speaks of memory says, shortened."""
+    """The text of the error that speaks of memory, shortened."""
     error = next((cause for cause in causes(error) if speaks_of_memory(cause)), error)
     text = str(error)
     first = min((text.find(word) for word in WORDS if word in text), default=0)
@@ -206,19 +179,14 @@ def out_of_memory(cfg: TrainingConfig, error: Exception, device: str | None) -> 
     """The error of one line for a run that memory ends."""
     rows = cfg.rows_per_update // cfg.gradient_accumulation
     advice = "Set on_oom to shrink, or lower" if cfg.on_oom == "stop" else "Lower"
-    if hasattr(cfg, "num_envs"):
-        advice += " the batches (with as much more gradient_accumulation), num_envs, hidden_units "
-        advice += "or replay_capacity"
-    else:
-        advice += " batch_size or the lengths of the data"
     return OutOfMemory(
         f"out of memory on {device or 'the CPU'} with {rows:,} rows at once ({detail(error)}), "
-        f"expected that a batch and the buffers fit. {advice}."
+        f"expected that a batch and the buffers fit. {advice} {cfg.memory_settings}."
     )
 
 
 def has_brain_float(device: str | None) -> bool:
-    """Whether a device is a GPU that computes in bfloat16."""
+    """True for a GPU that computes in bfloat16."""
     if device is None or "GPU" not in device:
         return False
     import tensorflow as tf

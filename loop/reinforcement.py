@@ -1,13 +1,13 @@
-"""What a session of an agent evaluates, and what it says of its progress."""
+"""The evaluations of an agent, and the report of its progress."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
-from kytolly.callback.base import Evaluation, TrainState
+from kytolly.callback.base import Evaluation, JsonObject, Outcome, TrainState
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.limits import training_step_limit
 
@@ -15,61 +15,31 @@ if TYPE_CHECKING:
     from kytolly.loop.base import EnvRunner, Evaluator, Loop
 
 
-class AgentEvaluations:
-    """Greedy episodes of an agent.
-
-    Args:
-        runner: Where evaluations play.
-        agent: Its network plays.
-        loop: The loop that trains it: evaluations are compiled as it is.
-        device: Where they run, such as "/GPU:0"; None leaves it to TensorFlow.
-    """
-
-    kind = Evaluation
-
-    def __init__(self, runner: EnvRunner, agent: KytollyAgent, loop: Loop, device: str | None):
-        self.runner, self.agent, self.loop, self.device = runner, agent, loop, device
-        self._evaluator: Evaluator | None = None  # during training
-
-    def evaluate(self, state: TrainState, deadline: float) -> Evaluation:
-        """The evaluation at that point of the run, of which each has its own episodes."""
-        if self._evaluator is None:
-            cfg = self.agent.cfg
-            seed = stream_seed(cfg.seed, EVALUATION)
-            limit = training_step_limit(state)
-            self._evaluator = self._make(cfg.evaluation_episodes, seed, limit)
-        return self._evaluator.evaluate(state.progress, deadline)
-
-    def evaluate_best(self, deadline: float) -> Evaluation:
-        """Episodes whose seed keeps them apart from those that picked the weights."""
-        cfg = self.agent.cfg
-        seed = stream_seed(cfg.seed, FINAL_EVALUATION)
-        return self._make(cfg.final_evaluation_episodes, seed, None).evaluate(0, deadline)
-
-    def _make(self, episodes: int, seed: int, step_limit: int | None) -> Evaluator:
-        return self.runner.evaluator(
-            self.agent.policy.network,
-            episodes,
-            seed,
-            xla=self.loop.xla,
-            device=self.device,
-            step_limit=step_limit,
-        )
-
-
 class AgentReport:
-    """The progress of an agent's run, which is counted in env steps.
+    """The progress of an agent's run, counted in env steps, and its greedy episodes.
 
     Args:
         runner: Where the agent trains.
+        evaluation_runner: Where evaluations play.
         agent: The learner.
-        loop: The loop that trains it.
-        device: Where training runs; None leaves it to TensorFlow.
+        loop: The loop that trains it: evaluations are compiled as it is.
+        device: Where all of it runs, such as "/GPU:0"; None leaves it to TensorFlow.
     """
 
-    def __init__(self, runner: EnvRunner, agent: KytollyAgent, loop: Loop, device: str | None):
-        self.runner, self.agent, self.loop, self.device = runner, agent, loop, device
+    outcome = Evaluation
+
+    def __init__(
+        self,
+        runner: EnvRunner,
+        evaluation_runner: EnvRunner,
+        agent: KytollyAgent,
+        loop: Loop,
+        device: str | None,
+    ):
+        self.runner, self.evaluation_runner = runner, evaluation_runner
+        self.agent, self.loop, self.device = agent, loop, device
         self.env_spec, self.name = runner.spec, runner.spec.name
+        self._evaluator: Evaluator | None = None  # during training
 
     def first_state(self, run_dir: Path) -> TrainState:
         """The run at its beginning."""
@@ -83,10 +53,6 @@ class AgentReport:
             network=self.agent.policy.network,
         )
 
-    def progress(self) -> int:
-        """Env steps so far."""
-        return int(self.agent.env_steps)
-
     def counts(self) -> dict[str, int]:
         """Env steps, updates and episodes so far."""
         return {
@@ -95,8 +61,32 @@ class AgentReport:
             "episodes": int(self.agent.episodes),
         }
 
+    def evaluate(self, state: TrainState, deadline: float) -> Evaluation:
+        """The evaluation at that point of the run, of which each has its own episodes."""
+        if self._evaluator is None:
+            episodes, limit = self.agent.cfg.evaluation_episodes, training_step_limit(state)
+            self._evaluator = self._make_evaluator(EVALUATION, episodes, limit)
+        return self._evaluator.evaluate(state.progress, deadline)
+
+    def evaluate_best(self, deadline: float) -> Evaluation:
+        """Episodes whose seed keeps them apart from those that picked the weights."""
+        episodes = self.agent.cfg.final_evaluation_episodes
+        return self._make_evaluator(FINAL_EVALUATION, episodes).evaluate(0, deadline)
+
+    def _make_evaluator(
+        self, purpose: int, episodes: int, step_limit: int | None = None
+    ) -> Evaluator:
+        return self.evaluation_runner.evaluator(
+            self.agent.policy.network,
+            episodes,
+            stream_seed(self.agent.cfg.seed, purpose),
+            xla=self.loop.xla,
+            device=self.device,
+            step_limit=step_limit,
+        )
+
     def is_steady(self, progress: int) -> bool:
-        """Whether updates had begun."""
+        """True if updates had begun."""
         return progress >= self.agent.cfg.first_update_env_steps
 
     def row(
@@ -115,9 +105,9 @@ class AgentReport:
         return row
 
     def summary(
-        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Evaluation
-    ) -> dict[str, Any]:
-        """What `result.json` says of an agent."""
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Outcome
+    ) -> JsonObject:
+        """The entries of `result.json` for an agent."""
         return {
             "algorithm": state.config.algorithm,
             "environment": state.env_name,

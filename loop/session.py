@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from kytolly.callback.base import Callback, TrainState, notify
+from kytolly.callback.base import Callback, JsonObject, Outcome, TrainState, notify
 from kytolly.loop.learn import Learner, LoopMetrics
 from kytolly.loop.limits import Clock, OutOfTime
-from kytolly.loop.watchdog import deferred_signals
+from kytolly.loop.signals import deferred_signals
 
 if TYPE_CHECKING:
-    from kytolly.loop.base import Evaluations, Loop, Report
+    from kytolly.loop.base import Loop, Report
+    from kytolly.loop.recovery import Fault
 
+Config = TypeVar("Config", contravariant=True)  # of its kind of training
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
 
 
 class Parts(NamedTuple):
-    """What a session drives, made for one config."""
+    """All that a session drives, made for one config."""
 
     learner: Learner  # is trained
     loop: Loop  # trains it
-    evaluations: Evaluations  # evaluate its network
-    report: Report  # says how far the run is
+    report: Report  # says how far the run is, and how good
     keeps_network: bool = False  # after a fault the same network goes on to learn
 
 
-class Training(Protocol):
+class Training(Protocol[Config]):
     """A kind of training: makes what a session drives.
 
     Attributes:
@@ -43,7 +44,7 @@ class Training(Protocol):
     unit: str
     device: str | None
 
-    def parts(self, cfg: Any, init_run: Path | None) -> AbstractContextManager[Parts]:
+    def parts(self, cfg: Config, init_run: Path | None) -> AbstractContextManager[Parts]:
         """Parts for a config, released after the block; they begin with the weights of a run."""
         ...
 
@@ -67,12 +68,12 @@ class TrainingSession:
         parts: Parts,
         callbacks: Sequence[Callback],
         state: TrainState,
-        faults: list[dict[str, Any]],
+        faults: list[Fault],
         memory_use: Callable[[], dict[str, float]] = dict,
     ):
-        self.learner, self.loop, self.evaluations, self.report, _ = parts
+        self.learner, self.loop, self.report, _ = parts
         self.callbacks, self.faults, self.memory_use = callbacks, faults, memory_use
-        self.state = dataclasses.replace(state, host_state=self.session_state)
+        self.state = dataclasses.replace(state, session_state=self.session_state)
         self.clock = Clock(state.config.max_wall_seconds)
         self.history: list[dict[str, float]] = []  # one row of metrics for each log interval
         self.sums: LoopMetrics | None = None  # of the interval that has begun
@@ -85,7 +86,7 @@ class TrainingSession:
         self.steady_seconds = 0.0  # in the loop's program after warm-up
         self.steady_units = 0
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
-        self.callback_states: list[tuple[str, dict[str, Any]]] = []  # of a run that is continued
+        self.callback_states: list[tuple[str, JsonObject]] = []  # of a run that is continued
         self._began = time.perf_counter()
 
     def run(self) -> str:
@@ -137,7 +138,7 @@ class TrainingSession:
 
     @property
     def stop_reason(self) -> str | None:
-        """What a callback wants to end the run for, or `time`."""
+        """The reason for which a callback wants to end the run, or `time`."""
         reasons = (callback.stop_reason for callback in self.callbacks if callback.stop_reason)
         return next(reasons, "time" if self.clock.time_is_up else None)
 
@@ -155,7 +156,7 @@ class TrainingSession:
             if metrics is None:
                 break
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
-            done = self.report.progress()
+            done = self.report.counts()[before.unit]
             if self.report.is_steady(previous):
                 self.steady_seconds += time.perf_counter() - call_began
                 self.steady_units += done - previous
@@ -183,16 +184,16 @@ class TrainingSession:
         self.clock.look()
         return metrics.on_host()
 
-    def evaluate_best(self) -> Any:
+    def evaluate_best(self) -> Outcome:
         """The evaluation of the run's best weights, which the network keeps."""
         if self.best_weights is not None:
             self.learner.policy.set_weights(self.best_weights)
-        return self.evaluations.evaluate_best(self.clock.final_deadline)
+        return self.report.evaluate_best(self.clock.final_deadline)
 
     def _evaluate(self) -> None:
         if self.last_evaluation == self.state.progress:
             return
-        evaluation = self.evaluations.evaluate(self.state, self.clock.evaluation_deadline)
+        evaluation = self.report.evaluate(self.state, self.clock.evaluation_deadline)
         self.clock.time_is_up |= evaluation.cut
         if evaluation.cut and self.best_weights is not None:
             return  # it is no better than those that ended
@@ -209,8 +210,8 @@ class TrainingSession:
         if self.history:
             self.history[-1].update({**self.state.metrics, **row})
 
-    def summary(self, evaluation: Any, stopped_by: str, seconds: float) -> dict[str, Any]:
-        """What `result.json` holds of a run that has ended.
+    def summary(self, evaluation: Outcome, stopped_by: str, seconds: float) -> JsonObject:
+        """The contents of `result.json` for a run that has ended.
 
         Args:
             evaluation: The evaluation of the best weights.
@@ -230,10 +231,12 @@ class TrainingSession:
             **({} if restarts is None else {"env_restarts": restarts}),
         }
 
-    def session_state(self) -> dict[str, Any]:
-        """What a resumed session must know beside the tensors, as JSON can hold it."""
-        state, sums = self.state, self.sums
-        arrays = None if sums is None else [np.asarray(part) for part in sums]
+    def session_state(self) -> JsonObject:
+        """All that a resumed session must know beside the tensors, as JSON can hold it."""
+        state, sums = self.state, None
+        if self.sums is not None:
+            arrays = [np.asarray(part) for part in self.sums]
+            sums = [[array.dtype.str, array.tolist()] for array in arrays]
         return {
             "interval_end": self.interval_end,
             "last_evaluation": self.last_evaluation,
@@ -242,14 +245,14 @@ class TrainingSession:
             "best_return": state.best_score,
             "evaluation": dataclasses.asdict(state.evaluation) if state.evaluation else None,
             "metrics": dict(state.metrics),
-            "sums": arrays and [[array.dtype.str, array.tolist()] for array in arrays],
+            "sums": sums,
             "history": self.history,
             "faults": self.faults,
             "callbacks": [[type(c).__name__, c.get_state()] for c in self.callbacks],
         }
 
     def restore_session(
-        self, values: dict[str, Any], best_weights: list[np.ndarray] | None
+        self, values: Mapping[str, object], best_weights: list[np.ndarray] | None
     ) -> None:
         """Continue from a checkpoint; called before `run`, when the tensors are restored.
 
@@ -261,7 +264,7 @@ class TrainingSession:
             return
         from kytolly.loop.session_state import read_session_state
 
-        saved, evaluation, sums = read_session_state(values, self.evaluations.kind)
+        saved, evaluation, sums = read_session_state(values, self.report.outcome)
         self.best_weights, self.sums = best_weights, sums
         self.interval_end, self.last_evaluation = saved.interval_end, saved.last_evaluation
         self.compile_seconds, self.steady_seconds, self.steady_units = saved.steady

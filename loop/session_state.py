@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, JsonObject, TrainState
 from kytolly.loop.learn import LoopMetrics
 
 Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
@@ -19,10 +19,12 @@ Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
 EnvSteps = Annotated[int, Meta(ge=-1, le=10**12)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 
+Evaluated = TypeVar("Evaluated")
+
 
 @dataclasses.dataclass
 class SavedSession:
-    """What `session_state` gives, with the types and ranges that a file must have."""
+    """The contents of `session_state`, with the types and ranges that a file must have."""
 
     interval_end: EnvSteps
     last_evaluation: EnvSteps
@@ -38,9 +40,9 @@ class SavedSession:
 
 
 def read_session_state(
-    values: dict[str, Any], evaluation_kind: type
-) -> tuple[SavedSession, Any, LoopMetrics | None]:
-    """What a checkpoint holds of a session: its values, the newest evaluation, the open sums.
+    values: Mapping[str, object], evaluation_kind: type[Evaluated]
+) -> tuple[SavedSession, Evaluated | None, LoopMetrics | None]:
+    """A session in a checkpoint: its values, the newest evaluation, the open sums.
 
     Args:
         values: What `TrainingSession.session_state` gave, read from a file.
@@ -48,15 +50,19 @@ def read_session_state(
     """
     try:
         saved = msgspec.convert(values, SavedSession)
-        evaluation = saved.evaluation and msgspec.convert(saved.evaluation, evaluation_kind)
-        sums = None if saved.sums is None else LoopMetrics(*map(array_of, saved.sums))
+        evaluation = None
+        if saved.evaluation:
+            evaluation = msgspec.convert(saved.evaluation, evaluation_kind)
+        sums = None
+        if saved.sums is not None:
+            sums = LoopMetrics(*(np.asarray(numbers, kind) for kind, numbers in saved.sums))
     except (TypeError, ValueError) as error:
         raise state_error(error) from error
     return saved, evaluation, sums
 
 
 def restore_callbacks(
-    callbacks: Sequence[Callback], state: TrainState, saved: Sequence[tuple[str, dict[str, Any]]]
+    callbacks: Sequence[Callback], state: TrainState, saved: Sequence[tuple[str, JsonObject]]
 ) -> None:
     """Give each callback the saved state of the first callback of its class that is not taken."""
     states = list(saved)
@@ -77,8 +83,3 @@ def state_error(reason: str | Exception) -> ValueError:
         "what training wrote. Copy it back from where it came from, or remove it to continue from "
         "the checkpoint before."
     )
-
-
-def array_of(saved: tuple[str, Any]) -> np.ndarray:
-    """The array of a dtype and of numbers."""
-    return np.asarray(saved[1], saved[0])

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.randomness import threefry2x32
-from kytolly.callback.base import TrainState
+from kytolly.callback.base import JsonObject, Outcome, TrainState
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.program import Program
@@ -138,7 +138,7 @@ class Task(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class TaskEvaluation:
-    """What a task's `evaluate` found.
+    """The metrics of a task's `evaluate`.
 
     Attributes:
         best_metric: The metric that says which of two evaluations is better.
@@ -158,7 +158,7 @@ class TaskEvaluation:
 
     @property
     def text(self) -> str:
-        """What the progress display says."""
+        """The text of the progress display."""
         return f"{self.best_metric} {self.score:.4f}"
 
     def logs(self) -> dict[str, float]:
@@ -187,12 +187,12 @@ class SupervisedState(TrainState):
 
     @property
     def total(self) -> int:
-        """Where the run ends, unless something stops it earlier."""
+        """The end of the run, unless something stops it earlier."""
         return self.total_updates
 
 
 class Learner:
-    """What learns from rows of data: a policy and its counters.
+    """Learns from rows of data: a policy and its counters.
 
     Args:
         task: Data, a network and a loss.
@@ -279,13 +279,13 @@ class SupervisedLoop:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _program(self, bucket: int, arguments: Any) -> Program:
+    def _program(self, bucket: int, arguments: object) -> Program:
         """The program of a bucket, compiled."""
         if bucket not in self._programs:
             began = time.perf_counter()
 
             def update_many(
-                offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: Any
+                offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: object
             ) -> LoopMetrics:
                 return self._update_many(bucket, offset, first, count, arguments)
 
@@ -300,7 +300,7 @@ class SupervisedLoop:
         return self._programs[bucket]
 
     def _update_many(
-        self, bucket: int, offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: Any
+        self, bucket: int, offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: object
     ) -> LoopMetrics:
         cfg = self.learner.cfg
 
@@ -317,41 +317,13 @@ class SupervisedLoop:
 def update_seeds(seed: int, update: tf.Tensor, parts: int) -> tf.Tensor:
     """[parts, 2] int32 seeds of an update's parts, for stateless draws; others for each update."""
     key = tf.constant(seed, tf.uint32), tf.constant(UPDATE_SEEDS, tf.uint32)
-    place = tf.cast(tf.range(parts), tf.uint32)
-    words = threefry2x32(key, (tf.fill([parts], tf.cast(update, tf.uint32)), place))
+    counters = tf.fill([parts], tf.cast(update, tf.uint32)), tf.cast(tf.range(parts), tf.uint32)
+    words = threefry2x32(key, counters)
     return tf.bitcast(tf.stack(words, axis=-1), tf.int32)
 
 
-class TaskEvaluations:
-    """What a task finds on its held-out data.
-
-    Args:
-        learner: Its network is evaluated.
-    """
-
-    kind = TaskEvaluation
-
-    def __init__(self, learner: Learner):
-        self.learner = learner
-
-    def evaluate(self, state: TrainState, deadline: float) -> TaskEvaluation:
-        """The task's metrics with the present weights."""
-        return self.evaluate_best(deadline)
-
-    def evaluate_best(self, deadline: float) -> TaskEvaluation:
-        """The same; an evaluation of held-out data is not cut."""
-        task = self.learner.task
-        metrics = {name: float(v) for name, v in task.evaluate(self.learner.network).items()}
-        if task.best_metric not in metrics:
-            raise ValueError(
-                f"the evaluation gives {', '.join(metrics) or 'no metric'}, and best_metric is "
-                f"{task.best_metric!r}, expected one of them. Change one of them."
-            )
-        return TaskEvaluation(task.best_metric, metrics)
-
-
 class SupervisedReport:
-    """The progress of a supervised run, which is counted in updates.
+    """The progress of a supervised run, counted in updates, and its metrics on held-out data.
 
     Args:
         learner: What learns.
@@ -359,6 +331,7 @@ class SupervisedReport:
     """
 
     env_spec = None
+    outcome = TaskEvaluation
 
     def __init__(self, learner: Learner, loop: SupervisedLoop):
         self.learner, self.loop, self.name = learner, loop, learner.task.name
@@ -379,16 +352,27 @@ class SupervisedReport:
             learner=learner,
         )
 
-    def progress(self) -> int:
-        """Updates so far."""
-        return self.learner.updates
-
     def counts(self) -> dict[str, int]:
         """Updates so far."""
         return {"updates": self.learner.updates}
 
+    def evaluate(self, state: TrainState, deadline: float) -> TaskEvaluation:
+        """The task's metrics with the present weights."""
+        return self.evaluate_best(deadline)
+
+    def evaluate_best(self, deadline: float) -> TaskEvaluation:
+        """The same; an evaluation of held-out data is not cut."""
+        task = self.learner.task
+        metrics = {name: float(v) for name, v in task.evaluate(self.learner.network).items()}
+        if task.best_metric not in metrics:
+            raise ValueError(
+                f"the evaluation gives {', '.join(metrics) or 'no metric'}, and best_metric is "
+                f"{task.best_metric!r}, expected one of them. Change one of them."
+            )
+        return TaskEvaluation(task.best_metric, metrics)
+
     def is_steady(self, progress: int) -> bool:
-        """Whether the last call compiled nothing."""
+        """True if the last call compiled nothing."""
         return not self.loop.compile_seconds
 
     def row(
@@ -406,9 +390,9 @@ class SupervisedReport:
         return row
 
     def summary(
-        self, state: TrainState, speed: float, compile_seconds: float, evaluation: TaskEvaluation
-    ) -> dict[str, Any]:
-        """What `result.json` says of supervised learning."""
+        self, state: TrainState, speed: float, compile_seconds: float, evaluation: Outcome
+    ) -> JsonObject:
+        """The entries of `result.json` for supervised learning."""
         rows = self.learner.rows
         return {
             "algorithm": state.config.algorithm,
@@ -444,10 +428,9 @@ class SupervisedTraining:
 
     @contextlib.contextmanager
     def parts(self, cfg: SupervisedConfig, init_run: Path | None) -> Iterator[Parts]:
-        """What learns from the task's data, and what trains it; `init_run` is for agents."""
+        """A learner of the task's data, and what trains it; `init_run` is for agents."""
         with tf.device(self.device):
             learner = Learner(self.task, cfg, self._network)
         self._network = learner.network
         loop = SupervisedLoop(learner, self.device)
-        report = SupervisedReport(learner, loop)
-        yield Parts(learner, loop, TaskEvaluations(learner), report, keeps_network=True)
+        yield Parts(learner, loop, SupervisedReport(learner, loop), keeps_network=True)

@@ -7,7 +7,7 @@ import itertools
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import keras
 import numpy as np
@@ -19,6 +19,15 @@ GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 Shape = tuple[int, ...]
 
 
+@runtime_checkable
+class HadDeadWeights(Protocol):
+    """A network whose old files hold weights that no output needed."""
+
+    def variables_of_old_files(self) -> Sequence[keras.Variable | Shape]:
+        """The variables in the order of those files; a shape stands for a dead one."""
+        ...
+
+
 class OldLayout:
     """The variables of a network in an old checkpoint, and the places of those that live.
 
@@ -27,13 +36,14 @@ class OldLayout:
         present: The same network's, without the dead ones, in today's order.
     """
 
-    def __init__(self, variables: Sequence[Any], present: Sequence[Any]):
-        dead = [isinstance(each, tuple) for each in variables]
+    def __init__(
+        self, variables: Sequence[keras.Variable | Shape], present: Sequence[keras.Variable]
+    ):
         self.shapes: list[Shape] = [
-            each if gone else tuple(each.shape) for each, gone in zip(variables, dead, strict=True)
+            each if isinstance(each, tuple) else tuple(each.shape) for each in variables
         ]
-        place = {id(each): index for index, each in enumerate(variables)}
-        self.live = [place[id(each)] for each in present]
+        index_of = {id(each): index for index, each in enumerate(variables)}
+        self.live = [index_of[id(each)] for each in present]
         sizes = [math.prod(shape) for shape in self.shapes]
         ends = list(itertools.accumulate(sizes))
         self.size = sum(sizes)
@@ -44,9 +54,11 @@ class OldLayout:
         return vector[np.concatenate(self.numbers)]
 
 
-def old_layouts(network: Any) -> list[OldLayout]:
+def old_layouts(network: keras.Model | None) -> list[OldLayout]:
     """The lists of a network's variables, and of those that train, in old checkpoints."""
-    variables = getattr(network, "variables_of_old_files", list)()
+    if network is None or not isinstance(network, HadDeadWeights):
+        return []
+    variables = network.variables_of_old_files()
     if not variables:
         return []
     training = [each for each in variables if isinstance(each, tuple) or each.trainable]
@@ -66,7 +78,7 @@ def living_weights(network: keras.Model, weights: list[np.ndarray]) -> list[np.n
 
 
 @contextlib.contextmanager
-def without_dead_weights(path: str, network: Any) -> Iterator[str]:
+def without_dead_weights(path: str, network: keras.Model | None) -> Iterator[str]:
     """Within, the path of a checkpoint that fits a network: a copy, where dead weights are in it.
 
     Args:
@@ -107,7 +119,9 @@ def without_dead_weights(path: str, network: Any) -> Iterator[str]:
         yield copy
 
 
-def drop_dead(graph: Any, layout: OldLayout, reader: Any) -> set[str]:
+def drop_dead(
+    graph: TrackableObjectGraph, layout: OldLayout, reader: tf.train.CheckpointReader
+) -> set[str]:
     """Take the dead variables out of every list in a graph that is `layout`; returns their names.
 
     Such a list is told by the shapes of all its variables, one after another.
@@ -122,9 +136,9 @@ def drop_dead(graph: Any, layout: OldLayout, reader: Any) -> set[str]:
         names = [each.attributes[0].checkpoint_key for each in variables if each.attributes]
         if [tuple(shapes.get(name, ())) for name in names] != layout.shapes:
             continue
-        kept = [children[str(at)].node_id for at in layout.live]
+        living = [children[str(at)].node_id for at in layout.live]
         del node.children[:]
-        for index, node_id in enumerate(kept):
+        for index, node_id in enumerate(living):
             node.children.add(node_id=node_id, local_name=str(index))
         for at in set(range(len(names))) - set(layout.live):
             dead.add(names[at])

@@ -10,12 +10,15 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 PARTIAL = ".partial-"  # begins the name of a file that is being written
 
 
-def write_file(path: Path, write: Callable[[Path], Any]) -> Path:
+def write_file(path: Path, write: Callable[[Path], object]) -> Path:
     """Write a file beside `path`, bring it to the disk and put it in its place; returns `path`.
 
     Args:
@@ -43,7 +46,7 @@ def write_text(path: Path, text: str) -> Path:
     return write_file(path, lambda to: to.write_text(text, encoding="utf-8", newline=""))
 
 
-def write_output(path: Path, write: Callable[[Path], Any]) -> Path:
+def write_output(path: Path, write: Callable[[Path], object]) -> Path:
     """Write what a user names as an output, whole or not at all; returns `path`.
 
     A device or a pipe, and whatever /dev/stdout is, is written as it is and never replaced; of a
@@ -57,7 +60,7 @@ def write_output(path: Path, write: Callable[[Path], Any]) -> Path:
     return path
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Any]) -> Path:
+def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> Path:
     """Write arrays as NumPy's archive, whole or not at all; returns `path`."""
     import numpy as np
 
@@ -68,7 +71,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> Path:
     return write_file(path, write)
 
 
-def open_unlinked(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
     """Open a file of a run, as an opener of `open`; OSError where the name is a link.
 
     What a stranger's folder links to lies elsewhere, and is not ours to change.
@@ -79,6 +82,22 @@ def open_unlinked(path: str, flags: int) -> int:
         os.close(number)
         raise OSError(errno.EINVAL, "it is no regular file", str(path))
     return number
+
+
+def read_regular(path: Path, max_bytes: int) -> bytes:
+    """The contents of a file, which may be a stranger's.
+
+    Raises:
+        FileNotFoundError: There is no file; a pipe, which would never end, is none.
+        ValueError: It is larger.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path))
+    with path.open("rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"has more than {max_bytes:,} bytes")
+    return content
 
 
 def refuse_links(folder: Path) -> None:
@@ -107,8 +126,8 @@ def path_without_pattern(folder: Path) -> Iterator[Path]:
     if os.name == "nt" or not set("*?[\\") & set(str(folder)):
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="kytolly-") as place:
-        link = Path(place) / "run"
+    with tempfile.TemporaryDirectory(prefix="kytolly-") as temporary:
+        link = Path(temporary) / "run"
         link.symlink_to(folder.absolute(), target_is_directory=True)
         yield link
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +18,9 @@ from matplotlib.ticker import FuncFormatter
 
 from kytolly.record.files import write_file
 from kytolly.record.metrics_file import NAME, number_in, read_rows
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
 
 TRAINING_COLOR, EVALUATION_COLOR = "0.6", "tab:blue"
 
@@ -104,7 +107,7 @@ def make_axes() -> Axes:
     return Figure(figsize=(7, 4), layout="constrained").add_subplot()
 
 
-def finish_axes(ax: Axes, label: str, known: bool, lines: Sequence[Any] | None = None) -> Axes:
+def finish_axes(ax: Axes, label: str, known: bool, lines: Sequence[Artist] | None = None) -> Axes:
     """Label the axis of counts, and show the legend or that there is nothing yet."""
     ax.set_xlabel(label)
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))

@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from kytolly.record.files import open_unlinked, write_text
+from kytolly.record.files import open_regular, read_regular, write_text
 
 NAME = "metrics.csv"
 MAX_BYTES = 2**28  # of a file that is read: a million rows
@@ -51,12 +51,12 @@ class MetricsFile:
         self.columns: tuple[str, ...] = COUNTS[unit]
         if unit == "env_steps":
             self.columns += METRICS + EVALUATION
-        self.rows: list[Mapping[str, Any]] = []
+        self.rows: list[Mapping[str, object]] = []
         self._last_row_starts_at = 0
         self._is_whole = False  # the file holds what `rows` says
 
     def keep_rows(
-        self, done: int, count: int | None = None, last: Mapping[str, Any] | None = None
+        self, done: int, count: int | None = None, last: Mapping[str, object] | None = None
     ) -> None:
         """Keep the rows up to a count, 0 of a new run; the file is written if that changes it.
 
@@ -66,7 +66,7 @@ class MetricsFile:
             last: The last of them, as it was then.
         """
         rows = read_rows(self.path, self.unit)
-        self.rows = [row for row in rows if float(row[self.unit]) <= done][:count]
+        self.rows = [*[row for row in rows if float(row[self.unit]) <= done][:count]]
         if last and count == len(self.rows):
             self.rows[-1] = last
         self.columns = column_order([*self.columns, *(rows[0] if rows else ())])
@@ -74,7 +74,7 @@ class MetricsFile:
             self._rewrite()
         self._is_whole = True
 
-    def append(self, row: Mapping[str, Any]) -> None:
+    def append(self, row: Mapping[str, object]) -> None:
         """Write a row; who reads the file finds it when this returns."""
         self.rows.append(row)
         if self._add_columns(row) or not self._is_whole:
@@ -86,7 +86,7 @@ class MetricsFile:
             file.write(self._line(row))
         self._is_whole = True
 
-    def replace_last(self, row: Mapping[str, Any]) -> None:
+    def replace_last(self, row: Mapping[str, object]) -> None:
         """Write the newest row again, with other values."""
         self.rows[-1] = row
         if self._add_columns(row) or not (self._is_whole and self._last_row_starts_at):
@@ -100,14 +100,14 @@ class MetricsFile:
         self._is_whole = True
 
     def _open(self) -> IO[str]:
-        return open(self.path, "r+", newline="", encoding="utf-8", opener=open_unlinked)
+        return open(self.path, "r+", newline="", encoding="utf-8", opener=open_regular)
 
-    def _add_columns(self, row: Mapping[str, Any]) -> bool:
+    def _add_columns(self, row: Mapping[str, object]) -> bool:
         before = self.columns
         self.columns = column_order([*self.columns, *row])
         return self.columns != before
 
-    def _line(self, row: Mapping[str, Any]) -> str:
+    def _line(self, row: Mapping[str, object]) -> str:
         return csv_line([row.get(name, "") for name in self.columns])
 
     def _text(self) -> str:
@@ -124,7 +124,7 @@ def column_order(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(names), key=lambda name: name.startswith("evaluation_")))
 
 
-def csv_line(cells: Sequence[Any]) -> str:
+def csv_line(cells: Sequence[object]) -> str:
     """One line of a CSV file; seven digits of a number, as many as float32 has."""
     buffer = io.StringIO()
     words = [f"{cell:.7g}" if isinstance(cell, float) else cell for cell in cells]
@@ -134,28 +134,21 @@ def csv_line(cells: Sequence[Any]) -> str:
 
 def read_rows(path: Path, unit: str = "env_steps") -> list[dict[str, str]]:
     """The rows of a metrics file that were written to their end; none where there is no file."""
-    if not path.is_file():
+    try:
+        text = read_regular(path, MAX_BYTES).decode("utf-8", "replace")
+        whole = io.StringIO(text[: text.rfind("\n") + 1])
+        reader = csv.DictReader(whole)
+        rows = list(reader)
+        if whole.getvalue().strip() and unit not in (reader.fieldnames or ()):
+            raise ValueError(f"has no column {unit}")
+    except FileNotFoundError:
         return []
-    rows = []
-    columns = None
-    reason = f"has no column {unit}"
-    if path.stat().st_size > MAX_BYTES:
-        whole = "too much"
-        reason = f"has more than {MAX_BYTES:,} bytes"
-    else:
-        text = path.read_text(encoding="utf-8", errors="replace")
-        whole = text[: text.rfind("\n") + 1]
-        reader = csv.DictReader(io.StringIO(whole))
-        try:
-            rows = list(reader)
-            columns = reader.fieldnames
-        except csv.Error as error:  # a cell without end
-            reason = f"cannot be read ({error})"
-    if whole.strip() and unit not in (columns or ()):
+    except (ValueError, csv.Error) as error:  # such as a cell without end
+        reason = f"cannot be read ({error})" if isinstance(error, csv.Error) else error
         raise ValueError(
             f"{path} {reason}, expected the metrics file of a run. Move it elsewhere: the run "
             "would overwrite it."
-        )
+        ) from None
     rows = [row for row in rows if None not in row and None not in row.values()]
     return [row for row in rows if re.fullmatch("[0-9]{1,18}", row[unit])]
 

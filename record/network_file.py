@@ -8,20 +8,21 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import h5py
 import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
 from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, short_reason
 from kytolly.record.dead_weights import living_weights
 from kytolly.record.files import path_without_pattern
 
-OWN_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
+MODEL_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
 WEIGHTS = "model.weights.h5"  # in a `.keras` file
 # Layers may make a little more than they save, such as the states of random draws.
 SHARE = 2
@@ -29,6 +30,8 @@ SPARE = 2**20
 # The network of an agent among what `complete_checkpoint` wrote; TensorFlow alters dots in names.
 NETWORK = re.compile(r"keras_variables/state\W.*\bnetwork/(\d+)/\.ATTRIBUTES/VARIABLE_VALUE")
 MAX_OUTPUT_NUMBERS = 2**26  # of a layer, for one observation
+
+Network = TypeVar("Network", bound=keras.Model)
 
 
 def load_network(path: Path) -> keras.Model:
@@ -40,7 +43,7 @@ def load_network(path: Path) -> keras.Model:
         )
     try:
         stored = stored_numbers(path)
-        import_own_classes(layers_of(path))
+        import_model_classes(layers_of(path))
         with limited_weights(stored):
             network = cast(keras.Model, keras.models.load_model(path, compile=False))
         if not network.built:  # it would make its weights later, as many as it likes
@@ -79,7 +82,7 @@ def check_outputs(network: keras.Model) -> None:
                         )
 
 
-def load_network_of(kind: Any, path: Path) -> Any:
+def load_network_of(kind: type[Network], path: Path) -> Network:
     """The network in a `.keras` file; ValueError where it is of another class, or not finite."""
     network = load_network(path)
     if isinstance(network, kind) and is_finite(network):
@@ -127,7 +130,7 @@ def take_checkpoint_weights(network: keras.Model, path: str) -> None:
         variable.assign(weight)
 
 
-def weights_in(network: Any, path: Path) -> list[np.ndarray]:
+def weights_in(network: keras.Model, path: Path) -> list[np.ndarray]:
     """The weights that a file holds for a network, which stays as it is.
 
     Raises:
@@ -139,7 +142,7 @@ def weights_in(network: Any, path: Path) -> list[np.ndarray]:
         network.load_weights(path)
         if is_finite(network):
             return network.get_weights()
-        reason: Any = "a weight is not finite"
+        reason: Exception = ValueError("a weight is not finite")
     except Exception as error:  # zipfile, h5py and Keras each have their own
         reason = error
     finally:
@@ -197,17 +200,22 @@ def limited_weights(stored: int) -> Iterator[None]:
     Raises:
         ValueError: Within the block or at its end, when a layer would make too many.
     """
-    made = 0
+    total = 0
 
     def require_few() -> None:
-        if made > SHARE * stored + SPARE:
-            raise ValueError(f"its layers need {made:,} numbers or more, and it has {stored:,}")
+        if total > SHARE * stored + SPARE:
+            raise ValueError(f"its layers need {total:,} numbers or more, and it has {stored:,}")
 
-    def make(make_next: Any, **options: Any) -> Any:
-        nonlocal made
-        made += initial_size(options["initial_value"])
+    def make(
+        make_next: Callable[..., tf.Variable],
+        *,
+        initial_value: ArrayLike | Callable[[], ArrayLike],
+        **options: object,
+    ) -> tf.Variable:
+        nonlocal total
+        total += initial_size(initial_value)
         require_few()
-        return make_next(**options)
+        return make_next(initial_value=initial_value, **options)
 
     try:
         with tf.variable_creator_scope(make):
@@ -216,7 +224,7 @@ def limited_weights(stored: int) -> Iterator[None]:
         require_few()  # Keras makes a warning of an error in `build`, and then fails elsewhere
 
 
-def initial_size(value: Any) -> int:
+def initial_size(value: ArrayLike | Callable[[], ArrayLike]) -> int:
     """The count of a variable's numbers, from its first value or a function that would make it."""
     if not callable(value):
         return int(np.size(value))
@@ -224,13 +232,13 @@ def initial_size(value: Any) -> int:
     return math.prod(tf.nest.flatten(graph.structured_outputs)[0].shape)
 
 
-def import_own_classes(layers: Iterable[dict[str, Any]]) -> None:
+def import_model_classes(layers: Iterable[Mapping[str, object]]) -> None:
     """Import the modules of this library's networks that a file's layers name, and no others.
 
     Keras reads a class from a file only where its module is imported.
     """
     for name in {str(layer.get("module")) for layer in layers}:
-        if OWN_MODULE.fullmatch(name):
+        if MODEL_MODULE.fullmatch(name):
             with contextlib.suppress(ModuleNotFoundError):  # Keras then says what is missing
                 importlib.import_module(name)
 
@@ -249,7 +257,7 @@ def layers_of(path: Path) -> list[dict[str, Any]]:
     return layers
 
 
-def layers_in(value: Any) -> Iterator[dict[str, Any]]:
+def layers_in(value: object) -> Iterator[dict[str, Any]]:
     """Every layer, or other object, that a Keras configuration describes."""
     if isinstance(value, dict) and isinstance(value.get("config"), dict):
         yield value

@@ -17,6 +17,8 @@ from matplotlib.patheffects import Normal, Stroke
 
 from kytolly.record.learning_curve import plot_learning_curve as plot_learning_curve
 
+Axis = tuple[str, float, float]  # label, lowest, highest
+
 
 def plot_q_values(
     q_function: Callable[[np.ndarray], np.ndarray],
@@ -41,11 +43,9 @@ def plot_q_values(
     Raises:
         ValueError: The axes, the names or the action values do not fit each other.
     """
-    check_axes(axes, observation)
+    check_dimensions([axis[0] for axis in axes], observation)
     x, y = axes
-    grid_x, grid_y = np.meshgrid(
-        np.linspace(x[2], x[3], resolution), np.linspace(y[2], y[3], resolution)
-    )
+    grid_x, grid_y = grid(x[1:], y[1:], resolution)
     points = np.tile(np.asarray(observation, np.float32), (grid_x.size, 1))
     points[:, x[0]], points[:, y[0]] = grid_x.ravel(), grid_y.ravel()
     q = np.asarray(q_function(points))
@@ -62,22 +62,22 @@ def plot_q_values(
     q = q.reshape(*grid_x.shape, -1)
     figure = Figure(figsize=(10, 4), layout="constrained")
     value_ax, action_ax = figure.subplots(1, 2, sharex=True, sharey=True)
-    value = value_ax.pcolormesh(grid_x, grid_y, q.max(-1), shading="nearest", cmap="viridis")
-    figure.colorbar(value, ax=value_ax, label="discounted return still to come")
+    best = "discounted return still to come"
+    draw_numbers(value_ax, grid_x, grid_y, q.max(-1), best, signed=False)
     value_ax.set_title("Value of the best action")
-    draw_choice = draw_difference if len(names) == 2 else draw_greedy
-    draw_choice(action_ax, grid_x, grid_y, q, names)
-    for ax in (value_ax, action_ax):
-        ax.set_xlabel(x[1])
-        ax.set_xlim(x[2], x[3])
-        ax.set_ylim(y[2], y[3])
-    value_ax.set_ylabel(y[1])
+    if len(names) == 2:
+        better = f"← {names[0]} is better        {names[1]} is better →"
+        draw_numbers(action_ax, grid_x, grid_y, q[..., 1] - q[..., 0], better, signed=True)
+        action_ax.set_title(f"Value of {names[1]} minus value of {names[0]}")
+    else:
+        draw_greedy(action_ax, grid_x, grid_y, q, names)
+    label_axes([value_ax, action_ax], x[1:], y[1:])
     return figure
 
 
 def plot_over_states(
     plots: Sequence[tuple[str, str, Callable[[np.ndarray], np.ndarray]]],
-    axes: Sequence[tuple[str, float, float]],
+    axes: Sequence[Axis],
     observe: Callable[[np.ndarray, np.ndarray], np.ndarray],
     path: np.ndarray | None = None,
     resolution: int = 101,
@@ -95,16 +95,8 @@ def plot_over_states(
             line is interrupted where it jumps by half an axis, such as an angle after a turn.
         resolution: Points along each axis.
     """
-    for label, lowest, highest in axes:
-        if not lowest < highest:
-            raise ValueError(
-                f"axes let {label} go from {lowest} to {highest}, expected a lowest below the "
-                "highest. Swap them."
-            )
-    (x_label, left, right), (y_label, bottom, top) = axes
-    grid_x, grid_y = np.meshgrid(
-        np.linspace(left, right, resolution), np.linspace(bottom, top, resolution)
-    )
+    x, y = axes
+    grid_x, grid_y = grid(x, y, resolution)
     observations = observe(grid_x.ravel().astype(np.float32), grid_y.ravel().astype(np.float32))
     figure = Figure(figsize=(5 * len(plots), 4))
     figure.set_layout_engine("constrained", wspace=0.06)
@@ -118,20 +110,45 @@ def plot_over_states(
             )
         draw_numbers(ax, grid_x, grid_y, values.reshape(grid_x.shape), meaning)
         if path is not None:
-            draw_path(ax, path, (right - left, top - bottom))
-        ax.set(title=title, xlabel=x_label, xlim=(left, right), ylim=(bottom, top))
-    all_axes[0].set_ylabel(y_label)
+            draw_path(ax, path, (x[2] - x[1], y[2] - y[1]))
+        ax.set_title(title)
+    label_axes(all_axes, x, y)
     return figure
 
 
+def grid(x: Axis, y: Axis, resolution: int) -> tuple[np.ndarray, np.ndarray]:
+    """[R, R] values of two quantities across and upwards; ValueError where one goes downwards."""
+    for label, lowest, highest in (x, y):
+        if not lowest < highest:
+            raise ValueError(
+                f"axes let {label} go from {lowest} to {highest}, expected a lowest below the "
+                "highest. Swap them."
+            )
+    across, upwards = (np.linspace(*axis[1:], resolution) for axis in (x, y))
+    grid_x, grid_y = np.meshgrid(across, upwards)
+    return grid_x, grid_y
+
+
+def label_axes(all_axes: Sequence[Axes], x: Axis, y: Axis) -> None:
+    """Say in every plot what varies, and between which limits."""
+    for ax in all_axes:
+        ax.set(xlabel=x[0], xlim=x[1:], ylim=y[1:])
+    all_axes[0].set_ylabel(y[0])
+
+
 def draw_numbers(
-    ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, values: np.ndarray, meaning: str
+    ax: Axes,
+    grid_x: np.ndarray,
+    grid_y: np.ndarray,
+    values: np.ndarray,
+    meaning: str,
+    signed: bool | None = None,
 ) -> None:
-    """Draw numbers as colors; where both signs matter, 0 is white and has a line."""
-    lowest = values.min()
-    highest = values.max()
-    limit = max(-lowest, highest)
-    signed = min(-lowest, highest) >= 0.1 * limit > 0
+    """Draw numbers as colors; where `signed`, or else where both signs matter, 0 has a line."""
+    lowest, highest = values.min(), values.max()
+    limit = max(-lowest, highest) or 1.0
+    if signed is None:
+        signed = min(-lowest, highest) >= 0.1 * limit
     mesh = ax.pcolormesh(
         grid_x,
         grid_y,
@@ -142,7 +159,7 @@ def draw_numbers(
         vmax=limit if signed else None,
     )
     ax.figure.colorbar(mesh, ax=ax, label=meaning)
-    if signed:
+    if signed and lowest < 0 < highest:
         ax.contour(grid_x, grid_y, values, levels=[0.0], colors="black", linewidths=1.0)
 
 
@@ -156,36 +173,20 @@ def draw_path(ax: Axes, path: np.ndarray, spans: tuple[float, float]) -> None:
     ax.plot(*path[0], "o", color="black", ms=7, mec="white", mew=1.5, clip_on=False, zorder=5)
 
 
-def draw_difference(
-    ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, q: np.ndarray, names: Sequence[str]
-) -> None:
-    """Draw how much better the second of two actions is, and where neither is."""
-    gap = q[..., 1] - q[..., 0]
-    limit = float(np.abs(gap).max()) or 1.0
-    mesh = ax.pcolormesh(
-        grid_x, grid_y, gap, shading="nearest", cmap="RdBu_r", vmin=-limit, vmax=limit
-    )
-    colors = ax.figure.colorbar(mesh, ax=ax)
-    colors.set_label(f"← {names[0]} is better        {names[1]} is better →")
-    if gap.min() < 0 < gap.max():
-        ax.contour(grid_x, grid_y, gap, levels=[0.0], colors="black", linewidths=1.2)
-    ax.set_title(f"Value of {names[1]} minus value of {names[0]}")
-
-
 def draw_greedy(
     ax: Axes, grid_x: np.ndarray, grid_y: np.ndarray, q: np.ndarray, names: Sequence[str]
 ) -> None:
     """Draw which action is best."""
     count = len(names)
     palette = matplotlib.colormaps["Set2" if count <= 8 else "turbo"]
-    places = range(count) if count <= 8 else np.linspace(0.05, 0.95, count)
+    shades = range(count) if count <= 8 else np.linspace(0.05, 0.95, count)
     edges = np.arange(count + 1) - 0.5
     mesh = ax.pcolormesh(
         grid_x,
         grid_y,
         q.argmax(-1),
         shading="nearest",
-        cmap=ListedColormap([palette(place) for place in places]),
+        cmap=ListedColormap([palette(shade) for shade in shades]),
         norm=BoundaryNorm(edges, count),
     )
     colors = ax.figure.colorbar(mesh, ax=ax, ticks=range(count), spacing="proportional")
@@ -194,7 +195,7 @@ def draw_greedy(
     ax.set_title("Greedy action")
 
 
-def check_axes(axes: Sequence[tuple[int, str, float, float]], observation: Sequence[float]) -> None:
+def check_dimensions(indices: Sequence[int], observation: Sequence[float]) -> None:
     """Check the two dimensions to vary; ValueError where the observation does not have them."""
     shape = np.shape(observation)
     if len(shape) != 1:
@@ -202,15 +203,8 @@ def check_axes(axes: Sequence[tuple[int, str, float, float]], observation: Seque
             f"observation has shape {shape}, expected one vector: action values are plotted over "
             "two of its numbers. Give such an observation."
         )
-    indices = [axis[0] for axis in axes]
     if len(indices) != 2 or len(set(indices)) != 2 or not set(indices) <= set(range(shape[0])):
         raise ValueError(
             f"axes name the dimensions {indices}, expected two different ones of 0 to "
             f"{shape[0] - 1}. Change them."
         )
-    for index, label, lowest, highest in axes:
-        if not lowest < highest:
-            raise ValueError(
-                f"axes let dimension {index} ({label}) go from {lowest} to {highest}, expected a "
-                "lowest below the highest. Swap them."
-            )

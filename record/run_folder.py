@@ -6,14 +6,15 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import yaml
 from filelock import FileLock, Timeout
@@ -21,6 +22,10 @@ from filelock import FileLock, Timeout
 from kytolly.config.fields import Default
 from kytolly.record.files import PARTIAL, refuse_links, write_text
 from kytolly.record.version import __version__
+
+if TYPE_CHECKING:
+    from kytolly.config.run import RunConfig
+    from kytolly.config.supervised import SupervisedConfig
 
 LOCK = ".lock"  # the system knows which process holds it; a file left behind means nothing
 PACKAGES = ("tensorflow", "keras", "numpy", "gymnasium")
@@ -61,11 +66,11 @@ class SavedConfig(NamedTuple):
 
     settings: dict[str, Any]
     environment: str
-    loop: Any
+    loop: str | None
     version: str
-    spec: Any = None
+    spec: dict[str, Any] | None = None
     init: str | None = None
-    parts: Any = None
+    parts: dict[str, str | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,19 +85,13 @@ class RunFolder:
     lock: FileLock | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
-    def open(cls, path: str | Path | None, cfg: Any, environment: str, resume: bool) -> RunFolder:
-        """A folder to train in, held by this process: a new one, or that of a run to continue."""
-        if resume:
-            return cls.resumable(path).lock_folder()
-        return cls.create(path, f"{environment}_{cfg.algorithm}_{cfg.seed}")
-
-    @classmethod
     def create(cls, path: str | Path | None, name: str) -> RunFolder:
         """Make a folder; by default `runs/NAME_TIME`. One that is not empty is refused."""
         if path is None:
             moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-            path = Path("runs") / f"{path_part(name)}_{moment}"
-            path = next(p for p in numbered_paths(path) if not p.exists())
+            name = f"{path_part(name)}_{moment}"
+            names = itertools.chain([name], (f"{name}-{count}" for count in itertools.count(2)))
+            path = next(path for path in map(Path("runs").joinpath, names) if not path.exists())
         path = Path(path)
         check_path(path)
         try:
@@ -196,12 +195,12 @@ class RunFolder:
 
     def write_config(
         self,
-        cfg: Any,
+        cfg: RunConfig | SupervisedConfig,
         environment: str,
         loop: str,
-        spec: Any = None,
+        spec: Mapping[str, object] | None = None,
         init: Path | None = None,
-        parts: dict[str, str] | None = None,
+        parts: Mapping[str, str] | None = None,
     ) -> None:
         """Write every setting, the versions of what trains with it, and what the agent sees.
 
@@ -213,12 +212,12 @@ class RunFolder:
             init: Folder of the run whose weights this one began with, if any.
             parts: Class names of the user's own optimizer and policy.
         """
-        extra: dict[str, Any] = {"environment": environment, "loop": loop}
-        extra |= {"parts": parts} if parts else {}
-        extra |= {"versions": versions()}
-        extra |= {} if init is None else {"init": str(init)}
+        beside: dict[str, object] = {"environment": environment, "loop": loop}
+        beside |= {"parts": dict(parts)} if parts else {}
+        beside |= {"versions": versions()}
+        beside |= {} if init is None else {"init": str(init)}
         path = self.path / "config.yaml"
-        text = yaml_text(cfg, extra)
+        text = yaml_text(cfg, beside)
         if spec is not None:  # its innermost lists take one line each
             text = yaml.safe_dump({"spec": spec}, sort_keys=False, default_flow_style=None) + text
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -259,26 +258,25 @@ class RunFolder:
         """The id of the run's environment; one that imports a module of its own must be trusted."""
         name = saved.environment
         if ":" in name and not trust:
-            raise ValueError(
-                f"{self.path / 'config.yaml'} names the environment {name!r}, which would import "
-                f"the Python module {name.partition(':')[0]}, expected an id without a module: "
-                f"give --env {name}, or --trust, if you know who wrote this folder."
-            )
+            raise self._untrusted("environment", name, "an id without a module", f"--env {name}")
         return name
 
     def trusted_wrappers(self, saved: SavedConfig, trust: bool = False) -> list[str]:
         """The wrappers of the run's environment, which are modules of its own."""
         names = [str(name) for name in saved.settings.get("wrappers") or ()]
         if names and not trust:
-            raise ValueError(
-                f"{self.path / 'config.yaml'} names the wrapper {names[0]!r}, which would import "
-                f"the Python module {names[0].partition(':')[0]}, expected none: give "
-                f"{' '.join(f'--wrapper {name}' for name in names)}, or --trust, if you know who "
-                "wrote this folder."
-            )
+            flags = " ".join(f"--wrapper {name}" for name in names)
+            raise self._untrusted("wrapper", names[0], "none", flags)
         return names
 
-    def write_result(self, summary: dict[str, Any]) -> None:
+    def _untrusted(self, kind: str, name: str, expected: str, flags: str) -> ValueError:
+        return ValueError(
+            f"{self.path / 'config.yaml'} names the {kind} {name!r}, which would import the Python "
+            f"module {name.partition(':')[0]}, expected {expected}: give {flags}, or --trust, if "
+            "you know who wrote this folder."
+        )
+
+    def write_result(self, summary: Mapping[str, object]) -> None:
         """Write `result.json`, whole or not at all; one that differs only in times stays."""
         path = self.path / "result.json"
         times = ("wall_seconds", "compile_seconds", "memory")
@@ -287,9 +285,9 @@ class RunFolder:
                 from kytolly.config.files import read_json
 
                 old = read_json(path, dict[str, Any], "it is written anew")
-                if old == summary | {name: old.get(name) for name in times}:
+                if old == {**summary, **{name: old.get(name) for name in times}}:
                     return
-        write_text(self.path / "result.json", json.dumps(summary, indent=2) + "\n")
+        write_text(path, json.dumps(summary, indent=2) + "\n")
 
 
 def bare_id(environment: str) -> str:
@@ -338,15 +336,6 @@ def unwritable(path: Path, reason: str | None) -> ValueError:
     )
 
 
-def numbered_paths(path: Path) -> Iterator[Path]:
-    """`path`, then `path-2`, `path-3` and so on."""
-    yield path
-    count = 2
-    while True:
-        yield path.with_name(f"{path.name}-{count}")
-        count += 1
-
-
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that decide what a run computes."""
     packages = {"python": platform.python_version(), "kytolly": __version__}
@@ -358,21 +347,22 @@ def versions() -> dict[str, str]:
     return packages
 
 
-def yaml_text(config: Any, extra: dict[str, Any]) -> str:
+def yaml_text(config: RunConfig | SupervisedConfig, beside: Mapping[str, object]) -> str:
     """Every field of a configuration, and what else identifies the run, as YAML."""
     values = plain_settings(dataclasses.asdict(config))
-    return yaml.safe_dump({**extra, "settings": values}, sort_keys=False)
+    return yaml.safe_dump({**beside, "settings": values}, sort_keys=False)
 
 
-def plain_settings(values: dict[str, Any]) -> dict[str, Any]:
+def plain_settings(values: Mapping[str, object]) -> dict[str, object]:
     """The same settings in types that YAML knows."""
-    plain = dict(values)
-    for name, value in values.items():
-        if isinstance(value, tuple):
-            plain[name] = list(value)
-        elif isinstance(value, Default):
-            plain[name] = int(value)
-    return plain
+    return {name: plain_setting(value) for name, value in values.items()}
+
+
+def plain_setting(value: object) -> object:
+    """A setting in a type that YAML knows."""
+    if isinstance(value, Default):
+        return int(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:

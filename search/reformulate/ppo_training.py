@@ -69,7 +69,7 @@ class EvaluationLines(Callback):
         left = remaining * state.wall_seconds / max(state.env_steps, 1)
         self.say(
             f"{COLLECTION}: {state.env_steps:,} of {total:,} env steps, gain in {self.metric} "
-            f"{state.evaluation.return_mean:+.4f} (best {state.best_score:+.4f}), "
+            f"{state.evaluation.score:+.4f} (best {state.best_score:+.4f}), "
             f"{speed:,.0f} env steps/s, at most {left:.0f} s left"
         )
 

@@ -31,13 +31,13 @@ class Endless(gymnasium.Env):
 
 def evaluation(env):
     cfg = DQNConfig(xla=False, hidden_units=(4,))
-    side = make_env_runner(cfg, env)
-    agent = make_agent(cfg, side.spec)
+    runner = make_env_runner(cfg, env)
+    agent = make_agent(cfg, runner.spec)
     try:
-        evaluator = side.evaluator(agent.policy.network, 6, 3, xla=False, device=None)
+        evaluator = runner.evaluator(agent.policy.network, 6, 3, xla=False, device=None)
         return evaluator.evaluate()
     finally:
-        side.close()
+        runner.close()
 
 
 @pytest.mark.parametrize("module", ["host_side", "device"])

@@ -100,7 +100,7 @@ def test_a_rollout_of_ppo_has_no_row_of_a_failed_step():
     assert not rollout.last[:, 1].any()
 
 
-@pytest.mark.parametrize("algorithm", OWN)
+@pytest.mark.parametrize("algorithm", ["dqn", pytest.param("ppo", marks=pytest.mark.learning)])
 def test_a_run_survives_every_kind_of_fault(algorithm, tmp_path):
     folder = tmp_path / "faults"
     folder.mkdir()
@@ -115,8 +115,16 @@ def test_a_run_survives_every_kind_of_fault(algorithm, tmp_path):
     assert result.summary["env_restarts"] == result.history[-1]["env_restarts"] == len(KINDS)
 
 
-def stopped(algorithm, kinds, tmp_path):
-    """Runs that end with a fault of each kind, each continuing the previous one."""
+@pytest.mark.filterwarnings("ignore:.* the resumed run begins new episodes")
+@pytest.mark.parametrize(
+    ("algorithm", "kinds"),
+    [
+        ("ppo", ["exit", "raise"]),
+        *(pytest.param(name, KINDS, marks=pytest.mark.learning) for name in OWN),
+    ],
+)
+def test_every_kind_of_fault_ends_a_run_that_is_saved(algorithm, kinds, tmp_path):
+    """Each run continues the previous one."""
     folder, trainer = tmp_path / "faults", Trainer(tmp_path / "run", progress=False)
     folder.mkdir()
     cfg = {**SMALL, **OWN[algorithm], "algorithm": algorithm, "total_env_steps": 100_000}
@@ -130,16 +138,3 @@ def stopped(algorithm, kinds, tmp_path):
         )
         assert not multiprocessing.active_children()
         assert list((tmp_path / "run" / "checkpoints").glob("ckpt-*.json"))
-
-
-@pytest.mark.filterwarnings("ignore:.* the resumed run begins new episodes")
-@pytest.mark.parametrize(
-    ("algorithm", "kinds"),
-    [
-        ("dqn", KINDS),
-        ("ppo", ["hang", "kill"]),
-        pytest.param("ppo", KINDS[1:4], marks=pytest.mark.learning),
-    ],
-)
-def test_every_kind_of_fault_ends_a_run_that_is_saved(algorithm, kinds, tmp_path):
-    stopped(algorithm, kinds, tmp_path)

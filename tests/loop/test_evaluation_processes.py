@@ -23,13 +23,13 @@ SMALL |= {"evaluation_episodes": 3, "final_evaluation_episodes": 3}
 
 
 class Returns(Callback):
-    """What each evaluation has found."""
+    """The evaluations of a run."""
 
     def __init__(self):
-        self.found = []
+        self.evaluations = []
 
     def on_evaluation(self, state):
-        self.found.append(state.evaluation)
+        self.evaluations.append(state.evaluation)
 
 
 OWN = functools.partial(gymnasium.make, "CartPole-v1")
@@ -37,7 +37,7 @@ OWN = functools.partial(gymnasium.make, "CartPole-v1")
 
 @pytest.mark.parametrize("evaluation_env", [None, OWN], ids=["same", "own"])
 def test_a_run_starts_the_processes_of_its_evaluations_once(evaluation_env, tmp_path, monkeypatch):
-    started, found = [], []
+    started, evaluations = [], []
     start = processes.Worker.__init__
 
     def watched(self, *args):
@@ -46,10 +46,10 @@ def test_a_run_starts_the_processes_of_its_evaluations_once(evaluation_env, tmp_
     monkeypatch.setattr(processes.Worker, "__init__", watched)
     for async_envs in (True, False):
         seen, trainer = Returns(), Trainer(tmp_path / str(async_envs), progress=False)
-        cfg = {**SMALL, "async_envs": async_envs}
+        cfg = {**SMALL, "async_envs": async_envs, "total_env_steps": 100}
         result = trainer.train(cfg, "CartPole-v1", [seen], evaluation_env=evaluation_env)
-        found.append([*seen.found, result.evaluation])
-    assert found[0] == found[1] and len(found[0]) == 5
+        evaluations.append([*seen.evaluations, result.evaluation])
+    assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 3
     # One says the spaces, 2 train, and evaluations have 3; or one, after another two of its kind
     # have said and shown that it fits.
     assert len(started) == 6

@@ -40,18 +40,15 @@ class Clock(gymnasium.Env):
         return self.stack, -3.0 if ended else 5.0, ended and even, ended and not even, {}
 
 
-SHORT = {
-    "evaluation_episodes": 1,
-    "final_evaluation_episodes": 2,
-    "evaluation_interval_env_steps": 10**6,
-}
+SHORT = {"evaluation_episodes": 1, "final_evaluation_episodes": 2, "hidden_units": (8,)}
+SHORT |= {"evaluation_interval_env_steps": 10**6, "xla": False}
 DQN = {"total_env_steps": 400, "warmup_env_steps": 100, "replay_capacity": 150, "n_step": 3}
 DQN |= {"batch_size": 8, "train_interval_env_steps": 12, "updates_per_interval": 1}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, hidden_units=(8,), network="cnn")
+    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, network="cnn")
     return Trainer(tmp_path_factory.mktemp("runs") / "clock", progress=False).train(cfg, Clock)
 
 
@@ -61,7 +58,7 @@ def test_returns_are_the_games_own_and_learning_sees_signs(trained):
     expected = 5.0 * (LENGTH - 1) - 3.0
     assert trained.evaluation.summary()["return_mean"] == expected
     returns = [row["episode_return"] for row in trained.history if "episode_return" in row]
-    assert returns and all(abs(one - expected) < 1e-4 for one in returns if np.isfinite(one))
+    assert returns and all(abs(each - expected) < 1e-4 for each in returns if np.isfinite(each))
 
 
 def test_the_memory_shows_each_row_as_it_was(trained):
@@ -107,7 +104,7 @@ def test_gymnasiums_own_stacks_are_kept_whole_and_shown_as_they_were(tmp_path):
     def make():
         return gymnasium.wrappers.FrameStackObservation(Screen(), 4)
 
-    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, hidden_units=(8,), network="mlp", xla=False)
+    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, network="mlp")
     memory = Trainer(tmp_path / "run", progress=False).train(cfg, make).agent.memory
     assert memory.frames is None and memory.columns.obs.shape == (150, 4, 6, 6)
     require_rows(memory, stack_axis=1)
@@ -117,7 +114,7 @@ def test_a_wrapper_that_skips_frames_is_refused_unless_its_space_is_a_plain_box(
     def skips():
         return gymnasium.wrappers.MaxAndSkipObservation(Clock(), 2)
 
-    cfg = DQNConfig(**DQN, **SHORT, num_envs=3, hidden_units=(8,), network="mlp", xla=False)
+    cfg = DQNConfig(**{**DQN, "total_env_steps": 120}, **SHORT, num_envs=3, network="mlp")
     with pytest.raises(EnvironmentFault, match="does not begin with the 3 newest frames of the"):
         Trainer(tmp_path / "a", progress=False).train(cfg, skips)
 
@@ -130,7 +127,7 @@ def test_a_wrapper_that_skips_frames_is_refused_unless_its_space_is_a_plain_box(
 
 
 def test_ppo_learns_from_clipped_rewards_and_reports_the_games_own(tmp_path):
-    cfg = PPOConfig(**SHORT, total_env_steps=128, num_envs=2, rollout_steps=16, hidden_units=(8,))
+    cfg = PPOConfig(**SHORT, total_env_steps=64, num_envs=2, rollout_steps=16)
     result = Trainer(tmp_path / "ppo", progress=False).train(cfg, Clock)
     assert result.evaluation.summary()["return_mean"] == 5.0 * (LENGTH - 1) - 3.0
 

@@ -1,21 +1,19 @@
 """A host run that a fault or Ctrl-C stops is saved, and can be resumed."""
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
+import time
 
 import gymnasium
 import numpy as np
 import pytest
 
 from kytolly import Trainer
+from kytolly.callback.base import Callback
 from kytolly.environment.faults import EnvironmentFault
-from kytolly.loop.watchdog import deferred_signals
+from kytolly.loop.signals import deferred_signals
 
-ROOT = Path(__file__).parents[2]
 SMALL = {"xla": False, "num_envs": 2, "hidden_units": [4], "evaluation_episodes": 2}
 SMALL |= {"final_evaluation_episodes": 2, "total_env_steps": 128, "loop": "host"}
 SMALL |= {"evaluation_interval_env_steps": 128, "checkpoint_interval_env_steps": 1_000}
@@ -73,37 +71,24 @@ def test_one_signal_is_delivered_once():
     assert calls == [1]
 
 
-PRESS = """
-    import os, signal, sys, threading
-    from kytolly import Trainer
-    from kytolly.callback.base import Callback
+class Press(Callback):
+    """Ctrl-C as a terminal sends it: to every process of the run, its workers first."""
 
-    class Press(Callback):
-        def on_log(self, state):
-            os.killpg(0, signal.SIGINT)  # as a terminal does: to every process of the run
-
-    if __name__ == "__main__":
-        cfg = {"algorithm": "dqn", "xla": False, "num_envs": 2, "loop": "host", "async_envs": True,
-               "hidden_units": [4], "batch_size": 4, "warmup_env_steps": 8,
-               "log_interval_env_steps": 64, "total_env_steps": 100_000}
-        try:
-            Trainer(sys.argv[1], progress=False).train(cfg, "CartPole-v1", [Press()])
-        except KeyboardInterrupt as stop:
-            print(stop)
-"""
+    def on_log(self, state):
+        self.workers = multiprocessing.active_children()
+        for worker in self.workers:
+            os.kill(worker.pid, signal.SIGINT)
+        time.sleep(0.1)
+        assert all(worker.is_alive() for worker in self.workers)
+        signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups")
+@pytest.mark.skipif(os.name == "nt", reason="no such signals")
 def test_ctrl_c_in_a_terminal_leaves_the_workers_to_the_run(tmp_path):
-    script = tmp_path / "press.py"
-    script.write_text(textwrap.dedent(PRESS))
-    done = subprocess.run(
-        [sys.executable, script, tmp_path / "run"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert "is saved in" in done.stdout, done.stderr[-2000:]
+    press = Press()
+    cfg = {"algorithm": "dqn", **SMALL, **OWN["dqn"], "async_envs": True}
+    cfg |= {"log_interval_env_steps": 64, "total_env_steps": 100_000}
+    with pytest.raises(KeyboardInterrupt, match="is saved in"):
+        Trainer(tmp_path / "run", progress=False).train(cfg, "CartPole-v1", [press])
+    assert len(press.workers) >= 2 and not multiprocessing.active_children()
     assert list((tmp_path / "run" / "checkpoints").glob("ckpt-*.json"))

@@ -51,9 +51,9 @@ def evaluator(env, episodes):
     cfg = DQNConfig(**SMALL)
     if env is not Uneven:
         cfg = DQNConfig(xla=False, hidden_units=(4,), max_wall_seconds=100)
-    side = make_env_runner(cfg, env)
-    agent = make_agent(cfg, side.spec)
-    return side.evaluator(agent.policy.network, episodes, 3, xla=False, device=None)
+    runner = make_env_runner(cfg, env)
+    agent = make_agent(cfg, runner.spec)
+    return runner.evaluator(agent.policy.network, episodes, 3, xla=False, device=None)
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -86,9 +86,9 @@ def test_calls_of_an_evaluation_play_the_same_episodes(monkeypatch):
     found = []
     for limit in (None, 1e9):
         cfg = DQNConfig(xla=False, hidden_units=(4,), max_wall_seconds=limit)
-        side = make_env_runner(cfg, "CartPole-v1")
-        network = make_agent(cfg, side.spec).policy.network
-        evaluator = side.evaluator(network, 4, 3, xla=False, device=None)
+        runner = make_env_runner(cfg, "CartPole-v1")
+        network = make_agent(cfg, runner.spec).policy.network
+        evaluator = runner.evaluator(network, 4, 3, xla=False, device=None)
         found += [evaluator.evaluate(5).returns, evaluator.evaluate(6).returns]
     assert min(map(min, found)) > 3
     assert found[:2] == found[2:] and found[0] != found[1]

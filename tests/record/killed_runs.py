@@ -1,11 +1,11 @@
 """Trains a tiny run in processes that end at their n-th file operation, as kill -9 would end them.
 
-    python killed_runs.py FOLDER KIND POINT...
+    python killed_runs.py FOLDER KIND [twice]
 
-KIND is an algorithm and a loop, as in dqn-device. A point is how many file operations of the first
-process are done before it dies. Without points a run that is not killed is copied before each of
-its operations: that is what a kill leaves, at half the cost. Each process is forked from this one,
-which has imported everything and run nothing.
+KIND is an algorithm and a loop, as in dqn-device. A run is killed, and so is its continuation.
+Without `twice`, one that is not killed is also copied before each of its file operations: that is
+what a kill leaves, at half the cost. Each process is forked from this one, which has imported
+everything and run nothing.
 """
 
 import json
@@ -117,24 +117,20 @@ def train(folder, kind, die_at=0, copies=None):
     return code, len(operations)
 
 
-def kill_and_resume(folder, kind, point, again=None):
-    """Kill a run at a point (and its continuation at another); resume it to its end."""
+def kill_and_resume(folder, kind, point, again):
+    """Kill a run at a point, and its continuation at another; resume it to its end."""
     code, _ = train(folder, kind, point)
     assert code == -signal.SIGKILL, f"there is no operation {point}"
-    if again:
-        train(folder, kind, again)
+    train(folder, kind, again)
     assert train(folder, kind)[0] == 0
 
 
 if __name__ == "__main__":
     home, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
-    points = [int(word) for word in sys.argv[3:]]
+    copies = None if "twice" in sys.argv else home
     gymnasium.make("CartPole-v1")  # imports what a child would import otherwise
-    _, count = train(home / "whole", kind, copies=None if points else home)
-    for point in points:
-        if point <= count:
-            kill_and_resume(home / f"killed-{point}", kind, point)
-    for point in [] if points else range(1, count + 1):
+    _, count = train(home / "whole", kind, copies=copies)
+    for point in range(1, count + 1) if copies else ():
         assert train(home / f"killed-{point}", kind)[0] == 0
     kill_and_resume(home / "killed-twice", kind, 2 * count // 3, count // 4)
     times = {str(p): p.stat().st_mtime_ns for p in (home / "whole").rglob("*") if p.is_file()}

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.callback.checkpoint import CheckpointSaver
-from kytolly.record.checkpoint import checkpoints, restore
+from kytolly.record.checkpoint import checkpoints
+from kytolly.record.resume import restore
 from tests.helpers.states import make_state
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.record.checkpoint import restore, save_network
+from kytolly.record.checkpoint import save_network
 from kytolly.record.network_file import weights_in
+from kytolly.record.resume import restore
 from tests.record.learner import Learner, Unsaveable, restored_steps, steps_on_disk, train
 
 

@@ -173,7 +173,10 @@ class Subclassed(keras.Model):
 @pytest.mark.parametrize(
     "model",
     [
-        keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(2)]),
+        pytest.param(
+            keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(2)]),
+            marks=pytest.mark.learning,
+        ),
         lambda spec: Subclassed(8),
     ],
     ids=["sequential", "subclassed"],

@@ -38,6 +38,10 @@ OWN = {
 ALGORITHMS = ["dqn", "ppo"]
 
 
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.learning)
+
+
 class Screen(gymnasium.Env):
     """Shows random observations of any space; an episode of 5 steps pays 3 at each."""
 
@@ -69,7 +73,7 @@ def torsos(network, kind=NatureCNN):
     return [layer for layer in network._flatten_layers() if type(layer) is kind]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["dqn", slow("ppo")])
 def test_stacked_frames_are_channels_of_one_image(algorithm, tmp_path):
     env = FrameStackObservation(Screen(), 4)
     with pytest.warns(UserWarning, match=r"\(4, 84, 84\) is read as 4 channels of 84 x 84"):
@@ -81,7 +85,7 @@ def test_stacked_frames_are_channels_of_one_image(algorithm, tmp_path):
     assert again.return_mean == 15.0
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["ppo", slow("dqn")])
 def test_an_image_without_clear_channels_is_refused_with_what_mends_it(algorithm, tmp_path):
     env = Screen(spaces.Box(0, 255, (3, 3, 84), np.uint8))
     with pytest.raises(ValueError, match=r"TransformObservation.*moveaxis"):
@@ -90,8 +94,10 @@ def test_an_image_without_clear_channels_is_refused_with_what_mends_it(algorithm
     assert torsos(result.agent.policy.network)[0].convolutions[0].kernel.shape[2] == 84
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, np.int64])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm, dtype",
+    [("dqn", np.bool_), ("ppo", np.int64), slow("dqn", np.int64), slow("ppo", np.bool_)],
+)
 def test_a_grid_gets_a_small_convolution(algorithm, dtype, tmp_path):
     env = Screen(spaces.Box(0, 1, (10, 10, 4), dtype))
     result = train(algorithm, env, tmp_path)
@@ -101,33 +107,36 @@ def test_a_grid_gets_a_small_convolution(algorithm, dtype, tmp_path):
     assert again.return_mean == 15.0
 
 
-def test_what_is_no_grid_stays_flat(tmp_path):
-    for shape, dtype, high in [((10, 10, 4), np.float32, 1), ((8, 8, 111), np.bool_, 1)]:
-        env = Screen(spaces.Box(0, high, shape, dtype))
-        result = train("dqn", env, tmp_path / str(high + shape[2]))
-        assert not torsos(result.agent.policy.network, GridCNN)
+@pytest.mark.parametrize("shape, dtype", [((10, 10, 4), np.float32), slow((8, 8, 111), np.bool_)])
+def test_what_is_no_grid_stays_flat(shape, dtype, tmp_path):
+    result = train("dqn", Screen(spaces.Box(0, 1, shape, dtype)), tmp_path)
+    assert not torsos(result.agent.policy.network, GridCNN)
+
+
+def one_screen():
+    return Screen(spaces.Box(-1, 1, (2,), np.float32))
+
+
+def three_screens():
+    return SyncVectorEnv([one_screen] * 3)
 
 
 @pytest.mark.parametrize(
-    ("make", "count"),
-    [(Screen, 1), (lambda: SyncVectorEnv([Screen] * 3), 3)],
-    ids=["one environment", "a vector of three"],
+    "algorithm, env, count",
+    [
+        ("dqn", one_screen, 1),
+        ("dqn", three_screens, 3),
+        ("ppo", one_screen, 8),
+        ("ppo", three_screens(), 3),
+        slow("dqn", one_screen(), 1),
+        slow("dqn", three_screens(), 3),
+        slow("ppo", one_screen(), 1),
+        slow("ppo", three_screens, 3),
+    ],
 )
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("made", [True, False], ids=["instance", "function"])
-def test_the_number_of_environments_is_that_of_what_is_given(
-    algorithm, make, count, made, tmp_path
-):
-    space = spaces.Box(-1, 1, (2,), np.float32)
-    if make is Screen and not made:
-        count = {"dqn": 1, "ppo": 8}[algorithm]
-    sized = (
-        (lambda: Screen(space))
-        if make is Screen
-        else (lambda: SyncVectorEnv([lambda: Screen(space)] * 3))
-    )
+def test_the_number_of_environments_is_that_of_what_is_given(algorithm, env, count, tmp_path):
     settings = {"rollout_steps": 7} if algorithm == "ppo" else {}
-    result = train(algorithm, sized() if made else sized, tmp_path, **settings)
+    result = train(algorithm, env, tmp_path, **settings)
     saved = yaml.safe_load((result.run_dir / "config.yaml").read_text())["settings"]
     assert saved["num_envs"] == count
     if algorithm == "ppo":
@@ -140,7 +149,7 @@ def test_a_number_that_was_given_and_contradicts_is_refused(given, tmp_path):
         train("ppo", SyncVectorEnv([Screen] * 3), tmp_path, num_envs=given)
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("n_step", [slow(1), 3])
 def test_dqn_learns_from_dicts(n_step, tmp_path):
     space = spaces.Dict(
         image=spaces.Box(0, 255, (36, 36, 1), np.uint8),
@@ -154,8 +163,10 @@ def test_dqn_learns_from_dicts(n_step, tmp_path):
     assert Trainer().evaluate(result.run_dir, 2, env=lambda: env).return_mean == 15.0
 
 
-@pytest.mark.parametrize("loop", ["host", "device"])
-@pytest.mark.parametrize("network", ["mlp", "dueling"])
+@pytest.mark.parametrize(
+    "loop, network",
+    [("host", "mlp"), ("device", "dueling"), slow("host", "dueling"), slow("device", "mlp")],
+)
 def test_dqn_normalizes_observations_and_the_network_keeps_the_statistics(loop, network, tmp_path):
     result = train(
         "dqn", "CartPole-v1", tmp_path, loop=loop, network=network, normalize_observations=True

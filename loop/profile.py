@@ -74,11 +74,13 @@ class NoNetwork(PartPolicy):
 
     keeps_value = False
 
-    def acting_weights(self, noise: Any) -> list[tf.Tensor]:
+    def acting_weights(self, numbers: Any) -> tuple[list[tf.Tensor], None]:
         """No weights."""
-        return []
+        return [], None
 
-    def outputs(self, obs: Any, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
+    def outputs(
+        self, obs: Any, weights: list[tf.Tensor], noise: None = None
+    ) -> tuple[tf.Tensor, None]:
         """Params [B, P] of 0."""
         count = tf.nest.flatten(obs)[0].shape[0]
         return tf.zeros([count, self.distribution.num_params]), None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keras
 
+from kytolly.model.dense import noise_option
 from kytolly.model.dqn_mlp import QNetwork
 
 
@@ -18,13 +19,8 @@ class DuelingMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.value, self.advantage = self.head(1), self.head(self.num_actions)
 
-    def call(self, obs, training=False):
-        features = self.features(obs, training)
-        advantage = keras.ops.cast(self.advantage(features), "float32")
+    def call(self, obs, training=False, noise=None):
+        features, options = self.features(obs, training, noise), noise_option(noise)
+        advantage = keras.ops.cast(self.advantage(features, **options), "float32")
         centered = advantage - keras.ops.mean(advantage, axis=-1, keepdims=True)
-        return keras.ops.cast(self.value(features), "float32") + centered
-
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        dense = [*self.hidden.dense, self.value, self.advantage]
-        return self.plan_after_torso({"dense": dense, "dueling": True})
+        return keras.ops.cast(self.value(features, **options), "float32") + centered

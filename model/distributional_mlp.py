@@ -6,9 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kytolly.model.dqn_mlp import QNetwork
-from kytolly.model.numpy_forward import NumpyForward, dense
-from kytolly.model.q_networks import make_torso, noise_options
+from kytolly.model.dense import noise_option
+from kytolly.model.dqn_mlp import QNetwork, make_torso, noise_options
 
 
 class DistributionalMLP(QNetwork):
@@ -34,40 +33,32 @@ class DistributionalMLP(QNetwork):
         self.action_outputs = self.head(num_actions * num_outputs)
         self.state_outputs = self.head(num_outputs) if dueling else None
 
-    def action_distributions(self, obs, training=False):
+    def action_distributions(self, obs, training=False, noise=None):
         """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
-        features = self.features(obs, training)
-        if self.noise_scale and self.dueling and self.action_outputs.rows.noise is None:
+        features, options = self.features(obs, training, noise), noise_option(noise)
+        traced = keras.utils.is_keras_tensor(features)  # see `model.numpy_inference`
+        if self.noise_scale and self.dueling and noise is None and not traced:
             from kytolly.model.noisy import merged_streams
 
             outputs = merged_streams(features, self.state_outputs, self.action_outputs)
             return self.by_action(outputs)
-        outputs = self.by_action(ops.cast(self.action_outputs(features), "float32"))
+        outputs = self.by_action(ops.cast(self.action_outputs(features, **options), "float32"))
         if self.state_outputs is None:
             return outputs
-        state = ops.cast(self.state_outputs(features), "float32")
+        state = ops.cast(self.state_outputs(features, **options), "float32")
         return ops.expand_dims(state, 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
 
     def by_action(self, outputs):
         """[B, A, Z] of [B, A Z]; the gradient of a reshape would divide for each of its numbers."""
+        if keras.utils.is_keras_tensor(outputs):
+            return ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
         return ops.stack(ops.split(outputs, self.num_actions, axis=-1), axis=1)
 
-    def call(self, obs, training=False):
-        return self.mean(self.action_distributions(obs, training))
+    def call(self, obs, training=False, noise=None):
+        return self.mean(self.action_distributions(obs, training, noise))
 
     def mean(self, outputs):
         """[B, A] means of distributions [B, A, Z]."""
-        raise NotImplementedError
-
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        heads = [self.state_outputs, self.action_outputs] if self.dueling else [self.action_outputs]
-        plan = {"dense": [*self.hidden.dense, *heads], "dueling": self.dueling}
-        own = {"twin": DistributionalForward, "num_actions": self.num_actions}
-        return self.plan_after_torso({**plan, **own, "mean": self.host_mean()})
-
-    def host_mean(self):
-        """`mean` as a function in NumPy."""
         raise NotImplementedError
 
     def get_config(self):
@@ -102,16 +93,6 @@ class AtomMLP(DistributionalMLP):
         sums = ops.matmul(ops.reshape(weight, (-1, self.num_outputs)), sums)  # both by one product
         return ops.reshape(sums[:, 0] / sums[:, 1], (-1, self.num_actions))
 
-    def host_mean(self):
-        """`mean` as a function in NumPy."""
-        atoms = self.atoms()
-
-        def mean(outputs):
-            weight = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-            return weight.dot(atoms) / weight.sum(axis=-1)
-
-        return mean
-
     def atoms(self):
         """[Z] float32 returns, in reward units."""
         return np.linspace(self.value_min, self.value_max, self.num_outputs, dtype=np.float32)
@@ -135,34 +116,6 @@ class QuantileMLP(DistributionalMLP):
     def mean(self, outputs):
         """[B, A] means of quantiles [B, A, Z]."""
         return ops.mean(outputs, axis=-1)
-
-    def host_mean(self):
-        """`mean` as a function in NumPy."""
-        return lambda outputs: outputs.mean(axis=-1)
-
-
-class DistributionalForward(NumpyForward):
-    """The NumPy twin: action values [E, A] of observations [E, *obs].
-
-    Args:
-        network, arguments: As for `NumpyForward`.
-        num_actions: `A`.
-        mean: [E, A] of the network's outputs [E, A, Z].
-    """
-
-    def __init__(self, network, num_actions, mean, **arguments):
-        super().__init__(network, **arguments)
-        self._num_actions, self._mean = num_actions, mean
-
-    def __call__(self, obs):
-        features = self.hidden_features(obs)
-        shape = (len(features), self._num_actions, -1)
-        if not self._dueling:
-            return self._mean(features.reshape(shape))
-        state, outputs = (dense(features, layer) for layer in self._streams)
-        outputs = outputs.reshape(shape)
-        outputs = state[:, np.newaxis] + outputs - outputs.mean(axis=1, keepdims=True)
-        return self._mean(outputs)
 
 
 def make_atom_network(cfg, obs_spec, distribution):

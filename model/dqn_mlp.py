@@ -2,53 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import keras
 
-from kytolly.model.few_units import FewUnits
-
-
-def fan_in_dense(units, fan_in, activation=None, noise_scale=0.0):
-    """Dense layer whose kernel and bias begin uniform in +-1/sqrt(fan_in).
-
-    Above a scale of 0 it is noisy.
-
-    Keras's zero biases make a ReLU network homogeneous: its values first grow with the size of
-    the observation, which is the wrong way round for every task that ends far from the origin.
-    """
-    bound = 1.0 / math.sqrt(fan_in)
-    kernel, bias = (keras.initializers.RandomUniform(-bound, bound) for _ in range(2))
-    how = {"kernel_initializer": kernel, "bias_initializer": bias}
-    if noise_scale:
-        from kytolly.model.noisy import NoisyDense
-
-        return NoisyDense(units, activation, noise_scale, **how)
-    kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
-    return kind(units, activation, **how)
-
-
-@keras.saving.register_keras_serializable(package="kytolly")
-class HiddenLayers(keras.layers.Layer):
-    """Flattens an observation and passes it through dense ReLU layers: [B, *obs] -> [B, units]."""
-
-    def __init__(self, hidden_units=(120, 84), noise_scale=0.0, **kwargs):
-        super().__init__(**kwargs)
-        self.hidden_units, self.noise_scale, self.dense = tuple(hidden_units), noise_scale, []
-
-    def build(self, input_shape):
-        width = math.prod(input_shape[1:])
-        for units in self.hidden_units:
-            self.dense.append(fan_in_dense(units, width, "relu", self.noise_scale))
-            self.dense[-1].build((None, width))
-            width = units
-
-    def call(self, obs):
-        features = keras.ops.cast(obs, self.compute_dtype)
-        features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
-        for layer in self.dense:
-            features = layer(features)
-        return features
+from kytolly.model.dense import HiddenLayers, fan_in_dense, noise_option
 
 
 class QNetwork(keras.Model):
@@ -80,38 +36,23 @@ class QNetwork(keras.Model):
         self.hidden = HiddenLayers(self.hidden_units, noise_scale) if hidden is None else hidden
 
     def head(self, units):
-        """A dense layer that follows the hidden ones."""
-        return fan_in_dense(units, self.hidden_units[-1], noise_scale=self.noise_scale)
+        """A built dense layer that follows the hidden ones."""
+        layer = fan_in_dense(units, self.hidden_units[-1], noise_scale=self.noise_scale)
+        layer.build((None, self.hidden_units[-1]))
+        return layer
 
     def build(self, input_shape):
-        self.build_features(input_shape)
-        for layer in self.layers:
-            if not layer.built:  # the heads
-                layer.build((None, self.hidden_units[-1]))
-
-    def build_features(self, input_shape):
-        """Build the torso and the hidden layers."""
         if self.torso is not None:
             if not self.torso.built:  # a torso from a file comes built
                 self.torso.build(input_shape)
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
 
-    def features(self, obs, training=False):
+    def features(self, obs, training=False, noise=None):
         """[B, features] of [B, *obs]."""
         if self.torso is not None:
             obs = self.torso(obs, training=training)
-        return self.hidden(obs)
-
-    def plan_after_torso(self, plan):
-        """The plan with what the torso does before; None where NumPy cannot do it."""
-        if self.torso is None:
-            return plan
-        if getattr(self.torso, "has_twin", False):
-            return {**plan, "images": self.torso}
-        if not hasattr(self.torso, "normalizers") or self.torso.images:
-            return None
-        return {**plan, "normalizers": self.torso.normalizers}
+        return self.hidden(obs, **noise_option(noise))
 
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""
@@ -132,9 +73,30 @@ class DQNMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.q_values = self.head(self.num_actions)
 
-    def call(self, obs, training=False):
-        return keras.ops.cast(self.q_values(self.features(obs, training)), "float32")
+    def call(self, obs, training=False, noise=None):
+        features = self.features(obs, training, noise)
+        return keras.ops.cast(self.q_values(features, **noise_option(noise)), "float32")
 
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        return self.plan_after_torso({"dense": [*self.hidden.dense, self.q_values]})
+
+def make_q_network(cfg, obs_spec, distribution):
+    """The network that `cfg.network` names; `auto` takes a convolutional one for images."""
+    network = DQNMLP
+    if cfg.network.startswith("dueling"):
+        from kytolly.model.ddqn_mlp import DuelingMLP as network
+    shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
+    return network(*shared, **noise_options(cfg))
+
+
+def noise_options(cfg):
+    """What a network's maker takes for the noise of its weights."""
+    return {"noise_scale": cfg.noise_scale} if getattr(cfg, "noisy", False) else {}
+
+
+def make_torso(cfg, obs_spec):
+    """The layer in front of the hidden ones; None for vectors that are taken as they are."""
+    vector = not isinstance(obs_spec, dict) and len(obs_spec.shape) < 3
+    if vector and not (cfg.normalize_observations or cfg.network.endswith(("cnn", "impala"))):
+        return None
+    from kytolly.model.observation_features import network_features
+
+    return network_features(cfg, obs_spec)

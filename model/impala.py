@@ -28,7 +28,6 @@ class ImpalaCNN(NatureCNN):
     """
 
     CHANNELS = (16, 32, 32)
-    has_twin = False
 
     def __init__(self, channels_first=False, width=1, pool_size=0, spectral_norm=False, **kwargs):
         super().__init__(channels_first, **kwargs)
@@ -38,10 +37,10 @@ class ImpalaCNN(NatureCNN):
     def build(self, input_shape):
         height, width, channels = self.image_size(input_shape)
         for filters in self.filters():
-            first = keras.layers.Conv2D(filters, 3, padding="same")
+            first = self.convolution_type(filters, 3, padding="same")
             first.build((None, height, width, channels))
             height, width, channels = -(-height // 2), -(-width // 2), filters
-            kind = SpectralConv2D if self.spectral_norm else keras.layers.Conv2D
+            kind = SpectralConv2D if self.spectral_norm else self.convolution_type
             layers = [kind(filters, 3, padding="same") for _ in range(4)]
             for layer in layers:
                 layer.build((None, height, width, channels))
@@ -69,17 +68,13 @@ class ImpalaCNN(NatureCNN):
     def features(self, images):
         """[B, h, w, F] of images."""
         for index, first in enumerate(self.convolutions):
-            images = ops.max_pool(self.convolve(first, images), 3, 2, "same")
+            images = ops.max_pool(first(images), 3, 2, "same")
             layers = self.residuals[4 * index : 4 * index + 4]
             for one, other in (layers[:2], layers[2:]):
-                inner = ops.relu(self.residual(one, ops.relu(images)))
-                images = images + self.residual(other, inner)
+                inner = ops.relu(one(ops.relu(images)))
+                images = images + other(inner)
         images = ops.relu(images)
         return adaptive_max_pool(images, self.pool_size) if self.pool_size else images
-
-    def residual(self, layer, images):
-        """What one of the residual convolutions makes of images."""
-        return layer(images) if self.spectral_norm else self.convolve(layer, images)
 
     def get_config(self):
         own = {"width": self.width, "pool_size": self.pool_size}

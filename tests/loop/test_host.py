@@ -268,7 +268,7 @@ def test_replay_acts_with_the_weights_from_before_the_iteration_that_is_learned_
     used, collect = [], loop._collect
 
     def remember():
-        used.append(loop.actor.twin.weights[0].copy())
+        used.append(loop.actor.numpy_network.weights[0].copy())
         return collect()
 
     monkeypatch.setattr(loop, "_collect", remember)
@@ -292,7 +292,7 @@ def test_a_rollout_is_acted_by_the_newest_weights(monkeypatch):
     def remember():
         weights = loop.agent.policy.weights
         newest = weights.split(weights.vector)[4].numpy()  # the head: no observation saturates it
-        used.append((loop.actor.twin.weights[4].copy(), newest))
+        used.append((loop.actor.numpy_network.weights[4].copy(), newest))
         return collect()
 
     monkeypatch.setattr(loop, "_collect", remember)
@@ -346,7 +346,7 @@ def make_normalized(spec):
 
 def test_a_network_without_a_numpy_twin_trains_in_turns():
     loop = make_loop(model=make_normalized, xla=False)
-    assert loop.actor.twin is None and loop.overlap is None
+    assert loop.actor.numpy_network is None and loop.overlap is None
     metrics = loop.run(104)
     loop.close()
     assert int(metrics.updates) == 18

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.playing import rows_of
+from kytolly.agent.inference import rows_of
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.policy.base import greedy_action, read_outputs
 

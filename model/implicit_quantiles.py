@@ -7,9 +7,15 @@ import math
 import keras
 from keras import ops
 
-from kytolly.model.dense import HiddenLayers, fan_in_dense, noise_option
+from kytolly.model.dense import noise_option
 from kytolly.model.distributional_mlp import is_dueling, quantile_midpoints
-from kytolly.model.dqn_mlp import QNetwork, make_torso, noise_options
+from kytolly.model.dqn_mlp import (
+    HiddenLayers,
+    QNetwork,
+    fan_in_dense,
+    make_torso,
+    noise_options,
+)
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

@@ -9,7 +9,6 @@ import keras
 from keras import ops
 
 from kytolly.model.dense import SmallDense
-from kytolly.model.dqn_mlp import QNetwork
 
 Tensor = keras.KerasTensor  # or a backend's
 RowNoise = Mapping[int, tuple[Tensor, Tensor]]  # e_in [E, F] and e_out [E, units] by a layer's id
@@ -110,16 +109,6 @@ def row_noise(layers: Sequence[NoisyDense], noises: Sequence[Tensor]) -> RowNois
     """What a network's call takes, from e_in [E, F] and e_out [E, units] of each layer in turn."""
     pairs = zip(noises[::2], noises[1::2], strict=True)
     return {id(layer): pair for layer, pair in zip(layers, pairs, strict=True)}
-
-
-def takes_row_noise(network: keras.Model) -> bool:
-    """Whether the `noise` of a network's call reaches all of its noisy layers.
-
-    It does in networks of ours, unless a torso of the user's has such layers too.
-    """
-    if not isinstance(network, QNetwork):
-        return False
-    return network.torso is None or not noisy_layers(network.torso)
 
 
 def repeat_rows(noise, features):

@@ -7,8 +7,8 @@ import math
 
 import keras
 
-from kytolly.model.dense import HiddenLayers
-from kytolly.model.dqn_mlp import DQNMLP, make_q_network, make_torso
+from kytolly.model.ddqn_mlp import make_q_network
+from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, make_torso
 
 EPSILON = 1e-6  # of the reference, flax; Keras's 1e-3 weakens the norm of faint inputs
 

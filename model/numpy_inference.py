@@ -218,7 +218,8 @@ class _Tracer:
             inner[id(fresh)] = self.register(argument, known)
             return fresh
 
-        args, kwargs = keras.tree.map_structure(renamed, arguments)
+        fresh_arguments: Any = keras.tree.map_structure(renamed, arguments)
+        args, kwargs = fresh_arguments
         kwargs.pop("training", None)  # not every `call` takes it
         outputs = operation.call(*args, **kwargs)
         return [self.register(tensor, inner) for tensor in keras.tree.flatten(outputs)]

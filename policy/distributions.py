@@ -46,6 +46,10 @@ class Distribution:
         """[B] log-probability, or log-density, of raw actions."""
         raise NotImplementedError
 
+    def host_probabilities(self, params: np.ndarray) -> np.ndarray:
+        """[B, P] probabilities of discrete actions."""
+        raise NotImplementedError
+
     def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
         """What `sample` needs, [..., N], from as many numbers in [0, 1)."""
         return uniforms

@@ -9,7 +9,8 @@ import keras
 import tensorflow as tf
 
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
-from kytolly.model.noisy import noise_widths, noisy_layers, row_noise, takes_row_noise
+from kytolly.model.dqn_mlp import QNetwork
+from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
 from kytolly.policy.batch import Obs
 from kytolly.policy.continuous import standard_normal
 from kytolly.policy.weights import FlatWeights, Noise, Weights, concatenate
@@ -96,6 +97,16 @@ class NoisyWeights(FlatWeights):
         always = tf.reshape(numbers, [-1])[0] >= 0.0
         noise = loop_fusion_barrier(factor_noise(standard_normal(numbers)), always)
         return tf.split(noise, self._widths, axis=-1)
+
+
+def takes_row_noise(network: keras.Model) -> bool:
+    """Whether the `noise` of a network's call reaches all of its noisy layers.
+
+    It does in networks of ours, unless a torso of the user's has such layers too.
+    """
+    if not isinstance(network, QNetwork):
+        return False
+    return network.torso is None or not noisy_layers(network.torso)
 
 
 PARTS = ("kernel", "bias", "kernel_deviation", "bias_deviation")

@@ -80,7 +80,7 @@ def test_build_creates_every_weight(name):
 def test_the_numpy_network_agrees(name):
     model, obs = make_built(name)
     inference = numpy_network(model, spec_of(obs))
-    np.testing.assert_allclose(inference(obs), model(obs)[0], atol=1e-4)
+    np.testing.assert_allclose(inference(obs), model(obs)[0], rtol=1e-3, atol=1e-3)
 
 
 def test_the_numpy_network_follows_new_statistics():

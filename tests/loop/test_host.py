@@ -339,21 +339,21 @@ def test_the_end_of_one_call_cannot_wake_the_next():
     assert not calls.is_alive() and int(loop.agent.env_steps) == 40
 
 
-def make_normalized(spec):
-    layers = [keras.layers.LayerNormalization(), keras.layers.Dense(spec.num_actions)]
+def make_group_normalized(spec):
+    layers = [keras.layers.GroupNormalization(1), keras.layers.Dense(spec.num_actions)]
     return keras.Sequential(layers)
 
 
-def test_a_network_without_a_numpy_twin_trains_in_turns():
-    loop = make_loop(model=make_normalized, xla=False)
+def test_a_network_without_a_numpy_form_trains_in_turns():
+    loop = make_loop(model=make_group_normalized, xla=False)
     assert loop.actor.numpy_network is None and loop.overlap is None
     metrics = loop.run(104)
     loop.close()
     assert int(metrics.updates) == 18
 
 
-def test_a_network_without_a_numpy_twin_acts_with_the_weights_that_learn():
-    loop = make_loop(model=make_normalized, xla=False, learning_rate=0.1)
+def test_a_network_without_a_numpy_form_acts_with_the_weights_that_learn():
+    loop = make_loop(model=make_group_normalized, xla=False, learning_rate=0.1)
     loop.run(104)
     obs = np.ones((3, 3), np.float32)
     acting = loop.actor.params(obs)
@@ -363,13 +363,13 @@ def test_a_network_without_a_numpy_twin_acts_with_the_weights_that_learn():
     np.testing.assert_allclose(acting, loop.agent.q_values(obs), rtol=1e-5)
 
 
-def test_a_network_without_a_numpy_twin_trains_where_there_is_one_thread():
+def test_a_network_without_a_numpy_form_trains_where_there_is_one_thread():
     """A learner that waits for rows must not hold the thread that TensorFlow acts on."""
     program = (
         "import tensorflow as tf\n"
         "tf.config.threading.set_inter_op_parallelism_threads(1)\n"
-        "from tests.loop.test_host import make_loop, make_normalized\n"
-        "loop = make_loop(model=make_normalized, xla=False)\n"
+        "from tests.loop.test_host import make_loop, make_group_normalized\n"
+        "loop = make_loop(model=make_group_normalized, xla=False)\n"
         "print(int(loop.run(104).updates))\n"
         "loop.close()"
     )

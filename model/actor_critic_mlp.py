@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -15,7 +16,7 @@ POLICY_GAIN = 0.01  # the first policy is nearly uniform
 VALUE_GAIN = 1.0
 
 
-def orthogonal_dense(units, gain, activation=None):
+def orthogonal_dense(units: int, gain: float, activation: str | None = None):
     """Dense layer with an orthogonal kernel and zero biases.
 
     Source: Engstrom et al. 2020, arXiv:2005.12729, section 3.
@@ -40,12 +41,12 @@ class ActorCriticMLP(keras.Model):
 
     def __init__(
         self,
-        num_params,
-        hidden_units=(64, 64),
-        activation="tanh",
-        shared_torso=False,
-        free_scales=0,
-        scale_init=0.0,
+        num_params: int,
+        hidden_units: Sequence[int] = (64, 64),
+        activation: str | None = "tanh",
+        shared_torso: bool = False,
+        free_scales: int = 0,
+        scale_init: float = 0.0,
         features=None,
         **kwargs,
     ):
@@ -80,7 +81,7 @@ class ActorCriticMLP(keras.Model):
                 (self.free_scales,), initializer, "float32", name="scales"
             )
 
-    def call(self, obs, training=False):
+    def call(self, obs, training: bool = False):
         policy = value = self.features(obs)
         for layer in self.policy_torso:
             policy = layer(policy)

@@ -19,7 +19,7 @@ class DuelingMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.value, self.advantage = self.head(1), self.head(self.num_actions)
 
-    def call(self, obs, training=False, noise=None):
+    def call(self, obs, training: bool = False, noise=None):
         features, options = self.features(obs, training, noise), noise_option(noise)
         advantage = keras.ops.cast(self.advantage(features, **options), "float32")
         centered = advantage - keras.ops.mean(advantage, axis=-1, keepdims=True)

@@ -15,7 +15,7 @@ class SmallDense(keras.layers.Dense):
 
     MAX_UNITS = 4  # with more, one product is as fast
 
-    def call(self, features, training=None):
+    def call(self, features, training: bool | None = None):
         if features.shape[0] == 1:  # acting: one product, and no backward pass
             return super().call(features)
         columns = [features @ self.kernel[:, unit : unit + 1] for unit in range(self.units)]
@@ -27,7 +27,7 @@ class SmallDense(keras.layers.Dense):
 SmallDense.__name__ = "FewUnits"  # by which files know it
 
 
-def dense(units, activation=None, **options):
+def dense(units: int, activation: str | None = None, **options):
     """Dense layer, small or not."""
     kind = SmallDense if units <= SmallDense.MAX_UNITS else keras.layers.Dense
     return kind(units, activation, **options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 from keras import ops
@@ -26,14 +28,20 @@ class DistributionalMLP(QNetwork):
     """
 
     def __init__(
-        self, num_actions, hidden_units, torso=None, num_outputs=51, dueling=False, **kwargs
+        self,
+        num_actions: int,
+        hidden_units: Sequence[int],
+        torso=None,
+        num_outputs: int = 51,
+        dueling: bool = False,
+        **kwargs,
     ):
         super().__init__(num_actions, hidden_units, torso, **kwargs)
         self.num_outputs, self.dueling = num_outputs, dueling
         self.action_outputs = self.head(num_actions * num_outputs)
         self.state_outputs = self.head(num_outputs) if dueling else None
 
-    def action_distributions(self, obs, training=False, noise=None):
+    def action_distributions(self, obs, training: bool = False, noise=None):
         """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
         features, options = self.features(obs, training, noise), noise_option(noise)
         traced = keras.utils.is_keras_tensor(features)  # see `model.numpy_inference`
@@ -54,7 +62,7 @@ class DistributionalMLP(QNetwork):
             return ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
         return ops.stack(ops.split(outputs, self.num_actions, axis=-1), axis=1)
 
-    def call(self, obs, training=False, noise=None):
+    def call(self, obs, training: bool = False, noise=None):
         return self.mean(self.action_distributions(obs, training, noise))
 
     def mean(self, outputs):
@@ -78,11 +86,11 @@ class AtomMLP(DistributionalMLP):
     Source: Bellemare, Dabney & Munos 2017, arXiv:1707.06887.
     """
 
-    def __init__(self, *args, value_min=-100.0, value_max=100.0, **kwargs):
+    def __init__(self, *args, value_min: float = -100.0, value_max: float = 100.0, **kwargs):
         super().__init__(*args, **kwargs)
         self.value_min, self.value_max = value_min, value_max
 
-    def atom_logits(self, obs, training=False):
+    def atom_logits(self, obs, training: bool = False):
         """[B, A, Z] logits of the atoms: `action_distributions` by the name that C51 asks for."""
         return self.action_distributions(obs, training)
 
@@ -109,7 +117,7 @@ class QuantileMLP(DistributionalMLP):
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
 
-    def middle_quantiles(self, obs, training=False):
+    def middle_quantiles(self, obs, training: bool = False):
         """[B, A, Z] quantiles: `action_distributions` by the name that QR-DQN asks for."""
         return self.action_distributions(obs, training)
 
@@ -131,7 +139,7 @@ def make_quantile_network(cfg, obs_spec, distribution):
     return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **noise_options(cfg))
 
 
-def quantile_midpoints(count):
+def quantile_midpoints(count: int):
     """[count] float32 levels in the middles of equal parts of [0, 1]."""
     return (np.arange(count, dtype=np.float32) + 0.5) / np.float32(count)
 

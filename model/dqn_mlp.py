@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
 
 from kytolly.model.dense import dense, noise_option
 
 
-def fan_in_dense(units, fan_in, activation=None, noise_scale=0.0):
+def fan_in_dense(units: int, fan_in: int, activation: str | None = None, noise_scale: float = 0.0):
     """Dense layer whose kernel and bias begin uniform in +-1/sqrt(fan_in).
 
     Above a scale of 0 it is noisy.
@@ -31,7 +32,7 @@ def fan_in_dense(units, fan_in, activation=None, noise_scale=0.0):
 class HiddenLayers(keras.layers.Layer):
     """Flattens an observation and passes it through dense ReLU layers: [B, *obs] -> [B, units]."""
 
-    def __init__(self, hidden_units=(120, 84), noise_scale=0.0, **kwargs):
+    def __init__(self, hidden_units: Sequence[int] = (120, 84), noise_scale: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.hidden_units, self.noise_scale, self.dense = tuple(hidden_units), noise_scale, []
 
@@ -68,10 +69,10 @@ class QNetwork(keras.Model):
 
     def __init__(
         self,
-        num_actions,
-        hidden_units=(120, 84),
+        num_actions: int,
+        hidden_units: Sequence[int] = (120, 84),
         torso=None,
-        noise_scale=0.0,
+        noise_scale: float = 0.0,
         hidden=None,
         **kwargs,
     ):
@@ -82,7 +83,7 @@ class QNetwork(keras.Model):
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
         self.hidden = HiddenLayers(self.hidden_units, noise_scale) if hidden is None else hidden
 
-    def head(self, units):
+    def head(self, units: int):
         """A built dense layer that follows the hidden ones."""
         layer = fan_in_dense(units, self.hidden_units[-1], noise_scale=self.noise_scale)
         layer.build((None, self.hidden_units[-1]))
@@ -95,7 +96,7 @@ class QNetwork(keras.Model):
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
 
-    def features(self, obs, training=False, noise=None):
+    def features(self, obs, training: bool = False, noise=None):
         """[B, features] of [B, *obs]."""
         if self.torso is not None:
             obs = self.torso(obs, training=training)
@@ -120,7 +121,7 @@ class DQNMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.q_values = self.head(self.num_actions)
 
-    def call(self, obs, training=False, noise=None):
+    def call(self, obs, training: bool = False, noise=None):
         features = self.features(obs, training, noise)
         return keras.ops.cast(self.q_values(features, **noise_option(noise)), "float32")
 

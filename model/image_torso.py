@@ -85,7 +85,7 @@ def unclear(what, shape):
     )
 
 
-def image_torso(kind, channels_first=False, layer_norm=False):
+def image_torso(kind, channels_first: bool = False, layer_norm: bool = False):
     """The layer for images: NatureCNN, or what `image_layout` says instead of True."""
     if isinstance(kind, dict):
         from kytolly.model.impala import ImpalaCNN

@@ -29,7 +29,14 @@ class ImpalaCNN(NatureCNN):
 
     CHANNELS = (16, 32, 32)
 
-    def __init__(self, channels_first=False, width=1, pool_size=0, spectral_norm=False, **kwargs):
+    def __init__(
+        self,
+        channels_first: bool = False,
+        width: int = 1,
+        pool_size: int = 0,
+        spectral_norm: bool = False,
+        **kwargs,
+    ):
         super().__init__(channels_first, **kwargs)
         self.width, self.pool_size, self.spectral_norm = width, pool_size, spectral_norm
         self.residuals: list[keras.layers.Layer] = []  # four after each convolution
@@ -100,7 +107,7 @@ class SpectralConv2D(keras.layers.Conv2D):
     save_own_variables = keras.layers.Layer.save_own_variables
     load_own_variables = keras.layers.Layer.load_own_variables
 
-    def unit_kernel(self, training):
+    def unit_kernel(self, training: bool):
         """The kernel divided by its norm."""
         matrix = ops.reshape(ops.convert_to_tensor(self.kernel), (-1, self.filters))
         fixed = ops.stop_gradient(matrix)
@@ -111,7 +118,7 @@ class SpectralConv2D(keras.layers.Conv2D):
         norm = ops.sum(ops.matmul(other, matrix) * vector)
         return ops.reshape(matrix / norm, self.kernel.shape)
 
-    def call(self, images, training=False):
+    def call(self, images, training: bool = False):
         kernel = ops.cast(self.unit_kernel(training), images.dtype)
         features = ops.conv(images, kernel, 1, "same")
         return self.activation(features + ops.cast(self.bias, features.dtype))

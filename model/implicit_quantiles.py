@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
@@ -37,13 +38,13 @@ class IQNMLP(QNetwork):
 
     def __init__(
         self,
-        num_actions,
-        hidden_units=(120, 84),
+        num_actions: int,
+        hidden_units: Sequence[int] = (120, 84),
         torso=None,
-        num_levels=8,
-        num_cosines=64,
-        dueling=False,
-        noise_scale=0.0,
+        num_levels: int = 8,
+        num_cosines: int = 64,
+        dueling: bool = False,
+        noise_scale: float = 0.0,
         **kwargs,
     ):
         before = max(1, len(hidden_units) - 1)
@@ -60,7 +61,7 @@ class IQNMLP(QNetwork):
         self.level_features.build((None, self.num_cosines))
         self.after.build((None, self.hidden.hidden_units[-1]))
 
-    def action_quantiles(self, obs, levels, training=False, noise=None):
+    def action_quantiles(self, obs, levels, training: bool = False, noise=None):
         """[B, N, A] float32 quantiles of each action's return at levels [B, N], or [N] for all."""
         steps = math.pi * ops.arange(self.num_cosines, dtype="float32")
         cosines = ops.cast(ops.cos(ops.expand_dims(levels, -1) * steps), self.compute_dtype)
@@ -75,7 +76,7 @@ class IQNMLP(QNetwork):
             quantiles = quantiles + ops.cast(self.state_value(features, **options), "float32")
         return ops.reshape(quantiles, (-1, levels.shape[-1], self.num_actions))
 
-    def call(self, obs, training=False, noise=None):
+    def call(self, obs, training: bool = False, noise=None):
         levels = quantile_midpoints(self.num_levels)
         if any(keras.utils.is_keras_tensor(part) for part in keras.tree.flatten(obs)):
             from kytolly.model.numpy_inference import Constant

@@ -29,7 +29,7 @@ class NatureCNN(keras.layers.Layer):
     MAX_INTEGER = 255.0  # integers are divided by it
     convolution_type: type[keras.layers.Conv2D] = MatmulGradientConv2D
 
-    def __init__(self, channels_first=False, layer_norm=False, **kwargs):
+    def __init__(self, channels_first: bool = False, layer_norm: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.channels_first, self.layer_norm = channels_first, layer_norm
         self.convolutions: list[keras.layers.Layer] = []
@@ -70,7 +70,7 @@ class NatureCNN(keras.layers.Layer):
             return [(*layer, "valid") for layer in self.LAYERS]
         return [(filters, min(kernel, 3), 1, "same") for filters, kernel, _ in self.LAYERS]
 
-    def convolution(self, filters, kernel, stride, padding):
+    def convolution(self, filters: int, kernel, stride, padding):
         """One layer; where a norm follows, the ReLU comes after that."""
         return self.convolution_type(
             filters,

@@ -28,7 +28,9 @@ class NoisyDense(SmallDense):
     Source: Fortunato et al. 2018, arXiv:1706.10295, section 3, factorised Gaussian noise.
     """
 
-    def __init__(self, units, activation=None, noise_scale=0.5, **kwargs):
+    def __init__(
+        self, units: int, activation: str | None = None, noise_scale: float = 0.5, **kwargs
+    ):
         super().__init__(units, activation, **kwargs)
         self.noise_scale = noise_scale
 
@@ -42,7 +44,7 @@ class NoisyDense(SmallDense):
         for name, shape in shapes.items():
             setattr(self, name, self.add_weight(shape=shape, initializer=first, name=name))
 
-    def call(self, features, training=None, noise=None):
+    def call(self, features, training: bool | None = None, noise=None):
         if noise is not None:
             return self.noisy_outputs(features, *noise[id(self)])
         if self.units <= self.MAX_UNITS:

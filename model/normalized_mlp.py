@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import keras
 
@@ -17,7 +18,7 @@ EPSILON = 1e-6  # of the reference, flax; Keras's 1e-3 weakens the norm of faint
 class NormalizedLayers(HiddenLayers):
     """Dense layers, each followed by a layer norm and a ReLU: [B, *obs] -> [B, units]."""
 
-    def __init__(self, hidden_units=(128, 128), **kwargs):
+    def __init__(self, hidden_units: Sequence[int] = (128, 128), **kwargs):
         super().__init__(hidden_units, **kwargs)
         self.norms = []
 
@@ -48,7 +49,9 @@ class NormalizedMLP(DQNMLP):
     Source: Gallici et al. 2024, arXiv:2407.04811, section 3; Ba et al. 2016, arXiv:1607.06450.
     """
 
-    def __init__(self, num_actions, hidden_units=(128, 128), torso=None, **kwargs):
+    def __init__(
+        self, num_actions: int, hidden_units: Sequence[int] = (128, 128), torso=None, **kwargs
+    ):
         hidden = NormalizedLayers(hidden_units)
         super().__init__(num_actions, hidden_units, torso, hidden=hidden, **kwargs)
 

@@ -29,9 +29,9 @@ class ObservationFeatures(keras.layers.Layer):
         self,
         convolutional: bool | str | dict = False,
         normalizes=False,
-        clip=10.0,
-        channels_first=(),
-        layer_norm=False,
+        clip: float = 10.0,
+        channels_first: bool = (),
+        layer_norm: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)

@@ -192,7 +192,7 @@ def as_callbacks(cb: Callbacks) -> list[Callback]:
         return []
     from kytolly.callback import keras_bridge
 
-    return keras_bridge.asas_callbacks(cb)
+    return keras_bridge.as_callbacks(cb)
 
 
 def train_dqn(

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
-from kytolly.model.numpy_forward import numpy_forward, ordered_weights
+from kytolly.model.numpy_inference import numpy_network, ordered_weights
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Obs
-from kytolly.policy.weights import FlatWeights, concatenate
+from kytolly.policy.weights import FlatWeights, Noise, concatenate
+
+if TYPE_CHECKING:
+    from kytolly.policy.noisy_weights import NoisyWeights
 
 HostObs = np.ndarray | Mapping[str, np.ndarray]  # [E, *obs]
 ObsSpec = tf.TensorSpec | Mapping[str, tf.TensorSpec]  # of one observation
+
+
+class Forward(Protocol):
+    """A network in tensor code."""
+
+    def __call__(self, obs: Obs, noise: Noise | None = None) -> tf.Tensor:
+        """[B, P] params of [B, *obs]; of a noisy network with the noise of each row."""
+        ...
 
 
 class WeightNoise(Protocol):
@@ -31,8 +42,8 @@ class WeightNoise(Protocol):
 class HostActor:
     """The params of a network for observations on the host, and the most likely actions.
 
-    The NumPy twin of the network keeps a copy of the weights, which `refresh` or `take` bring up to
-    date. Where there is no twin every call goes through TensorFlow.
+    NumPy computes them with a copy of the weights, which `refresh` or `take` bring up to date.
+    Where it cannot, every call goes through TensorFlow.
 
     Args:
         network: Built Keras model whose output, or first output, is [B, P].
@@ -47,15 +58,15 @@ class HostActor:
         network: keras.Model,
         distribution: ActionReader,
         obs_spec: ObsSpec,
-        forward: Callable[[Obs], tf.Tensor] | None = None,
+        forward: Forward | None = None,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
         visible_spec = without_mask(obs_spec)
-        self.twin = numpy_forward(network, visible_spec)
+        self.numpy_network = numpy_network(network, visible_spec)
         batch = tf.nest.map_structure(
             lambda s: tf.TensorSpec([None, *s.shape], s.dtype), visible_spec
         )
-        self.forward = forward or (lambda obs: tf.nest.flatten(network(obs))[0])
+        self.forward = forward or self._network_forward
         self._forward = tf.function(
             lambda obs: tf.cast(self.forward(obs), tf.float32),
             autograph=False,
@@ -69,9 +80,9 @@ class HostActor:
         """
         if noise is not None:
             return mask_params(noise.params(self, obs), obs)
-        if self.twin is None:
+        if self.numpy_network is None:
             return mask_params(self.network_outputs(obs), obs)
-        return mask_params(self.twin(without_mask(obs)), obs)
+        return mask_params(self.numpy_network(without_mask(obs)), obs)
 
     def greedy(self, obs: HostObs) -> np.ndarray:
         """[E, ...] most likely actions for [E, *obs], as the environment takes them."""
@@ -88,28 +99,40 @@ class HostActor:
             return self._noisy_forward(typed, noise).numpy()
         return self._forward(typed).numpy()
 
-    @cached_property
-    def _noisy_forward(self) -> Any:
-        from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
+    def _network_forward(self, obs: Obs, noise: Noise | None = None) -> tf.Tensor:
+        if noise is None:
+            return tf.nest.flatten(self.network(obs))[0]
+        weights = [weight.value for weight in self.network.trainable_variables]
+        return tf.nest.flatten(self._noisy_weights.call(weights, obs, noise=noise))[0]
 
-        layers = noisy_layers(self.network)
+    @cached_property
+    def _noisy_weights(self) -> NoisyWeights:
+        from kytolly.policy.noisy_weights import NoisyWeights
+
+        with tf.init_scope():
+            return NoisyWeights(self.network)
+
+    @cached_property
+    def _noisy_forward(self) -> Callable[[Obs, np.ndarray], tf.Tensor]:
+        from kytolly.model.noisy import noise_widths, noisy_layers
+
+        widths = noise_widths(noisy_layers(self.network))
 
         def outputs(obs: Obs, noise: tf.Tensor) -> tf.Tensor:
-            with row_noise(layers, tf.split(noise, noise_widths(layers), axis=-1)):
-                return tf.cast(self.forward(obs), tf.float32)
+            return tf.cast(self.forward(obs, tf.split(noise, widths, axis=-1)), tf.float32)
 
         return tf.function(outputs, autograph=False, reduce_retracing=True)
 
     def refresh(self) -> None:
-        """Copy the network's weights into the twin."""
-        if self.twin is not None:
+        """Copy the network's weights for NumPy."""
+        if self.numpy_network is not None:
             weights = ordered_weights(self.network)
-            self.twin.take(np.concatenate([np.ravel(weight) for weight in weights]))
+            self.take(np.concatenate([np.ravel(weight) for weight in weights]))
 
     def take(self, packed: np.ndarray) -> None:
-        """Give the twin the network's weights, all end to end [W]."""
-        if self.twin is not None:
-            self.twin.take(packed)
+        """Use the network's weights, all end to end [W], in NumPy."""
+        if self.numpy_network is not None:
+            self.numpy_network.take(packed)
 
 
 def packed_weights(weights: FlatWeights) -> tf.Tensor:

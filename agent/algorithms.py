@@ -42,7 +42,7 @@ _ROLLOUT = (
     "actor_critic_mlp:make_actor_critic",
 )
 _GREEDY_ROLLOUT = "rollout_buffer:RolloutBuffer", "exploration:EpsilonGreedy"
-_DQN = _row("dqn", "DQN", *_REPLAY, "q_networks:make_q_network")
+_DQN = _row("dqn", "DQN", *_REPLAY, "ddqn_mlp:make_q_network")
 _C51 = _row(
     "c51", "C51", *_REPLAY, "distributional_mlp:make_atom_network", "distributional:C51Policy"
 )

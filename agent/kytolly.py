@@ -22,6 +22,7 @@ from kytolly.policy.hyper import Hyper
 
 if TYPE_CHECKING:
     from kytolly.agent.exploration import Exploration
+    from kytolly.agent.inference import InferencePolicy
     from kytolly.agent.memory import Memory
 
 Observations = npt.ArrayLike | Mapping[str, npt.ArrayLike]  # one, or [B, ...] of them
@@ -124,31 +125,33 @@ class KytollyAgent(tf.Module):
     ) -> Any:
         """The action for one observation (an int or an array [D]), or for a batch (B rows).
 
-        This and the following methods are those of `agent.playing.Player`, with the weights that
-        the Keras network has now.
+        This and the following methods are those of `agent.inference.InferencePolicy`, with the
+        weights that the Keras network has now.
         """
-        return self._player.act(obs, deterministic, seed)
+        return self._inference.act(obs, deterministic, seed)
 
     def values(self, obs: Observations) -> Any:
         """[B] expected return of the observations; a float for one."""
-        return self._player.values(obs)
+        return self._inference.values(obs)
 
     def q_values(self, obs: Observations) -> np.ndarray:
         """[B, A] action values; ValueError where none were learned."""
-        return self._player.q_values(obs)
+        return self._inference.q_values(obs)
 
     def log_prob(self, obs: Observations, action: npt.ArrayLike) -> Any:
         """[B] log-probability of actions; ValueError where action values were learned."""
-        return self._player.log_prob(obs, action)
+        return self._inference.log_prob(obs, action)
 
     def action_probabilities(self, obs: Observations) -> np.ndarray:
         """[B, A] probabilities of discrete actions; ValueError where there are none."""
-        return self._player.action_probabilities(obs)
+        return self._inference.action_probabilities(obs)
 
     @cached_property
-    def _player(self) -> Any:
-        from kytolly.agent.playing import Player
+    def _inference(self) -> InferencePolicy:
+        from kytolly.agent.inference import InferencePolicy
 
         policy, spec = self.policy, self.env_spec
         scale = getattr(self.cfg, "reward_scale", 1.0)
-        return Player(policy.network, policy.distribution, spec, self.exploration, True, scale)
+        return InferencePolicy(
+            policy.network, policy.distribution, spec, self.exploration, True, scale
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from kytolly.agent.exploration import EpsilonGreedy
 from kytolly.model.noisy import noise_widths, noisy_layers
-from kytolly.model.numpy_forward import NumpyForward, ordered_weights
+from kytolly.model.numpy_inference import NumpyNetwork, ordered_weights
 from kytolly.policy.action_values import ActionValues
 
 if TYPE_CHECKING:
@@ -60,19 +59,19 @@ class HostNoise:
     """The noise of a rollout's weights, for each environment, drawn when it is first needed."""
 
     def __init__(self, seed: int):
-        self.seed, self._twin, self._numbers = seed, None, None
+        self.seed, self._noisy_network, self._numbers = seed, None, None
 
     def params(self, actor: HostActor, obs: HostObs) -> np.ndarray:
         """[E, P] params of observations [E, *obs], by the network of a `HostActor`."""
         rows = len(keras.tree.flatten(obs)[0])
-        if actor.twin is None:
+        if actor.numpy_network is None:
             if self._numbers is None:
                 layers = noisy_layers(actor.network)
                 self._numbers = np.concatenate(self.draw(rows, noise_widths(layers)), axis=-1)
             return actor.network_outputs(obs, self._numbers)
-        if self._twin is None:
-            self._twin = noisy_twin(actor.twin, actor.network, self.draw, rows)
-        return self._twin(obs)
+        if self._noisy_network is None:
+            self._noisy_network = noisy_network(actor.numpy_network, actor.network, self.draw, rows)
+        return self._noisy_network(obs)
 
     def draw(self, rows: int, widths: list[int]) -> list[np.ndarray]:
         """[E, N] noise of each layer's inputs and outputs in turn."""
@@ -81,24 +80,23 @@ class HostNoise:
         return np.split(noise, np.cumsum(widths)[:-1], axis=-1)
 
 
-def noisy_twin(
-    twin: NumpyForward,
+def noisy_network(
+    inference: NumpyNetwork,
     network: keras.Model,
     draw: Callable[[int, list[int]], list[np.ndarray]],
     rows: int,
-) -> NumpyForward:
-    """A NumPy twin whose weights have noise, other noise for each of so many rows."""
-    noisy, layers = copy.copy(twin), noisy_layers(network)
+) -> NumpyNetwork:
+    """A network in NumPy whose weights have noise, other noise for each of so many rows."""
+    layers = noisy_layers(network)
     index_of = {id(weight): index for index, weight in enumerate(ordered_weights(network))}
-    noises, weights = draw(rows, noise_widths(layers)), list(twin.weights)
+    noises, weights = draw(rows, noise_widths(layers)), list(inference.weights)
     for index, layer in enumerate(layers):
         noise_in, noise_out = noises[2 * index : 2 * index + 2]
         both = noise_in[:, :, np.newaxis] * noise_out[:, np.newaxis]
         kernel, bias = index_of[id(layer.kernel)], index_of[id(layer.bias)]
         deviations = index_of[id(layer.kernel_deviation)], index_of[id(layer.bias_deviation)]
-        kernels = twin.weights[kernel] + twin.weights[deviations[0]] * both
-        biases = twin.weights[bias] + twin.weights[deviations[1]] * noise_out
+        kernels = inference.weights[kernel] + inference.weights[deviations[0]] * both
+        biases = inference.weights[bias] + inference.weights[deviations[1]] * noise_out
         # One row is a network like any other; several are products of stacks of matrices.
         weights[kernel], weights[bias] = (kernels[0], biases[0]) if rows == 1 else (kernels, biases)
-    noisy.use(weights, rows)
-    return noisy
+    return inference.with_weights(weights)

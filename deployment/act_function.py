@@ -12,8 +12,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.acting import HostObs, ObsSpec
+from kytolly.agent.inference import rows_of
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.playing import rows_of
 from kytolly.config.run import RunConfig
 from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask

@@ -13,8 +13,8 @@ require_tensorflow_backend()
 import keras
 
 from kytolly.agent.algorithms import part, part_for
+from kytolly.agent.inference import InferencePolicy
 from kytolly.agent.networks import check_network
-from kytolly.agent.playing import Player
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.trained_run import read_run
@@ -25,7 +25,7 @@ from kytolly.record.network_file import load_network, take_checkpoint_weights
 from kytolly.record.run_folder import RunFolder, SavedConfig
 
 
-class LoadedAgent(Player):
+class LoadedAgent(InferencePolicy):
     """An agent with the weights of a run: `act`, `values`, `q_values`, `log_prob` and others.
 
     Args:

@@ -176,7 +176,7 @@ def play_episodes(
         show()
         ended = False
         while not ended:
-            step = host.step(agent.act(obs))
+            step = host.step(np.asarray(agent.act(obs)))
             obs = step.obs
             ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

@@ -135,7 +135,7 @@ class DeviceLoop(tf.Module):
         agent, exploration = self.agent, self.agent.exploration
         noise_bits, env_bits = tf.split(random_bits, [exploration.num_random_words, -1], axis=-1)
         noise, draws = exploration.noise(noise_bits, agent.env_steps), uniform(env_bits)
-        weights = agent.policy.acting_weights(network_noise)  # split once for all steps
+        weights, row_noise = agent.policy.acting_weights(network_noise)  # once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
         spec = rollout_spec(self.env.spec, self.num_envs, *keeps)
         empty = [
@@ -148,7 +148,7 @@ class DeviceLoop(tf.Module):
         ) -> tuple[tf.Tensor, DeviceState, Obs, Columns, tf.Tensor]:
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
-            params, value = agent.policy.outputs(obs, weights)
+            params, value = agent.policy.outputs(obs, weights, row_noise)
             action, log_prob = exploration.action(params, now)
             to_env = agent.policy.distribution.to_env(action)
             state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))

@@ -37,8 +37,8 @@ class HostLoop:
     A call of the program learns from `block` iterations, one after the other. It is more than one
     where learning and collecting overlap: see `acting_interval_env_steps` of the config.
 
-    Where the network has no NumPy twin, collecting and learning take turns: TensorFlow acts on the
-    threads that a learner would hold.
+    Where NumPy cannot compute the network, collecting and learning take turns: TensorFlow acts on
+    the threads that a learner would hold.
 
     Args:
         agent: The learner; its state changes in place.
@@ -55,11 +55,12 @@ class HostLoop:
             policy.network,
             policy.distribution,
             agent.env_spec.obs,
-            lambda obs: policy.outputs(obs, policy.current_weights())[0],
+            lambda obs, noise=None: policy.outputs(obs, policy.current_weights(), noise)[0],
         )
-        if self.actor.twin is not None and self.actor.twin.convolutions is not None:
-            self.actor.twin.convolutions.use_one_thread()
-        overlaps = agent.memory.allows_lag and self.actor.twin is not None
+        inference = self.actor.numpy_network
+        if inference is not None:
+            inference.use_one_thread()
+        overlaps = agent.memory.allows_lag and inference is not None
         wanted = (cfg.acting_interval_env_steps or 32) if overlaps else 0
         self.block = max(1, round(wanted / cfg.env_steps_per_iteration))
         self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration

@@ -82,11 +82,13 @@ class NoNetwork(PartPolicy):
 
     keeps_value = False
 
-    def acting_weights(self, noise: tf.Tensor | None) -> list[tf.Tensor]:
+    def acting_weights(self, noise: tf.Tensor | None) -> tuple[list[tf.Tensor], None]:
         """No weights."""
-        return []
+        return [], None
 
-    def outputs(self, obs: Obs, weights: list[tf.Tensor]) -> tuple[tf.Tensor, None]:
+    def outputs(
+        self, obs: Obs, weights: list[tf.Tensor], noise: None = None
+    ) -> tuple[tf.Tensor, None]:
         """Params [B, P] of 0."""
         count = tf.nest.flatten(obs)[0].shape[0]
         return tf.zeros([count, self.distribution.num_params]), None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
 from keras import ops
 
-from kytolly.model.few_units import FewUnits
+from kytolly.model.dense import dense
 from kytolly.model.observation_features import ObservationFeatures, make_features
 
 HIDDEN_GAIN = math.sqrt(2.0)
@@ -15,14 +16,12 @@ POLICY_GAIN = 0.01  # the first policy is nearly uniform
 VALUE_GAIN = 1.0
 
 
-def orthogonal_dense(units, gain, activation=None):
+def orthogonal_dense(units: int, gain: float, activation: str | None = None):
     """Dense layer with an orthogonal kernel and zero biases.
 
     Source: Engstrom et al. 2020, arXiv:2005.12729, section 3.
     """
-    kernel = keras.initializers.Orthogonal(gain)
-    kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
-    return kind(units, activation, kernel_initializer=kernel)
+    return dense(units, activation, kernel_initializer=keras.initializers.Orthogonal(gain))
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -42,12 +41,12 @@ class ActorCriticMLP(keras.Model):
 
     def __init__(
         self,
-        num_params,
-        hidden_units=(64, 64),
-        activation="tanh",
-        shared_torso=False,
-        free_scales=0,
-        scale_init=0.0,
+        num_params: int,
+        hidden_units: Sequence[int] = (64, 64),
+        activation: str | None = "tanh",
+        shared_torso: bool = False,
+        free_scales: int = 0,
+        scale_init: float = 0.0,
         features=None,
         **kwargs,
     ):
@@ -82,7 +81,7 @@ class ActorCriticMLP(keras.Model):
                 (self.free_scales,), initializer, "float32", name="scales"
             )
 
-    def call(self, obs, training=False):
+    def call(self, obs, training: bool = False):
         policy = value = self.features(obs)
         for layer in self.policy_torso:
             policy = layer(policy)
@@ -91,21 +90,9 @@ class ActorCriticMLP(keras.Model):
         value = self.value_head(policy if self.shared_torso else value)
         params = ops.cast(self.policy_head(policy), "float32")
         if self.free_scales:
-            scales = ops.broadcast_to(self.scales, (ops.shape(params)[0], self.free_scales))
+            scales = ops.zeros_like(params[:, : self.free_scales]) + self.scales
             params = ops.concatenate([params, scales], axis=-1)
         return params, ops.cast(value, "float32")[:, 0]
-
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        images = self.features.images.get("")  # None: a dict of observations, or no image
-        if self.features.images and not (images and images.has_twin):
-            return None
-        return {
-            "images": images,
-            "dense": [*self.policy_torso, self.policy_head],
-            "normalizers": self.features.normalizers,
-            "scales": self.scales if self.free_scales else None,
-        }
 
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keras
 
-from kytolly.model.dqn_mlp import QNetwork
+from kytolly.model.dense import noise_option
+from kytolly.model.dqn_mlp import DQNMLP, QNetwork, make_torso, noise_options
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -18,13 +19,15 @@ class DuelingMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.value, self.advantage = self.head(1), self.head(self.num_actions)
 
-    def call(self, obs, training=False):
-        features = self.features(obs, training)
-        advantage = keras.ops.cast(self.advantage(features), "float32")
+    def call(self, obs, training: bool = False, noise=None):
+        features, options = self.features(obs, training, noise), noise_option(noise)
+        advantage = keras.ops.cast(self.advantage(features, **options), "float32")
         centered = advantage - keras.ops.mean(advantage, axis=-1, keepdims=True)
-        return keras.ops.cast(self.value(features), "float32") + centered
+        return keras.ops.cast(self.value(features, **options), "float32") + centered
 
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        dense = [*self.hidden.dense, self.value, self.advantage]
-        return self.plan_after_torso({"dense": dense, "dueling": True})
+
+def make_q_network(cfg, obs_spec, distribution):
+    """The network that `cfg.network` names; `auto` takes a convolutional one for images."""
+    network = DuelingMLP if cfg.network.startswith("dueling") else DQNMLP
+    shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
+    return network(*shared, **noise_options(cfg))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 from keras import ops
 
-from kytolly.model.dqn_mlp import QNetwork
-from kytolly.model.numpy_forward import NumpyForward, dense
-from kytolly.model.q_networks import make_torso, noise_options
+from kytolly.model.dense import noise_option
+from kytolly.model.dqn_mlp import QNetwork, make_torso, noise_options
 
 
 class DistributionalMLP(QNetwork):
@@ -27,47 +28,45 @@ class DistributionalMLP(QNetwork):
     """
 
     def __init__(
-        self, num_actions, hidden_units, torso=None, num_outputs=51, dueling=False, **kwargs
+        self,
+        num_actions: int,
+        hidden_units: Sequence[int],
+        torso=None,
+        num_outputs: int = 51,
+        dueling: bool = False,
+        **kwargs,
     ):
         super().__init__(num_actions, hidden_units, torso, **kwargs)
         self.num_outputs, self.dueling = num_outputs, dueling
         self.action_outputs = self.head(num_actions * num_outputs)
         self.state_outputs = self.head(num_outputs) if dueling else None
 
-    def action_distributions(self, obs, training=False):
+    def action_distributions(self, obs, training: bool = False, noise=None):
         """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
-        features = self.features(obs, training)
-        if self.noise_scale and self.dueling and self.action_outputs.rows.noise is None:
+        features, options = self.features(obs, training, noise), noise_option(noise)
+        traced = keras.utils.is_keras_tensor(features)  # see `model.numpy_inference`
+        if self.noise_scale and self.dueling and noise is None and not traced:
             from kytolly.model.noisy import merged_streams
 
             outputs = merged_streams(features, self.state_outputs, self.action_outputs)
             return self.by_action(outputs)
-        outputs = self.by_action(ops.cast(self.action_outputs(features), "float32"))
+        outputs = self.by_action(ops.cast(self.action_outputs(features, **options), "float32"))
         if self.state_outputs is None:
             return outputs
-        state = ops.cast(self.state_outputs(features), "float32")
+        state = ops.cast(self.state_outputs(features, **options), "float32")
         return ops.expand_dims(state, 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
 
     def by_action(self, outputs):
         """[B, A, Z] of [B, A Z]; the gradient of a reshape would divide for each of its numbers."""
+        if keras.utils.is_keras_tensor(outputs):
+            return ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
         return ops.stack(ops.split(outputs, self.num_actions, axis=-1), axis=1)
 
-    def call(self, obs, training=False):
-        return self.mean(self.action_distributions(obs, training))
+    def call(self, obs, training: bool = False, noise=None):
+        return self.mean(self.action_distributions(obs, training, noise))
 
     def mean(self, outputs):
         """[B, A] means of distributions [B, A, Z]."""
-        raise NotImplementedError
-
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        heads = [self.state_outputs, self.action_outputs] if self.dueling else [self.action_outputs]
-        plan = {"dense": [*self.hidden.dense, *heads], "dueling": self.dueling}
-        own = {"twin": DistributionalForward, "num_actions": self.num_actions}
-        return self.plan_after_torso({**plan, **own, "mean": self.host_mean()})
-
-    def host_mean(self):
-        """`mean` as a function in NumPy."""
         raise NotImplementedError
 
     def get_config(self):
@@ -87,11 +86,11 @@ class AtomMLP(DistributionalMLP):
     Source: Bellemare, Dabney & Munos 2017, arXiv:1707.06887.
     """
 
-    def __init__(self, *args, value_min=-100.0, value_max=100.0, **kwargs):
+    def __init__(self, *args, value_min: float = -100.0, value_max: float = 100.0, **kwargs):
         super().__init__(*args, **kwargs)
         self.value_min, self.value_max = value_min, value_max
 
-    def atom_logits(self, obs, training=False):
+    def atom_logits(self, obs, training: bool = False):
         """[B, A, Z] logits of the atoms: `action_distributions` by the name that C51 asks for."""
         return self.action_distributions(obs, training)
 
@@ -101,16 +100,6 @@ class AtomMLP(DistributionalMLP):
         sums = np.stack([self.atoms(), np.ones(self.num_outputs, np.float32)], axis=-1)
         sums = ops.matmul(ops.reshape(weight, (-1, self.num_outputs)), sums)  # both by one product
         return ops.reshape(sums[:, 0] / sums[:, 1], (-1, self.num_actions))
-
-    def host_mean(self):
-        """`mean` as a function in NumPy."""
-        atoms = self.atoms()
-
-        def mean(outputs):
-            weight = np.exp(outputs - outputs.max(axis=-1, keepdims=True))
-            return weight.dot(atoms) / weight.sum(axis=-1)
-
-        return mean
 
     def atoms(self):
         """[Z] float32 returns, in reward units."""
@@ -128,41 +117,13 @@ class QuantileMLP(DistributionalMLP):
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
 
-    def middle_quantiles(self, obs, training=False):
+    def middle_quantiles(self, obs, training: bool = False):
         """[B, A, Z] quantiles: `action_distributions` by the name that QR-DQN asks for."""
         return self.action_distributions(obs, training)
 
     def mean(self, outputs):
         """[B, A] means of quantiles [B, A, Z]."""
         return ops.mean(outputs, axis=-1)
-
-    def host_mean(self):
-        """`mean` as a function in NumPy."""
-        return lambda outputs: outputs.mean(axis=-1)
-
-
-class DistributionalForward(NumpyForward):
-    """The NumPy twin: action values [E, A] of observations [E, *obs].
-
-    Args:
-        network, arguments: As for `NumpyForward`.
-        num_actions: `A`.
-        mean: [E, A] of the network's outputs [E, A, Z].
-    """
-
-    def __init__(self, network, num_actions, mean, **arguments):
-        super().__init__(network, **arguments)
-        self._num_actions, self._mean = num_actions, mean
-
-    def __call__(self, obs):
-        features = self.hidden_features(obs)
-        shape = (len(features), self._num_actions, -1)
-        if not self._dueling:
-            return self._mean(features.reshape(shape))
-        state, outputs = (dense(features, layer) for layer in self._streams)
-        outputs = outputs.reshape(shape)
-        outputs = state[:, np.newaxis] + outputs - outputs.mean(axis=1, keepdims=True)
-        return self._mean(outputs)
 
 
 def make_atom_network(cfg, obs_spec, distribution):
@@ -178,7 +139,7 @@ def make_quantile_network(cfg, obs_spec, distribution):
     return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **noise_options(cfg))
 
 
-def quantile_midpoints(count):
+def quantile_midpoints(count: int):
     """[count] float32 levels in the middles of equal parts of [0, 1]."""
     return (np.arange(count, dtype=np.float32) + 0.5) / np.float32(count)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
 
-from kytolly.model.few_units import FewUnits
+from kytolly.model.dense import dense, noise_option
 
 
-def fan_in_dense(units, fan_in, activation=None, noise_scale=0.0):
+def fan_in_dense(units: int, fan_in: int, activation: str | None = None, noise_scale: float = 0.0):
     """Dense layer whose kernel and bias begin uniform in +-1/sqrt(fan_in).
 
     Above a scale of 0 it is noisy.
@@ -19,20 +20,19 @@ def fan_in_dense(units, fan_in, activation=None, noise_scale=0.0):
     """
     bound = 1.0 / math.sqrt(fan_in)
     kernel, bias = (keras.initializers.RandomUniform(-bound, bound) for _ in range(2))
-    how = {"kernel_initializer": kernel, "bias_initializer": bias}
+    initializers = {"kernel_initializer": kernel, "bias_initializer": bias}
     if noise_scale:
         from kytolly.model.noisy import NoisyDense
 
-        return NoisyDense(units, activation, noise_scale, **how)
-    kind = FewUnits if units <= FewUnits.MOST else keras.layers.Dense
-    return kind(units, activation, **how)
+        return NoisyDense(units, activation, noise_scale, **initializers)
+    return dense(units, activation, **initializers)
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
 class HiddenLayers(keras.layers.Layer):
     """Flattens an observation and passes it through dense ReLU layers: [B, *obs] -> [B, units]."""
 
-    def __init__(self, hidden_units=(120, 84), noise_scale=0.0, **kwargs):
+    def __init__(self, hidden_units: Sequence[int] = (120, 84), noise_scale: float = 0.0, **kwargs):
         super().__init__(**kwargs)
         self.hidden_units, self.noise_scale, self.dense = tuple(hidden_units), noise_scale, []
 
@@ -43,11 +43,15 @@ class HiddenLayers(keras.layers.Layer):
             self.dense[-1].build((None, width))
             width = units
 
-    def call(self, obs):
+    def compute_output_shape(self, input_shape):
+        widths = (math.prod(input_shape[1:]), *self.hidden_units)
+        return (input_shape[0], widths[-1])
+
+    def call(self, obs, noise=None):
         features = keras.ops.cast(obs, self.compute_dtype)
         features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
         for layer in self.dense:
-            features = layer(features)
+            features = layer(features, **noise_option(noise))
         return features
 
 
@@ -65,10 +69,10 @@ class QNetwork(keras.Model):
 
     def __init__(
         self,
-        num_actions,
-        hidden_units=(120, 84),
+        num_actions: int,
+        hidden_units: Sequence[int] = (120, 84),
         torso=None,
-        noise_scale=0.0,
+        noise_scale: float = 0.0,
         hidden=None,
         **kwargs,
     ):
@@ -79,39 +83,24 @@ class QNetwork(keras.Model):
         self.torso = keras.saving.deserialize_keras_object(torso) if is_config else torso
         self.hidden = HiddenLayers(self.hidden_units, noise_scale) if hidden is None else hidden
 
-    def head(self, units):
-        """A dense layer that follows the hidden ones."""
-        return fan_in_dense(units, self.hidden_units[-1], noise_scale=self.noise_scale)
+    def head(self, units: int):
+        """A built dense layer that follows the hidden ones."""
+        layer = fan_in_dense(units, self.hidden_units[-1], noise_scale=self.noise_scale)
+        layer.build((None, self.hidden_units[-1]))
+        return layer
 
     def build(self, input_shape):
-        self.build_features(input_shape)
-        for layer in self.layers:
-            if not layer.built:  # the heads
-                layer.build((None, self.hidden_units[-1]))
-
-    def build_features(self, input_shape):
-        """Build the torso and the hidden layers."""
         if self.torso is not None:
             if not self.torso.built:  # a torso from a file comes built
                 self.torso.build(input_shape)
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
 
-    def features(self, obs, training=False):
+    def features(self, obs, training: bool = False, noise=None):
         """[B, features] of [B, *obs]."""
         if self.torso is not None:
             obs = self.torso(obs, training=training)
-        return self.hidden(obs)
-
-    def plan_after_torso(self, plan):
-        """The plan with what the torso does before; None where NumPy cannot do it."""
-        if self.torso is None:
-            return plan
-        if getattr(self.torso, "has_twin", False):
-            return {**plan, "images": self.torso}
-        if not hasattr(self.torso, "normalizers") or self.torso.images:
-            return None
-        return {**plan, "normalizers": self.torso.normalizers}
+        return self.hidden(obs, **noise_option(noise))
 
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""
@@ -132,9 +121,21 @@ class DQNMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.q_values = self.head(self.num_actions)
 
-    def call(self, obs, training=False):
-        return keras.ops.cast(self.q_values(self.features(obs, training)), "float32")
+    def call(self, obs, training: bool = False, noise=None):
+        features = self.features(obs, training, noise)
+        return keras.ops.cast(self.q_values(features, **noise_option(noise)), "float32")
 
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        return self.plan_after_torso({"dense": [*self.hidden.dense, self.q_values]})
+
+def noise_options(cfg):
+    """What a network's maker takes for the noise of its weights."""
+    return {"noise_scale": cfg.noise_scale} if getattr(cfg, "noisy", False) else {}
+
+
+def make_torso(cfg, obs_spec):
+    """The layer in front of the hidden ones; None for vectors that are taken as they are."""
+    vector = not isinstance(obs_spec, dict) and len(obs_spec.shape) < 3
+    if vector and not (cfg.normalize_observations or cfg.network.endswith(("cnn", "impala"))):
+        return None
+    from kytolly.model.observation_features import network_features
+
+    return network_features(cfg, obs_spec)

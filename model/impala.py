@@ -28,9 +28,15 @@ class ImpalaCNN(NatureCNN):
     """
 
     CHANNELS = (16, 32, 32)
-    has_twin = False
 
-    def __init__(self, channels_first=False, width=1, pool_size=0, spectral_norm=False, **kwargs):
+    def __init__(
+        self,
+        channels_first: bool = False,
+        width: int = 1,
+        pool_size: int = 0,
+        spectral_norm: bool = False,
+        **kwargs,
+    ):
         super().__init__(channels_first, **kwargs)
         self.width, self.pool_size, self.spectral_norm = width, pool_size, spectral_norm
         self.residuals: list[keras.layers.Layer] = []  # four after each convolution
@@ -38,10 +44,10 @@ class ImpalaCNN(NatureCNN):
     def build(self, input_shape):
         height, width, channels = self.image_size(input_shape)
         for filters in self.filters():
-            first = keras.layers.Conv2D(filters, 3, padding="same")
+            first = self.convolution_type(filters, 3, padding="same")
             first.build((None, height, width, channels))
             height, width, channels = -(-height // 2), -(-width // 2), filters
-            kind = SpectralConv2D if self.spectral_norm else keras.layers.Conv2D
+            kind = SpectralConv2D if self.spectral_norm else self.convolution_type
             layers = [kind(filters, 3, padding="same") for _ in range(4)]
             for layer in layers:
                 layer.build((None, height, width, channels))
@@ -69,17 +75,13 @@ class ImpalaCNN(NatureCNN):
     def features(self, images):
         """[B, h, w, F] of images."""
         for index, first in enumerate(self.convolutions):
-            images = ops.max_pool(self.convolve(first, images), 3, 2, "same")
+            images = ops.max_pool(first(images), 3, 2, "same")
             layers = self.residuals[4 * index : 4 * index + 4]
             for one, other in (layers[:2], layers[2:]):
-                inner = ops.relu(self.residual(one, ops.relu(images)))
-                images = images + self.residual(other, inner)
+                inner = ops.relu(one(ops.relu(images)))
+                images = images + other(inner)
         images = ops.relu(images)
         return adaptive_max_pool(images, self.pool_size) if self.pool_size else images
-
-    def residual(self, layer, images):
-        """What one of the residual convolutions makes of images."""
-        return layer(images) if self.spectral_norm else self.convolve(layer, images)
 
     def get_config(self):
         own = {"width": self.width, "pool_size": self.pool_size}
@@ -105,7 +107,7 @@ class SpectralConv2D(keras.layers.Conv2D):
     save_own_variables = keras.layers.Layer.save_own_variables
     load_own_variables = keras.layers.Layer.load_own_variables
 
-    def unit_kernel(self, training):
+    def unit_kernel(self, training: bool):
         """The kernel divided by its norm."""
         matrix = ops.reshape(ops.convert_to_tensor(self.kernel), (-1, self.filters))
         fixed = ops.stop_gradient(matrix)
@@ -116,7 +118,7 @@ class SpectralConv2D(keras.layers.Conv2D):
         norm = ops.sum(ops.matmul(other, matrix) * vector)
         return ops.reshape(matrix / norm, self.kernel.shape)
 
-    def call(self, images, training=False):
+    def call(self, images, training: bool = False):
         kernel = ops.cast(self.unit_kernel(training), images.dtype)
         features = ops.conv(images, kernel, 1, "same")
         return self.activation(features + ops.cast(self.bias, features.dtype))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import keras
-import numpy as np
 from keras import ops
 
+from kytolly.model.dense import noise_option
 from kytolly.model.distributional_mlp import is_dueling, quantile_midpoints
-from kytolly.model.dqn_mlp import HiddenLayers, QNetwork, fan_in_dense
-from kytolly.model.numpy_forward import NumpyForward, dense
-from kytolly.model.q_networks import make_torso, noise_options
+from kytolly.model.dqn_mlp import (
+    HiddenLayers,
+    QNetwork,
+    fan_in_dense,
+    make_torso,
+    noise_options,
+)
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -33,13 +38,13 @@ class IQNMLP(QNetwork):
 
     def __init__(
         self,
-        num_actions,
-        hidden_units=(120, 84),
+        num_actions: int,
+        hidden_units: Sequence[int] = (120, 84),
         torso=None,
-        num_levels=8,
-        num_cosines=64,
-        dueling=False,
-        noise_scale=0.0,
+        num_levels: int = 8,
+        num_cosines: int = 64,
+        dueling: bool = False,
+        noise_scale: float = 0.0,
         **kwargs,
     ):
         before = max(1, len(hidden_units) - 1)
@@ -52,38 +57,34 @@ class IQNMLP(QNetwork):
         self.state_value = self.head(1) if dueling else None
 
     def build(self, input_shape):
-        self.build_features(input_shape)
+        super().build(input_shape)
         self.level_features.build((None, self.num_cosines))
         self.after.build((None, self.hidden.hidden_units[-1]))
-        for head in (self.q_values, self.state_value):
-            if head is not None:
-                head.build((None, self.hidden_units[-1]))
 
-    def action_quantiles(self, obs, levels, training=False):
+    def action_quantiles(self, obs, levels, training: bool = False, noise=None):
         """[B, N, A] float32 quantiles of each action's return at levels [B, N], or [N] for all."""
         steps = math.pi * ops.arange(self.num_cosines, dtype="float32")
         cosines = ops.cast(ops.cos(ops.expand_dims(levels, -1) * steps), self.compute_dtype)
         flat = self.level_features(ops.reshape(cosines, (-1, self.num_cosines)))
         by_level = ops.reshape(flat, (*levels.shape, -1))
-        features = ops.expand_dims(self.features(obs, training), 1) * by_level
-        features = self.after(ops.reshape(features, (-1, features.shape[-1])))
-        quantiles = ops.cast(self.q_values(features), "float32")
+        features = ops.expand_dims(self.features(obs, training, noise), 1) * by_level
+        options = noise_option(noise)
+        features = self.after(ops.reshape(features, (-1, features.shape[-1])), **options)
+        quantiles = ops.cast(self.q_values(features, **options), "float32")
         if self.state_value is not None:
             quantiles = quantiles - ops.mean(quantiles, axis=-1, keepdims=True)
-            quantiles = quantiles + ops.cast(self.state_value(features), "float32")
+            quantiles = quantiles + ops.cast(self.state_value(features, **options), "float32")
         return ops.reshape(quantiles, (-1, levels.shape[-1], self.num_actions))
 
-    def call(self, obs, training=False):
-        levels = ops.convert_to_tensor(quantile_midpoints(self.num_levels))
-        return ops.mean(self.action_quantiles(obs, levels, training), axis=1)
+    def call(self, obs, training: bool = False, noise=None):
+        levels = quantile_midpoints(self.num_levels)
+        if any(keras.utils.is_keras_tensor(part) for part in keras.tree.flatten(obs)):
+            from kytolly.model.numpy_inference import Constant
 
-    def numpy_plan(self):
-        """How `model.numpy_forward` computes the same; None where it cannot."""
-        heads = [self.state_value, self.q_values] if self.dueling else [self.q_values]
-        layers = [*self.hidden.dense, self.level_features, *self.after.dense, *heads]
-        own = {"twin": IQNForward, "before": len(self.hidden.dense), "cosines": self.num_cosines}
-        own |= {"dense": layers, "dueling": self.dueling, "levels": self.num_levels}
-        return self.plan_after_torso(own)
+            levels = Constant(levels)
+        else:
+            levels = ops.convert_to_tensor(levels)
+        return ops.mean(self.action_quantiles(obs, levels, training, noise), axis=1)
 
     def get_config(self):
         own = {
@@ -92,44 +93,6 @@ class IQNMLP(QNetwork):
             "dueling": self.dueling,
         }
         return {**super().get_config(), **own}
-
-
-class IQNForward(NumpyForward):
-    """The NumPy twin: action values [E, A] of observations [E, *obs].
-
-    Args:
-        network, arguments: As for `NumpyForward`; the layers are those before the level enters,
-            that of the level, those after it and the heads.
-        before: How many come before the level.
-        levels: Quantiles in the mean.
-        cosines: Cosines of a level.
-    """
-
-    def __init__(self, network, before, levels, cosines, **arguments):
-        self._before, self._levels = before, levels
-        steps = math.pi * np.arange(cosines, dtype=np.float32)
-        self._cosines = np.cos(quantile_midpoints(levels)[:, np.newaxis] * steps)
-        super().__init__(network, **arguments)
-
-    def __call__(self, obs):
-        features = self.hidden_features(obs)
-        rows, width = features.shape
-        features = (features[:, np.newaxis] * self._by_level).reshape(-1, width)
-        for layer in self._after:
-            features = dense(features, layer)
-        streams = [dense(features, layer) for layer in self._streams]
-        quantiles = streams[-1]
-        if self._dueling:
-            quantiles = streams[0] + quantiles - quantiles.mean(axis=-1, keepdims=True)
-        return quantiles.reshape(rows, self._levels, -1).mean(axis=1)
-
-    def _set_rows(self, rows):
-        self._rows, before = rows, self._before
-        self._torso = [self._layer(place, rows) for place in self._plan[:before]]
-        self._by_level = dense(self._cosines, self._layer(self._plan[before], self._levels))
-        later = [self._layer(place, rows * self._levels) for place in self._plan[before + 1 :]]
-        streams = len(later) - (2 if self._dueling else 1)
-        self._after, self._streams = later[:streams], later[streams:]
 
 
 def make_implicit_quantile_network(cfg, obs_spec, distribution):

@@ -7,7 +7,7 @@ import math
 
 import keras
 
-from kytolly.model.patch_gradient import patch_convolution
+from kytolly.model.matmul_conv2d import MatmulConv2D, MatmulGradientConv2D
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -26,11 +26,10 @@ class NatureCNN(keras.layers.Layer):
     """
 
     LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, kernel, stride
-    LARGEST_INTEGER = 255.0  # integers are divided by it
-    # `numpy_convolutions` computes the same, but has no norms.
-    has_twin = property(lambda torso: not torso.layer_norm)
+    MAX_INTEGER = 255.0  # integers are divided by it
+    convolution_type: type[keras.layers.Conv2D] = MatmulGradientConv2D
 
-    def __init__(self, channels_first=False, layer_norm=False, **kwargs):
+    def __init__(self, channels_first: bool = False, layer_norm: bool = False, **kwargs):
         super().__init__(**kwargs)
         self.channels_first, self.layer_norm = channels_first, layer_norm
         self.convolutions: list[keras.layers.Layer] = []
@@ -71,9 +70,9 @@ class NatureCNN(keras.layers.Layer):
             return [(*layer, "valid") for layer in self.LAYERS]
         return [(filters, min(kernel, 3), 1, "same") for filters, kernel, _ in self.LAYERS]
 
-    def convolution(self, filters, kernel, stride, padding):
+    def convolution(self, filters: int, kernel, stride, padding):
         """One layer; where a norm follows, the ReLU comes after that."""
-        return self.kind()(
+        return self.convolution_type(
             filters,
             kernel,
             stride,
@@ -81,10 +80,6 @@ class NatureCNN(keras.layers.Layer):
             activation=None if self.layer_norm else "relu",
             kernel_initializer="he_normal" if self.layer_norm else "glorot_uniform",
         )
-
-    def kind(self):
-        """The class of a convolution."""
-        return keras.layers.Conv2D
 
     def compute_output_shape(self, input_shape):
         shape = self.channels_last(input_shape)
@@ -101,19 +96,17 @@ class NatureCNN(keras.layers.Layer):
             obs = keras.ops.reshape(moved, (-1, *self.channels_last(obs.shape)[1:]))
         features = keras.ops.cast(obs, self.compute_dtype)
         if integer:
-            features = features / self.LARGEST_INTEGER
+            features = features / self.MAX_INTEGER
         features = self.features(features)
         return keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
 
     def features(self, images):
         """[B, h, w, F] of images."""
         for layer, norm in itertools.zip_longest(self.convolutions, self.norms):
-            images = self.convolve(layer, images)
+            images = layer(images)
             if norm is not None:
                 images = keras.ops.relu(norm(images))
         return images
-
-    convolve = staticmethod(patch_convolution)
 
     def get_config(self):
         own = {"channels_first": self.channels_first, "layer_norm": self.layer_norm}
@@ -132,23 +125,13 @@ class GridCNN(NatureCNN):
     """
 
     LAYERS = ((16, 3, 1),)
-    LARGEST_INTEGER = 1.0
+    MAX_INTEGER = 1.0
+    convolution_type = MatmulConv2D
 
     def plan(self, shape):
         """As in the parent."""
         valid = self.layer_norm and min(shape[1:3]) >= 3
         return [(*layer, "valid" if valid else "same") for layer in self.LAYERS]
-
-    def kind(self):
-        """As in the parent."""
-        from kytolly.model.grid_convolution import Conv2D
-
-        return Conv2D
-
-    @staticmethod
-    def convolve(layer, features):
-        """The layer is a product already, see `kind`."""
-        return layer(features)
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import types
+from collections.abc import Mapping, Sequence
 
 import keras
 from keras import ops
 
-from kytolly.model.few_units import FewUnits
+from kytolly.model.dense import SmallDense
+
+Tensor = keras.KerasTensor  # or a backend's
+RowNoise = Mapping[int, tuple[Tensor, Tensor]]  # e_in [E, F] and e_out [E, units] by a layer's id
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class NoisyDense(FewUnits):
+class NoisyDense(SmallDense):
     """A dense layer with a deviation beside each weight: the noise's size, which is learned.
 
-    Called, it has no noise: so it is evaluated, exported and loaded. Whoever learns or explores
-    adds deviation times noise, e_in[i] e_out[j] for the kernel and e_out[j] for the bias: to the
-    weights, where one draw is for all rows, or by `row_noise`.
+    Called without noise, it has none: so it is evaluated, exported and loaded. Whoever learns or
+    explores adds deviation times noise, e_in[i] e_out[j] for the kernel and e_out[j] for the bias:
+    to the weights, where one draw is for all rows, or by the call's `RowNoise`.
 
     Args:
         noise_scale: Deviations are this over the root of the inputs at first.
@@ -26,10 +28,11 @@ class NoisyDense(FewUnits):
     Source: Fortunato et al. 2018, arXiv:1706.10295, section 3, factorised Gaussian noise.
     """
 
-    def __init__(self, units, activation=None, noise_scale=0.5, **kwargs):
+    def __init__(
+        self, units: int, activation: str | None = None, noise_scale: float = 0.5, **kwargs
+    ):
         super().__init__(units, activation, **kwargs)
         self.noise_scale = noise_scale
-        self.rows = types.SimpleNamespace(noise=None)  # what `row_noise` gives
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -41,11 +44,12 @@ class NoisyDense(FewUnits):
         for name, shape in shapes.items():
             setattr(self, name, self.add_weight(shape=shape, initializer=first, name=name))
 
-    def call(self, features, training=None):
-        if self.rows.noise is not None:
-            return self.noisy_outputs(features, *self.rows.noise)
-        few = self.units <= self.MOST
-        return super().call(features) if few else keras.layers.Dense.call(self, features)
+    def call(self, features, training: bool | None = None, noise=None):
+        if noise is not None:
+            return self.noisy_outputs(features, *noise[id(self)])
+        if self.units <= self.MAX_UNITS:
+            return super().call(features)
+        return keras.layers.Dense.call(self, features)
 
     def noisy_outputs(self, features, noise_in, noise_out):
         """[R, units] of features [R, F], each row with its own noise [E, F] and [E, units].
@@ -103,17 +107,10 @@ def merged_streams(features, state, advantage):
     return ops.cast(outputs, "float32") + ops.cast(bias, "float32")
 
 
-@contextlib.contextmanager
-def row_noise(layers, noises):
-    """Within, a call of the layers has the noise of its rows: e_in, e_out of each layer in turn."""
-    pairs = list(zip(noises[::2], noises[1::2], strict=True))
-    for layer, pair in zip(layers, pairs, strict=True):
-        layer.rows.noise = pair
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.rows.noise = None
+def row_noise(layers: Sequence[NoisyDense], noises: Sequence[Tensor]) -> RowNoise:
+    """What a network's call takes, from e_in [E, F] and e_out [E, units] of each layer in turn."""
+    pairs = zip(noises[::2], noises[1::2], strict=True)
+    return {id(layer): pair for layer, pair in zip(layers, pairs, strict=True)}
 
 
 def repeat_rows(noise, features):

@@ -18,7 +18,7 @@ class RunningNormalization(keras.layers.Layer):
         epsilon: Added to the variance.
     """
 
-    def __init__(self, clip=10.0, epsilon=1e-8, **kwargs):
+    def __init__(self, clip: float = 10.0, epsilon: float = 1e-8, **kwargs):
         super().__init__(**kwargs)
         self.clip, self.epsilon = clip, epsilon
 
@@ -46,7 +46,7 @@ class RunningNormalization(keras.layers.Layer):
             statistic.assign(value)
 
 
-def merge_statistics(mean, variance, count, new_mean, new_variance, new_count):
+def merge_statistics(mean, variance, count: int, new_mean, new_variance, new_count):
     """Mean, variance and count of two samples together, from those of each.
 
     Source: Chan, Golub & LeVeque 1979, "Updating Formulae and a Pairwise Algorithm for Computing

@@ -29,9 +29,9 @@ class ObservationFeatures(keras.layers.Layer):
         self,
         convolutional: bool | str | dict = False,
         normalizes=False,
-        clip=10.0,
-        channels_first=(),
-        layer_norm=False,
+        clip: float = 10.0,
+        channels_first: bool = (),
+        layer_norm: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -83,7 +83,7 @@ def make_features(cfg, network, obs_spec):
     convolutional: bool | str | dict = False
     channels_first: tuple[str, ...] = ()
     if network != "mlp" and any(len(entry.shape) > 2 for entry in entries.values()):
-        from kytolly.model.image_layout import image_layout
+        from kytolly.model.image_torso import image_layout
 
         convolutional, channels_first = image_layout(cfg, network, entries)
     return ObservationFeatures(
@@ -93,3 +93,20 @@ def make_features(cfg, network, obs_spec):
         channels_first,
         cfg.layer_norm,
     )
+
+
+def network_features(cfg, obs_spec):
+    """The layer in front of a network of action values; None where none is needed.
+
+    An image alone passes through its convolutions, without the `ObservationFeatures` that dicts
+    and normalized observations need.
+    """
+    network = cfg.network.removeprefix("dueling").removeprefix("_") or "mlp"
+    if isinstance(obs_spec, dict) or cfg.normalize_observations:
+        return make_features(cfg, network, obs_spec)
+    if network == "mlp":
+        return None
+    from kytolly.model.image_torso import image_layout, image_torso
+
+    convolutional, first = image_layout(cfg, network, {"": obs_spec})
+    return image_torso(convolutional, bool(first), cfg.layer_norm) if convolutional else None

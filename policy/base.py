@@ -14,7 +14,14 @@ from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, map_columns
 from kytolly.policy.hyper import Hyper
-from kytolly.policy.weights import FlatWeights, Weights, clip_factor, concatenate, squared_norm
+from kytolly.policy.weights import (
+    FlatWeights,
+    Noise,
+    Weights,
+    clip_factor,
+    concatenate,
+    squared_norm,
+)
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig
@@ -133,16 +140,19 @@ class Policy(tf.Module):
         """The weights that learn, as tensors: read once where many steps act with the same."""
         return self.weights.split(self.weights.vector)
 
-    def acting_weights(self, noise: tf.Tensor | None) -> Weights:
-        """The weights to act with; of a noisy network by [E, N] numbers in [0, 1)."""
-        weights = self.current_weights()
-        return self.weights.row_weights(weights, noise) if self.weights.noise_count else weights
+    def acting_weights(self, numbers: tf.Tensor | None) -> tuple[Weights, Noise | None]:
+        """The weights and the noise to act with; of a noisy network by [E, N] numbers in [0, 1)."""
+        return self.weights.row_noise(self.current_weights(), numbers)
 
     def outputs(
-        self, obs: Obs, weights: Weights, **options: bool | tf.Tensor
+        self, obs: Obs, weights: Weights, noise: Noise | None = None, **options: bool | tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs]."""
-        outputs = self.weights.call(weights, without_mask(obs), **options)
+        """Params [B, P] of the distribution, masked, and values [B] or None, for [B, *obs].
+
+        A pure function of its arguments; `noise` is that of each row, of a noisy network.
+        """
+        rows = {} if noise is None else {"noise": noise}
+        outputs = self.weights.call(weights, without_mask(obs), **rows, **options)
         return read_outputs(outputs, self.distribution, obs)
 
     def weight_gradients(self, batch: Batch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:

@@ -47,6 +47,10 @@ class Distribution:
         """[B] log-probability, or log-density, of raw actions."""
         raise NotImplementedError
 
+    def host_probabilities(self, params: np.ndarray) -> np.ndarray:
+        """[B, P] probabilities of discrete actions."""
+        raise NotImplementedError
+
     def entropy(self, params: tf.Tensor) -> tf.Tensor:
         """[B] entropy in nats."""
         raise NotImplementedError

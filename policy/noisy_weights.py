@@ -9,10 +9,11 @@ import keras
 import tensorflow as tf
 
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
+from kytolly.model.dqn_mlp import QNetwork
 from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
 from kytolly.policy.batch import Obs
 from kytolly.policy.continuous import standard_normal
-from kytolly.policy.weights import FlatWeights, RowNoise, Weights, concatenate
+from kytolly.policy.weights import FlatWeights, Noise, Weights, concatenate
 
 
 class NoisyWeights(FlatWeights):
@@ -34,9 +35,13 @@ class NoisyWeights(FlatWeights):
         self._widths: list[int] = noise_widths(self.layers)
         self.noise_count = sum(self._widths)
 
-    def noisy_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
+    def noisy_weights(self, weights: Weights, numbers: tf.Tensor) -> Weights:
         """Weights with one draw of noise, from [N] numbers in [0, 1)."""
-        noises, changed = self._noises(numbers), list(weights)
+        return self.with_noise(weights, self.noise(numbers))
+
+    def with_noise(self, weights: Weights, noises: Noise) -> Weights:
+        """Weights with one draw of noise: [N] of each layer's inputs and outputs in turn."""
+        changed = list(weights)
         for index, places in enumerate(self._places):
             kernel, bias, kernel_deviation, bias_deviation = (weights[place] for place in places)
             noise_in, noise_out = noises[2 * index : 2 * index + 2]
@@ -45,24 +50,39 @@ class NoisyWeights(FlatWeights):
             changed[places[1]] = bias + bias_deviation * tf.cast(noise_out, bias.dtype)
         return changed
 
-    def row_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> Weights:
-        """Weights with a draw of noise for each of B rows, from [B, N] numbers in [0, 1)."""
+    def row_noise(
+        self, weights: Weights, numbers: tf.Tensor | None
+    ) -> tuple[Weights, Noise | None]:
+        """Weights, and noise for each of B rows, from [B, N] numbers in [0, 1)."""
+        if numbers is None:
+            return weights, None
         if numbers.shape[0] == 1:  # one draw for the whole rollout costs nothing in its steps
-            return self.noisy_weights(weights, numbers[0])
-        return RowNoise(weights, self._noises(numbers))
+            return self.noisy_weights(weights, numbers[0]), None
+        return weights, self.noise(numbers)
 
     def call(
         self,
         weights: Weights,
         obs: Obs,
         function: Callable[..., Any] | None = None,
-        **options: bool | tf.Tensor,
+        noise: Noise | None = None,
+        **options: Any,
     ) -> Any:
-        """As for all weights; with `RowNoise` each row has its own noise."""
-        if not isinstance(weights, RowNoise):
+        """As for all weights; with [B, N] noise each row has its own."""
+        if noise is None:
             return super().call(weights, obs, function, **options)
-        with row_noise(self.layers, weights.noises):
-            return super().call(weights.weights, obs, function, **options)
+        if takes_row_noise(self.network):
+            by_layer = row_noise(self.layers, noise)
+            return super().call(weights, obs, function, noise=by_layer, **options)
+
+        def row_outputs(row: tuple[Obs, Noise]) -> Any:  # a network of the user's knows no noise
+            row_obs = tf.nest.map_structure(lambda part: part[tf.newaxis], row[0])
+            outputs = super(NoisyWeights, self).call(
+                self.with_noise(weights, row[1]), row_obs, function, **options
+            )
+            return tf.nest.map_structure(lambda part: part[0], outputs)
+
+        return tf.vectorized_map(row_outputs, (obs, list(noise)))
 
     def mean_deviation(self) -> tf.Tensor:
         """[] mean size of the deviations."""
@@ -70,12 +90,23 @@ class NoisyWeights(FlatWeights):
         parts = [weights[place] for places in self._places for place in places[2:]]
         return tf.reduce_mean(tf.abs(concatenate(parts)))
 
-    def _noises(self, numbers: tf.Tensor) -> list[tf.Tensor]:
+    def noise(self, numbers: tf.Tensor) -> Noise:
+        """[..., N] noise of each layer's inputs and outputs in turn, from numbers in [0, 1)."""
         # Else XLA would compute the noise of an input anew for every weight, and an update would
         # take six times as long.
         always = tf.reshape(numbers, [-1])[0] >= 0.0
         noise = loop_fusion_barrier(factor_noise(standard_normal(numbers)), always)
         return tf.split(noise, self._widths, axis=-1)
+
+
+def takes_row_noise(network: keras.Model) -> bool:
+    """Whether the `noise` of a network's call reaches all of its noisy layers.
+
+    It does in networks of ours, unless a torso of the user's has such layers too.
+    """
+    if not isinstance(network, QNetwork):
+        return False
+    return network.torso is None or not noisy_layers(network.torso)
 
 
 PARTS = ("kernel", "bias", "kernel_deviation", "bias_deviation")

@@ -45,10 +45,10 @@ class PQNPolicy(Policy):
         return action_values_for(cfg.algorithm, env_spec)
 
     def outputs(
-        self, obs: Obs, weights: Weights, **options: bool | tf.Tensor
+        self, obs: Obs, weights: Weights, noise: None = None, **options: bool | tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Action values [B, A], and [B] the best of each row: the value of the observation."""
-        q, _ = super().outputs(obs, weights, **options)
+        q, _ = super().outputs(obs, weights, noise, **options)
         return q, tf.reduce_max(q, axis=-1)
 
     def batch(self, rollout: Rollout, values: tf.Tensor, next_values: tf.Tensor) -> PQNBatch:

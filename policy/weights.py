@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -16,14 +16,8 @@ MANY_NUMBERS = 32_768  # of a vector whose rows are long: a tenth of the time of
 ROW = 64  # numbers of a row that a long vector is broken into
 
 
-class RowNoise(NamedTuple):
-    """Weights with which every row is computed with noise of its own."""
-
-    weights: list[tf.Tensor]
-    noises: list[tf.Tensor]  # [B, N] of each layer's inputs and outputs in turn
-
-
-Weights = list[tf.Tensor] | RowNoise  # `split` ones of a network
+Weights = list[tf.Tensor]  # `split` ones of a network
+Noise = list[tf.Tensor]  # [B, N] of a noisy network's layers: their inputs and outputs in turn
 
 
 class FlatWeights(tf.Module):
@@ -66,9 +60,13 @@ class FlatWeights(tf.Module):
         weights: Weights,
         obs: Obs | Mapping[str, Any],
         function: Callable[..., Any] | None = None,
-        **options: bool | tf.Tensor,
+        **options: Any,
     ) -> Any:
-        """The outputs of the network, or of a function that calls it, with `split` weights."""
+        """The outputs of the network, or of a function that calls it, with `split` weights.
+
+        Nothing but the arguments decides about the outputs; `options` are the network's own, and
+        `noise` for each row of a noisy one.
+        """
         mapping = list(zip(self._weights, weights, strict=True))
         with keras.StatelessScope(state_mapping=mapping) as scope:
             outputs = (function or self.network)(obs, **options)
@@ -78,13 +76,15 @@ class FlatWeights(tf.Module):
                 variable.assign(changed)
         return outputs
 
-    def noisy_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> list[tf.Tensor]:
+    def noisy_weights(self, weights: Weights, numbers: tf.Tensor) -> Weights:
         """The weights themselves: only `NoisyWeights` have noise."""
         return weights
 
-    def row_weights(self, weights: list[tf.Tensor], numbers: tf.Tensor) -> Weights:
-        """The weights themselves."""
-        return weights
+    def row_noise(
+        self, weights: Weights, numbers: tf.Tensor | None
+    ) -> tuple[Weights, Noise | None]:
+        """The weights themselves, and no noise."""
+        return weights, None
 
     def publish(self) -> None:
         """Copy the vector into the Keras network."""

@@ -280,7 +280,7 @@ def test_replay_acts_with_the_weights_from_before_the_iteration_that_is_learned_
     used, collect = [], loop._collect
 
     def remember():
-        used.append(loop.actor.twin.weights[0].copy())
+        used.append(loop.actor.numpy_network.weights[0].copy())
         return collect()
 
     monkeypatch.setattr(loop, "_collect", remember)
@@ -304,7 +304,7 @@ def test_a_rollout_is_acted_by_the_newest_weights(monkeypatch):
     def remember():
         weights = loop.agent.policy.weights
         newest = weights.split(weights.vector)[4].numpy()  # the head: no observation saturates it
-        used.append((loop.actor.twin.weights[4].copy(), newest))
+        used.append((loop.actor.numpy_network.weights[4].copy(), newest))
         return collect()
 
     monkeypatch.setattr(loop, "_collect", remember)
@@ -351,21 +351,21 @@ def test_the_end_of_one_call_cannot_wake_the_next():
     assert not calls.is_alive() and int(loop.agent.env_steps) == 40
 
 
-def make_normalized(spec):
-    layers = [keras.layers.LayerNormalization(), keras.layers.Dense(spec.num_actions)]
+def make_group_normalized(spec):
+    layers = [keras.layers.GroupNormalization(1), keras.layers.Dense(spec.num_actions)]
     return keras.Sequential(layers)
 
 
-def test_a_network_without_a_numpy_twin_trains_in_turns():
-    loop = make_loop(model=make_normalized, xla=False)
-    assert loop.actor.twin is None and loop.overlap is None
+def test_a_network_without_a_numpy_form_trains_in_turns():
+    loop = make_loop(model=make_group_normalized, xla=False)
+    assert loop.actor.numpy_network is None and loop.overlap is None
     metrics = loop.run(104)
     loop.close()
     assert int(metrics.updates) == 18
 
 
-def test_a_network_without_a_numpy_twin_acts_with_the_weights_that_learn():
-    loop = make_loop(model=make_normalized, xla=False, learning_rate=0.1)
+def test_a_network_without_a_numpy_form_acts_with_the_weights_that_learn():
+    loop = make_loop(model=make_group_normalized, xla=False, learning_rate=0.1)
     loop.run(104)
     obs = np.ones((3, 3), np.float32)
     acting = loop.actor.params(obs)
@@ -376,13 +376,13 @@ def test_a_network_without_a_numpy_twin_acts_with_the_weights_that_learn():
 
 
 @pytest.mark.learning
-def test_a_network_without_a_numpy_twin_trains_where_there_is_one_thread():
+def test_a_network_without_a_numpy_form_trains_where_there_is_one_thread():
     """A learner that waits for rows must not hold the thread that TensorFlow acts on."""
     program = (
         "import tensorflow as tf\n"
         "tf.config.threading.set_inter_op_parallelism_threads(1)\n"
-        "from tests.loop.test_host import make_loop, make_normalized\n"
-        "loop = make_loop(model=make_normalized, xla=False)\n"
+        "from tests.loop.test_host import make_loop, make_group_normalized\n"
+        "loop = make_loop(model=make_group_normalized, xla=False)\n"
         "print(int(loop.run(104).updates))\n"
         "loop.close()"
     )

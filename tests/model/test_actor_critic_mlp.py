@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from kytolly.model.actor_critic_mlp import ActorCriticMLP, ObservationFeatures
 from kytolly.model.normalization import RunningNormalization
-from kytolly.model.numpy_forward import numpy_forward
+from kytolly.model.numpy_inference import numpy_network
 
 RNG = np.random.default_rng(0)
 VECTOR = RNG.normal(size=(5, 4)).astype(np.float32)
@@ -77,26 +77,23 @@ def test_build_creates_every_weight(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_numpy_twin_agrees_or_there_is_none(name):
+def test_the_numpy_network_agrees(name):
     model, obs = make_built(name)
-    twin = numpy_forward(model, spec_of(obs))
-    if name == "dict with image":
-        assert twin is None
-    else:
-        np.testing.assert_allclose(twin(obs), model(obs)[0], atol=1e-5)
+    inference = numpy_network(model, spec_of(obs))
+    np.testing.assert_allclose(inference(obs), model(obs)[0], rtol=1e-3, atol=1e-3)
 
 
-def test_the_numpy_twin_follows_new_statistics():
+def test_the_numpy_network_follows_new_statistics():
     model, obs = make_built("dict")
-    twin = numpy_forward(model, spec_of(obs))
-    before = twin(obs)
+    inference = numpy_network(model, spec_of(obs))
+    before = inference(obs)
     model.update_statistics(tf.nest.map_structure(lambda part: part * 50 - 7, obs))
     weights = [*model.trainable_variables, *model.non_trainable_weights]
-    twin.take(np.concatenate([np.ravel(weight) for weight in weights]))
+    inference.take(np.concatenate([np.ravel(weight) for weight in weights]))
     far = {name: part * 1e4 for name, part in obs.items()}  # beyond the clip
     for seen in (obs, far):
-        np.testing.assert_allclose(twin(seen), model(seen)[0], atol=1e-5)
-    assert np.abs(twin(obs) - before).max() > 0.1
+        np.testing.assert_allclose(inference(seen), model(seen)[0], atol=1e-5)
+    assert np.abs(inference(obs) - before).max() > 0.1
 
 
 def gram(kernel):

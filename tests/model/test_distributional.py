@@ -1,4 +1,4 @@
-"""Networks of distributions: means, streams, their NumPy twins and their files."""
+"""Networks of distributions: means, streams, their NumPy inference and their files."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from kytolly.agent.make_agent import default_network
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.model.distributional_mlp import AtomMLP, QuantileMLP
 from kytolly.model.implicit_quantiles import IQNMLP
-from kytolly.model.numpy_forward import numpy_forward
+from kytolly.model.numpy_inference import numpy_network
 
 VECTOR = EnvSpec("test/vector", tf.TensorSpec([4]), Discrete(3))
 IMAGE = EnvSpec("test/image", tf.TensorSpec([10, 10, 2], tf.uint8), Discrete(3))
@@ -67,19 +67,19 @@ def test_a_quantile_follows_its_own_level():
 
 @pytest.mark.parametrize("kind", ["mlp", "dueling", "normalized", "one layer", "three layers"])
 @each
-def test_the_numpy_twin_agrees_and_follows_new_weights(settings, kind):
+def test_the_numpy_network_agrees_and_follows_new_weights(settings, kind):
     more = {"network": "dueling" if kind == "dueling" else "auto"}
     more |= {"hidden_units": {"one layer": (9,), "three layers": (8, 7, 6)}.get(kind, (16, 12))}
     network = make_network(settings, normalize_observations=kind == "normalized", **more)
-    twin = numpy_forward(network, VECTOR.obs)
-    assert twin is not None
+    inference = numpy_network(network, VECTOR.obs)
+    assert inference is not None
     rng = np.random.default_rng(0)
     network.set_weights([np.abs(rng.normal(0, 0.3, w.shape)) for w in network.get_weights()])
     ordered = [*network.trainable_variables, *network.non_trainable_weights]
-    twin.take(np.concatenate([np.ravel(weight) for weight in ordered]))
+    inference.take(np.concatenate([np.ravel(weight) for weight in ordered]))
     for rows in (3, 1, 8):
         obs = observations(rows)
-        found = twin(obs)
+        found = inference(obs)
         assert found.shape == (rows, 3)
         np.testing.assert_allclose(found, network(obs), rtol=1e-4, atol=1e-5)
 
@@ -91,9 +91,9 @@ def test_images_have_a_convolutional_torso(settings, network):
     assert type(made.torso).__name__ == "NatureCNN"
     obs = observations(2, IMAGE)
     assert made(obs).shape == (2, 3)
-    twin = numpy_forward(made, IMAGE.obs)
-    assert twin is not None
-    np.testing.assert_allclose(twin(np.asarray(obs)), made(obs), rtol=1e-4, atol=1e-5)
+    inference = numpy_network(made, IMAGE.obs)
+    assert inference is not None
+    np.testing.assert_allclose(inference(np.asarray(obs)), made(obs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("network", ["mlp", "dueling"])

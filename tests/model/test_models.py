@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from kytolly.model.ddqn_mlp import DuelingMLP
 from kytolly.model.dqn_mlp import DQNMLP
-from kytolly.model.image_layout import layout
+from kytolly.model.image_torso import layout
 from kytolly.model.impala import ImpalaCNN, SpectralConv2D, adaptive_max_pool
 from kytolly.model.nature_cnn import GridCNN, NatureCNN, SmallCNN
-from kytolly.model.numpy_forward import numpy_forward
+from kytolly.model.numpy_inference import numpy_network
 from kytolly.model.observation_features import ObservationFeatures
 
 MODELS = {
@@ -130,18 +130,18 @@ def test_cnn_refuses_vectors():
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp on a matrix", "dueling"])
-def test_numpy_twin_agrees(name):
+def test_numpy_network_agrees(name):
     make, shape = MODELS[name]
     model, obs = make(), observations(shape)
     model(obs)
-    np.testing.assert_allclose(numpy_forward(model, spec(shape))(obs), model(obs), atol=1e-5)
+    np.testing.assert_allclose(numpy_network(model, spec(shape))(obs), model(obs), atol=1e-5)
 
 
-def test_numpy_twin_of_a_users_sequential_model():
+def test_numpy_network_of_a_users_sequential_model():
     layers = [keras.layers.Dense(6, "tanh"), keras.layers.Dropout(0.5), keras.layers.Dense(2)]
     model = keras.Sequential([keras.layers.Input((3,)), *layers])
     obs = observations((3,))
-    np.testing.assert_allclose(numpy_forward(model, spec((3,)))(obs), model(obs), atol=1e-5)
+    np.testing.assert_allclose(numpy_network(model, spec((3,)))(obs), model(obs), atol=1e-5)
 
 
 READ = """
@@ -153,6 +153,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.learning  # a second start of TensorFlow
 def test_another_process_reads_every_network_of_the_table(tmp_path):
     """Keras finds a class in a file only where the class has been imported."""
     paths, found = [], []
@@ -167,30 +168,32 @@ def test_another_process_reads_every_network_of_the_table(tmp_path):
     assert done.stdout.splitlines() == found, done.stderr
 
 
-def test_no_numpy_twin_of_what_we_do_not_know():
+def test_no_numpy_network_of_what_we_do_not_know():
     shape = (36, 36, 4)
     model = DQNMLP(3, (8,), ImpalaCNN())
     model(observations(shape))
-    assert numpy_forward(model, spec(shape)) is None
-    custom = keras.Sequential([keras.layers.Input((3,)), keras.layers.LayerNormalization()])
-    assert numpy_forward(custom, spec((3,))) is None
+    assert numpy_network(model, spec(shape)) is None
+    custom = keras.Sequential([keras.layers.Input((3, 2)), keras.layers.GRU(2)])
+    assert numpy_network(custom, spec((3, 2))) is None
 
 
 IMAGE_MODELS = [name for name in MODELS if "cnn" in name or name in ("grid", "grid first")]
 
 
 @pytest.mark.parametrize("name", [*IMAGE_MODELS, "channels first"])
-def test_the_numpy_twin_of_convolutions_computes_the_same(name):
+def test_the_numpy_network_of_convolutions_computes_the_same(name):
     make, shape = MODELS[name]
     model, rng = make(), np.random.default_rng(0)
     image = rng.integers(0, 256, (3, *shape), np.uint8)
     model(image)
     for weight in model.trainable_variables:  # biases that are not 0
         weight.assign(np.asarray(weight) + 0.01 * rng.normal(size=weight.shape))
-    twin = numpy_forward(model, tf.TensorSpec(shape, tf.uint8))
-    assert twin is not None
+    inference = numpy_network(model, tf.TensorSpec(shape, tf.uint8))
+    assert inference is not None
     for rows in (3, 1):
-        np.testing.assert_allclose(twin(image[:rows]), model(image[:rows]), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            inference(image[:rows]), model(image[:rows]), rtol=1e-3, atol=1e-4
+        )
 
 
 def test_adaptive_pooling_takes_the_maximum_of_cells_that_cover_the_image():

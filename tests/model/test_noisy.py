@@ -5,12 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.agent.acting import HostActor
 from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import default_network
 from kytolly.agent.noisy_greedy import HostNoise
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.model.noisy import NoisyDense, noise_widths, noisy_layers, row_noise
-from kytolly.model.numpy_forward import numpy_forward
+from kytolly.policy.action_values import ActionValues
 from kytolly.policy.noisy_weights import NoisyWeights, factor_noise
 
 SPEC = EnvSpec("test/vector", tf.TensorSpec([4]), Discrete(3))
@@ -47,10 +48,9 @@ def test_a_noisy_layer_by_hand():
     layer.set_weights([np.array(weight) for weight in weights])
     obs = tf.constant([[1.0, 10.0], [1.0, 10.0]])
     np.testing.assert_allclose(layer(obs), [[24.0], [24.0]])
-    with row_noise([layer], [tf.constant([[2.0, 4.0], [0.0, 0.0]]), tf.constant([[8.0], [-1.0]])]):
-        # (1 + 0.5*2*8) + 10 (2 + 0.25*4*8) + 3 + 0.125*8 = 9 + 100 + 4; the other only in the bias.
-        np.testing.assert_allclose(layer(obs), [[113.0], [23.875]])
-    np.testing.assert_allclose(layer(obs), [[24.0], [24.0]])
+    noise = tf.constant([[2.0, 4.0], [0.0, 0.0]]), tf.constant([[8.0], [-1.0]])
+    # (1 + 0.5*2*8) + 10 (2 + 0.25*4*8) + 3 + 0.125*8 = 9 + 100 + 4; the other only in the bias.
+    np.testing.assert_allclose(layer(obs, noise=row_noise([layer], noise)), [[113.0], [23.875]])
 
 
 def test_factors_keep_the_sign_and_take_the_root():
@@ -63,30 +63,26 @@ def test_noise_of_rows_is_noise_of_weights_row_by_row_and_in_numpy(settings):
     weights, layers = NoisyWeights(network), noisy_layers(network)
     current, widths = weights.split(weights.vector), noise_widths(layers)
     draw = HostNoise(3).draw(5, widths)
-    with row_noise(layers, [tf.constant(one) for one in draw]):
-        found = network(obs)
+    found = network(obs, noise=row_noise(layers, [tf.constant(one) for one in draw]))
     mean = network(obs)
-    twin = numpy_forward(network, SPEC.obs)
-    actor = type("Actor", (), {"twin": twin, "network": network})()
+    actor = HostActor(network, ActionValues(3), SPEC.obs)
     np.testing.assert_allclose(HostNoise(3).params(actor, obs), found, rtol=1e-3, atol=1e-3)
     for row in range(5):
-        noise = [one[row] for one in draw]
-        weights._noises = lambda _, noise=noise: [tf.constant(one) for one in noise]
-        alone = weights.call(weights.noisy_weights(current, None), obs[row : row + 1])
+        noisy = weights.with_noise(current, [tf.constant(one[row]) for one in draw])
+        alone = weights.call(noisy, obs[row : row + 1])
         np.testing.assert_allclose(alone[0], found[row], rtol=1e-3, atol=1e-3)
         assert abs(alone[0] - mean[row]).numpy().max() > 0.01
-    np.testing.assert_allclose(twin(obs), mean, rtol=1e-3, atol=1e-3)  # it keeps no noise
+    np.testing.assert_allclose(actor.params(obs), mean, rtol=1e-3, atol=1e-3)  # keeps no noise
 
 
-def test_one_environment_has_a_twin_of_plain_matrices():
+def test_one_environment_has_plain_matrices():
     network = make_network({"algorithm": "dqn"})
-    twin = numpy_forward(network, SPEC.obs)
-    actor = type("Actor", (), {"twin": twin, "network": network})()
+    actor = HostActor(network, ActionValues(3), SPEC.obs)
     noise = HostNoise(1)
     first = noise.params(actor, observations(1))
     np.testing.assert_array_equal(noise.params(actor, observations(1)), first)
     assert not np.allclose(HostNoise(2).params(actor, observations(1)), first)
-    assert all(weight.ndim <= 2 for weight in noise._twin.weights)
+    assert all(weight.ndim <= 2 for weight in noise._noisy_network.weights)
 
 
 def test_noise_has_mean_zero_and_the_deviations_size():
@@ -94,8 +90,8 @@ def test_noise_has_mean_zero_and_the_deviations_size():
     weights = NoisyWeights(network)
     current = weights.split(weights.vector)
     numbers = tf.random.Generator.from_seed(1).uniform([3_000, weights.noise_count])
-    draw = tf.function(lambda x: weights.noisy_weights(current, x)[0] - current[0])
-    found = np.stack([draw(one) for one in numbers])
+    found = tf.vectorized_map(lambda x: weights.noisy_weights(current, x)[0], numbers)
+    found = (found - current[0]).numpy()
     deviation = current[weights._places[0][2]].numpy()
     # The variance of sign(x) sqrt|x| is E|x| = sqrt(2 / pi); of a product of two, 2 / pi.
     np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=0.06)
@@ -115,3 +111,29 @@ def test_a_network_without_noisy_layers_is_refused():
     plain = default_network(make_config({"algorithm": "dqn"}), SPEC)
     with pytest.raises(ValueError, match=r"noisy is set, and the model 'dqnmlp.*' has no noisy la"):
         NoisyWeights(plain)
+
+
+def users_network():
+    """A Functional model with a noisy layer, which takes no noise in its call."""
+    inputs = keras.Input([4])
+    hidden = keras.layers.Dense(5, "tanh")(inputs)
+    return keras.Model(inputs, NoisyDense(3)(hidden))
+
+
+@pytest.mark.parametrize("make", [users_network, lambda: make_network(FAMILY[0])])
+def test_outputs_are_a_pure_function_that_can_be_mapped_over_agents(make):
+    network, obs = make(), tf.constant(observations(5))
+    weights = NoisyWeights(network)
+    vectors = tf.stack([weights.vector, 0.5 * weights.vector])
+    noise = [tf.constant(one) for one in HostNoise(3).draw(5, noise_widths(weights.layers))]
+
+    def outputs(vector):
+        return weights.call(weights.split(vector), obs, noise=noise)
+
+    mapped = tf.vectorized_map(outputs, vectors)
+    for agent in range(2):
+        np.testing.assert_allclose(mapped[agent], outputs(vectors[agent]), rtol=1e-4, atol=1e-5)
+        for row in range(5):
+            noisy = weights.with_noise(weights.split(vectors[agent]), [one[row] for one in noise])
+            alone = weights.call(noisy, obs[row : row + 1])
+            np.testing.assert_allclose(mapped[agent, row], alone[0], rtol=1e-4, atol=1e-5)

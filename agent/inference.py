@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+from numpy.typing import ArrayLike
 
-from kytolly.agent.acting import HostActor
+from kytolly.agent.acting import HostActor, HostObs, ObsSpec
+from kytolly.agent.exploration import Exploration
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.base import read_outputs
+from kytolly.policy.base import ActionReader, read_outputs
+from kytolly.policy.distributions import Distribution
+
+Entries = Mapping[str, Any]  # arrays or numbers by name, and Dicts of these
+Observation = ArrayLike | Entries  # one, or a batch of them, as an environment returns it
+Seed = int | np.random.Generator | None
 
 
-class Player:
+class InferencePolicy:
     """Acts, and says what it thinks of observations and actions.
 
     Every method takes one observation, or a batch of them, as the environment returns them: an
@@ -36,14 +44,14 @@ class Player:
 
     def __init__(
         self,
-        network: Any,
-        distribution: Any,
+        network: keras.Model,
+        distribution: ActionReader,
         env_spec: EnvSpec,
-        exploration: Any,
+        exploration: Exploration,
         learns: bool = False,
         reward_scale: float = 1.0,
     ):
-        obs_spec: Any = env_spec.obs
+        obs_spec: ObsSpec = env_spec.obs
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
         self.exploration, self.learns, self.reward_scale = exploration, learns, reward_scale
         self._actor = HostActor(network, distribution, obs_spec)
@@ -61,7 +69,9 @@ class Player:
             input_signature=[batch],
         )
 
-    def act(self, obs: Any, deterministic: bool = True, seed: Any = None) -> Any:
+    def act(
+        self, obs: Observation, deterministic: bool = True, seed: Seed = None
+    ) -> int | np.ndarray:
         """The action for one observation, or [B, ...] actions, as training's environments got them.
 
         Args:
@@ -80,10 +90,8 @@ class Player:
         if deterministic:
             actions = self._actor.greedy(batch)
         else:
-            rng, explore = (
-                self._rng if seed is None else np.random.default_rng(seed),
-                self.exploration,
-            )
+            rng = self._rng if seed is None else np.random.default_rng(seed)
+            explore = self.exploration
             noise = explore.host_noise(rng, (1, rows_of(batch)), explore.final_state)[0]
             raw = explore.host_action(self._actor.params, batch, noise)
             actions = self.distribution.host_to_env(raw)
@@ -91,35 +99,35 @@ class Player:
             return actions
         return actions[0] if actions.ndim > 1 else int(actions[0])
 
-    def values(self, obs: Any) -> Any:
+    def values(self, obs: Observation) -> float | np.ndarray:
         """[B] expected discounted return of the observations, in reward units; a float for one.
 
         It is what the network says of the state or, where it gives action values, the highest. With
         `normalize_rewards` it is in units of the normalized rewards, and Munchausen's bonus counts.
         """
         batch, is_one = self._batch(obs, "values")
-        if self._gives_action_values:
-            found = self._actor.params(batch).max(axis=-1) / self.reward_scale
+        if isinstance(self.distribution, Distribution):
+            values = self._outputs(batch)[1].numpy()
         else:
-            found = self._outputs(batch)[1].numpy()
-        return float(found[0]) if is_one else found
+            values = self._actor.params(batch).max(axis=-1) / self.reward_scale
+        return float(values[0]) if is_one else values
 
-    def q_values(self, obs: Any) -> np.ndarray:
+    def q_values(self, obs: Observation) -> np.ndarray:
         """[B, A] action values, in the units of `values`.
 
         Raises:
             ValueError: The agent has learned a distribution over actions, no action values.
         """
-        if not self._gives_action_values:
+        if isinstance(self.distribution, Distribution):
             raise ValueError(
                 "q_values() was called, and this agent has no action values, expected one of the "
                 f"DQN family. It has {self._methods()}."
             )
         batch, is_one = self._batch(obs, "q_values")
-        found = self._actor.params(batch) / self.reward_scale
-        return found[0] if is_one else found
+        values = self._actor.params(batch) / self.reward_scale
+        return values[0] if is_one else values
 
-    def log_prob(self, obs: Any, action: Any) -> Any:
+    def log_prob(self, obs: Observation, action: ArrayLike) -> float | np.ndarray:
         """[B] log-probability, or log-density, of actions as `act` returns them; a float for one.
 
         Continuous actions that are clipped to their bounds count as what they are, not as the
@@ -128,54 +136,51 @@ class Player:
         Raises:
             ValueError: The agent has learned action values, no distribution.
         """
-        self._require_distribution("log_prob")
+        distribution = self._action_distribution("log_prob")
         batch, is_one = self._batch(obs, "log_prob")
         params = self._actor.params(batch)
         taken = np.asarray(action)[np.newaxis] if is_one else np.asarray(action)
-        expected = self.distribution.host_mode(params).shape
+        expected = distribution.host_mode(params).shape
         if taken.shape != expected:
             raise ValueError(
                 f"log_prob() got actions of shape {np.shape(action)}, expected "
                 f"{expected[1:] if is_one else expected}: those that act() returns."
             )
-        raw = self.distribution.host_from_env(taken)
-        found = self.distribution.log_prob(tf.constant(params), tf.constant(raw)).numpy()
-        return float(found[0]) if is_one else found
+        raw = distribution.host_from_env(taken)
+        log_prob = distribution.log_prob(tf.constant(params), tf.constant(raw)).numpy()
+        return float(log_prob[0]) if is_one else log_prob
 
-    def action_probabilities(self, obs: Any) -> np.ndarray:
+    def action_probabilities(self, obs: Observation) -> np.ndarray:
         """[B, A] probabilities of discrete actions; of MultiDiscrete ones, one after another.
 
         Raises:
             ValueError: Actions are continuous, or the agent has learned action values.
         """
-        self._require_distribution("action_probabilities")
-        if self.distribution.num_scales:
+        distribution = self._action_distribution("action_probabilities")
+        if distribution.num_scales:
             raise ValueError(
                 "action_probabilities() was called, and the actions of this agent are continuous: "
                 f"they have densities. It has {self._methods()}."
             )
         batch, is_one = self._batch(obs, "action_probabilities")
-        found = self.distribution.host_probabilities(self._actor.params(batch))
-        return found[0] if is_one else found
-
-    @property
-    def _gives_action_values(self) -> bool:
-        return not hasattr(self.distribution, "log_prob")
+        probability = distribution.host_probabilities(self._actor.params(batch))
+        return probability[0] if is_one else probability
 
     def _methods(self) -> str:
-        if self._gives_action_values:
+        if not isinstance(self.distribution, Distribution):
             return "act, values and q_values"
         discrete = "" if self.distribution.num_scales else ", action_probabilities"
         return f"act, values{discrete} and log_prob"
 
-    def _require_distribution(self, method: str) -> None:
-        if self._gives_action_values:
+    def _action_distribution(self, method: str) -> Distribution:
+        if not isinstance(self.distribution, Distribution):
             raise ValueError(
                 f"{method}() was called, and this agent has no distribution over actions, expected "
                 f"one of the PPO family. It has {self._methods()}."
             )
+        return self.distribution
 
-    def _batch(self, given: Any, method: str) -> tuple[Any, bool]:
+    def _batch(self, given: Observation, method: str) -> tuple[HostObs, bool]:
         """The observations with the batch axis, in the spec's dtypes; whether it was one alone."""
         if self.learns:
             self._actor.refresh()
@@ -185,11 +190,8 @@ class Player:
             and math.isfinite(np.vdot(given, given))
         ):
             return given[np.newaxis], True  # the usual call, in half of the time
-        if "" in self._forms:
-            parts = {"": self._array(given, "", method)}
-        else:
-            given = entries(given, self._forms, method)
-            parts = {name: self._array(given[name], name, method) for name in self._forms}
+        raw = {"": given} if "" in self._forms else entries(given, self._forms, method)
+        parts = {name: self._array(raw[name], name, method) for name in self._forms}
         if all(part.shape == self._forms[name][0] for name, part in parts.items()):
             is_one, parts = True, {name: part[np.newaxis] for name, part in parts.items()}
         elif len({part.shape[:1] for part in parts.values()}) == 1 and all(
@@ -203,8 +205,7 @@ class Player:
                 f" A number x of a Discrete space is one-hot: np.eye({self._forms[name][0][0]})[x]."
                 for name, part in parts.items()
                 if part.ndim < 2 and len(self._forms[name][0]) == 1 and name != ACTION_MASK
-                if name in self._encodings
-                or np.asarray(given[name] if name else given).dtype.kind in "iu"
+                if name in self._encodings or np.asarray(raw[name]).dtype.kind in "iu"
             )
             raise ValueError(
                 f"{method}() got an observation of shape {found}, expected {expected} or "
@@ -234,7 +235,7 @@ class Player:
             )
         return encoded
 
-    def _array(self, given: Any, name: str, method: str) -> np.ndarray:
+    def _array(self, given: Observation, name: str, method: str) -> np.ndarray:
         """One entry in its dtype; ValueError where it is not made of finite numbers."""
         dtype, entry = self._forms[name][1], f" {name!r}" if name else ""
         if name in self._encodings:
@@ -261,15 +262,15 @@ class Player:
         return part
 
 
-def entries(given: Any, names: Mapping[str, Any], method: str) -> dict[str, Any]:
+def entries(given: Observation, names: Collection[str], method: str) -> dict[str, ArrayLike]:
     """The entries of a Dict observation by name; those of a Dict within it are "outer/inner".
 
     Raises:
         ValueError: One is missing.
     """
-    result: dict[str, Any] = {}
+    result: dict[str, ArrayLike] = {}
 
-    def collect(values: Mapping[Any, Any], before: str) -> None:
+    def collect(values: Entries, before: str) -> None:
         for key, value in values.items():
             if (name := f"{before}{key}") in names:
                 result[name] = value
@@ -282,7 +283,7 @@ def entries(given: Any, names: Mapping[str, Any], method: str) -> dict[str, Any]
         values = {**beside, **{k: v for k, v in values.items() if k != "observation"}}
     collect(values, "")
     if len(result) < len(names):
-        missing = sorted(names.keys() - result.keys())
+        missing = sorted(set(names) - result.keys())
         hint = " Give {'observation': obs, 'action_mask': mask}, with the mask that the environment"
         hint += " has for it, as in its info."
         raise ValueError(
@@ -299,6 +300,6 @@ def shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items())
 
 
-def rows_of(batch: Any) -> int:
+def rows_of(batch: HostObs) -> int:
     """Rows of a batch of observations, `B`."""
-    return len(next(iter(batch.values())) if isinstance(batch, dict) else batch)
+    return len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)

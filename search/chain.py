@@ -15,7 +15,7 @@ import numpy as np
 
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection, read_queries
-from kytolly.search.index.first_search import NONE, FirstSearch, FusedSearch
+from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.search.reformulate.result import Hit, Reformulation

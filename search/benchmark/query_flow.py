@@ -28,13 +28,12 @@ from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
 from kytolly.search.index.embedding import EmbeddingCache
 from kytolly.search.index.fusion import score_unit
-from kytolly.search.index.metric_names import metric_parts
-from kytolly.search.index.metrics import ideal_dcg
+from kytolly.search.index.metrics import metric_parts
+from kytolly.search.index.rank_metrics import ideal_dcg
 from kytolly.search.model.candidate_scorer import NO_WEIGHT
-from kytolly.search.reformulate.candidates import mine
 from kytolly.search.reformulate.device_env import MAX_ACTION, MAX_LOWERED, is_own, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer
-from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.query import Query, mine
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import candidate_postings, padded_rows
 

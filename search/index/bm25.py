@@ -26,7 +26,7 @@ from scipy import sparse
 from kytolly.record.files import write_arrays
 from kytolly.search.index.collection import text_digest
 from kytolly.search.index.files import read_arrays
-from kytolly.search.index.ranking import best_nonzero, best_places
+from kytolly.search.index.ranking import best_nonzero
 from kytolly.search.index.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
@@ -176,29 +176,25 @@ class BM25Index:
             total[docs] += np.float32(weight) * impacts
         return total
 
-    def search(
-        self, weights: Mapping[str, float], top: int, include_zeros: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, weights: Mapping[str, float], top: int) -> tuple[np.ndarray, np.ndarray]:
         """The best documents for a weighted query.
 
         Args:
             weights: Term -> weight.
-            top: At most this many documents.
-            include_zeros: Whether documents with score 0 are found, as by a sort of all scores.
+            top: At most this many documents; those with score 0 are not found.
 
         Returns:
             docs: [n] int32, best first; of equal scores the smaller index first.
             scores: [n].
         """
         scores = self.scores(weights)
-        docs = best_places(scores, top) if include_zeros else best_nonzero(scores, top)
+        docs = best_nonzero(scores, top)
         return docs.astype(np.int32), scores[docs]
 
     def search_batch(
         self,
         queries: Sequence[Mapping[str, float]],
         top: int,
-        include_zeros: bool = False,
         workers: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search` for many queries, in threads.
@@ -211,7 +207,6 @@ class BM25Index:
         Args:
             queries: [Q] weighted queries.
             top: Documents per query.
-            include_zeros: Whether documents with score 0 are found, as in `search`.
             workers: Threads; default: one per processor, at most 8.
 
         Returns:
@@ -222,7 +217,7 @@ class BM25Index:
         scores = np.zeros((len(queries), top), np.float32)
 
         def fill(row: int) -> None:
-            found, values = self.search(queries[row], top, include_zeros)
+            found, values = self.search(queries[row], top)
             docs[row, : len(found)], scores[row, : len(found)] = found, values
 
         with concurrent.futures.ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:

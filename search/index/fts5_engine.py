@@ -9,7 +9,9 @@ nearly no weight).
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,19 @@ from kytolly.config.words import nearest
 from kytolly.search.index.exports import fts5_phrase, sql_name
 from kytolly.search.index.files import open_file, short
 from kytolly.search.index.ranking import weighted_best
-from kytolly.search.index.sqlite import sqlite3
+
+# TensorFlow's library carries a SQLite of its own, without FTS5. Where TensorFlow was imported
+# first, Python's module would take its functions from there (seen with TensorFlow 2.21 on Linux).
+# So the module is loaded in a way that prefers the libraries it was linked to. If sqlite3 itself
+# was imported after TensorFlow and before this file, it is too late: import sqlite3 first.
+_flags = sys.getdlopenflags() if hasattr(os, "RTLD_DEEPBIND") else None  # glibc alone has it
+if _flags is not None:
+    sys.setdlopenflags(_flags | os.RTLD_DEEPBIND)
+try:
+    import sqlite3
+finally:
+    if _flags is not None:
+        sys.setdlopenflags(_flags)
 
 EXPECTED = "expected a file of a SQLite database"
 IS_FTS5 = re.compile(r"\A\s*CREATE\s+VIRTUAL\s+TABLE\b.*?\bUSING\s+[\"'`\[]?fts5\b", re.I | re.S)

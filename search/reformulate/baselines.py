@@ -17,44 +17,17 @@ import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.ranking import best_places
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
 from kytolly.search.reformulate.mining import feedback_counts
-from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, Query
 from kytolly.search.reformulate.scoring import (
-    added_scores,
-    expanded_weights,
-    lost_scores,
     metric_per_query,
     metric_values,
     query_ranks,
     query_scores,
+    term_columns,
 )
 
 Method = Callable[[Query], Mapping[str, float]]  # query -> term -> weight
-
-# Both hold BM25 itself, first, so that tuning cannot lose to it.
-RM3_GRID = {
-    "original": (1.0, 0.5, 0.6, 0.7, 0.8, 0.9),
-    "documents": (3, 5, 10, 20),
-    "terms": (5, 10, 20, 40),
-}
-ROCCHIO_GRID = {
-    "beta": (0.0, 0.1, 0.2, 0.35, 0.5, 0.75),
-    "documents": (3, 5, 10, 20),
-    "terms": (5, 10, 20, 40),
-}
-APPEND_GRID = {"weight": (0.1, 0.2, 0.3, 0.5, 1.0), "terms": (1, 2, 3, 5)}
-
-
-@dataclasses.dataclass(frozen=True)
-class PlainBM25:
-    """The query as it was typed."""
-
-    index: BM25Index
-
-    def __call__(self, query: Query) -> dict[str, float]:
-        """Term -> weight."""
-        return dict(query.weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,33 +107,6 @@ class Rocchio:
 
 
 @dataclasses.dataclass(frozen=True)
-class AppendTop:
-    """The query with its best candidates, as mining ranks them."""
-
-    terms: int = 1
-    weight: float = 0.3
-
-    def __call__(self, query: Query) -> dict[str, float]:
-        """Term -> weight."""
-        return expanded_weights(query, query.candidates[: self.terms], self.weight)
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomTerms:
-    """The query with random candidates, the same at every call."""
-
-    terms: int = 1
-    weight: float = 0.3
-    seed: int = 0
-
-    def __call__(self, query: Query) -> dict[str, float]:
-        """Term -> weight."""
-        generator = np.random.default_rng((self.seed, query.number + 1))
-        chosen = generator.permutation(len(query.candidates))[: self.terms]
-        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
-
-
-@dataclasses.dataclass(frozen=True)
 class GreedyCeiling:
     """Makes the change that raises the true metric most, until none raises it.
 
@@ -177,7 +123,7 @@ class GreedyCeiling:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        columns = np.concatenate([added_scores(self.index, query), lost_scores(self.index, query)])
+        columns = term_columns(self.index, query)
         scores = query_scores(self.index, query, query.weights)
         now = float(metric_values(self.metric, query, scores[np.newaxis])[0])
         steps, chosen = np.array(self.weights, np.float32), {}

@@ -5,7 +5,7 @@ test says how large the best of so many would be by chance. Only what passes it 
 gain that is reported comes from cross-validation: that of queries on which nothing was chosen.
 Train queries count as well, each with a network that learned without it.
 
-Sources: those of `search.index.significance`; Stone 1974 (cross-validation of a choice).
+Sources: those of `search.index.metrics`; Stone 1974 (cross-validation of a choice).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from kytolly.config.files import read_json
 from kytolly.record.files import write_text
-from kytolly.search.index.significance import CHANCE, best_row
+from kytolly.search.index.metrics import CHANCE, best_row
 from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer
 

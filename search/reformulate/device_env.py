@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Box, EnvSpec
-from kytolly.search.index.metrics import metric, relevant_ranks
-from kytolly.search.reformulate.candidates import IN_QUERY
-from kytolly.search.reformulate.query import SearchRules
+from kytolly.search.index.rank_metrics import metric, relevant_ranks
+from kytolly.search.reformulate.query import IN_QUERY, SearchRules
 from kytolly.search.reformulate.table import QueryTable
 
 BATCH = 64  # queries ranked at once where all are; ranks compare relevant documents with the pool

@@ -10,21 +10,26 @@ Source: Lavrenko & Croft 2001, "Relevance-Based Language Models" (pseudo-relevan
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import functools
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.index.fusion import DocumentVectors, fused_scores
+from kytolly.search.index.fusion import DocumentVectors, TermVectors, fused_scores
 from kytolly.search.index.ranking import best_nonzero, best_places
-from kytolly.search.index.term_vectors import TermVectors
-from kytolly.search.reformulate.mining_features import Candidates, MiningFeatures
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.reformulate.mining_features import Candidates, MiningFeatures, MiningRules
 
 NO_TOKEN = "no token that any document contains"
 NO_CANDIDATE = "no candidate term"
+MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
+PROGRAM = "from kytolly.search.reformulate.mining import serve; serve()"
 
 
 class MiningResult(NamedTuple):
@@ -245,3 +250,85 @@ def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray
     row = np.repeat(np.arange(len(parts)), [len(ids) for ids, _ in parts])
     counts[row, place] = np.concatenate([count for _, count in parts])
     return terms, counts
+
+
+def mine_texts(
+    miner: Miner,
+    texts: Sequence[str],
+    excluded: Sequence[int],
+    vectors: Sequence[np.ndarray | None],
+    workers: int | None = None,
+    generated: Sequence[Mapping[str, float]] | None = None,
+) -> list[MiningResult | str]:
+    """The result of `Miner.mine` for each text, in order. It does not depend on `workers`.
+
+    Threads hardly help, because mining is Python code. Each process is started as a program of its
+    own rather than with `multiprocessing`: a fork of a process that runs TensorFlow may hang, and a
+    spawned process would run the caller's script again.
+
+    Args:
+        miner: The index, and how candidates are mined.
+        texts: [Q] queries.
+        excluded: [Q] documents that must not be found; -1 for none.
+        vectors: [Q] embeddings of the queries [d].
+        workers: Processes, at most one per core; None: only as many as save time.
+        generated: [Q] terms that a rewriter proposes, and their log-probabilities; None: there is
+            no rewriter.
+
+    Raises:
+        RuntimeError: A process failed.
+    """
+    if workers is None:
+        workers = len(texts) // MANY_QUERIES
+    elif workers < 1:
+        raise ValueError(f"workers is {workers}, expected at least 1, or None for one a core.")
+    proposed = [None] * len(texts) if generated is None else generated
+    tasks = list(zip(texts, excluded, vectors, proposed, strict=True))
+    workers = min(workers, len(tasks))
+    if workers > 1:  # to count cores is to read a file
+        workers = min(workers, os.cpu_count() or 1)
+    if workers <= 1:
+        return [miner.mine(*task) for task in tasks]
+    parts_of_miner = miner.index, miner.texts, miner.rules, miner.vectors, miner.term_vectors
+    head = pickle.dumps(parts_of_miner)
+
+    def run(first: int) -> list[MiningResult | str]:
+        return _results_of_process(head + pickle.dumps(tasks[first::workers]))
+
+    results: list[MiningResult | str] = [""] * len(tasks)
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        parts = [pool.submit(run, first) for first in range(workers)]
+    for first, part in enumerate(parts):
+        if (error := part.exception()) is not None:
+            raise RuntimeError(
+                f"process {first + 1} of {workers} that mine candidates failed: {error}. With "
+                "workers=1 mining needs no other process."
+            ) from error
+        results[first::workers] = part.result()
+    return results
+
+
+def serve() -> None:
+    """Program of a process: reads the miner's parts and its queries, writes their results."""
+    miner = Miner(*pickle.load(sys.stdin.buffer))
+    tasks = pickle.load(sys.stdin.buffer)
+    pickle.dump([miner.mine(*task) for task in tasks], sys.stdout.buffer)
+
+
+def _results_of_process(request: bytes) -> list[MiningResult | str]:
+    """Results of a process that gets the miner's parts and its queries."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = "1"  # the processes are the parallelism
+    done = subprocess.run(
+        # -P: not from the current folder, where files of strangers may lie
+        [sys.executable, "-P", "-c", PROGRAM],
+        input=request,
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"it ended with {done.returncode}")
+    return pickle.loads(done.stdout)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.reformulate.query import MiningRules
 
 TERM_FEATURES = (
     "idf",
@@ -57,6 +56,30 @@ QUERY_FEATURES = (
 
 
 Postings = tuple[np.ndarray, np.ndarray, np.ndarray]  # of all candidates, as `postings_of` does
+
+
+class MiningRules(NamedTuple):
+    """The settings of the search for candidates.
+
+    Attributes:
+        feedback_documents: Number of best documents that terms are taken from.
+        candidates: Most candidates of a query.
+        opening_tokens: Tokens at the beginning of a document that count as its title.
+        weight: Weight of an added term, for the features that say what adding it would do.
+        fusion: Weight of the cosines in the search for the feedback documents.
+        neighbors: Most candidates that are near the query in the space of embeddings.
+        query_terms: Most terms of the query that may be lowered.
+        generated: Most terms that a rewriter proposes for a query.
+    """
+
+    feedback_documents: int = 10
+    candidates: int = 60
+    opening_tokens: int = 10
+    weight: float = 0.3
+    fusion: float = 1.0
+    neighbors: int = 0
+    query_terms: int = 12
+    generated: int = 0
 
 
 class Candidates(NamedTuple):

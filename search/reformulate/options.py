@@ -22,7 +22,7 @@ from kytolly.config.fields import (
 from kytolly.config.files import given_or_packaged, read_yaml
 from kytolly.config.words import nearest, value_text
 from kytolly.record.files import write_text
-from kytolly.search.index.metric_names import metric_parts
+from kytolly.search.index.metrics import metric_parts
 
 TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="text")
 

@@ -21,11 +21,11 @@ from kytolly.record.checkpoint import save_network
 from kytolly.search.index.corpus import resolved_source
 from kytolly.search.index.tokens import STOP_WORD_LISTS
 from kytolly.search.reformulate.device_env import DeviceQueries
-from kytolly.search.reformulate.loop_clock import LoopClock
 from kytolly.search.reformulate.network import HALF
 from kytolly.search.reformulate.options import ReformulationOptions, write_options
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE
 from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.timing import LoopClock
 from kytolly.trainer import Trainer
 from kytolly.training_run import TrainResult
 

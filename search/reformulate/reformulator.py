@@ -25,12 +25,17 @@ from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.search.reformulate.choice import Choice, Choices, read_choices
 from kytolly.search.reformulate.device_env import is_own, kept_proposals
 from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions, read_options
-from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.query import (
+    CANDIDATE_FEATURES,
+    STATE_FEATURES,
+    Query,
+    SearchRules,
+    SkippedQuery,
+)
 from kytolly.search.reformulate.result import (
     AddedTerm,
     Hit,

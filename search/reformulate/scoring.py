@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.index.metrics import NOT_RANKED, metric
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric
 from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.table import candidate_postings
 
 
 class ScoredIndex(Protocol):
@@ -33,16 +34,16 @@ def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float])
     return scores
 
 
-def added_scores(index: BM25Index, query: Query) -> np.ndarray:
-    """[n, documents] scores that each candidate adds at weight 1."""
-    columns = [index.column(term) for term in query.candidates]
-    return np.array(columns, np.float32).reshape(len(columns), index.documents)
+def term_columns(index: BM25Index, query: Query) -> np.ndarray:
+    """[n + m, documents] scores that each term whose weight may change adds at weight 1.
 
-
-def lost_scores(index: BM25Index, query: Query) -> np.ndarray:
-    """[m, documents] scores, below 0, that the query loses with each term of `query.own`."""
-    columns = [-np.float32(query.weights[term]) * index.column(term) for term in query.own]
-    return np.array(columns, np.float32).reshape(len(columns), index.documents)
+    The last ones are below 0: what the query loses with each term of `query.own`.
+    """
+    columns = np.zeros((query.options, index.documents), np.float32)
+    for place, column in enumerate(columns):
+        docs, impacts = candidate_postings(index, query, place)
+        column[docs] = impacts
+    return columns
 
 
 def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:

@@ -18,21 +18,22 @@ from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.search.index.files import read_arrays
-from kytolly.search.index.fusion import DocumentVectors
+from kytolly.search.index.fusion import DocumentVectors, TermVectors
 from kytolly.search.index.ranking import best_nonzero
-from kytolly.search.index.term_vectors import TermVectors
 from kytolly.search.index.tokens import NONE, Tokenizer, languages, make_tokenizer
-from kytolly.search.reformulate.candidates import (
+from kytolly.search.reformulate.generated import GeneratedTerms
+from kytolly.search.reformulate.mining_features import MiningRules
+from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
+from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
+    Query,
+    SearchRules,
     SkippedQuery,
     mine,
     with_judgments,
 )
-from kytolly.search.reformulate.generated import GeneratedTerms
-from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
-from kytolly.search.reformulate.phases import Phases, TimedEncoder
-from kytolly.search.reformulate.query import MiningRules, Query, SearchRules
 from kytolly.search.reformulate.result import Hit
+from kytolly.search.reformulate.timing import Phases, TimedEncoder
 from kytolly.search.text.language import UNSPACED_LANGUAGES, main_language
 
 AUTO = "auto"

@@ -19,10 +19,10 @@ from kytolly.search.index.ranking import best_places
 from kytolly.search.reformulate.baselines import evaluate
 from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.scoring import (
-    added_scores,
     expanded_weights,
     metric_values,
     query_scores,
+    term_columns,
 )
 
 THRESHOLDS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
@@ -108,7 +108,7 @@ def term_examples(
     """
     features, gains = [], []
     for query in queries:
-        columns = np.float32(weight) * added_scores(index, query)
+        columns = np.float32(weight) * term_columns(index, query)[: len(query.candidates)]
         scores = query_scores(index, query, query.weights)
         now = metric_values(metric, query, scores[np.newaxis])[0]
         features.append(term_features(query))

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from kytolly.search.index.metrics import metric, relevant_ranks
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.index.rank_metrics import metric, relevant_ranks
+from kytolly.search.reformulate.mining_features import MiningRules
 from kytolly.search.reformulate.reformulator import Plan
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, make_table

@@ -23,12 +23,12 @@ from kytolly.search.index.metrics import paired_bootstrap
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import UNTESTED, proposals
 from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
-from kytolly.search.reformulate.listwise import fit_listwise
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions, ReformulationOptions
-from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.query import SearchRules
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation, make_table
+from kytolly.search.reformulate.warm_start import fit_listwise
 
 MAX_QUERIES = 700  # train queries of a collection
 MAX_TEST_QUERIES = 800
@@ -49,19 +49,11 @@ def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
     splits = available_splits(folder)
     options = ReformulationOptions(collection=folder, seed=seed)
     context = SearchContext.load(options, splits)
-    found = {}
+    tables = []
     for split, most in (("train", MAX_QUERIES), ("test", MAX_TEST_QUERIES)):
-        numbers = context.collection.split(split)
-        drawn = np.random.default_rng(seed).permutation(len(numbers))[:most]
-        mined = context.mine(context.collection, [numbers[place] for place in np.sort(drawn)], [])
-        queries = [_with_judgments(query, context, split) for query in mined]
-        queries = [query for query in queries if query.has_relevant]
-        found[split] = make_table(queries, context.index, context.documents, rules)
-    return Tables(found["train"], found["test"], context.index.digest)
-
-
-def _with_judgments(query: Query, context: SearchContext, split: str) -> Query:
-    return query._replace(relevant=np.array(context.collection.relevant(query.number, split)))
+        queries = [query for query in context.queries(split, most) if query.has_relevant]
+        tables.append(make_table(queries, context.index, context.documents, rules))
+    return Tables(*tables, context.index.digest)
 
 
 def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> CandidateScorer:

@@ -247,7 +247,7 @@ def test_a_python_without_fts5_is_named(tmp_path, monkeypatch):
 
 def test_fts5_is_found_beside_tensorflow_which_has_a_sqlite_without_it():
     code = (
-        "import tensorflow; from kytolly.search.index.sqlite import sqlite3; "
+        "import tensorflow; from kytolly.search.index.fts5_engine import sqlite3; "
         "sqlite3.connect(':memory:').execute('CREATE VIRTUAL TABLE docs USING fts5(text)')"
     )
     root = Path(__file__).parents[3]

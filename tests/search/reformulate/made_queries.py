@@ -3,8 +3,7 @@
 import numpy as np
 
 from kytolly.search.index.fusion import DocumentVectors
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, IN_QUERY
-from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, IN_QUERY, Query, SearchRules
 from kytolly.search.reformulate.table import make_table
 
 RULES = SearchRules("ndcg@10", 3, 6, 320)  # pools that hold all of 300 documents

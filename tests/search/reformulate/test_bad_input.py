@@ -7,7 +7,7 @@ import tensorflow as tf
 import yaml
 
 import train_optimized
-from kytolly.search.reformulate.prepare import prepare
+from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import SETTINGS, make_options, write_collection
 
 HEADER = "query-id\tcorpus-id\tscore\n"

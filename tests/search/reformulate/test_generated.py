@@ -10,13 +10,11 @@ import pytest
 from kytolly.command import entry as cli
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.reformulate.baselines import GreedyCeiling, as_many_as_mined, mined_candidates
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
 from kytolly.search.reformulate.generated import GeneratedTerms
-from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner
-from kytolly.search.reformulate.mining_features import MIN_LOG_PROB
-from kytolly.search.reformulate.mining_processes import mine_texts
+from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner, mine_texts
+from kytolly.search.reformulate.mining_features import MIN_LOG_PROB, MiningRules
 from kytolly.search.reformulate.ppo_training import resolved_options
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import test_lines as report_lines
 from kytolly.search.reformulate.search import SearchContext

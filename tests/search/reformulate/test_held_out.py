@@ -10,14 +10,14 @@ from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.metrics import report
 from kytolly.search.index.trec import read_run
 from kytolly.search.reformulate import held_out
-from kytolly.search.reformulate.calibration import bin_means, plot_calibration
 from kytolly.search.reformulate.choice import Choice, Choices
 from kytolly.search.reformulate.held_out import Outcome, difference, share_of_ceiling
 from kytolly.search.reformulate.network import make_scorer
-from kytolly.search.reformulate.prepare import prepare
 from kytolly.search.reformulate.reformulator import Reformulator
+from kytolly.search.reformulate.report import bin_means, plot_calibration
 from kytolly.search.reformulate.report import test_lines as report_lines
 from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
 SYSTEMS = ["bm25", "rm3", "rocchio", "agent", "fused", "agent_fused", "ceiling"]

@@ -7,8 +7,12 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.fusion import DocumentVectors
 from kytolly.search.reformulate import mining_features
 from kytolly.search.reformulate.mining import Miner
-from kytolly.search.reformulate.mining_features import TERM_FEATURES, association, segment_counts
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.reformulate.mining_features import (
+    TERM_FEATURES,
+    MiningRules,
+    association,
+    segment_counts,
+)
 from tests.search.reformulate.made_queries import unit_rows
 
 DOCUMENTS = 400

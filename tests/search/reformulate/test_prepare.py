@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from kytolly.search.reformulate import prepare as prepare_module
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
-from kytolly.search.reformulate.prepare import prepare
+from kytolly.search.reformulate import train as train_module
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import row_bytes
+from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
 
@@ -71,7 +71,7 @@ def test_of_many_queries_some_are_drawn_by_the_seed(collection):
 def test_the_size_of_tables_is_checked_before_they_are_made(collection, monkeypatch):
     context = SearchContext.load(make_options(collection), ())
     size = 24 * row_bytes(context.rules, len(CANDIDATE_FEATURES))
-    monkeypatch.setattr(prepare_module, "check_memory", lambda needed, *_: sizes.append(needed))
+    monkeypatch.setattr(train_module, "check_memory", lambda needed, *_: sizes.append(needed))
     sizes = []
     prepare(make_options(collection), lambda line: None)
     assert sizes == [size, 18 * size // 24]

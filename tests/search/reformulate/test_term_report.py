@@ -8,11 +8,11 @@ import pytest
 
 from kytolly.search.index.metrics import per_query
 from kytolly.search.reformulate import term_report
-from kytolly.search.reformulate.candidates import with_judgments
 from kytolly.search.reformulate.choice import Choice, Choices
 from kytolly.search.reformulate.network import make_scorer
-from kytolly.search.reformulate.prepare import prepare
+from kytolly.search.reformulate.query import with_judgments
 from kytolly.search.reformulate.reformulator import Reformulator, trec_run
+from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import make_options
 
 FUSION = 0.5

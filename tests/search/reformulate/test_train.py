@@ -9,11 +9,10 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from kytolly.search.index import synthetic
-from kytolly.search.reformulate import ppo_training
+from kytolly.search.index import training_queries
+from kytolly.search.reformulate import ppo_training, selection
 from kytolly.search.reformulate import train as train_module
 from kytolly.search.reformulate.choice import UNTESTED, USES, Choice, Choices, read_choices
-from kytolly.search.reformulate.phases import Phases
 from kytolly.search.reformulate.ppo_training import ppo_config
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import lines as report_lines
@@ -158,17 +157,6 @@ def test_parts_that_do_not_divide_a_rollout_are_refused():
         ppo_config(make_options("x", gradient_accumulation=5), 1001, 4)
 
 
-def test_phases_within_phases_count_once():
-    lines = []
-    phases = Phases(lines.append)
-    with phases.measure("mining"), phases.measure("embedding"):
-        pass
-    with phases.measure("embedding"):
-        pass
-    assert lines == ["parallel preparation: mining", "pre-computation: embedding"]
-    assert set(phases.seconds) == {"mining", "embedding"} and min(phases.seconds.values()) >= 0
-
-
 def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path, monkeypatch):
     num_envs, lines = [], []
     real = ppo_training.Trainer.train_ppo
@@ -225,7 +213,7 @@ def test_the_network_of_the_package_is_one_of_those_that_are_tried(
 def test_a_weight_of_cosines_that_was_asked_for_is_not_chosen_again(
     collection, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(train_module, "select_fusion", lambda *_: pytest.fail("it was chosen"))
+    monkeypatch.setattr(selection, "select_fusion", lambda *_: pytest.fail("it was chosen"))
     lines = []
     for fusion in (0.0, 0.5):
         folder = tmp_path / str(fusion)
@@ -239,7 +227,7 @@ def test_a_weight_of_cosines_that_was_asked_for_is_not_chosen_again(
 
 
 def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_module, "select_fusion", lambda judged, usual, seed: usual + 0.25)
+    monkeypatch.setattr(selection, "select_fusion", lambda judged, usual, seed: usual + 0.25)
     assert learn_quickly(collection, tmp_path / "run")["fusion"] == 0.25
     assert Reformulator.load(tmp_path / "run").fusion == 0.25
 
@@ -265,7 +253,7 @@ def test_without_held_out_queries_a_fixed_share_of_the_weights_is_used(tmp_path)
 
 
 def test_parts_of_documents_are_learned_from_where_there_is_no_judgment(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "REST_WORDS", 3)  # the documents are short
+    monkeypatch.setattr(training_queries, "REST_WORDS", 3)  # the documents are short
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "train.tsv").unlink()
     summary = learn_quickly(other, tmp_path / "run", lines, synthetic_queries=6)

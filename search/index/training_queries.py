@@ -1,17 +1,31 @@
-"""Parts of train queries that are to the others what new queries are to all of them.
+"""Queries to learn from: judged ones in parts that are held out, and ones made of documents.
 
 Who learns from train queries knows them by heart. To see how good it is with others, the queries
-are cut into parts, and for each part one more learns from the rest.
+are cut into parts, and for each part one more learns from the rest. Where nobody has judged
+anything, a part of a document becomes a query, and the document without that part is its answer:
+so the answer is not given away.
 
-Source: Wolpert 1992, "Stacked Generalization".
+Sources: Wolpert 1992, "Stacked Generalization"; Azzopardi, de Rijke & Balog 2007, "Building
+Simulated Queries for Known-Item Topics"; Lee, Chang & Toutanova 2019, "Latent Retrieval for Weakly
+Supervised Open Domain Question Answering", arXiv:1906.00300 (the inverse cloze task: the sentence
+is removed).
 """
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from kytolly.search.index.collection import Collection
+
+SENTENCE_END = re.compile(r"(?<=[.!?;:\n])\s+")
+QUERY_WORDS = (3, 12)  # fewest and most words of a query
+REST_WORDS = 10  # fewest words that must remain of a document
+OPENING_SHARE = 0.3  # of the queries are the beginning of their document, as a title is
 
 
 class JudgedTexts(NamedTuple):
@@ -82,3 +96,54 @@ def _group_of(keys: Sequence[Sequence[str]]) -> np.ndarray:
             parent[root(other)] = root(first)
     _, groups = np.unique([root(row[0]) for row in keys], return_inverse=True)
     return groups
+
+
+def synthetic_collection(collection: Collection, count: int, seed: int = 0) -> Collection:
+    """A collection whose train queries are parts of its documents, which those documents lack.
+
+    Args:
+        collection: The documents.
+        count: Most queries. Documents that are too short give none, others at most one.
+        seed: Seed of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    texts, queries, grades = list(collection.texts), {}, {}
+    for doc in rng.permutation(len(texts)):
+        if len(queries) == count:
+            break
+        parts = _query_and_rest(texts[doc], rng)
+        if parts is not None:
+            name = f"synthetic-{len(queries)}"
+            queries[name], texts[doc] = parts
+            grades[name] = {collection.doc_ids[doc]: 1}
+    return dataclasses.replace(
+        collection,
+        name=f"{collection.name}, synthetic",
+        texts=tuple(texts),
+        query_ids=tuple(queries),
+        queries=tuple(queries.values()),
+        judgments={"train": grades},
+    )
+
+
+def _query_and_rest(text: str, rng: np.random.Generator) -> tuple[str, str] | None:
+    """A part of a text and the text without it; None where it is too short."""
+    fewest, most = QUERY_WORDS
+    if rng.random() < OPENING_SHARE:
+        words = text.split()
+        size = int(rng.integers(fewest, most + 1))
+        query, rest = words[:size], words[size:]
+    else:
+        sentences = [one.split() for one in SENTENCE_END.split(text)]
+        fitting = [place for place, one in enumerate(sentences) if len(one) >= fewest]
+        if not fitting:
+            return None
+        place = int(rng.choice(fitting))
+        sentence = sentences[place]
+        first = int(rng.integers(0, max(1, len(sentence) - most + 1)))
+        query = sentence[first : first + most]
+        sentences[place] = []
+        rest = [word for one in sentences for word in one]
+    if len(query) < fewest or len(rest) < REST_WORDS:
+        return None
+    return " ".join(query), " ".join(rest)

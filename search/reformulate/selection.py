@@ -1,4 +1,4 @@
-"""Whether what was chosen in pools of documents also helps in searches of all documents.
+"""The network and the scale that a run uses: chosen in pools, confirmed in whole searches.
 
 Training and the choice rank a pool of documents for each query. A document outside of the pool that
 the changed query would find is missing there, so gains look larger than they are: the more so, the
@@ -7,24 +7,35 @@ larger the collection is, and the farther from the query its candidates come fro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kytolly.search.index.metric_names import cutoff
-from kytolly.search.index.metrics import per_query
-from kytolly.search.index.significance import CHANCE, best_row
-from kytolly.search.reformulate.candidates import SkippedQuery, with_judgments
-from kytolly.search.reformulate.choice import Choice, HeldOut
+from kytolly.search.index.metrics import CHANCE, best_row, cutoff, per_query
+from kytolly.search.model.candidate_scorer import CandidateScorer
+from kytolly.search.reformulate.choice import (
+    FEW_QUERIES,
+    UNTESTED,
+    Choice,
+    HeldOut,
+    Selection,
+    select,
+    select_fusion,
+)
+from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.network import NumpyScorer
-from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
 from kytolly.search.reformulate.reformulator import query_plan, scaled_proposals, trec_run
 from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.table import QueryTable, concatenation
 
 MAX_QUERIES = 1_000  # that are searched
 SHARES = (1.0, 0.5, 0.25)  # of the scale that was chosen
 DEPTH = 1_000  # documents of a ranking where the metric has no cutoff
+
+
+Say = Callable[[str], None]
 
 
 class Sample(NamedTuple):
@@ -57,6 +68,95 @@ class Confirmation(NamedTuple):
     gain: float
     chance: float
     queries: int
+
+
+def judged_fusion(
+    context: SearchContext, train: QueryTable | None, dev: QueryTable | None
+) -> float:
+    """The weight of the cosines: what the options say, or what train and dev queries prefer."""
+    tables = [table for table in (train, dev) if table is not None]
+    if context.options.retrieval.fusion != "auto" or not tables:
+        return context.usual_fusion
+    judged = DeviceQueries(concatenation(tables), context.rules)
+    return select_fusion(judged, context.usual_fusion, context.options.seed)
+
+
+def make_choice(
+    networks: Sequence[CandidateScorer],
+    dev: DeviceQueries | None,
+    held_out: Sequence[HeldOut | None],
+    fusion: float,
+    seed: int,
+    say: Say,
+) -> dict[str, Selection]:
+    """The choices with BM25 alone ("plain") and with cosines beside it ("fused").
+
+    Both use one network: that of searches with cosines, if anything helps there.
+    """
+    most = max((len(one.fold) for one in held_out if one is not None), default=0)
+    if dev is None and not most:
+        say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
+        return {
+            kind: Selection(Choice(one, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
+            for kind, one in (("fused", fusion), ("plain", 0.0))
+        }
+    count = 0 if dev is None else dev.num_queries
+    if count + most < FEW_QUERIES:
+        say(
+            f"only {count + most} held-out queries: what helps on them may be chance; expected at "
+            f"least {FEW_QUERIES}"
+        )
+    scorers = [NumpyScorer(network) for network in networks]
+    fused = plain = select(scorers, dev, fusion, held_out, seed)
+    if fusion:
+        free = fused.choice.scale == 0.0
+        first = 0 if free else fused.network
+        kept = slice(None) if free else slice(first, first + 1)
+        plain = select(scorers[kept], dev, 0.0, held_out[kept], seed)
+        plain = plain._replace(network=first + plain.network)
+        fused = fused._replace(network=plain.network)
+    for one in dict.fromkeys((fused, plain)):
+        base = f"BM25 + {one.choice.fusion:g} cosines" if one.choice.fusion else "BM25"
+        if one.choice.scale:
+            say(
+                f"over {base}: dev gain {one.dev_gain:+.4f} by cross-validation of {one.tried} "
+                f"choices (chance {one.chance:.3f})"
+            )
+        else:
+            say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
+    return {"fused": fused, "plain": plain}
+
+
+def confirm_selections(
+    context: SearchContext,
+    chosen: Mapping[str, Selection],
+    networks: Sequence[CandidateScorer],
+    dev: QueryTable | None,
+    held_out: Sequence[HeldOut | None],
+    say: Say,
+) -> dict[str, Selection]:
+    """The selections, as far as searches of all documents confirm them."""
+    confirmed = dict(chosen)
+    numbers = None if dev is None else dev.number
+    for kind, one in chosen.items():
+        scorer, more = NumpyScorer(networks[one.network]), held_out[one.network]
+        found = confirm_choice(context, one.choice, scorer, numbers, more, context.options.seed)
+        if found is not None:
+            confirmed[kind] = one._replace(choice=found.choice, whole_gain=found.gain)
+            scale = found.choice.scale
+            used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
+            say(
+                f"{found.queries:,} searches of all documents with {one.choice.fusion:g} cosines: "
+                f"gain {found.gain:+.4f} (chance {found.chance:.3f}), {used}"
+            )
+    return confirmed
+
+
+def selection_summary(one: Selection) -> dict[str, Any]:
+    """A selection as `result.json` holds it."""
+    found = {**one.choice._asdict(), **one._asdict()}
+    del found["choice"], found["network"]
+    return found
 
 
 def confirm_choice(

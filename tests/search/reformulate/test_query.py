@@ -11,20 +11,18 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.embedding import EmbeddingCache, HashEncoder
-from kytolly.search.index.fusion import DocumentVectors
-from kytolly.search.index.term_vectors import TermVectors
-from kytolly.search.reformulate.candidates import (
+from kytolly.search.index.fusion import DocumentVectors, TermVectors
+from kytolly.search.reformulate.mining import NO_CANDIDATE, NO_TOKEN, Miner, mine_texts
+from kytolly.search.reformulate.mining_features import MiningRules, association
+from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
     STATE_FEATURES,
+    Query,
     embedding_features,
     mine,
     skip_report,
     with_judgments,
 )
-from kytolly.search.reformulate.mining import NO_CANDIDATE, NO_TOKEN, Miner
-from kytolly.search.reformulate.mining_features import association
-from kytolly.search.reformulate.mining_processes import mine_texts
-from kytolly.search.reformulate.query import MiningRules, Query
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",

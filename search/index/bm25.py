@@ -64,8 +64,8 @@ class BM25Index:
         Args:
             texts: [documents].
             tokenizer: Default: `EnglishTokenizer()`.
-            k1: How slowly repetition of a term saturates.
-            b: How much long documents are marked down, 0 to 1.
+            k1: Saturation of term frequencies: the larger, the later.
+            b: Share of length normalization, 0 to 1.
             epsilon: The idf of a term in more than half of the documents, in average idfs.
         """
         if not len(texts):
@@ -217,8 +217,8 @@ class BM25Index:
         scores = np.zeros((len(queries), top), np.float32)
 
         def fill(row: int) -> None:
-            found, values = self.search(queries[row], top)
-            docs[row, : len(found)], scores[row, : len(found)] = found, values
+            best, values = self.search(queries[row], top)
+            docs[row, : len(best)], scores[row, : len(best)] = best, values
 
         with concurrent.futures.ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
             collections.deque(pool.map(fill, range(len(queries))), maxlen=0)
@@ -341,13 +341,13 @@ def _term_counts(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str],
         words = tokenizer(text)
         tokens.append(np.fromiter(map(first_ids.__getitem__, words), np.int32, len(words)))
     terms = sorted(first_ids)
-    place = np.empty(len(terms), np.int32)
-    place[np.fromiter((first_ids[term] for term in terms), np.int64, len(terms))] = np.arange(
+    sorted_ids = np.empty(len(terms), np.int32)
+    sorted_ids[np.fromiter((first_ids[term] for term in terms), np.int64, len(terms))] = np.arange(
         len(terms), dtype=np.int32
     )
     starts = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(part) for part in tokens], out=starts[1:])
-    indices = place[np.concatenate(tokens)]
+    indices = sorted_ids[np.concatenate(tokens)]
     counts = np.ones(len(indices), np.int32)
     forward = sparse.csr_matrix((counts, indices, starts), (len(texts), len(terms)))
     forward.sum_duplicates()

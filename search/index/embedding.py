@@ -64,8 +64,8 @@ class WordLlamaEncoder:
             ) from None
         from importlib.metadata import version
 
-        place = Path(wordllama.__file__).parent  # the wheel holds the weights
-        self._model = wordllama.WordLlama.load(cache_dir=place, disable_download=True)
+        folder = Path(wordllama.__file__).parent  # the wheel holds the weights
+        self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
         self.dimension = dimension
         self.identity = f"wordllama-{version('wordllama')} l2_supercat {dimension}"
 
@@ -107,8 +107,8 @@ class HashEncoder:
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for row, text in enumerate(texts):
             for word in text.lower().split():
-                places, signs = self._word(word)
-                np.add.at(vectors[row], places, signs)
+                columns, signs = self._word(word)
+                np.add.at(vectors[row], columns, signs)
         return _unit(vectors)
 
     def _features(self, word: str) -> tuple[np.ndarray, np.ndarray]:
@@ -119,10 +119,10 @@ class HashEncoder:
             int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
             for part in [" " + word, *runs]
         ]
-        places = np.array([digest % (2**62) % self.dimension for digest in digests])
+        columns = np.array([digest % (2**62) % self.dimension for digest in digests])
         signs = np.array([1.0 if digest >> 63 else -1.0 for digest in digests], np.float32)
         signs[1:] /= np.sqrt(max(len(runs), 1))
-        return places, signs
+        return columns, signs
 
 
 def import_wordllama() -> Any:
@@ -197,10 +197,10 @@ class EmbeddingCache:
             self.misses += len(missing)
             self.hits += len(texts) - len(missing)
             new = self._encode(missing)
-            found = {key: new[key] if key in new else self._vectors[key] for key in keys}
+            vectors = {key: new[key] if key in new else self._vectors[key] for key in keys}
             for row, key in enumerate(keys):
-                result[row] = found[key]
-            for key, vector in found.items():
+                result[row] = vectors[key]
+            for key, vector in vectors.items():
                 self._vectors[key] = vector
                 self._vectors.move_to_end(key)
             while len(self._vectors) > self.max_entries:

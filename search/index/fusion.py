@@ -78,10 +78,10 @@ class DocumentVectors:
         return np.float32(fusion * score_unit(typed)) * self.cosines(vector)
 
     def _compute_cosines(self, vector: bytes) -> np.ndarray:
-        found = np.frombuffer(vector, np.float32) @ self._transposed
-        np.maximum(found, 0.0, out=found)
-        found.flags.writeable = False
-        return found
+        cosines = np.frombuffer(vector, np.float32) @ self._transposed
+        np.maximum(cosines, 0.0, out=cosines)
+        cosines.flags.writeable = False
+        return cosines
 
 
 def fused_scores(
@@ -142,15 +142,15 @@ class TermVectors:
         frequency = index.document_frequency
         order = np.argsort(-frequency, kind="stable")[:MAX_TERMS]
         ids = np.sort(order[frequency[order] >= MIN_DOCUMENTS])
-        missing, found = {index.terms[term] for term in ids}, {}
+        missing, first_words = {index.terms[term] for term in ids}, {}
         for text in texts:
             if not missing:
                 break
             for term, word in index.tokenizer.surface(text):
                 if term in missing:
                     missing.remove(term)
-                    found[term] = word
-        spellings = {index.terms[term]: found[index.terms[term]] for term in ids}
+                    first_words[term] = word
+        spellings = {index.terms[term]: first_words[index.terms[term]] for term in ids}
         return cls(spellings, ids, encoder.encode(list(spellings.values())))
 
     def nearest(self, vector: np.ndarray, count: int, excluded: Sequence[int]) -> np.ndarray:
@@ -163,16 +163,16 @@ class TermVectors:
         """
         products = self._vectors @ vector
         left = ~np.isin(self.ids, excluded)
-        places = np.flatnonzero(left)
-        order = np.argsort(-products[places], kind="stable")
-        return self.ids[places[order[:count]]].astype(np.int64)
+        rows = np.flatnonzero(left)
+        order = np.argsort(-products[rows], kind="stable")
+        return self.ids[rows[order[:count]]].astype(np.int64)
 
 
 class FirstSearch(Protocol):
     """A search of all documents of a collection.
 
     Attributes:
-        name: What a reader calls it.
+        name: For readers.
         identity: Searches of equal identity find the same documents with the same scores.
         index: The documents.
     """
@@ -241,9 +241,9 @@ class FusedSearch:
         texts = [collection.queries[query] for query in queries]
         vectors = [None] * len(texts) if self.cache is None else self.cache.get_batch(texts)
         for row, (query, text, vector) in enumerate(zip(queries, texts, vectors, strict=True)):
-            own = collection.own_document(query)
+            itself = collection.own_document(query)
             weights = self.index.query_weights(text)
-            found = fused_scores(self.index, weights, own, self.documents, vector, self.fusion)
-            best = best_nonzero(found, top)
-            documents[row, : len(best)], scores[row, : len(best)] = best, found[best]
+            fused = fused_scores(self.index, weights, itself, self.documents, vector, self.fusion)
+            best = best_nonzero(fused, top)
+            documents[row, : len(best)], scores[row, : len(best)] = best, fused[best]
         return documents, scores

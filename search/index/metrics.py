@@ -67,8 +67,8 @@ def per_query(
     names = {str(measure): name for name, measure in zip(metrics, measures, strict=True)}
     import ir_measures  # `_measures` has said what to do without it
 
-    for found in ir_measures.iter_calc(measures, _binary(qrels), scored):
-        values[names[str(found.measure)]][found.query_id] = float(found.value)
+    for result in ir_measures.iter_calc(measures, _binary(qrels), scored):
+        values[names[str(result.measure)]][result.query_id] = float(result.value)
     return values
 
 
@@ -168,9 +168,9 @@ def _measures(metrics: Sequence[str]) -> list:
 def _by_place(run: Run) -> dict[str, dict[str, float]]:
     """Scores that only say the order, because each evaluator breaks ties in its own way."""
     return {
-        query: {doc: -float(place) for place, (doc, _) in enumerate(found)}
-        for query, found in run.items()
-        if len(found)
+        query: {doc: -float(rank) for rank, (doc, _) in enumerate(ranking)}
+        for query, ranking in run.items()
+        if len(ranking)
     }
 
 

@@ -33,11 +33,11 @@ def relevant_ranks(scores: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
     """
     scores, relevant = tf.convert_to_tensor(scores), tf.convert_to_tensor(relevant, tf.int32)
     axes = scores.shape.rank or 1
-    own = tf.gather(scores, tf.maximum(relevant, 0), axis=-1, batch_dims=axes - 1)
-    own, all_scores = own[..., tf.newaxis], scores[..., tf.newaxis, :]
+    score = tf.gather(scores, tf.maximum(relevant, 0), axis=-1, batch_dims=axes - 1)
+    score, all_scores = score[..., tf.newaxis], scores[..., tf.newaxis, :]
     position = tf.range(tf.shape(scores)[-1])
     before = position < relevant[..., tf.newaxis]
-    ahead = (all_scores > own) | ((all_scores == own) & before)
+    ahead = (all_scores > score) | ((all_scores == score) & before)
     rank = tf.reduce_sum(tf.cast(ahead, tf.int32), axis=-1)
     return tf.where(relevant >= 0, rank, NOT_RANKED)
 
@@ -57,22 +57,24 @@ def metric(name: str, ranks: tf.Tensor, relevant_counts: tf.Tensor) -> tf.Tensor
     kind, depth = metric_parts(name)
     ranks = tf.convert_to_tensor(ranks, tf.int32)
     counts = tf.convert_to_tensor(relevant_counts, tf.int32)
-    found = ranks < (NOT_RANKED if depth is None else depth)
-    place = tf.cast(ranks, tf.float32) + 1.0
+    counted = ranks < (NOT_RANKED if depth is None else depth)
+    position = tf.cast(ranks, tf.float32) + 1.0
     if kind == "mrr":
-        best = tf.reduce_max(tf.where(found, 1.0 / place, 0.0), axis=-1)
+        best = tf.reduce_max(tf.where(counted, 1.0 / position, 0.0), axis=-1)
         return tf.maximum(best, 0.0)  # -inf where [.., R] has no column
     if kind == "ndcg":
         best = ideal_dcg(depth or 0)
-        gained = tf.reduce_sum(tf.where(found, np.log(2.0) / tf.math.log1p(place), 0.0), axis=-1)
+        gained = tf.reduce_sum(
+            tf.where(counted, np.log(2.0) / tf.math.log1p(position), 0.0), axis=-1
+        )
         whole = tf.gather(best, tf.minimum(counts, len(best) - 1))
     elif kind == "recall":
-        gained = tf.reduce_sum(tf.cast(found, tf.float32), axis=-1)
+        gained = tf.reduce_sum(tf.cast(counted, tf.float32), axis=-1)
         whole = tf.cast(counts, tf.float32)
     else:
         at_or_before = ranks[..., tf.newaxis, :] <= ranks[..., :, tf.newaxis]
         relevant_so_far = tf.reduce_sum(tf.cast(at_or_before, tf.float32), axis=-1)
-        gained = tf.reduce_sum(tf.where(found, relevant_so_far / place, 0.0), axis=-1)
+        gained = tf.reduce_sum(tf.where(counted, relevant_so_far / position, 0.0), axis=-1)
         whole = tf.cast(counts, tf.float32)
     return tf.math.divide_no_nan(gained, whole)
 

@@ -62,11 +62,11 @@ def held_out_parts(train: JudgedTexts, dev: JudgedTexts, parts: int, seed: int) 
         if alike.max() + 1 >= parts and 2 * np.bincount(alike).max() <= len(groups):
             groups = alike
     sizes, filled = np.bincount(groups), np.zeros(parts)
-    found = np.zeros(len(sizes), np.int64)
+    part_of_group = np.zeros(len(sizes), np.int64)
     for group in np.random.default_rng(seed).permutation(len(sizes)):
-        found[group] = part = int(np.argmin(filled))  # the smallest one
+        part_of_group[group] = part = int(np.argmin(filled))  # the smallest one
         filled[part] += sizes[group]
-    return found[groups]
+    return part_of_group[groups]
 
 
 def sharing(queries: JudgedTexts, learned: JudgedTexts) -> float:
@@ -134,16 +134,16 @@ def _query_and_rest(text: str, rng: np.random.Generator) -> tuple[str, str] | No
         size = int(rng.integers(fewest, most + 1))
         query, rest = words[:size], words[size:]
     else:
-        sentences = [one.split() for one in SENTENCE_END.split(text)]
-        fitting = [place for place, one in enumerate(sentences) if len(one) >= fewest]
+        sentences = [sentence.split() for sentence in SENTENCE_END.split(text)]
+        fitting = [number for number, words in enumerate(sentences) if len(words) >= fewest]
         if not fitting:
             return None
-        place = int(rng.choice(fitting))
-        sentence = sentences[place]
+        chosen = int(rng.choice(fitting))
+        sentence = sentences[chosen]
         first = int(rng.integers(0, max(1, len(sentence) - most + 1)))
         query = sentence[first : first + most]
-        sentences[place] = []
-        rest = [word for one in sentences for word in one]
+        sentences[chosen] = []
+        rest = [word for words in sentences for word in words]
     if len(query) < fewest or len(rest) < REST_WORDS:
         return None
     return " ".join(query), " ".join(rest)

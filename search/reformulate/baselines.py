@@ -56,15 +56,15 @@ class RM3:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight; weights sum up to 1."""
-        found, scores = feedback(self.index, query, self.documents)
+        docs, scores = feedback(self.index, query, self.documents)
         language = {}
-        if len(found):
-            ids, counts = rare_counts(self.index, found, self.common)
+        if len(docs):
+            ids, counts = rare_counts(self.index, docs, self.common)
             shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-9)
             language = best_terms(self.index, ids, scores @ shares, self.terms)
         language = divided_weights(language, sum(language.values()))
-        own = divided_weights(query.weights, sum(query.weights.values()))
-        return weighted_sum(own, self.original, language, 1.0 - self.original)
+        typed = divided_weights(query.weights, sum(query.weights.values()))
+        return weighted_sum(typed, self.original, language, 1.0 - self.original)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,15 +95,15 @@ class Rocchio:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        found, _ = feedback(self.index, query, self.documents)
+        docs, _ = feedback(self.index, query, self.documents)
         mean = {}
-        if len(found):
-            ids, counts = rare_counts(self.index, found, self.common)
+        if len(docs):
+            ids, counts = rare_counts(self.index, docs, self.common)
             lengths = np.linalg.norm(counts, axis=1, keepdims=True)
             vectors = counts / np.maximum(lengths, 1e-9)
             mean = best_terms(self.index, ids, vectors.mean(axis=0), self.terms)
-        own = divided_weights(query.weights, float(np.linalg.norm(list(query.weights.values()))))
-        return weighted_sum(own, self.alpha, mean, self.beta)
+        typed = divided_weights(query.weights, float(np.linalg.norm(list(query.weights.values()))))
+        return weighted_sum(typed, self.alpha, mean, self.beta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,8 +143,8 @@ class GreedyCeiling:
 def mined_candidates(query: Query) -> Query:
     """The query without the candidates that only a rewriter proposes."""
     found_anyway = _feature(query, "mining rank") > 0.0
-    kept = found_anyway | (_feature(query, "is generated") == 0.0)
-    return _with_candidates(query, np.flatnonzero(kept))
+    is_mined = found_anyway | (_feature(query, "is generated") == 0.0)
+    return _with_candidates(query, np.flatnonzero(is_mined))
 
 
 def as_many_as_mined(query: Query) -> Query:
@@ -165,11 +165,11 @@ def _feature(query: Query, name: str) -> np.ndarray:
 def _with_candidates(query: Query, places: np.ndarray) -> Query:
     """The query with some of its candidates, and all terms of its own."""
     count = len(query.candidates)
-    kept = [*places.tolist(), *range(count, query.options)]
+    rows = [*places.tolist(), *range(count, query.options)]
     return query._replace(
         candidates=[query.candidates[place] for place in places],
-        candidate_features=query.candidate_features[kept],
-        surfaces=tuple(query.surfaces[place] for place in kept),
+        candidate_features=query.candidate_features[rows],
+        surfaces=tuple(query.surfaces[place] for place in rows),
     )
 
 
@@ -247,15 +247,15 @@ def evaluate(
         return query_ranks(query, query_scores(index, query, method(query))[np.newaxis])[0]
 
     with concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        found = list(pool.map(ranks, queries))
-    return metric_per_query(metric, found, [len(query.relevant) for query in queries])
+        relevant_ranks = list(pool.map(ranks, queries))
+    return metric_per_query(metric, relevant_ranks, [len(query.relevant) for query in queries])
 
 
 def feedback(index: BM25Index, query: Query, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The best documents [k] of a query and their scores [k], without the excluded one."""
     docs, scores = index.search(query.weights, count + (query.excluded >= 0))
-    kept = docs != query.excluded
-    return docs[kept][:count], scores[kept][:count]
+    allowed = docs != query.excluded
+    return docs[allowed][:count], scores[allowed][:count]
 
 
 def rare_counts(
@@ -263,8 +263,8 @@ def rare_counts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Terms [u] of documents and their counts [k, u], without terms that many documents contain."""
     ids, counts = feedback_counts(index, documents)
-    kept = index.document_frequency[ids] <= max(common * index.documents, 1)
-    return ids[kept], counts[:, kept]
+    rare = index.document_frequency[ids] <= max(common * index.documents, 1)
+    return ids[rare], counts[:, rare]
 
 
 def best_terms(
@@ -281,8 +281,8 @@ def divided_weights(weights: Mapping[str, float], length: float) -> dict[str, fl
 
 
 def weighted_sum(
-    own: Mapping[str, float], share: float, other: Mapping[str, float], rest: float
+    typed: Mapping[str, float], share: float, other: Mapping[str, float], rest: float
 ) -> dict[str, float]:
     """`share * own + rest * other`, the query's terms first."""
-    terms = {**own, **other}
-    return {term: share * own.get(term, 0.0) + rest * other.get(term, 0.0) for term in terms}
+    terms = {**typed, **other}
+    return {term: share * typed.get(term, 0.0) + rest * other.get(term, 0.0) for term in terms}

@@ -1,4 +1,4 @@
-"""What a run reaches on the test queries, beside other systems and the ceiling of its candidates.
+"""Metrics of a run on the test queries, beside other systems and the ceiling of its candidates.
 
 The judgments of the test queries are used here, not before. What has settings is tuned on dev
 queries, and BM25 itself is among the settings.
@@ -95,8 +95,8 @@ class TestQueries:
         self.qrels = self.collection.judgments["test"]
         self.skipped: list[SkippedQuery] = []
         self.say(f"test: mining {len(self.numbers):,} queries")
-        found = context.mine(self.collection, self.numbers, self.skipped)
-        self.mined = with_judgments(found, self.collection, "test")
+        queries = context.mine(self.collection, self.numbers, self.skipped)
+        self.mined = with_judgments(queries, self.collection, "test")
 
     def plans(self, reformulator: Reformulator) -> list[Plan]:
         """[Q] plans of all queries."""
@@ -109,13 +109,13 @@ class TestQueries:
     def feedback_weights(self, method: Method) -> list[Weights]:
         """[Q] weights of a method that needs no candidates."""
         nothing = np.zeros(0, np.float32)
-        found = []
+        changed = []
         for number, weights in zip(self.numbers, self.typed_weights(), strict=True):
-            own = self.collection.own_document(number)
-            excluded = -1 if own is None else own
+            itself = self.collection.own_document(number)
+            excluded = -1 if itself is None else itself
             query = Query(number, dict(weights), [], nothing, nothing, nothing, nothing, excluded)
-            found.append(method(query))
-        return found
+            changed.append(method(query))
+        return changed
 
     def candidate_weights(self, method: Method, places: np.ndarray | None = None) -> list[Weights]:
         """[q] weights of a method that takes candidates; a query without any stays as it is."""
@@ -143,7 +143,7 @@ class TestQueries:
         values = per_query(qrels, run, self.metrics)
         return Outcome(
             {metric: np.array([values[metric][query] for query in run]) for metric in self.metrics},
-            np.array([hash(tuple(hit.doc_id for hit in found)) for found in hits]),
+            np.array([hash(tuple(hit.doc_id for hit in ranking)) for ranking in hits]),
             places,
         )
 
@@ -179,7 +179,7 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         AGENT_FUSED: System([plan.weights for plan in plans[AGENT_FUSED]], fusion),
         **ceilings(queries),
     }
-    found = {name: queries.search(name, system) for name, system in systems.items()}
+    outcomes = {name: queries.search(name, system) for name, system in systems.items()}
     changed = np.array([plan.reason is None for plan in plans[AGENT_FUSED]])
     everything = with_choice(reformulator, fusion, Choice(fusion, 1.0))
     proposed, used = queries.plans(everything), reformulator.choices.at(fusion).scale > 0.0
@@ -195,11 +195,11 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         ),
         "tuned": tuned,
         "systems": {
-            name: {metric: metric_row(name, found, metric) for metric in queries.metrics}
-            for name in found
+            name: {metric: metric_row(name, outcomes, metric) for metric in queries.metrics}
+            for name in outcomes
         },
-        "share_of_ceiling": share_of_ceiling(found, queries.metric),
-        "calibration": calibrate(queries, proposed, fusion, found[FUSED], changed),
+        "share_of_ceiling": share_of_ceiling(outcomes, queries.metric),
+        "calibration": calibrate(queries, proposed, fusion, outcomes[FUSED], changed),
         "terms": {**terms, "used": used},
     }
 
@@ -269,51 +269,51 @@ def judged_queries(context: SearchContext, split: str) -> list[Query]:
     return [query for query in context.queries(split, MAX_LEARNED) if query.has_relevant]
 
 
-def metric_row(name: str, found: Mapping[str, Outcome], metric: str) -> dict[str, Any]:
+def metric_row(name: str, outcomes: Mapping[str, Outcome], metric: str) -> dict[str, Any]:
     """A system's mean, and its differences to the systems that it begins with."""
     row: dict[str, Any] = {
-        "mean": float(found[name].values[metric].mean()),
-        "queries": len(found[name].places),
+        "mean": float(outcomes[name].values[metric].mean()),
+        "queries": len(outcomes[name].places),
     }
     if name != BM25:
-        row["over_bm25"] = difference(found[name], found[BM25], metric)
+        row["over_bm25"] = difference(outcomes[name], outcomes[BM25], metric)
     if name == AGENT_FUSED:
-        row["over_fused"] = difference(found[name], found[FUSED], metric)
-    if name in (CEILING, CEILING_AS_MANY) and CEILING_MINED in found:
-        row["over_mined"] = ceiling_difference(found[name], found[CEILING_MINED], metric)
+        row["over_fused"] = difference(outcomes[name], outcomes[FUSED], metric)
+    if name in (CEILING, CEILING_AS_MANY) and CEILING_MINED in outcomes:
+        row["over_mined"] = ceiling_difference(outcomes[name], outcomes[CEILING_MINED], metric)
     return row
 
 
-def difference(own: Outcome, base: Outcome, metric: str) -> dict[str, float]:
+def difference(system: Outcome, base: Outcome, metric: str) -> dict[str, float]:
     """Mean difference of two systems with its 95% interval, and shares of queries.
 
     A query is changed where the two rankings differ, and helped or hurt where the metric does.
     `base` must have searched for all test queries.
     """
-    value, before = own.values[metric], base.values[metric][own.places]
+    value, before = system.values[metric], base.values[metric][system.places]
     mean, low, high = paired_bootstrap(list(value), list(before))
     return {
         "difference": mean,
         "low": low,
         "high": high,
-        "changed": float(np.mean(own.orders != base.orders[own.places])),
+        "changed": float(np.mean(system.orders != base.orders[system.places])),
         "helped": float(np.mean(value > before + UNCHANGED)),
         "hurt": float(np.mean(value < before - UNCHANGED)),
     }
 
 
-def ceiling_difference(own: Outcome, base: Outcome, metric: str) -> dict[str, float]:
+def ceiling_difference(ceiling: Outcome, base: Outcome, metric: str) -> dict[str, float]:
     """`difference` of two ceilings, which are of the same queries."""
-    places = np.arange(len(own.places))
-    return difference(own._replace(places=places), base._replace(places=places), metric)
+    places = np.arange(len(ceiling.places))
+    return difference(ceiling._replace(places=places), base._replace(places=places), metric)
 
 
-def share_of_ceiling(found: Mapping[str, Outcome], metric: str) -> float | None:
+def share_of_ceiling(outcomes: Mapping[str, Outcome], metric: str) -> float | None:
     """The agent's gain over BM25, divided by the ceiling's on the same queries; None: no gain."""
-    most = found[CEILING]
-    before = found[BM25].values[metric][most.places]
+    most = outcomes[CEILING]
+    before = outcomes[BM25].values[metric][most.places]
     possible = float((most.values[metric] - before).mean())
-    reached = float((found[AGENT].values[metric][most.places] - before).mean())
+    reached = float((outcomes[AGENT].values[metric][most.places] - before).mean())
     return reached / possible if possible > UNCHANGED else None
 
 
@@ -331,6 +331,6 @@ def calibrate(
     if not proposed.any():
         return {}
     expected = np.array([plan.expected for plan in plans])
-    found = bin_means(expected[proposed], gain[proposed], changed[proposed])
-    save_calibration(queries.run_dir, found, queries.metric)
-    return found._asdict()
+    bins = bin_means(expected[proposed], gain[proposed], changed[proposed])
+    save_calibration(queries.run_dir, bins, queries.metric)
+    return bins._asdict()

@@ -215,7 +215,7 @@ SECTIONS = {"retrieval": RetrievalOptions, "training": TrainingOptions, "rl_agen
 def options_from(values: dict[str, Any]) -> ReformulationOptions:
     """Options from nested mappings; an unknown key is an error that names the nearest one."""
     known = [field.name for field in dataclasses.fields(ReformulationOptions)]
-    found: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             raise ValueError(
@@ -228,8 +228,8 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
                     f"{name} is {value_text(value)}, expected settings below it, one a line."
                 )
             value = from_mapping(SECTIONS[name], value)
-        found[name] = value
-    return ReformulationOptions(**found)
+        sections[name] = value
+    return ReformulationOptions(**sections)
 
 
 def read_options(path: str | Path) -> ReformulationOptions:

@@ -47,13 +47,13 @@ class Query(NamedTuple):
         number: Place in the collection.
         weights: Terms of the query and their weights.
         candidates: [n] terms that may be added.
-        candidate_features: [n + m, F] features of the candidates, then of `own`; at most `N` rows.
+        candidate_features: [n + m, F] features of the candidates, then of `lowerable`; at most `N` rows.
         state_features: [G] features of the query.
         vector: [d] embedding of the query, of length 1.
         relevant: Documents judged relevant; empty where there is no judgment.
         excluded: A document that is the query itself and must not be found; -1 for none.
         surfaces: [n + m] how each is spelled, to be shown.
-        own: [m] terms of the query that may be lowered.
+        lowerable: [m] terms of the query that may be lowered.
     """
 
     number: int
@@ -65,26 +65,26 @@ class Query(NamedTuple):
     relevant: np.ndarray
     excluded: int = -1
     surfaces: tuple[str, ...] = ()
-    own: tuple[str, ...] = ()
+    lowerable: tuple[str, ...] = ()
 
     @property
     def options(self) -> int:
         """`n + m`, the number of terms whose weight an agent decides on."""
-        return len(self.candidates) + len(self.own)
+        return len(self.candidates) + len(self.lowerable)
 
     def changed_weights(self, changes: Mapping[int, float]) -> dict[str, float]:
         """Term -> weight after changes, the query's own terms first.
 
         Args:
             changes: Place in `candidates` -> weight of the term that is added; places after those,
-                in `own` -> the share of its weight that a term of the query loses.
+                in `lowerable` -> the share of its weight that a term of the query loses.
         """
         weights, count = dict(self.weights), len(self.candidates)
         for place, change in changes.items():
             if place < count:
                 weights[self.candidates[place]] = change
             else:
-                weights[self.own[place - count]] *= 1.0 - change
+                weights[self.lowerable[place - count]] *= 1.0 - change
         return weights
 
     @property
@@ -144,7 +144,7 @@ def mine(
         index: Index of the collection's documents.
         cache: Cache of embeddings; missing texts are encoded once each.
         documents: Embeddings of the collection's documents.
-        rules: How candidates are mined. Default: `MiningRules()`.
+        rules: Settings of mining. Default: `MiningRules()`.
         workers: Processes; None: one per core where that pays. The result does not depend on it.
         skipped: Receives the queries that are left out, with the reason.
         term_vectors: Embeddings of terms, where the rules ask for neighbors.
@@ -155,20 +155,20 @@ def mine(
         At most `len(numbers)` queries.
     """
     miner = Miner(index, collection.texts, rules or MiningRules(), documents, term_vectors)
-    own = [collection.own_document(number) for number in numbers]
-    excluded = [-1 if document is None else document for document in own]
+    documents_of_queries = [collection.own_document(number) for number in numbers]
+    excluded = [-1 if document is None else document for document in documents_of_queries]
     texts = [collection.queries[number] for number in numbers]
     vectors = list(cache.get_batch(texts))
     results = mine_texts(miner, texts, excluded, vectors, workers, generated)
-    kept = []
+    minable = []
     for number, vector, without, result in zip(numbers, vectors, excluded, results, strict=True):
         if isinstance(result, MiningResult):
-            kept.append((number, vector, without, result))
+            minable.append((number, vector, without, result))
         elif skipped is not None:
             skipped.append(SkippedQuery(number, result))
     queries: list[Query] = []
-    for first in range(0, len(kept), BATCH):
-        queries += _make_queries(kept[first : first + BATCH], documents, cache)
+    for first in range(0, len(minable), BATCH):
+        queries += _make_queries(minable[first : first + BATCH], documents, cache)
     return queries
 
 
@@ -197,34 +197,34 @@ def _make_queries(
     wanted: dict[str, int] = {}  # text -> its row
     rows = [
         [
-            [wanted.setdefault(one, len(wanted)) for one in part]
-            for part in (found.words, found.surfaces)
+            [wanted.setdefault(text, len(wanted)) for text in part]
+            for part in (mined.words, mined.surfaces)
         ]
-        for *_, found in results
+        for *_, mined in results
     ]
     vectors = cache.get_batch(list(wanted))
     queries = []
-    for (number, vector, without, found), (words, surfaces) in zip(results, rows, strict=True):
-        own, state = embedding_features(
+    for (number, vector, without, mined), (words, surfaces) in zip(results, rows, strict=True):
+        embedded, state = embedding_features(
             vectors[surfaces],
             vector,
             vectors[words],
-            documents[found.feedback],
-            found.shares,
-            len(found.candidates),
+            documents[mined.feedback],
+            mined.shares,
+            len(mined.candidates),
         )
         queries.append(
             Query(
                 number=number,
-                weights=found.weights,
-                candidates=found.candidates,
-                candidate_features=np.concatenate([found.term_features, own], axis=1),
-                state_features=np.concatenate([found.query_features, state]),
+                weights=mined.weights,
+                candidates=mined.candidates,
+                candidate_features=np.concatenate([mined.term_features, embedded], axis=1),
+                state_features=np.concatenate([mined.query_features, state]),
                 vector=vector,
                 relevant=np.zeros(0, np.int64),
                 excluded=without,
-                surfaces=tuple(found.surfaces),
-                own=tuple(found.own),
+                surfaces=tuple(mined.surfaces),
+                lowerable=tuple(mined.lowerable),
             )
         )
     return queries

@@ -58,22 +58,22 @@ def write_phases(run_dir: Path, summary: Mapping[str, Any]) -> None:
 
 def rates(summary: Mapping[str, Any]) -> dict[str, float]:
     """Device utilization and hit rates of caches, if they are known; all from 0 to 1."""
-    found = {
+    shares = {
         "device utilization": summary.get("device_utilization"),
         "embedding cache hit rate": summary["embedding_cache"]["hit_rate"],
     }
-    return {name: rate for name, rate in found.items() if rate is not None}
+    return {name: rate for name, rate in shares.items() if rate is not None}
 
 
 def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     """A run's result for a reader; `styled`: with the signs that make a terminal's text bold."""
     for kind in ("fused", "plain") if summary["fusion"] else ("plain",):
-        one = summary["choices"][kind]
+        choice = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
         yield (
-            f"Dev gain in {summary['metric']} over {base}: {one['dev_gain']:+.4f} "
-            f"({one['changed']:.0%} of the queries are changed, {one['tried']} choices tried, "
-            f"chance {one['chance']:.3f})"
+            f"Dev gain in {summary['metric']} over {base}: {choice['dev_gain']:+.4f} "
+            f"({choice['changed']:.0%} of the queries are changed, {choice['tried']} choices "
+            f"tried, chance {choice['chance']:.3f})"
         )
     yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
@@ -195,32 +195,32 @@ def bin_means(expected: np.ndarray, gain: np.ndarray, changed: np.ndarray) -> Ca
     Args:
         expected: [q] gains that the network expects.
         gain: [q] gains of its proposals.
-        changed: [q] whether the run changes the query.
+        changed: [q] bool, true where the run changes the query.
     """
     order = np.argsort(expected, kind="stable")
     bins = np.array_split(order, min(BINS, len(order)))
     return CalibrationBins(
-        queries=[len(one) for one in bins],
-        expected=[float(expected[one].mean()) for one in bins],
-        gain=[float(gain[one].mean()) for one in bins],
-        error=[float(gain[one].std() / np.sqrt(len(one))) for one in bins],
-        changed=[float(changed[one].mean()) for one in bins],
+        queries=[len(rows) for rows in bins],
+        expected=[float(expected[rows].mean()) for rows in bins],
+        gain=[float(gain[rows].mean()) for rows in bins],
+        error=[float(gain[rows].std() / np.sqrt(len(rows))) for rows in bins],
+        changed=[float(changed[rows].mean()) for rows in bins],
     )
 
 
-def plot_calibration(found: CalibrationBins, metric: str) -> Figure:
+def plot_calibration(bins: CalibrationBins, metric: str) -> Figure:
     """Plot expected beside true gains, and the share of queries that are changed."""
     figure = Figure(figsize=(6, 5.5), layout="constrained")
     gains, shares = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    total = sum(found.queries)
-    whole = sum(n * share for n, share in zip(found.queries, found.changed, strict=True)) / total
+    total = sum(bins.queries)
+    whole = sum(n * share for n, share in zip(bins.queries, bins.changed, strict=True)) / total
     gains.set_title(f"{total} queries, {whole:.0%} of them changed")
-    ends = [min(found.expected), max(found.expected)]
+    ends = [min(bins.expected), max(bins.expected)]
     gains.plot(ends, ends, color="0.6", lw=1.2, ls=":", label="as expected")
     gains.errorbar(
-        found.expected,
-        found.gain,
-        yerr=found.error,
+        bins.expected,
+        bins.gain,
+        yerr=bins.error,
         color="tab:blue",
         marker="o",
         ms=4,
@@ -231,7 +231,7 @@ def plot_calibration(found: CalibrationBins, metric: str) -> Figure:
     gains.axhline(0.0, color="0.3", lw=0.8)
     gains.set_ylabel(f"true gain in {metric}")
     gains.legend(frameon=False)
-    shares.plot(found.expected, found.changed, color="tab:blue", marker="o", ms=4, lw=1.5)
+    shares.plot(bins.expected, bins.changed, color="tab:blue", marker="o", ms=4, lw=1.5)
     shares.set(
         xlabel=f"expected gain in {metric}, mean of a bin", ylabel="changed", ylim=(-0.05, 1.05)
     )
@@ -241,8 +241,8 @@ def plot_calibration(found: CalibrationBins, metric: str) -> Figure:
     return figure
 
 
-def save_calibration(run_dir: Path, found: CalibrationBins, metric: str) -> Path:
+def save_calibration(run_dir: Path, bins: CalibrationBins, metric: str) -> Path:
     """Save the plot in the run's folder; returns its path."""
     picture = io.BytesIO()
-    plot_calibration(found, metric).savefig(picture, dpi=120, format="png")
+    plot_calibration(bins, metric).savefig(picture, dpi=120, format="png")
     return write_file(run_dir / PICTURE, lambda to: to.write_bytes(picture.getvalue()))

@@ -37,7 +37,7 @@ def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float])
 def term_columns(index: BM25Index, query: Query) -> np.ndarray:
     """[n + m, documents] scores that each term whose weight may change adds at weight 1.
 
-    The last ones are below 0: what the query loses with each term of `query.own`.
+    The last ones are below 0: what the query loses with each term of `query.lowerable`.
     """
     columns = np.zeros((query.options, index.documents), np.float32)
     for place, column in enumerate(columns):
@@ -52,10 +52,10 @@ def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:
     Of equal scores, the first document comes first.
     """
     ranks = np.full((len(scores), len(query.relevant)), NOT_RANKED, np.int32)
-    for place, doc in enumerate(query.relevant):
+    for column, doc in enumerate(query.relevant):
         if doc != query.excluded:
-            own = scores[:, doc, np.newaxis]
-            ranks[:, place] = (scores > own).sum(axis=1) + (scores[:, :doc] == own).sum(axis=1)
+            score = scores[:, doc, np.newaxis]
+            ranks[:, column] = (scores > score).sum(axis=1) + (scores[:, :doc] == score).sum(axis=1)
     return ranks
 
 
@@ -74,6 +74,6 @@ def metric_per_query(name: str, ranks: Sequence[np.ndarray], counts: Sequence[in
         counts: [Q] number of relevant documents.
     """
     padded = np.full((len(ranks), max(map(len, ranks))), NOT_RANKED, np.int32)
-    for row, own in zip(padded, ranks, strict=True):
-        row[: len(own)] = own
+    for row, of_query in zip(padded, ranks, strict=True):
+        row[: len(of_query)] = of_query
     return metric(name, padded, np.array(counts, np.int32)).numpy()

@@ -93,12 +93,12 @@ def make_choice(
 
     Both use one network: that of searches with cosines, if anything helps there.
     """
-    most = max((len(one.fold) for one in held_out if one is not None), default=0)
+    most = max((len(part.fold) for part in held_out if part is not None), default=0)
     if dev is None and not most:
         say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
         return {
-            kind: Selection(Choice(one, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
-            for kind, one in (("fused", fusion), ("plain", 0.0))
+            kind: Selection(Choice(weight, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
+            for kind, weight in (("fused", fusion), ("plain", 0.0))
         }
     count = 0 if dev is None else dev.num_queries
     if count + most < FEW_QUERIES:
@@ -111,16 +111,17 @@ def make_choice(
     if fusion:
         free = fused.choice.scale == 0.0
         first = 0 if free else fused.network
-        kept = slice(None) if free else slice(first, first + 1)
-        plain = select(scorers[kept], dev, 0.0, held_out[kept], seed)
+        tried = slice(None) if free else slice(first, first + 1)
+        plain = select(scorers[tried], dev, 0.0, held_out[tried], seed)
         plain = plain._replace(network=first + plain.network)
         fused = fused._replace(network=plain.network)
-    for one in dict.fromkeys((fused, plain)):
-        base = f"BM25 + {one.choice.fusion:g} cosines" if one.choice.fusion else "BM25"
-        if one.choice.scale:
+    for selection in dict.fromkeys((fused, plain)):
+        choice = selection.choice
+        base = f"BM25 + {choice.fusion:g} cosines" if choice.fusion else "BM25"
+        if choice.scale:
             say(
-                f"over {base}: dev gain {one.dev_gain:+.4f} by cross-validation of {one.tried} "
-                f"choices (chance {one.chance:.3f})"
+                f"over {base}: dev gain {selection.dev_gain:+.4f} by cross-validation of "
+                f"{selection.tried} choices (chance {selection.chance:.3f})"
             )
         else:
             say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
@@ -138,25 +139,30 @@ def confirm_selections(
     """The selections, as far as searches of all documents confirm them."""
     confirmed = dict(chosen)
     numbers = None if dev is None else dev.number
-    for kind, one in chosen.items():
-        scorer, more = NumpyScorer(networks[one.network]), held_out[one.network]
-        found = confirm_choice(context, one.choice, scorer, numbers, more, context.options.seed)
-        if found is not None:
-            confirmed[kind] = one._replace(choice=found.choice, whole_gain=found.gain)
-            scale = found.choice.scale
+    for kind, selection in chosen.items():
+        scorer, more = NumpyScorer(networks[selection.network]), held_out[selection.network]
+        confirmation = confirm_choice(
+            context, selection.choice, scorer, numbers, more, context.options.seed
+        )
+        if confirmation is not None:
+            confirmed[kind] = selection._replace(
+                choice=confirmation.choice, whole_gain=confirmation.gain
+            )
+            scale = confirmation.choice.scale
             used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
             say(
-                f"{found.queries:,} searches of all documents with {one.choice.fusion:g} cosines: "
-                f"gain {found.gain:+.4f} (chance {found.chance:.3f}), {used}"
+                f"{confirmation.queries:,} searches of all documents with "
+                f"{selection.choice.fusion:g} cosines: gain {confirmation.gain:+.4f} (chance "
+                f"{confirmation.chance:.3f}), {used}"
             )
     return confirmed
 
 
-def selection_summary(one: Selection) -> dict[str, Any]:
+def selection_summary(selection: Selection) -> dict[str, Any]:
     """A selection as `result.json` holds it."""
-    found = {**one.choice._asdict(), **one._asdict()}
-    del found["choice"], found["network"]
-    return found
+    summary = {**selection.choice._asdict(), **selection._asdict()}
+    del summary["choice"], summary["network"]
+    return summary
 
 
 def confirm_choice(
@@ -171,7 +177,7 @@ def confirm_choice(
 
     Args:
         context: The collection and how it is searched.
-        choice: What pools allow.
+        choice: The choice that pools allow.
         network: The network that it uses.
         dev: [Q] dev queries, as places in the collection; None: there are none.
         held_out: Train queries with networks that did not learn from them; None: there are none.
@@ -184,14 +190,14 @@ def confirm_choice(
     if dev is not None:
         numbers = np.sort(rng.permutation(dev)[:MAX_QUERIES])
         samples.append(Sample("dev", numbers, [network], np.zeros(len(numbers), np.int64)))
-    left = MAX_QUERIES - sum(len(one.numbers) for one in samples)
+    left = MAX_QUERIES - sum(len(sample.numbers) for sample in samples)
     if held_out is not None and left > 0:
         rows = np.sort(rng.permutation(len(held_out.fold))[:left])
         numbers = held_out.queries.table.number[rows]
         samples.append(Sample("train", numbers, held_out.networks, held_out.fold[rows]))
     if not samples or not choice.scale:
         return None
-    gains = np.concatenate([whole_gains(context, one, choice) for one in samples], axis=1)
+    gains = np.concatenate([whole_gains(context, sample, choice) for sample in samples], axis=1)
     best, chance = best_row(gains, CHANCE, seed)
     scale = 0.0 if best is None else choice.scale * SHARES[best]
     gain = float(gains.mean(axis=1).max())
@@ -200,15 +206,15 @@ def confirm_choice(
 
 def whole_gains(context: SearchContext, sample: Sample, choice: Choice) -> np.ndarray:
     """[len(SHARES), Q] gains of the queries that have candidates."""
-    found, skipped = [], list[SkippedQuery]()
+    gains, skipped = [], list[SkippedQuery]()
     mined = context.mine(context.collection, sample.numbers.tolist(), skipped)
     mined = with_judgments(mined, context.collection, sample.split)
     fold = dict(zip(sample.numbers.tolist(), sample.fold.tolist(), strict=True))
     for number, network in enumerate(sample.networks):
         queries = [query for query in mined if fold[query.number] == number]
         if queries:
-            found.append(_gains(context, sample.split, queries, network, choice))
-    return np.concatenate(found, axis=1) if found else np.zeros((len(SHARES), 0))
+            gains.append(_gains(context, sample.split, queries, network, choice))
+    return np.concatenate(gains, axis=1) if gains else np.zeros((len(SHARES), 0))
 
 
 def _gains(
@@ -228,10 +234,10 @@ def _gains(
     numbers = [query.number for query in queries]
     depth = cutoff(metric) or DEPTH
     ids = [collection.query_ids[number] for number in numbers]
-    grades = {one: collection.judgments[split][one] for one in ids}
+    grades = {query_id: collection.judgments[split][query_id] for query_id in ids}
     values = []
     for hits in context.rank_all(collection, numbers, weights, choice.fusion, depth):
         run = trec_run(collection, numbers, hits)
-        found = per_query(grades, run, [metric])[metric]
-        values.append([found[one] for one in ids])
+        of_query = per_query(grades, run, [metric])[metric]
+        values.append([of_query[query_id] for query_id in ids])
     return np.array(values[1:]) - np.array(values[0])

@@ -120,8 +120,8 @@ def term_features(query: Query) -> np.ndarray:
     """[n, F] features of each candidate: its own, and the query's."""
     count = len(query.candidates)
     state = np.broadcast_to(query.state_features, (count, len(query.state_features)))
-    own = query.candidate_features[:count]
-    return np.concatenate([own, state], axis=1).astype(np.float32)
+    of_candidate = query.candidate_features[:count]
+    return np.concatenate([of_candidate, state], axis=1).astype(np.float32)
 
 
 def boosted_trees(examples: TermExamples, seed: int = 0) -> Regressor:

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: its phases, how busy the device is, and the parts of PPO's loop.
+"""The time of a run: its phases, how busy the device is, and the parts of PPO's loop.
 
 The loop is one program, in which no part can be timed. So with `train_optimized.py --profile` its
 parts are timed apart after training, as programs of the same shapes (see `loop.profile`): an

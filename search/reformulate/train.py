@@ -94,7 +94,7 @@ def train(
     encoder: Encoder | None = None,
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Prepare, warm-start and train; returns what `result.json` holds.
+    """Prepare, warm-start and train; returns the contents of `result.json`.
 
     Args:
         options: The collection, and how to learn.
@@ -121,7 +121,7 @@ def train(
     try:
         with tf.device("/GPU:0" if gpu else "/CPU:0"):
             keras.utils.set_random_seed(options.seed)
-            splits = [one for one in (*LEARNING, *(["test"] if test else [])) if one in known]
+            splits = [split for split in (*LEARNING, *(["test"] if test else [])) if split in known]
             preparation = prepare(options, say, splits, encoder)
             summary, network = train_network(preparation, folder, gpu, profile, say)
             if test:
@@ -192,8 +192,8 @@ def train_network(
             with context.phases.measure("warm start"):
                 parts = parts_of(context, train.table, preparation.dev)
                 if parts is not None:
-                    found = held_out_networks(options, train, parts, synthetic, unseen, say)
-                    held_out["warm start"] = found
+                    held_out_warm = held_out_networks(options, train, parts, synthetic, unseen, say)
+                    held_out["warm start"] = held_out_warm
     elif begin is None:
         raise ValueError(
             f"no query of the train split of {options.collection} can be used, and there is no "
@@ -215,7 +215,10 @@ def train_network(
         save_search(context, folder.path)
     save_network(network, folder.path)
     write_choices(
-        folder.path, fusion, [one.choice for one in chosen.values()], context.index.digest
+        folder.path,
+        fusion,
+        [selection.choice for selection in chosen.values()],
+        context.index.digest,
     )
     return summary | {
         "collection": options.collection,
@@ -223,7 +226,7 @@ def train_network(
         "queries": preparation.counts,
         "fusion": fusion,
         "network": name,
-        "choices": {kind: selection_summary(one) for kind, one in chosen.items()},
+        "choices": {kind: selection_summary(selection) for kind, selection in chosen.items()},
     }, network
 
 
@@ -308,8 +311,8 @@ def prepare(
         asked = options.training.synthetic_queries
         texts = synthetic_collection(context.collection, asked, options.seed)
         synthetic = _split_table(context.with_texts(texts), "train", {}, lambda line: None)
-        found = 0 if synthetic is None else len(synthetic.number)
-        say(f"synthetic queries: {found} of {asked}")
+        count = 0 if synthetic is None else len(synthetic.number)
+        say(f"synthetic queries: {count} of {asked}")
     return Preparation(context, tables["train"], tables["dev"], synthetic, counts)
 
 

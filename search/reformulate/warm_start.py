@@ -46,7 +46,7 @@ class ListwisePolicy(tf.Module):
         network: The built network.
         queries: Queries to learn from.
         learning_rate: At the start; it falls to 0 in `updates`, along a cosine.
-        updates: How many there will be.
+        updates: Their number.
         weight_cost: Loss for each unit of weight.
     """
 
@@ -95,8 +95,8 @@ class ListwisePolicy(tf.Module):
             loss = cross_entropy + GAIN_COEF * error
             loss += self.weight_cost * tf.reduce_mean(tf.reduce_sum(weights, axis=-1))
         grads = tape.gradient(loss, self.weights)
-        kept = [(grad, weight) for grad, weight in zip(grads, self.weights, strict=True)]
-        grads = [tf.zeros_like(weight) if grad is None else grad for grad, weight in kept]
+        pairs = [(grad, weight) for grad, weight in zip(grads, self.weights, strict=True)]
+        grads = [tf.zeros_like(weight) if grad is None else grad for grad, weight in pairs]
         norm = tf.sqrt(tf.add_n([squared_norm(grad) for grad in grads]))
         factor = clip_factor(norm, MAX_GRAD_NORM)
         self.optimizer.apply([grad * factor for grad in grads], self.weights)
@@ -174,7 +174,7 @@ def warm_network(
     """A network that has learned from synthetic queries, if there are any, and from judgments.
 
     Args:
-        options: How to learn.
+        options: Settings of learning.
         train: Queries with judgments.
         synthetic: Synthetic queries.
         begin: The network to begin with; None: a new one.
@@ -193,11 +193,11 @@ def warm_network(
             say(f"warm start{name and ', '}{name}: pass {epoch}, loss {loss:.4f}")
 
         if training.warm_start_epochs:
-            own = np.arange(queries.num_queries)
+            all_rows = np.arange(queries.num_queries)
             fit_listwise(
                 network,
                 queries,
-                [own if rows is None or queries is synthetic else rows],
+                [all_rows if rows is None or queries is synthetic else rows],
                 training.warm_start_epochs,
                 training.warm_start_learning_rate,
                 options.seed,
@@ -246,7 +246,7 @@ def held_out_networks(
     They say how much the warm start gains on queries that it did not learn from.
 
     Args:
-        options: How to learn.
+        options: Settings of learning.
         train: Queries with judgments.
         fold: [Q] the part of each.
         synthetic: Synthetic queries.

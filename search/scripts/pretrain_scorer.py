@@ -22,7 +22,7 @@ from kytolly.search.index.corpus import available_splits
 from kytolly.search.index.metrics import paired_bootstrap
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import UNTESTED, proposals
-from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions, ReformulationOptions
 from kytolly.search.reformulate.query import SearchRules
@@ -49,11 +49,13 @@ def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
     splits = available_splits(folder)
     options = ReformulationOptions(collection=folder, seed=seed)
     context = SearchContext.load(options, splits)
-    tables = []
-    for split, most in (("train", MAX_QUERIES), ("test", MAX_TEST_QUERIES)):
+
+    def table(split: str, most: int) -> QueryTable:
         queries = [query for query in context.queries(split, most) if query.has_relevant]
-        tables.append(make_table(queries, context.index, context.documents, rules))
-    return Tables(*tables, context.index.digest)
+        return make_table(queries, context.index, context.documents, rules)
+
+    train, test = table("train", MAX_QUERIES), table("test", MAX_TEST_QUERIES)
+    return Tables(train, test, context.index.digest)
 
 
 def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> CandidateScorer:
@@ -74,7 +76,7 @@ def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> Cand
 
 def without_own(table: QueryTable) -> QueryTable:
     """The table of the same queries if none of their own terms may be lowered."""
-    kept = ~is_own(table.candidate_features)[..., np.newaxis]
+    kept = ~is_query_term(table.candidate_features)[..., np.newaxis]
     features, columns = table.candidate_features * kept, table.columns * kept
     return table._replace(candidate_features=features, columns=columns)
 
@@ -90,7 +92,7 @@ def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
         for fusion in FUSIONS:
             base = test.values(fusion, nothing)
             weights = proposals(network, test, fusion)[0] * np.float32(UNTESTED)
-            own_terms = is_own(test.table.candidate_features)
+            own_terms = is_query_term(test.table.candidate_features)
             after = test.values(fusion, kept_proposals(weights, own_terms, rules.max_terms))
             gain, low, high = paired_bootstrap(after.tolist(), base.tolist())
             print(

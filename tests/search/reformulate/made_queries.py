@@ -63,7 +63,7 @@ def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1, own
         relevant=np.sort(rng.choice(documents, relevant, replace=False)),
         excluded=excluded,
         surfaces=(*terms[:candidates], *typed[:own]),
-        own=tuple(typed[:own]),
+        lowerable=tuple(typed[:own]),
     )
 
 

@@ -167,7 +167,7 @@ def test_bm25_on_real_collections(name, expected):
 def test_the_ceiling_lowers_a_term_of_the_query_where_that_is_best(index):
     # "c" also finds "c h", before document 0, which has "q" alone
     typed = {"q": 1.0, "c": 1.0}
-    judged = query([0], candidates=("e",), weights=typed)._replace(own=("q", "c"))
+    judged = query([0], candidates=("e",), weights=typed)._replace(lowerable=("q", "c"))
     method = GreedyCeiling(index, weights=(0.5, 1.0))
     assert method(judged) == {"q": 1.0, "c": 0.5}
     ranks = [1 / np.log2(2 + rank) for rank in (2, 1)]

@@ -63,7 +63,10 @@ def full_search(query, index, documents, fusion, weights, metric):
         base[query.excluded] = 0.0
     unit = base.max()
     scores = base / unit + fusion * documents.cosines(query.vector)
-    given = {**dict.fromkeys(query.candidates, 1.0), **{t: -query.weights[t] for t in query.own}}
+    given = {
+        **dict.fromkeys(query.candidates, 1.0),
+        **{t: -query.weights[t] for t in query.lowerable},
+    }
     for (term, sign), weight in zip(given.items(), weights, strict=False):
         scores += weight * np.float16(sign * index.columns[term] / np.float32(unit))
     if query.excluded >= 0:

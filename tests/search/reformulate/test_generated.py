@@ -39,7 +39,7 @@ RULES = MiningRules(feedback_documents=2, candidates=4, fusion=0.0, generated=3)
 def generated_features(found):
     names = ("mining rank", "is generated", "log-probability")
     rows = found.term_features[:, [CANDIDATE_FEATURES.index(name) for name in names]]
-    return dict(zip([*found.candidates, *found.own], rows.tolist(), strict=True))
+    return dict(zip([*found.candidates, *found.lowerable], rows.tolist(), strict=True))
 
 
 def test_terms_of_no_feedback_document_are_candidates_and_mined_ones_carry_the_features():
@@ -57,7 +57,10 @@ def test_terms_of_no_feedback_document_are_candidates_and_mined_ones_carry_the_f
     }
     found = miner.mine("glacier caves", generated=proposed)
     # "cave" is of the query, "unknown" of no document, and "tax" is the fourth.
-    assert found.candidates == [*alone.candidates, "incom", "solitari"] and found.own == alone.own
+    assert (
+        found.candidates == [*alone.candidates, "incom", "solitari"]
+        and found.lowerable == alone.lowerable
+    )
     features = generated_features(found)
     assert features["incom"] == pytest.approx([0.0, 1.0, 1.0 - 1.0 / -MIN_LOG_PROB])
     assert features["solitari"] == [0.0, 1.0, 0.0]
@@ -205,7 +208,9 @@ def test_the_options_of_a_run_name_the_rewriter_in_full(animals, rewriter, monke
     held_out = read_held_out(rewriter / HELD_OUT_FILE) or {}
     proposed = [one.term for one in held_out[context.collection.queries[0]]]
     assert query.candidates[-2:] == proposed
-    assert len(query.candidates) + len(query.own) <= context.rules.max_candidates == 8 + 2 + 12
+    assert (
+        len(query.candidates) + len(query.lowerable) <= context.rules.max_candidates == 8 + 2 + 12
+    )
 
 
 def test_ceilings_are_compared_at_an_equal_number_of_candidates(animals, rewriter):
@@ -214,14 +219,14 @@ def test_ceilings_are_compared_at_an_equal_number_of_candidates(animals, rewrite
     mined, equal = mined_candidates(query), as_many_as_mined(query)
     assert mined.candidates == query.candidates[:-2]
     assert equal.candidates == [*mined.candidates[:-2], *query.candidates[-2:]]
-    assert equal.own == mined.own == query.own
+    assert equal.lowerable == mined.lowerable == query.lowerable
     assert len(equal.candidate_features) == len(equal.surfaces) == equal.options
     greedy = GreedyCeiling(context.index)
     assert set(greedy(equal)) - set(query.weights) and greedy(mined) == query.weights
     nothing = query._replace(candidates=query.candidates[-2:])  # and no mined one
     nothing = nothing._replace(
-        candidate_features=query.candidate_features[-2 - len(query.own) :],
-        surfaces=query.surfaces[-2 - len(query.own) :],
+        candidate_features=query.candidate_features[-2 - len(query.lowerable) :],
+        surfaces=query.surfaces[-2 - len(query.lowerable) :],
     )
     assert mined_candidates(nothing).candidates == as_many_as_mined(nothing).candidates == []
     assert greedy(mined_candidates(nothing)) == query.weights

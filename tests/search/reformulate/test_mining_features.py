@@ -35,9 +35,9 @@ def made():
 
 def plain_features(index, mined, scores, known, weight):
     """Name -> [n] features of association and effects, from [documents] columns."""
-    columns = np.stack([index.column(term) for term in [*mined.candidates, *mined.own]]).astype(
-        np.float64
-    )
+    columns = np.stack(
+        [index.column(term) for term in [*mined.candidates, *mined.lowerable]]
+    ).astype(np.float64)
     holds, own = columns > 0, np.stack([index.column(term) for term in known]) > 0
     joint = (holds[:, np.newaxis] & own).sum(axis=2)
     frequency = own.sum(axis=1)

@@ -63,7 +63,7 @@ def cache():
 
 def feature(query, name):
     column = query.candidate_features[:, CANDIDATE_FEATURES.index(name)]
-    return dict(zip((*query.candidates, *query.own), column, strict=True))
+    return dict(zip((*query.candidates, *query.lowerable), column, strict=True))
 
 
 def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index, documents):
@@ -75,12 +75,12 @@ def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index
     assert not {"glacier", "cave"} & set(query.candidates)
     assert query.weights == {"glacier": 1.0, "cave": 1.0}
     assert query.excluded == -1 and len(query.relevant) == 0
-    assert query.own == ("glacier", "cave")
-    written = dict(zip((*query.candidates, *query.own), query.surfaces, strict=True))
+    assert query.lowerable == ("glacier", "cave")
+    written = dict(zip((*query.candidates, *query.lowerable), query.surfaces, strict=True))
     assert written["melt"] == "melting" and written["cave"] == "caves"
     assert feature(query, "is in the query") == {
         **dict.fromkeys(query.candidates, 0.0),
-        **dict.fromkeys(query.own, 1.0),
+        **dict.fromkeys(query.lowerable, 1.0),
     }
 
 
@@ -228,7 +228,7 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
     queries = mine(collection, range(6), index, embeddings, documents)
     for query in queries:
         n = query.options
-        assert n == len(query.candidates) + len(query.own)
+        assert n == len(query.candidates) + len(query.lowerable)
         assert query.candidate_features.shape == (n, len(CANDIDATE_FEATURES))
         assert query.state_features.shape == (len(STATE_FEATURES),)
         assert query.candidate_features.dtype == query.state_features.dtype == np.float32
@@ -316,7 +316,10 @@ def test_neighbors_are_candidates_that_no_feedback_document_needs_to_hold(index)
     alone = plain.mine("glacier caves", -1, vector)
     assert "incom" not in alone.candidates
     found = Miner(index, texts, rules, vectors, terms).mine("glacier caves", -1, vector)
-    assert found.candidates == [*alone.candidates, "incom"] and found.own == ["glacier", "cave"]
+    assert found.candidates == [*alone.candidates, "incom"] and found.lowerable == [
+        "glacier",
+        "cave",
+    ]
     assert found.surfaces[len(alone.candidates)] == "income"
     row = dict(zip(CANDIDATE_FEATURES, found.term_features[len(alone.candidates)], strict=False))
     assert row["mining rank"] == row["feedback documents"] == row["is in the query"] == 0
@@ -325,7 +328,7 @@ def test_neighbors_are_candidates_that_no_feedback_document_needs_to_hold(index)
 
 def test_a_query_of_one_term_keeps_it_and_long_ones_offer_their_first(index):
     def own(text, most=12):
-        return Miner(index, TEXTS, MiningRules(query_terms=most)).mine(text).own
+        return Miner(index, TEXTS, MiningRules(query_terms=most)).mine(text).lowerable
 
     assert own("income") == own("income unknownword") == own("glacier caves", 0) == []
     assert own("caves glacier") == ["cave", "glacier"] and own("caves glacier", 1) == ["cave"]
@@ -341,7 +344,7 @@ def test_changed_weights_add_terms_and_lower_those_of_the_query():
         state_features=nothing,
         vector=nothing,
         relevant=nothing,
-        own=("a", "b"),
+        lowerable=("a", "b"),
     )
     assert query.options == 4 and query.changed_weights({}) == query.weights
     assert query.changed_weights({1: 0.3, 2: 0.25}) == {"a": 1.5, "b": 1.0, "d": 0.3}

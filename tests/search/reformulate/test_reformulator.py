@@ -20,7 +20,7 @@ from kytolly.search.index.metrics import per_query
 from kytolly.search.index.trec import read_run
 from kytolly.search.reformulate import search
 from kytolly.search.reformulate.choice import UNTESTED, Choice, Choices, proposals
-from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.options import read_options
 from kytolly.search.reformulate.reformulator import (
     NOTHING_HELPS,
@@ -161,7 +161,7 @@ def test_what_is_used_is_what_was_measured_on_dev(run, collection):
         make_table(queries, context.index, context.documents, context.rules), context.rules
     )
     weights, _ = proposals(loaded.scorer, dev, 0.0)
-    own = is_own(dev.table.candidate_features)
+    own = is_query_term(dev.table.candidate_features)
     weights = kept_proposals(weights * loaded.choices.at(0.0).scale, own, context.rules.max_terms)
     measured = dev.values(0.0, weights)
     numbers = [query.number for query in queries]

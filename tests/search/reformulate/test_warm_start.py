@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.search.reformulate.choice import proposals
-from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions
 from kytolly.search.reformulate.query import SearchRules
@@ -40,7 +40,7 @@ def gains(network, table, fusion=0.0):
     """What the network's proposals gain for each query."""
     queries = DeviceQueries(table, RULES)
     weights, _ = proposals(NumpyScorer(network), queries, fusion)
-    used = kept_proposals(weights, is_own(table.candidate_features), RULES.max_terms)
+    used = kept_proposals(weights, is_query_term(table.candidate_features), RULES.max_terms)
     return queries.values(fusion, used) - queries.values(fusion, np.zeros_like(used))
 
 

@@ -47,7 +47,8 @@ class Query(NamedTuple):
         number: Place in the collection.
         weights: Terms of the query and their weights.
         candidates: [n] terms that may be added.
-        candidate_features: [n + m, F] features of the candidates, then of `lowerable`; at most `N` rows.
+        candidate_features: [n + m, F] features of the candidates, then of `lowerable`; at most
+            `N` rows.
         state_features: [G] features of the query.
         vector: [d] embedding of the query, of length 1.
         relevant: Documents judged relevant; empty where there is no judgment.

@@ -134,7 +134,6 @@ def confirm_selections(
     networks: Sequence[CandidateScorer],
     dev: QueryTable | None,
     held_out: Sequence[HeldOut | None],
-    say: Say,
 ) -> dict[str, Selection]:
     """The selections, as far as searches of all documents confirm them."""
     confirmed = dict(chosen)
@@ -150,7 +149,7 @@ def confirm_selections(
             )
             scale = confirmation.choice.scale
             used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
-            say(
+            context.phases.say(
                 f"{confirmation.queries:,} searches of all documents with "
                 f"{selection.choice.fusion:g} cosines: gain {confirmation.gain:+.4f} (chance "
                 f"{confirmation.chance:.3f}), {used}"

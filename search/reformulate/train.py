@@ -123,7 +123,7 @@ def train(
             keras.utils.set_random_seed(options.seed)
             splits = [split for split in (*LEARNING, *(["test"] if test else [])) if split in known]
             preparation = prepare(options, say, splits, encoder)
-            summary, network = train_network(preparation, folder, gpu, profile, say)
+            summary, network = train_network(preparation, folder, gpu, profile)
             if test:
                 with preparation.context.phases.measure("test"):
                     choices = read_choices(folder.path)
@@ -164,10 +164,11 @@ def closing_summary(
 
 
 def train_network(
-    preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool, say: Say
+    preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool
 ) -> tuple[dict[str, Any], CandidateScorer]:
     """Warm start, PPO and the choice on held-out queries; the run's summary, and its network."""
     context, options = preparation.context, preparation.context.options
+    say = context.phases.say
     dev = None if preparation.dev is None else DeviceQueries(preparation.dev, context.rules)
     with context.phases.measure("choice"):
         fusion = judged_fusion(context, preparation.train, preparation.dev)
@@ -186,7 +187,7 @@ def train_network(
     if preparation.synthetic is not None:
         synthetic = DeviceQueries(preparation.synthetic, context.rules, fusions)
     if train is not None or synthetic is not None:
-        learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile, say)
+        learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile)
         networks |= learned
         if train is not None and options.training.warm_start_epochs:
             with context.phases.measure("warm start"):
@@ -207,9 +208,9 @@ def train_network(
             fold = np.zeros(train.num_queries, np.int64)
             held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
         rest = [held_out.get(name) for name in networks]
-        made = list(networks.values())
-        chosen = make_choice(made, dev, rest, fusion, options.seed, say)
-        chosen = confirm_selections(context, chosen, made, preparation.dev, rest, say)
+        candidates = list(networks.values())
+        chosen = make_choice(candidates, dev, rest, fusion, options.seed, say)
+        chosen = confirm_selections(context, chosen, candidates, preparation.dev, rest)
     name, network = list(networks.items())[chosen["fused"].network]
     if preparation.train is None:
         save_search(context, folder.path)
@@ -238,10 +239,10 @@ def learn(
     folder: RunFolder,
     gpu: bool,
     profile: bool,
-    say: Say,
 ) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
     """The networks after the warm start and after PPO, by name, and PPO's summary."""
     options, training, phases = context.options, context.options.training, context.phases
+    say = phases.say
     with phases.measure("warm start"):
         network = warm_network(options, train, synthetic, begin, say)
     networks = {"warm start": copied_scorer(network, 0.0)}
@@ -260,7 +261,7 @@ def learn(
     clock, keeper = LoopClock(), RunKeeper() if profile else None
     with phases.measure(COLLECTION):
         result = train_with_ppo(
-            context, train, evaluation, network, folder.path, gpu, say, clock, keeper
+            context, train, evaluation, network, folder.path, gpu, clock, keeper
         )
     result.require_written()
     summary = {**result.summary, "device_utilization": clock.utilization}

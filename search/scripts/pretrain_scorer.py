@@ -76,17 +76,17 @@ def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> Cand
 
 def without_own(table: QueryTable) -> QueryTable:
     """The table of the same queries if none of their own terms may be lowered."""
-    kept = ~is_query_term(table.candidate_features)[..., np.newaxis]
-    features, columns = table.candidate_features * kept, table.columns * kept
+    addable = ~is_query_term(table.candidate_features)[..., np.newaxis]
+    features, columns = table.candidate_features * addable, table.columns * addable
     return table._replace(candidate_features=features, columns=columns)
 
 
 def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
     """Print the gain on each collection of a network that learned from the others."""
     print(f"{'collection':<14} {'cosines':>7} {'BM25':>7} {'base':>7} {'gain':>8}  95% interval")
-    for name, own in tables.items():
+    for name, left_out in tables.items():
         network = NumpyScorer(fit([t.train for n, t in tables.items() if n != name], rules))
-        test = DeviceQueries(without_own(own.test), rules)
+        test = DeviceQueries(without_own(left_out.test), rules)
         nothing = np.zeros((test.num_queries, test.candidates), np.float32)
         plain = test.values(0.0, nothing)
         for fusion in FUSIONS:

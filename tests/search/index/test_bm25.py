@@ -56,6 +56,7 @@ def test_tiny_collections_with_negative_average_idf(texts):
         assert index.terms == [] and not index.scores({"a": 1.0}).any()  # rank_bm25 divides by 0
 
 
+@pytest.mark.learning
 def test_the_built_in_collection_has_rank_bm25s_scores():
     check_collection("builtin", ())
 

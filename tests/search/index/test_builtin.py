@@ -79,6 +79,7 @@ def test_splits_share_no_query_and_no_module(collection):
     assert only.queries == collection.queries
 
 
+@pytest.mark.learning
 def test_another_process_builds_the_same_without_importing_what_it_reads(collection):
     code = """
 import sys

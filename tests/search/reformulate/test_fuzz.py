@@ -88,7 +88,7 @@ def check_folder(folder, files):
     refused(read_folder, folder)
 
 
-@budget(40)
+@budget(25)
 @given(files=st.fixed_dictionaries(FILES))
 def test_a_collection_is_read_or_refused(tmp_path, files):
     check_folder(tmp_path, files)
@@ -195,7 +195,7 @@ def check_flags(run, folder, capsys, arguments):
     assert before == {path: path.read_bytes() for path in before}
 
 
-@budget(40)
+@budget(12)
 @given(arguments=ARGUMENTS)
 def test_flags_are_used_or_refused(run, tmp_path, capsys, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,7 @@ from kytolly.command import entry as cli
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.reformulate.baselines import GreedyCeiling, as_many_as_mined, mined_candidates
 from kytolly.search.reformulate.generated import GeneratedTerms
-from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner, mine_texts
+from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner
 from kytolly.search.reformulate.mining_features import MIN_LOG_PROB, MiningRules
 from kytolly.search.reformulate.ppo_training import resolved_options
 from kytolly.search.reformulate.query import CANDIDATE_FEATURES
@@ -83,17 +83,6 @@ def test_a_query_whose_documents_have_no_other_term_gets_those_of_the_rewriter()
     assert np.abs(found.term_features).max() <= 2.0
 
 
-def test_processes_find_the_same(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    given = [{"tax": -1.0}, {"warm": -2.0}, {}]
-    miner, texts = Miner(INDEX, TEXTS, RULES), ["glacier caves", "income", "caves"]
-    one, two = (mine_texts(miner, texts, [-1] * 3, [None] * 3, n, given) for n in (1, 2))
-    for first, second in zip(one, two, strict=True):
-        assert first.candidates == second.candidates
-        np.testing.assert_array_equal(first.term_features, second.term_features)
-    assert [row.candidates[-1] for row in one[:2]] == ["tax", "warm"]
-
-
 @pytest.fixture(scope="module")
 def animals(tmp_path_factory):
     return write_far_terms(tmp_path_factory.mktemp("far") / "animals")
@@ -128,7 +117,8 @@ def test_the_agent_finds_what_the_first_search_cannot_lead_to(animals, trained, 
         assert systems[name]["ndcg@10"]["over_mined"]["low"] > 0.5
     text = "\n".join(report_lines(summary["test"]))
     assert "greedy ceiling, mined" in text and "over that of mined terms" in text
-    alone = train(options_of(animals, None), log_dir=tmp_path / "run", test=True)
+    short = {"warm_start_epochs": 2, "held_out_folds": 0}
+    alone = train(options_of(animals, None, **short), log_dir=tmp_path / "run", test=True)
     assert alone["test"]["systems"]["agent"]["ndcg@10"]["mean"] == 0.0
     assert "ceiling_mined" not in alone["test"]["systems"]
 

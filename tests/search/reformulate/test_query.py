@@ -240,26 +240,26 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
     assert embeddings.misses == missed
 
 
-def test_processes_mine_the_same_in_the_same_order(collection, index, documents, monkeypatch):
+def test_processes_mine_the_same_and_import_nothing_from_the_working_folder(
+    collection, index, documents, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    one = mine(collection, range(6), index, cache(), documents, workers=1)
-    two = mine(collection, range(6), index, cache(), documents, workers=2)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pickle.py").write_text("open('executed', 'w')")
+    rules = MiningRules(generated=1)
+    proposed = [{"tax": -1.0}, {"warm": -2.0}, {}, {}, {}, {}]
+    one, two = (
+        mine(collection, range(6), index, cache(), documents, rules, workers, generated=proposed)
+        for workers in (1, 2)
+    )
     assert [query.number for query in one] == [query.number for query in two]
     for first, second in zip(one, two, strict=True):
         assert first.candidates == second.candidates and first.surfaces == second.surfaces
         np.testing.assert_array_equal(first.candidate_features, second.candidate_features)
         np.testing.assert_array_equal(first.state_features, second.state_features)
-
-
-def test_a_process_imports_nothing_from_the_working_folder(index, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pickle.py").write_text("open('executed', 'w')")
-    found = mine_texts(
-        Miner(index, TEXTS, MiningRules()), ["income", "caves"], [-1, -1], [None] * 2, 2
-    )
-    assert len(found) == 2 and not (tmp_path / "executed").exists()
+    assert [query.candidates[-1] for query in two[:2]] == ["tax", "warm"]
+    assert not (tmp_path / "executed").exists()
 
 
 def test_more_processes_than_cores_are_not_started(index, monkeypatch):
@@ -272,8 +272,10 @@ def test_more_processes_than_cores_are_not_started(index, monkeypatch):
 def test_a_process_that_fails_is_named(index, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     miner = Miner(index, TEXTS, MiningRules())
-    with pytest.raises(RuntimeError, match="process 2 of 2 that mine candidates failed: Attribute"):
-        mine_texts(miner, ["income", None], [-1, -1], [None] * 2, workers=2)
+    failed = subprocess.CompletedProcess([], 1, b"", b"Traceback\nAttributeError: lower\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(RuntimeError, match="process 1 of 2 that mine candidates failed: Attribute"):
+        mine_texts(miner, ["income", "caves"], [-1, -1], [None] * 2, workers=2)
     with pytest.raises(ValueError, match="workers is 0"):
         mine_texts(miner, ["income"], [-1], [None], workers=0)
 

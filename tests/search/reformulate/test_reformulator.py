@@ -421,7 +421,9 @@ class OwnEncoder:
 def test_a_run_with_an_own_encoder_asks_for_it(collection, tmp_path):
     from kytolly.search.reformulate.train import train
 
-    train(make_options(collection, epochs=0), encoder=OwnEncoder(512), log_dir=tmp_path / "run")
+    short = {"epochs": 0, "warm_start_epochs": 1, "held_out_folds": 0}
+    options = make_options(collection, **short)
+    train(options, encoder=OwnEncoder(512), log_dir=tmp_path / "run")
     options = read_options(tmp_path / "run" / "reformulation.yaml")
     assert (options.retrieval.encoder, options.retrieval.dimension) == ("own", 512)
     found = Reformulator.load(tmp_path / "run", encoder=OwnEncoder(512))

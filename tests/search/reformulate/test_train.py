@@ -184,7 +184,7 @@ def forbid_pretrained(monkeypatch):
 
 def learn_quickly(collection, folder, lines=None, retrieval=None, **training):
     """A run without PPO."""
-    short = {"epochs": 0, "warm_start_epochs": 2, **training}
+    short = {"epochs": 0, "warm_start_epochs": 2, "held_out_folds": 0, **training}
     say = (lambda line: None) if lines is None else lines.append
     return train(make_options(collection, retrieval, **short), log_dir=folder, say=say)
 
@@ -235,7 +235,8 @@ def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, tmp_pa
 def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()
-    summary = learn_quickly(other, tmp_path / "run", lines, warm_start_epochs=60)
+    longer = {"warm_start_epochs": 60, "held_out_folds": 3}
+    summary = learn_quickly(other, tmp_path / "run", lines, **longer)
     fused = summary["choices"]["fused"]
     assert summary["network"] == "warm start" and fused["scale"] > 0 and fused["dev_gain"] > 0.2
     assert "held-out queries: part 3 of 3" in lines
@@ -244,8 +245,7 @@ def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
 def test_without_held_out_queries_a_fixed_share_of_the_weights_is_used(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()
-    short = {"warm_start_epochs": 60, "held_out_folds": 0}
-    summary = learn_quickly(other, tmp_path / "run", lines, **short)
+    summary = learn_quickly(other, tmp_path / "run", lines, warm_start_epochs=60)
     assert f"no dev queries: weights are used at {UNTESTED:g}" in "\n".join(lines)
     assert summary["choices"]["fused"]["scale"] == UNTESTED
     assert summary["queries"]["dev"] == 0 and list(report_lines(summary))

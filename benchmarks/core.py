@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.agent.randomness import RandomStream, uniform
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.device import DeviceLoop
@@ -98,8 +98,8 @@ def fused_updates(agent: Any, jit: bool | None) -> Callable[[int], float]:
     """A function of n that makes n updates from fresh batches in one program."""
 
     def update(done: Any, _: Any) -> Any:
-        bits = agent.random_stream.bits(agent.cfg.batch_size)
-        return done + 1, agent.policy.update(agent.memory.sample(bits)).loss
+        random_bits = agent.random_stream.random_bits(agent.cfg.batch_size)
+        return done + 1, agent.policy.update(agent.memory.sample(random_bits)).loss
 
     def program(count: Any) -> Any:
         start = (tf.constant(0), tf.constant(0.0))
@@ -143,12 +143,13 @@ def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
     draws = uniforms_per_step(env)
 
     def step(state: Any, action: Any) -> Any:
-        numbers = tf.reshape(uniforms(stream.bits(draws)), [1, draws])
+        numbers = tf.reshape(uniform(stream.random_bits(draws)), [1, draws])
         return step_and_reset(env, state, action, numbers)
 
     def act(obs: Any) -> Any:
-        bits = tf.reshape(stream.bits(agent.exploration.draws), [1, 1, agent.exploration.draws])
-        noise = [part[0] for part in agent.exploration.noise(bits, agent.env_steps)]
+        count = agent.exploration.num_random_words
+        random_bits = tf.reshape(stream.random_bits(count), [1, 1, count])
+        noise = [part[0] for part in agent.exploration.noise(random_bits, agent.env_steps)]
         params, _ = agent.policy.outputs(obs, agent.policy.current_weights())
         return agent.exploration.action(params, noise)[0]
 
@@ -160,7 +161,7 @@ def calls_per_part(agent: Any, jit: bool | None) -> Callable[[], None]:
     parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
     act, step, remember = parts
     learn = fused_updates(agent, jit)
-    first = uniforms(RandomStream(0, 1).bits(env.reset_uniforms))
+    first = uniform(RandomStream(0, 1).random_bits(env.reset_uniforms))
     env_state = list(reset_all(env, tf.reshape(first, [1, env.reset_uniforms])))
 
     def run() -> None:

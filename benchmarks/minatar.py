@@ -73,7 +73,7 @@ def run(settings: StepSettings) -> dict[str, Any]:
     """Compile, step, and time it."""
     import tensorflow as tf
 
-    from kytolly.agent.randomness import RandomStream, uniforms, whole_numbers
+    from kytolly.agent.randomness import RandomStream, randint, uniform
     from kytolly.environment.registry import tensor_environment
     from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 
@@ -82,15 +82,17 @@ def run(settings: StepSettings) -> dict[str, Any]:
     rows = settings.num_envs
     draws = uniforms_per_step(env)
     actions = tf.constant(env.spec.num_actions)
-    start, obs = reset_all(env, stream.uniforms(rows, env.reset_uniforms))
+    start, obs = reset_all(env, stream.uniform(rows, env.reset_uniforms))
     state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
 
     def step(time: Any, now: Any, _: Any, total: Any) -> Any:
         # Both halves of what Threefry gives at once: XLA does not vectorise their concatenation.
-        pairs = [tf.split(stream.bits(2 * rows), 2) for _ in range(1 + draws // 2)]
-        chosen, *bits = [words for pair in pairs for words in pair][: 1 + draws]
-        numbers = tf.reshape(tf.stack([uniforms(words) for words in bits], axis=1), [rows, draws])
-        now, after = step_and_reset(env, now, whole_numbers(chosen, actions), numbers)
+        pairs = [tf.split(stream.random_bits(2 * rows), 2) for _ in range(1 + draws // 2)]
+        chosen, *random_bits = [words for pair in pairs for words in pair][: 1 + draws]
+        numbers = tf.reshape(
+            tf.stack([uniform(words) for words in random_bits], axis=1), [rows, draws]
+        )
+        now, after = step_and_reset(env, now, randint(chosen, actions), numbers)
         return time + 1, now, after.obs, total + tf.reduce_sum(after.reward)
 
     def play() -> Any:

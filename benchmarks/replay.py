@@ -59,14 +59,14 @@ def measure(rows: int, width: int, turns: int) -> dict[str, float]:
     import tensorflow as tf
 
     from kytolly.agent.priority_tree import PriorityTree
-    from kytolly.agent.randomness import RandomStream, uniforms
+    from kytolly.agent.randomness import RandomStream, uniform
 
     tree = PriorityTree(rows, width)
     stream = RandomStream(0)
     microseconds = {}
     random = tf.random.Generator.from_seed(0)
     tree.fill(random.uniform([rows], 0.01, 1.0))
-    table = tf.reshape(uniforms(stream.bits(64 * BATCH)), [64, BATCH])
+    table = tf.reshape(uniform(stream.random_bits(64 * BATCH)), [64, BATCH])
 
     def draw(numbers: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
         share = (tf.range(BATCH, dtype=tf.float64) + tf.cast(numbers, tf.float64)) / BATCH

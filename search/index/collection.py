@@ -72,11 +72,6 @@ class Collection:
         """Document id -> index."""
         return {doc: index for index, doc in enumerate(self.doc_ids)}
 
-    @functools.cached_property
-    def digest(self) -> str:
-        """Stable digest of the documents' texts, as `text_digest` makes it."""
-        return text_digest(self.texts)
-
     def _grades(self, split: str) -> Mapping[str, Mapping[str, int]]:
         if split not in self.judgments:
             raise ValueError(unknown_split(split, self.name, list(self.judgments)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -13,20 +12,7 @@ from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.table import candidate_postings
 
 
-class ScoredIndex(Protocol):
-    """The part of `search.index.bm25.BM25Index` that scores need."""
-
-    def scores(self, weights: Mapping[str, float]) -> np.ndarray:
-        """[D] float32 scores of a weighted query."""
-        ...
-
-
-def expanded_weights(query: Query, terms: Sequence[str], weight: float) -> dict[str, float]:
-    """The query's weights with terms added, all at one weight."""
-    return {**query.weights, **dict.fromkeys(terms, weight)}
-
-
-def query_scores(index: ScoredIndex, query: Query, weights: Mapping[str, float]) -> np.ndarray:
+def query_scores(index: BM25Index, query: Query, weights: Mapping[str, float]) -> np.ndarray:
     """[documents] scores; -inf for a document that the query must not find."""
     scores = index.scores(weights)
     if query.excluded >= 0:

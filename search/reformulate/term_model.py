@@ -19,7 +19,6 @@ from kytolly.search.index.ranking import best_places
 from kytolly.search.reformulate.baselines import evaluate
 from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.scoring import (
-    expanded_weights,
     metric_values,
     query_scores,
     term_columns,
@@ -68,7 +67,8 @@ class TermModel:
         """Term -> weight."""
         predicted = self.regressor.predict(term_features(query))
         best = best_places(predicted, self.terms, np.flatnonzero(predicted > self.threshold))
-        return expanded_weights(query, [query.candidates[place] for place in best], self.weight)
+        added = dict.fromkeys((query.candidates[place] for place in best), self.weight)
+        return {**query.weights, **added}
 
 
 def fit_term_model(

@@ -60,7 +60,7 @@ class AgentSearch:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class ChainResult:
     """The documents that each search of a chain finds for a query.
 
     Attributes:
@@ -147,7 +147,7 @@ class SearchChain:
         agent = load_agent(run, collection, fusion)
         return cls(agent.context.collection, AgentSearch(agent), loaded)
 
-    def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[Found]:
+    def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[ChainResult]:
         """The documents that each search finds.
 
         Args:
@@ -176,7 +176,7 @@ class SearchChain:
             if self.ranker:
                 columns.append(self.re_ranked(texts[number], first_hits[number])[:top])
             named = dict(zip(self.columns, columns, strict=True))
-            results.append(Found(ids[number], texts[number], named, reformulations[number]))
+            results.append(ChainResult(ids[number], texts[number], named, reformulations[number]))
         return results
 
     @property

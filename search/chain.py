@@ -147,7 +147,9 @@ class SearchChain:
         agent = load_agent(run, collection, fusion)
         return cls(agent.context.collection, AgentSearch(agent), loaded)
 
-    def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[ChainResult]:
+    def search(
+        self, queries: Mapping[str, str] | Sequence[str], top: int = 10
+    ) -> list[ChainResult]:
         """The documents that each search finds.
 
         Args:

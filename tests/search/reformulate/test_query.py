@@ -258,7 +258,8 @@ def test_processes_mine_the_same_and_import_nothing_from_the_working_folder(
         assert first.candidates == second.candidates and first.surfaces == second.surfaces
         np.testing.assert_array_equal(first.candidate_features, second.candidate_features)
         np.testing.assert_array_equal(first.state_features, second.state_features)
-    assert [query.candidates[-1] for query in two[:2]] == ["tax", "warm"]
+    generated = [feature(query, "is generated") for query in two[:2]]
+    assert generated[0]["tax"] == generated[1]["warm"] == 1.0
     assert not (tmp_path / "executed").exists()
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.ranking import best_places
-from kytolly.search.reformulate.baselines import evaluate
-from kytolly.search.reformulate.query import Query
-from kytolly.search.reformulate.scoring import (
+from kytolly.search.reformulate.baselines import (
+    evaluate,
     metric_values,
     query_scores,
     term_columns,
 )
+from kytolly.search.reformulate.query import Query
 
 THRESHOLDS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
 

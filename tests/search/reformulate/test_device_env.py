@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from kytolly.environment.check import check_environment
 from kytolly.search.reformulate import device_env
+from kytolly.search.reformulate.baselines import metric_per_query
 from kytolly.search.reformulate.device_env import (
     MIN_WEIGHT,
     DeviceQueries,
     kept_proposals,
     kept_weights,
 )
-from kytolly.search.reformulate.scoring import metric_per_query
 from kytolly.search.reformulate.table import make_table
 from tests.search.reformulate.made_queries import (
     RULES,

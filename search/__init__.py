@@ -14,7 +14,7 @@ from typing import Any
 _HOMES = {
     "BM25Index": "index.bm25",
     "BUILTIN": "index.collection",
-    "CalibrationBins": "reformulate.calibration",
+    "CalibrationBins": "reformulate.report",
     "ClassifierConfig": "config.classifier",
     "Collection": "index.collection",
     "identify_language": "text.language",
@@ -23,7 +23,7 @@ _HOMES = {
     "make_tokenizer": "index.tokens",
     "paired_bootstrap": "index.metrics",
     "per_query": "index.metrics",
-    "plot_calibration": "reformulate.calibration",
+    "plot_calibration": "reformulate.report",
     "Ranker": "text.ranker",
     "RankerConfig": "config.ranker",
     "ReformulationOptions": "reformulate.options",

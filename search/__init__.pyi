@@ -12,12 +12,12 @@ from kytolly.search.index.metrics import paired_bootstrap as paired_bootstrap
 from kytolly.search.index.metrics import per_query as per_query
 from kytolly.search.index.tokens import make_tokenizer as make_tokenizer
 from kytolly.search.ranker_training import train_ranker as train_ranker
-from kytolly.search.reformulate.calibration import CalibrationBins as CalibrationBins
-from kytolly.search.reformulate.calibration import plot_calibration as plot_calibration
 from kytolly.search.reformulate.options import ReformulationOptions as ReformulationOptions
 from kytolly.search.reformulate.options import RetrievalOptions as RetrievalOptions
 from kytolly.search.reformulate.options import TrainingOptions as TrainingOptions
 from kytolly.search.reformulate.reformulator import Reformulator as Reformulator
+from kytolly.search.reformulate.report import CalibrationBins as CalibrationBins
+from kytolly.search.reformulate.report import plot_calibration as plot_calibration
 from kytolly.search.reformulate.report import test_lines as test_lines
 from kytolly.search.reformulate.train import train as train_reformulation
 from kytolly.search.text.classifier import TextClassifier as TextClassifier

@@ -15,7 +15,7 @@ import numpy as np
 
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection, read_queries
-from kytolly.search.index.first_search import NONE, FirstSearch, FusedSearch
+from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.search.reformulate.result import Hit, Reformulation
@@ -52,22 +52,22 @@ class AgentSearch:
         documents = np.full((len(queries), top), NONE, np.int32)
         scores = np.zeros((len(queries), top), np.float32)
         plans = self.reformulator.plans(collection, queries)
-        _, found = self.reformulator.rankings(collection, queries, plans, top)
-        for row, hits in enumerate(found):
+        _, rankings = self.reformulator.rankings(collection, queries, plans, top)
+        for row, hits in enumerate(rankings):
             documents[row, : len(hits)] = [collection.doc_index[hit.doc_id] for hit in hits]
             scores[row, : len(hits)] = [hit.score for hit in hits]
         return documents, scores
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class ChainResult:
     """The documents that each search of a chain finds for a query.
 
     Attributes:
         query_id: Its id, or "" for one that was typed.
         text: The query as it was typed.
         columns: Name of a search -> its best documents, each search after the one it starts from.
-        reformulation: What the agent changed; None without an agent.
+        reformulation: The agent's changes; None without an agent.
     """
 
     query_id: str
@@ -77,10 +77,10 @@ class Found:
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `kytolly search --json` prints."""
-        made = self.reformulation
+        reformulation = self.reformulation
         result: dict[str, Any] = {"query": self.text, "added": [], "lowered": [], "reason": None}
-        if made is not None:
-            whole = made.as_dict()
+        if reformulation is not None:
+            whole = reformulation.as_dict()
             result |= {name: whole[name] for name in ("added", "lowered", "reason")}
         columns = {name: [hit._asdict() for hit in hits] for name, hits in self.columns.items()}
         return {**result, "columns": columns}
@@ -147,7 +147,9 @@ class SearchChain:
         agent = load_agent(run, collection, fusion)
         return cls(agent.context.collection, AgentSearch(agent), loaded)
 
-    def search(self, queries: Mapping[str, str] | Sequence[str], top: int = 10) -> list[Found]:
+    def search(
+        self, queries: Mapping[str, str] | Sequence[str], top: int = 10
+    ) -> list[ChainResult]:
         """The documents that each search finds.
 
         Args:
@@ -158,21 +160,25 @@ class SearchChain:
         ids = tuple(queries) if isinstance(queries, Mapping) else ("",) * len(texts)
         asked, numbers = self.collection.with_queries(ids, texts), range(len(texts))
         wide = max(top, self.ranker.cfg.depth) if self.ranker else top
-        made = self.agent.reformulate_all(queries, wide) if self.agent else [None] * len(texts)
+        reformulations = (
+            self.agent.reformulate_all(queries, wide) if self.agent else [None] * len(texts)
+        )
         plain = self.hits(self.bm25, asked, numbers, top)
         if self.agent:
-            found = [one.after for one in made if one is not None]
+            first_hits = [
+                reformulation.after for reformulation in reformulations if reformulation is not None
+            ]
         else:
-            found = self.hits(self.first, asked, numbers, wide)
+            first_hits = self.hits(self.first, asked, numbers, wide)
         results = []
-        for place in numbers:
-            columns = [plain[place]]
+        for number in numbers:
+            columns = [plain[number]]
             if self.first.name != "BM25":
-                columns.append(found[place][:top])
+                columns.append(first_hits[number][:top])
             if self.ranker:
-                columns.append(self.re_ranked(texts[place], found[place])[:top])
+                columns.append(self.re_ranked(texts[number], first_hits[number])[:top])
             named = dict(zip(self.columns, columns, strict=True))
-            results.append(Found(ids[place], texts[place], named, made[place]))
+            results.append(ChainResult(ids[number], texts[number], named, reformulations[number]))
         return results
 
     @property
@@ -200,12 +206,12 @@ class SearchChain:
         if self.ranker is None or not self.weight or not hits:
             return tuple(hits)
         best = hits[: self.ranker.cfg.depth]
-        places = [self.collection.doc_index[hit.doc_id] for hit in best]
-        texts = [self.collection.texts[place] for place in places]
+        documents = [self.collection.doc_index[hit.doc_id] for hit in best]
+        texts = [self.collection.texts[document] for document in documents]
         order = self.ranker.rank(text, texts, [hit.score for hit in best])
-        made = [Hit(best[one.place].doc_id, one.score) for one in order]
+        re_ranked = [Hit(best[ranked.place].doc_id, ranked.score) for ranked in order]
         unit = max(hits[0].score, 1e-9)
-        return (*made, *(Hit(hit.doc_id, hit.score / unit) for hit in hits[len(best) :]))
+        return (*re_ranked, *(Hit(hit.doc_id, hit.score / unit) for hit in hits[len(best) :]))
 
 
 def search_file(
@@ -229,12 +235,12 @@ def search_file(
     files = {name: path.with_name(f"{path.stem}.{name}{path.suffix}") for name in chain.columns}
     for file in files.values():
         check_replaceable(file, "--run-file")
-    found = chain.search(read_queries(queries), top)
+    results = chain.search(read_queries(queries), top)
     for name, file in files.items():
-        write_ranking({one.query_id: list(one.columns[name]) for one in found}, file)
-    nothing = sum(not any(one.columns.values()) for one in found)
+        write_ranking({result.query_id: list(result.columns[name]) for result in results}, file)
+    nothing = sum(not any(result.columns.values()) for result in results)
     written = {name: str(file) for name, file in files.items()}
-    return {"queries": len(found), "without_a_document": nothing, "runs": written}
+    return {"queries": len(results), "without_a_document": nothing, "runs": written}
 
 
 def load_agent(

@@ -41,7 +41,7 @@ def train_ranker(
         progress: Show a progress bar on standard error.
 
     Returns:
-        What `result.json` holds, and the same as lines of text.
+        The contents of `result.json`, and the same as lines of text.
 
     Raises:
         ValueError: The collection or a setting does not fit.
@@ -71,14 +71,14 @@ def train_ranker(
 
 def measure_test(task: RankingTask, network: Any, weight: float) -> dict[str, float]:
     """NDCG@10 of the test queries, first and re-ranked, and the gain with its interval."""
-    found = task.search("test")
-    scores, before = task.scores(network, found), ndcg(found, found.scores)
-    after = ndcg(found, mixed_scores(found.scores, scores, weight))
+    rankings = task.search("test")
+    scores, before = task.scores(network, rankings), ndcg(rankings, rankings.scores)
+    after = ndcg(rankings, mixed_scores(rankings.scores, scores, weight))
     gain, low, high = paired_bootstrap(after.tolist(), before.tolist())
     return {
         "queries": len(before),
         "first": float(before.mean()),
-        "network_alone": float(ndcg(found, scores).mean()),
+        "network_alone": float(ndcg(rankings, scores).mean()),
         "re_ranked": float(after.mean()),
         "gain": gain,
         "low": low,

@@ -28,13 +28,17 @@ from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize
 from kytolly.search.index.embedding import EmbeddingCache
 from kytolly.search.index.fusion import score_unit
-from kytolly.search.index.metric_names import metric_parts
-from kytolly.search.index.metrics import ideal_dcg
+from kytolly.search.index.metrics import metric_parts
+from kytolly.search.index.rank_metrics import ideal_dcg
 from kytolly.search.model.candidate_scorer import NO_WEIGHT
-from kytolly.search.reformulate.candidates import mine
-from kytolly.search.reformulate.device_env import MAX_ACTION, MAX_LOWERED, is_own, kept_proposals
+from kytolly.search.reformulate.device_env import (
+    MAX_ACTION,
+    MAX_LOWERED,
+    is_query_term,
+    kept_proposals,
+)
 from kytolly.search.reformulate.network import NumpyScorer
-from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.query import Query, mine
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import candidate_postings, padded_rows
 
@@ -202,7 +206,7 @@ class OneQueryFlow(QueryByQuery):
             typed[query.excluded] = 0.0
         cosines = fusion * score_unit(typed) * self.context.documents.cosines(query.vector)
         before = self.value(query, typed + cosines)
-        weights = self.weights(action, is_own(shown[0]))
+        weights = self.weights(action, is_query_term(shown[0]))
         changes = {int(place): float(weights[place]) for place in np.flatnonzero(weights)}
         after = self.value(query, self.scores(query.changed_weights(changes)) + cosines)
         return self.finish(shown, action, drawn, after - before)
@@ -302,7 +306,7 @@ class SequentialFlow(QueryByQuery):
         candidates, state = start.shown
         proposed, value = self.scorer(candidates[np.newaxis], state[np.newaxis])
         action, drawn = self.action(inverse_softplus(proposed[0]), self.log_std, float(value[0]))
-        weights = self.weights(action, is_own(candidates))
+        weights = self.weights(action, is_query_term(candidates))
         scores, places = start.scores.copy(), np.flatnonzero(weights[: len(start.postings)])
         for place in places:
             docs, impacts = start.postings[place]

@@ -26,7 +26,7 @@ from kytolly.benchmarks.tables import print_report
 from kytolly.search.chain import SearchChain
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import BUILTIN, load_collection
-from kytolly.search.index.first_search import FusedSearch
+from kytolly.search.index.fusion import FusedSearch
 from kytolly.search.index.metrics import paired_bootstrap, per_query
 from kytolly.search.ranker_training import train_ranker
 from kytolly.search.reformulate.options import ReformulationOptions

@@ -26,7 +26,7 @@ from scipy import sparse
 from kytolly.record.files import write_arrays
 from kytolly.search.index.collection import text_digest
 from kytolly.search.index.files import read_arrays
-from kytolly.search.index.ranking import best_nonzero, best_places
+from kytolly.search.index.ranking import best_nonzero
 from kytolly.search.index.tokens import EnglishTokenizer, Tokenizer
 
 FORMAT = 1  # of the saved file
@@ -64,8 +64,8 @@ class BM25Index:
         Args:
             texts: [documents].
             tokenizer: Default: `EnglishTokenizer()`.
-            k1: How slowly repetition of a term saturates.
-            b: How much long documents are marked down, 0 to 1.
+            k1: Saturation of term frequencies: the larger, the later.
+            b: Share of length normalization, 0 to 1.
             epsilon: The idf of a term in more than half of the documents, in average idfs.
         """
         if not len(texts):
@@ -176,29 +176,25 @@ class BM25Index:
             total[docs] += np.float32(weight) * impacts
         return total
 
-    def search(
-        self, weights: Mapping[str, float], top: int, include_zeros: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, weights: Mapping[str, float], top: int) -> tuple[np.ndarray, np.ndarray]:
         """The best documents for a weighted query.
 
         Args:
             weights: Term -> weight.
-            top: At most this many documents.
-            include_zeros: Whether documents with score 0 are found, as by a sort of all scores.
+            top: At most this many documents; those with score 0 are not found.
 
         Returns:
             docs: [n] int32, best first; of equal scores the smaller index first.
             scores: [n].
         """
         scores = self.scores(weights)
-        docs = best_places(scores, top) if include_zeros else best_nonzero(scores, top)
+        docs = best_nonzero(scores, top)
         return docs.astype(np.int32), scores[docs]
 
     def search_batch(
         self,
         queries: Sequence[Mapping[str, float]],
         top: int,
-        include_zeros: bool = False,
         workers: int | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """`search` for many queries, in threads.
@@ -211,7 +207,6 @@ class BM25Index:
         Args:
             queries: [Q] weighted queries.
             top: Documents per query.
-            include_zeros: Whether documents with score 0 are found, as in `search`.
             workers: Threads; default: one per processor, at most 8.
 
         Returns:
@@ -222,8 +217,8 @@ class BM25Index:
         scores = np.zeros((len(queries), top), np.float32)
 
         def fill(row: int) -> None:
-            found, values = self.search(queries[row], top, include_zeros)
-            docs[row, : len(found)], scores[row, : len(found)] = found, values
+            best, values = self.search(queries[row], top)
+            docs[row, : len(best)], scores[row, : len(best)] = best, values
 
         with concurrent.futures.ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
             collections.deque(pool.map(fill, range(len(queries))), maxlen=0)
@@ -346,13 +341,13 @@ def _term_counts(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str],
         words = tokenizer(text)
         tokens.append(np.fromiter(map(first_ids.__getitem__, words), np.int32, len(words)))
     terms = sorted(first_ids)
-    place = np.empty(len(terms), np.int32)
-    place[np.fromiter((first_ids[term] for term in terms), np.int64, len(terms))] = np.arange(
+    sorted_ids = np.empty(len(terms), np.int32)
+    sorted_ids[np.fromiter((first_ids[term] for term in terms), np.int64, len(terms))] = np.arange(
         len(terms), dtype=np.int32
     )
     starts = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(part) for part in tokens], out=starts[1:])
-    indices = place[np.concatenate(tokens)]
+    indices = sorted_ids[np.concatenate(tokens)]
     counts = np.ones(len(indices), np.int32)
     forward = sparse.csr_matrix((counts, indices, starts), (len(texts), len(terms)))
     forward.sum_duplicates()

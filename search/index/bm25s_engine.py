@@ -61,13 +61,13 @@ class BM25SEngine:
                 f"{len(self.doc_ids):,} ids were found for {documents:,} documents of {folder}; "
                 "expected one for each: give the ids of the collection that was indexed."
             )
-        places = [str(place) for place in range(documents)]  # what bm25s saves for bare texts
-        if saved is not None and saved not in (self.doc_ids, places):
-            place = next(n for n in range(documents) if saved[n] != self.doc_ids[n])
+        numbers = [str(number) for number in range(documents)]  # what bm25s saves for bare texts
+        if saved is not None and saved not in (self.doc_ids, numbers):
+            number = next(n for n in range(documents) if saved[n] != self.doc_ids[n])
             raise ValueError(
-                f"document {place} of {folder} has the id {saved[place]!r:.80} there and "
-                f"{self.doc_ids[place]!r:.80} in doc_ids; expected the same ids in the same order: "
-                "give those of the collection that was indexed."
+                f"document {number} of {folder} has the id {saved[number]!r:.80} there and "
+                f"{self.doc_ids[number]!r:.80} in doc_ids; expected the same ids in the same "
+                "order: give those of the collection that was indexed."
             )
 
     def search(self, weights: Mapping[str, float], top: int) -> tuple[list[str], np.ndarray]:
@@ -78,11 +78,11 @@ class BM25SEngine:
         lists, rest = [], 0.0
         for word, weight in weights.items():
             for token in self._token_ids(word):
-                places, scores, otherwise = self._column(token)
-                lists.append((weight, places, scores))
+                docs, scores, otherwise = self._column(token)
+                lists.append((weight, docs, scores))
                 rest += weight * otherwise
-        places, scores = weighted_best(lists, top)
-        return [self.doc_ids[place] for place in places.tolist()], scores + rest
+        docs, scores = weighted_best(lists, top)
+        return [self.doc_ids[doc] for doc in docs.tolist()], scores + rest
 
     def word_scores(self, word: str) -> tuple[list[str], np.ndarray]:
         """Every document that a word alone finds, and the scores."""
@@ -91,7 +91,9 @@ class BM25SEngine:
 
     def _token_ids(self, word: str) -> list[int]:
         known = self._index.vocab_dict
-        tokens = [word] if word in known else [one for one in self._tokens(word) if one in known]
+        tokens = (
+            [word] if word in known else [token for token in self._tokens(word) if token in known]
+        )
         # bm25s gives the empty token, which stands for no document, a column of its own or none.
         return [known[token] for token in tokens if token]
 
@@ -125,19 +127,19 @@ def _load(folder: Path) -> Any:
     try:
         index = bm25s.BM25.load(folder, backend="numpy", csc_backend="numpy")
         scores, vocabulary = index.scores, index.vocab_dict
-        starts, places, data = (scores[name] for name in ("indptr", "indices", "data"))
+        starts, docs, data = (scores[name] for name in ("indptr", "indices", "data"))
         documents, columns = scores["num_docs"], len(starts) - 1
-        if not isinstance(documents, int) or any(part.ndim != 1 for part in (starts, places, data)):
+        if not isinstance(documents, int) or any(part.ndim != 1 for part in (starts, docs, data)):
             raise ValueError("its arrays have other shapes")
-        if starts[0] != 0 or starts[-1] != len(places) or np.any(np.diff(starts) < 0):
+        if starts[0] != 0 or starts[-1] != len(docs) or np.any(np.diff(starts) < 0):
             raise ValueError("its columns are not in order")
-        if len(data) != len(places) or not np.isfinite(data).all():
+        if len(data) != len(docs) or not np.isfinite(data).all():
             raise ValueError("its scores are not whole")
-        if len(places) and not 0 <= places.min() <= places.max() < documents:
+        if len(docs) and not 0 <= docs.min() <= docs.max() < documents:
             raise ValueError(f"it has documents outside of {documents}")
         rest = index.nonoccurrence_array
         ids = [number for token, number in vocabulary.items() if token]
-        if not all(isinstance(one, int) and 0 <= one < columns for one in ids) or (
+        if not all(isinstance(token_id, int) and 0 <= token_id < columns for token_id in ids) or (
             rest is not None and (rest.shape != (columns,) or not np.isfinite(rest).all())
         ):
             raise ValueError("its vocabulary is not that of its scores")
@@ -161,8 +163,8 @@ def _saved_ids(path: Path) -> list[str] | None:
             raise ValueError(
                 f"{path}:{number}: not JSON; expected a document: index again."
             ) from None
-        found = document.get("id", document.get("_id")) if isinstance(document, dict) else None
-        if not isinstance(found, str | int):
+        doc_id = document.get("id", document.get("_id")) if isinstance(document, dict) else None
+        if not isinstance(doc_id, str | int):
             return None
-        ids.append(str(found))
+        ids.append(str(doc_id))
     return ids

@@ -60,7 +60,7 @@ class Passage(NamedTuple):
         name: Dotted name of what it documents, `numpy.linalg._linalg.norm`.
         module: Dotted name of its module.
         sentence: The first sentence, on one line.
-        rest: What follows.
+        rest: The other sentences.
     """
 
     name: str

@@ -46,8 +46,8 @@ class Collection:
 
     def relevant_others(self, query_index: int, split: str) -> list[int]:
         """`relevant` without the document that is the query."""
-        own = self.own_document(query_index)
-        return [document for document in self.relevant(query_index, split) if document != own]
+        itself = self.own_document(query_index)
+        return [document for document in self.relevant(query_index, split) if document != itself]
 
     def own_document(self, query_index: int) -> int | None:
         """Index of the document that is the query: the same id and the same text; None: none is.
@@ -63,19 +63,14 @@ class Collection:
 
     def with_queries(self, query_ids: Sequence[str], queries: Sequence[str]) -> Collection:
         """The same documents with other queries, and no judgment."""
-        made = dataclasses.replace(self, query_ids=query_ids, queries=queries, judgments={})
-        made.__dict__["doc_index"] = self.doc_index  # milliseconds for many documents
-        return made
+        collection = dataclasses.replace(self, query_ids=query_ids, queries=queries, judgments={})
+        collection.__dict__["doc_index"] = self.doc_index  # milliseconds for many documents
+        return collection
 
     @functools.cached_property
     def doc_index(self) -> dict[str, int]:
         """Document id -> index."""
         return {doc: index for index, doc in enumerate(self.doc_ids)}
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """Stable digest of the documents' texts, as `text_digest` makes it."""
-        return text_digest(self.texts)
 
     def _grades(self, split: str) -> Mapping[str, Mapping[str, int]]:
         if split not in self.judgments:

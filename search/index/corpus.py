@@ -81,9 +81,9 @@ def available_splits(source: str | Path) -> list[str]:
     if name := dataset_name(source):
         parts = split_datasets(name)
         return [split for split in SPLITS if split in parts]
-    found = {path.stem for path in (_existing_folder(Path(source)) / "qrels").glob("*.tsv")}
-    usual = [name for name in SPLITS if name in found]
-    return usual + sorted(found - set(usual))
+    names = {path.stem for path in (_existing_folder(Path(source)) / "qrels").glob("*.tsv")}
+    usual = [name for name in SPLITS if name in names]
+    return usual + sorted(names - set(usual))
 
 
 def _existing_folder(folder: Path) -> Path:

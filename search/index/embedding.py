@@ -7,16 +7,12 @@ import functools
 import hashlib
 import importlib
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-
-from kytolly.record.files import write_arrays
-from kytolly.search.index.files import read_arrays
 
 KEY_BYTES = 16  # of a text's digest
 ROWS_AT_ONCE = 1024  # texts that an encoder gets in one call
@@ -28,7 +24,7 @@ class Encoder(Protocol):
     """An encoder, as a cache needs it.
 
     Attributes:
-        identity: Names the model and all that changes its vectors; a saved cache is bound to it.
+        identity: Names the model and all that changes its vectors; saved vectors are bound to it.
         dimension: Length of a vector.
     """
 
@@ -68,8 +64,8 @@ class WordLlamaEncoder:
             ) from None
         from importlib.metadata import version
 
-        place = Path(wordllama.__file__).parent  # the wheel holds the weights
-        self._model = wordllama.WordLlama.load(cache_dir=place, disable_download=True)
+        folder = Path(wordllama.__file__).parent  # the wheel holds the weights
+        self._model = wordllama.WordLlama.load(cache_dir=folder, disable_download=True)
         self.dimension = dimension
         self.identity = f"wordllama-{version('wordllama')} l2_supercat {dimension}"
 
@@ -111,8 +107,8 @@ class HashEncoder:
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for row, text in enumerate(texts):
             for word in text.lower().split():
-                places, signs = self._word(word)
-                np.add.at(vectors[row], places, signs)
+                columns, signs = self._word(word)
+                np.add.at(vectors[row], columns, signs)
         return _unit(vectors)
 
     def _features(self, word: str) -> tuple[np.ndarray, np.ndarray]:
@@ -123,10 +119,10 @@ class HashEncoder:
             int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
             for part in [" " + word, *runs]
         ]
-        places = np.array([digest % (2**62) % self.dimension for digest in digests])
+        columns = np.array([digest % (2**62) % self.dimension for digest in digests])
         signs = np.array([1.0 if digest >> 63 else -1.0 for digest in digests], np.float32)
         signs[1:] /= np.sqrt(max(len(runs), 1))
-        return places, signs
+        return columns, signs
 
 
 def import_wordllama() -> Any:
@@ -171,7 +167,6 @@ class EmbeddingCache:
         encoder: Computes what is missing.
         hits: Requested texts that the cache held, or that came earlier in the same batch.
         misses: Texts that had to be encoded.
-        calls: Calls of the encoder.
     """
 
     def __init__(self, encoder: Encoder, max_entries: int = 500_000):
@@ -180,29 +175,19 @@ class EmbeddingCache:
                 f"EmbeddingCache got max_entries {max_entries}, expected at least 1: raise it."
             )
         self.encoder, self.max_entries = encoder, max_entries
-        self.hits = self.misses = self.calls = 0
+        self.hits = self.misses = 0
         self._vectors: collections.OrderedDict[bytes, np.ndarray] = collections.OrderedDict()
         self._lock = threading.RLock()
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def __contains__(self, text: str) -> bool:
-        return text_key(text) in self._vectors
 
     @property
     def hit_rate(self) -> float:
         """Share of the requested texts that were not encoded again; 0 before the first request."""
         return self.hits / max(self.hits + self.misses, 1)
 
-    def get(self, text: str) -> np.ndarray:
-        """[dimension] of one text."""
-        return self.get_batch([text])[0]
-
     def get_batch(self, texts: Sequence[str]) -> np.ndarray:
         """[n, dimension] float32 vectors of texts; missing ones are encoded in one call."""
         if isinstance(texts, str):
-            raise TypeError("get_batch() got one text, expected a list: use get() for one.")
+            raise TypeError("get_batch() got one text, expected a list of texts.")
         result = np.empty((len(texts), self.encoder.dimension), np.float32)
         keys = [text_key(text) for text in texts]
         with self._lock:
@@ -212,10 +197,10 @@ class EmbeddingCache:
             self.misses += len(missing)
             self.hits += len(texts) - len(missing)
             new = self._encode(missing)
-            found = {key: new[key] if key in new else self._vectors[key] for key in keys}
+            vectors = {key: new[key] if key in new else self._vectors[key] for key in keys}
             for row, key in enumerate(keys):
-                result[row] = found[key]
-            for key, vector in found.items():
+                result[row] = vectors[key]
+            for key, vector in vectors.items():
                 self._vectors[key] = vector
                 self._vectors.move_to_end(key)
             while len(self._vectors) > self.max_entries:
@@ -237,7 +222,6 @@ class EmbeddingCache:
 
     def _encode_batch(self, texts: list[str]) -> np.ndarray:
         vectors = np.asarray(self.encoder.encode(texts), np.float32)
-        self.calls += 1
         expected = (len(texts), self.encoder.dimension)
         if vectors.shape != expected or not np.isfinite(vectors).all():
             raise ValueError(
@@ -247,64 +231,11 @@ class EmbeddingCache:
             )
         return vectors
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all vectors to one file, bound to the encoder's identity."""
-        with self._lock:
-            keys = np.frombuffer(b"".join(self._vectors), np.uint8).reshape(-1, KEY_BYTES)
-            vectors = np.array(list(self._vectors.values()), np.float32)
-        vectors = vectors.reshape(-1, self.encoder.dimension)
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        identity = np.array(self.encoder.identity)
-        write_arrays(path, {"identity": identity, "keys": keys, "vectors": vectors})
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], encoder: Encoder, max_entries: int = 500_000
-    ) -> EmbeddingCache:
-        """A cache that `save` wrote, oldest entries left out if it holds more than `max_entries`.
-
-        Raises:
-            ValueError: The file is missing or damaged, or holds another encoder's vectors.
-        """
-        identity, keys, vectors = _read(Path(path))
-        if identity != encoder.identity:
-            raise ValueError(
-                f"The cache {path} holds vectors of {identity!r}, but the encoder is "
-                f"{encoder.identity!r}: theirs cannot be compared. Delete the file, or load it "
-                "with its own encoder."
-            )
-        if vectors.shape != (len(keys), encoder.dimension):
-            raise _damage_error(path, f"vectors of shape {vectors.shape} for {len(keys)} keys")
-        cache = cls(encoder, max_entries)
-        for key, vector in list(zip(keys, vectors, strict=True))[-max_entries:]:
-            cache._vectors[key.tobytes()] = vector.copy()
-        return cache
-
 
 def text_key(text: str) -> bytes:
     """Digest of a text, the same in every process."""
     data = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
-
-
-def _read(path: Path) -> tuple[str, np.ndarray, np.ndarray]:
-    try:
-        identity, keys, vectors = read_arrays(path, ("identity", "keys", "vectors"))
-    except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise _damage_error(path, f"{type(error).__name__}: {error}") from None
-    if keys.ndim != 2 or keys.shape[1] != KEY_BYTES or keys.dtype != np.uint8:
-        raise _damage_error(path, f"keys of shape {keys.shape} and kind {keys.dtype}")
-    if vectors.dtype != np.float32 or not np.isfinite(vectors).all():
-        raise _damage_error(path, "vectors that are not finite float32 numbers")
-    return str(identity), keys, vectors
-
-
-def _damage_error(path: str | os.PathLike[str], found: str) -> ValueError:
-    return ValueError(
-        f"{path} cannot be read as an embedding cache ({found}): it is damaged or something else. "
-        "Delete it; the vectors are computed again."
-    )
 
 
 def _check_dimension(dimension: int) -> None:

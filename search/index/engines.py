@@ -63,18 +63,18 @@ class IndexEngine:
     def search(self, weights: Mapping[str, float], top: int) -> tuple[list[str], np.ndarray]:
         """The best documents for a weighted query, as in `SearchEngine`."""
         lists = [(weight, *self._postings(word)) for word, weight in weights.items()]
-        places, scores = weighted_best(lists, top)
-        return [self.doc_ids[place] for place in places.tolist()], scores
+        docs, scores = weighted_best(lists, top)
+        return [self.doc_ids[doc] for doc in docs.tolist()], scores
 
     def word_scores(self, word: str) -> tuple[list[str], np.ndarray]:
         """Every document that a word alone finds, and the scores."""
-        places, scores = self._postings(word)
-        return [self.doc_ids[place] for place in places.tolist()], scores
+        docs, scores = self._postings(word)
+        return [self.doc_ids[doc] for doc in docs.tolist()], scores
 
     def _postings(self, word: str) -> tuple[np.ndarray, np.ndarray]:
         scores = self.index.scores(self.index.query_weights(word))
-        places = np.flatnonzero(scores)
-        return places, scores[places].astype(np.float64)
+        docs = np.flatnonzero(scores)
+        return docs, scores[docs].astype(np.float64)
 
 
 def open_engine(

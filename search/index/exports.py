@@ -22,7 +22,7 @@ class FTS5Query(NamedTuple):
     """A query for SQLite's FTS5, which cannot weight words.
 
     Attributes:
-        match: What stands behind MATCH: it finds every document with one of the words.
+        match: The expression behind MATCH: it finds every document with one of the words.
         weights: Word -> weight, for `kytolly.search.index.engines`, or for a sum of your own over
             one MATCH for each word.
     """

@@ -31,12 +31,12 @@ def open_file(path: str | Path, expected: str) -> BinaryIO:
             raise OSError(0, "it is no regular file")
         return Path(path).open("rb")
     except FileNotFoundError:
-        found = "does not exist"
+        problem = "does not exist"
     except OSError as error:
-        found = f"cannot be read ({error.strerror})"
+        problem = f"cannot be read ({error.strerror})"
     except ValueError as error:  # a null byte
-        found = f"is no path ({error})"
-    raise ValueError(f"{path} {found}; {expected}.")
+        problem = f"is no path ({error})"
+    raise ValueError(f"{path} {problem}; {expected}.")
 
 
 def text_lines(path: str | Path, expected: str) -> Iterator[tuple[int, str]]:

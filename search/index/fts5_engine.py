@@ -9,7 +9,9 @@ nearly no weight).
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,19 @@ from kytolly.config.words import nearest
 from kytolly.search.index.exports import fts5_phrase, sql_name
 from kytolly.search.index.files import open_file, short
 from kytolly.search.index.ranking import weighted_best
-from kytolly.search.index.sqlite import sqlite3
+
+# TensorFlow's library carries a SQLite of its own, without FTS5. Where TensorFlow was imported
+# first, Python's module would take its functions from there (seen with TensorFlow 2.21 on Linux).
+# So the module is loaded in a way that prefers the libraries it was linked to. If sqlite3 itself
+# was imported after TensorFlow and before this file, it is too late: import sqlite3 first.
+_flags = sys.getdlopenflags() if hasattr(os, "RTLD_DEEPBIND") else None  # glibc alone has it
+if _flags is not None:
+    sys.setdlopenflags(_flags | os.RTLD_DEEPBIND)
+try:
+    import sqlite3
+finally:
+    if _flags is not None:
+        sys.setdlopenflags(_flags)
 
 EXPECTED = "expected a file of a SQLite database"
 IS_FTS5 = re.compile(r"\A\s*CREATE\s+VIRTUAL\s+TABLE\b.*?\bUSING\s+[\"'`\[]?fts5\b", re.I | re.S)
@@ -76,13 +90,13 @@ class FTS5Engine:
         Of equal scores the row that was inserted first comes first.
         """
         lists = [(weight, *self._postings(word)) for word, weight in weights.items()]
-        places, scores = weighted_best(lists, top)
-        return self._ids(places), scores
+        rowids, scores = weighted_best(lists, top)
+        return self._ids(rowids), scores
 
     def word_scores(self, word: str) -> tuple[list[str], np.ndarray]:
         """Every document that a word alone finds, and the scores; all above 0."""
-        places, scores = self._postings(word)
-        return self._ids(places), scores
+        rowids, scores = self._postings(word)
+        return self._ids(rowids), scores
 
     def close(self) -> None:
         """Close the database."""
@@ -92,16 +106,16 @@ class FTS5Engine:
         rows = self._rows(self._scores, self._filter + fts5_phrase(word))
         return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows])
 
-    def _ids(self, places: np.ndarray) -> list[str]:
-        return [self._id(self._rows(self._id_of, int(place))[0][0]) for place in places]
+    def _ids(self, rowids: np.ndarray) -> list[str]:
+        return [self._id(self._rows(self._id_of, int(rowid))[0][0]) for rowid in rowids]
 
-    def _id(self, found: Any) -> str:
-        if found is None:
+    def _id(self, value: Any) -> str:
+        if value is None:
             raise ValueError(
                 f"a document of {self.table} in {self.path} has no id (a contentless table keeps "
                 f'none): fill the column, or choose id_column="{ROWID}".'
             )
-        return str(found)
+        return str(value)
 
     def _check(self, id_column: str, text_column: str | None) -> None:
         """Refuse a file, a table or columns that cannot be searched; note what is indexed."""
@@ -140,13 +154,14 @@ class FTS5Engine:
                 )
 
     def _check_ids(self, doc_ids: Sequence[str], query: str) -> None:
-        found, expected = {self._id(row[0]) for row in self._rows(query)}, set(doc_ids)
-        if found != expected:
-            other = min(found ^ expected)
+        stored, expected = {self._id(row[0]) for row in self._rows(query)}, set(doc_ids)
+        if stored != expected:
+            other = min(stored ^ expected)
             raise ValueError(
-                f"{self.table} in {self.path} has {len(found):,} ids, and the collection has "
-                f"{len(expected):,}; {len(found ^ expected):,} are in one of them only (the first: "
-                f"{other!r:.80}): put the same documents into both, or choose another id_column."
+                f"{self.table} in {self.path} has {len(stored):,} ids, and the collection has "
+                f"{len(expected):,}; {len(stored ^ expected):,} are in one of them only (the "
+                f"first: {other!r:.80}): put the same documents into both, or choose another "
+                "id_column."
             )
 
     def _rows(self, query: str, *values: Any) -> list[tuple]:

@@ -11,16 +11,22 @@ arXiv:2210.11934 (a convex combination of scaled scores).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.index.embedding import Encoder
+from kytolly.search.index.collection import Collection
+from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
+from kytolly.search.index.ranking import best_nonzero
 
 BATCH = 4_096  # texts embedded at once
 REMEMBERED = 4  # queries whose cosines are kept
 TILE = 64  # documents transposed at once; with more, the processor's cache does not hold them
+MAX_TERMS = 20_000
+MIN_DOCUMENTS = 2  # that hold a term; one of a single document leads to that document alone
+NONE = -1  # in place of a document
 
 
 class DocumentVectors:
@@ -72,10 +78,10 @@ class DocumentVectors:
         return np.float32(fusion * score_unit(typed)) * self.cosines(vector)
 
     def _compute_cosines(self, vector: bytes) -> np.ndarray:
-        found = np.frombuffer(vector, np.float32) @ self._transposed
-        np.maximum(found, 0.0, out=found)
-        found.flags.writeable = False
-        return found
+        cosines = np.frombuffer(vector, np.float32) @ self._transposed
+        np.maximum(cosines, 0.0, out=cosines)
+        cosines.flags.writeable = False
+        return cosines
 
 
 def fused_scores(
@@ -110,3 +116,134 @@ def score_unit(scores: np.ndarray) -> float:
     """The score of a cosine of 1 at `fusion` 1: the highest score, or 1 where all are 0."""
     highest = float(scores.max(initial=0.0))
     return highest if highest > 0.0 else 1.0
+
+
+class TermVectors:
+    """Embeddings of the most frequent terms, each as a text spells it.
+
+    Args:
+        spellings: Term -> a word that it stands for.
+        ids: [v] the terms' ids in the index.
+        vectors: [v, d] the words' embeddings, of length 1.
+    """
+
+    def __init__(self, spellings: dict[str, str], ids: np.ndarray, vectors: np.ndarray):
+        self.spellings, self.ids, self._vectors = spellings, ids, vectors
+
+    @classmethod
+    def of_index(cls, index: BM25Index, texts: Iterable[str], encoder: Encoder) -> TermVectors:
+        """The embeddings of an index's terms.
+
+        Args:
+            index: The documents.
+            texts: Their texts.
+            encoder: Embeds the words.
+        """
+        frequency = index.document_frequency
+        order = np.argsort(-frequency, kind="stable")[:MAX_TERMS]
+        ids = np.sort(order[frequency[order] >= MIN_DOCUMENTS])
+        missing, first_words = {index.terms[term] for term in ids}, {}
+        for text in texts:
+            if not missing:
+                break
+            for term, word in index.tokenizer.surface(text):
+                if term in missing:
+                    missing.remove(term)
+                    first_words[term] = word
+        spellings = {index.terms[term]: first_words[index.terms[term]] for term in ids}
+        return cls(spellings, ids, encoder.encode(list(spellings.values())))
+
+    def nearest(self, vector: np.ndarray, count: int, excluded: Sequence[int]) -> np.ndarray:
+        """Ids of the terms with the largest products with a vector [d], the nearest first.
+
+        Args:
+            vector: The vector.
+            count: Most terms.
+            excluded: Ids of terms that are left out.
+        """
+        products = self._vectors @ vector
+        left = ~np.isin(self.ids, excluded)
+        rows = np.flatnonzero(left)
+        order = np.argsort(-products[rows], kind="stable")
+        return self.ids[rows[order[:count]]].astype(np.int64)
+
+
+class FirstSearch(Protocol):
+    """A search of all documents of a collection.
+
+    Attributes:
+        name: For readers.
+        identity: Searches of equal identity find the same documents with the same scores.
+        index: The documents.
+    """
+
+    name: str
+    identity: str
+    index: BM25Index
+
+    def search(
+        self, collection: Collection, queries: Sequence[int], top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents for queries, without a document that is the query itself.
+
+        Args:
+            collection: The documents that were indexed, with any queries.
+            queries: [Q] places in its queries.
+            top: Documents of a query; one with score 0 is not found.
+
+        Returns:
+            documents: [Q, top] int32, best first, padded with `NONE`.
+            scores: [Q, top] float32, padded with 0.
+        """
+        ...
+
+
+class FusedSearch:
+    """BM25 and the cosines of embeddings in one score.
+
+    Args:
+        index: The documents.
+        fusion: Weight of the cosines; 0: BM25 alone.
+        documents, cache: Embeddings of the documents and of queries; None with BM25 alone.
+    """
+
+    def __init__(
+        self,
+        index: BM25Index,
+        fusion: float = 0.0,
+        documents: DocumentVectors | None = None,
+        cache: EmbeddingCache | None = None,
+    ):
+        self.index, self.fusion, self.documents, self.cache = index, fusion, documents, cache
+        self.name = "fused" if fusion else "BM25"
+        self.identity = f"BM25 {index.parameters} of {index.tokenizer.identity} {index.digest}"
+        if cache is not None:
+            self.identity += f" and {fusion:g} times {cache.encoder.identity}"
+
+    @classmethod
+    def of_texts(
+        cls, texts: Sequence[str], k1: float = 1.5, b: float = 0.75, fusion: float = 1.0
+    ) -> FusedSearch:
+        """The search of texts; without `fusion` nothing is embedded."""
+        encoder = make_encoder("wordllama") if fusion else None  # says first what is missing
+        index = BM25Index(texts, k1=k1, b=b)
+        if encoder is None:
+            return cls(index)
+        vectors = DocumentVectors.of_texts(texts, encoder)
+        return cls(index, fusion, vectors, EmbeddingCache(encoder))
+
+    def search(
+        self, collection: Collection, queries: Sequence[int], top: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best documents for queries, as `FirstSearch` says."""
+        documents = np.full((len(queries), top), NONE, np.int32)
+        scores = np.zeros((len(queries), top), np.float32)
+        texts = [collection.queries[query] for query in queries]
+        vectors = [None] * len(texts) if self.cache is None else self.cache.get_batch(texts)
+        for row, (query, text, vector) in enumerate(zip(queries, texts, vectors, strict=True)):
+            itself = collection.own_document(query)
+            weights = self.index.query_weights(text)
+            fused = fused_scores(self.index, weights, itself, self.documents, vector, self.fusion)
+            best = best_nonzero(fused, top)
+            documents[row, : len(best)], scores[row, : len(best)] = best, fused[best]
+        return documents, scores

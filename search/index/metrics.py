@@ -1,92 +1,52 @@
-"""Retrieval metrics: from the ranks of relevant documents as rewards, by ir-measures as results.
+"""Metrics by name, computed by ir-measures for each query, and differences beyond chance.
 
-A metric does not need the ranking, only the ranks of the few relevant documents, and a rank is a
-count of larger scores. That is tensor code without a sort, which compiles.
-
-Relevance is binary: a grade above 0 is relevant. Sources: Järvelin & Kekäläinen 2002 (nDCG, here
-with binary gains and the discount 1 / log2(rank + 1), ranks from 1, as trec_eval's ndcg_cut);
-Voorhees & Harman 2005, "TREC" (average precision, recall, reciprocal rank).
+Relevance is binary: a grade above 0 is relevant. `rank_metrics` has the same in tensor code.
 """
 
 from __future__ import annotations
 
+import difflib
+import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
-from kytolly.search.index.metric_names import MEASURES, metric_parts
-
-NOT_RANKED = 2**30  # the rank of padding: below every cutoff
+OTHER_NAMES = {"map": "ap", "r": "recall", "rr": "mrr", "ndcg_cut": "ndcg", "dcg": "ndcg"}
+MEASURES = {"ndcg": "nDCG", "ap": "AP", "recall": "R", "mrr": "RR"}  # as ir-measures calls them
 METRICS = ("ndcg@10", "ap", "recall@40", "mrr@10")  # what a report holds
+CHANCE = 0.1  # most probability that the best choice is no better than none
+FLIPS, FLIPS_AT_ONCE = 2_000, 250  # draws of signs
 
 Run = Mapping[str, Sequence[tuple[str, float]]]  # query id -> (document id, score), best first
 Qrels = Mapping[str, Mapping[str, int]]  # query id -> document id -> grade
 
 
-def relevant_ranks(scores: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
-    """Ranks of the relevant documents: a document's rank is the number of documents before it.
+def metric_parts(name: str) -> tuple[str, int | None]:
+    """Kind (ndcg, ap, recall or mrr) and cutoff (None for ap) of a metric's name.
 
-    Documents with a larger score come first; of equal scores, the smaller index.
-
-    Args:
-        scores: [.., D] of all documents.
-        relevant: [.., R] int32 document indices, padded with -1.
-
-    Returns:
-        [.., R] int32 ranks from 0, NOT_RANKED for padding. Called eagerly it holds [.., R, D]
-        truth values; compiled by XLA it does not.
+    Raises:
+        ValueError: No such metric; the message names the nearest one.
     """
-    scores, relevant = tf.convert_to_tensor(scores), tf.convert_to_tensor(relevant, tf.int32)
-    axes = scores.shape.rank or 1
-    own = tf.gather(scores, tf.maximum(relevant, 0), axis=-1, batch_dims=axes - 1)
-    own, all_scores = own[..., tf.newaxis], scores[..., tf.newaxis, :]
-    position = tf.range(tf.shape(scores)[-1])
-    before = position < relevant[..., tf.newaxis]
-    ahead = (all_scores > own) | ((all_scores == own) & before)
-    rank = tf.reduce_sum(tf.cast(ahead, tf.int32), axis=-1)
-    return tf.where(relevant >= 0, rank, NOT_RANKED)
+    text = name.strip().lower()
+    if text == "ap":
+        return "ap", None
+    match = re.fullmatch(r"(ndcg|recall|mrr)@([1-9]\d{0,6})", text)
+    if match:
+        return match[1], int(match[2])
+    kind, _, depth = text.partition("@")
+    kind = OTHER_NAMES.get(kind, kind)
+    near = (difflib.get_close_matches(kind, list(MEASURES), n=1, cutoff=0.4) or ["ndcg"])[0]
+    depth = str(int(depth)) if depth.isdecimal() and 0 < int(depth) < 10**7 else "10"
+    raise ValueError(
+        f"No metric {name!r}; expected ndcg@k, ap, recall@k or mrr@k with a whole k from 1: "
+        f"did you mean {near if near == 'ap' else f'{near}@{depth}'!r}?"
+    )
 
 
-def metric(name: str, ranks: tf.Tensor, relevant_counts: tf.Tensor) -> tf.Tensor:
-    """A metric from the ranks of relevant documents.
-
-    Args:
-        name: ndcg@k, ap, recall@k or mrr@k.
-        ranks: [.., R] int32 ranks from 0 in any order, NOT_RANKED for padding.
-        relevant_counts: [..] int32 number of relevant documents; those missing in `ranks` count as
-            not found.
-
-    Returns:
-        [..] values from 0 to 1; 0 where nothing is relevant.
-    """
-    kind, depth = metric_parts(name)
-    ranks = tf.convert_to_tensor(ranks, tf.int32)
-    counts = tf.convert_to_tensor(relevant_counts, tf.int32)
-    found = ranks < (NOT_RANKED if depth is None else depth)
-    place = tf.cast(ranks, tf.float32) + 1.0
-    if kind == "mrr":
-        best = tf.reduce_max(tf.where(found, 1.0 / place, 0.0), axis=-1)
-        return tf.maximum(best, 0.0)  # -inf where [.., R] has no column
-    if kind == "ndcg":
-        best = ideal_dcg(depth or 0)
-        gained = tf.reduce_sum(tf.where(found, np.log(2.0) / tf.math.log1p(place), 0.0), axis=-1)
-        whole = tf.gather(best, tf.minimum(counts, len(best) - 1))
-    elif kind == "recall":
-        gained = tf.reduce_sum(tf.cast(found, tf.float32), axis=-1)
-        whole = tf.cast(counts, tf.float32)
-    else:
-        at_or_before = ranks[..., tf.newaxis, :] <= ranks[..., :, tf.newaxis]
-        relevant_so_far = tf.reduce_sum(tf.cast(at_or_before, tf.float32), axis=-1)
-        gained = tf.reduce_sum(tf.where(found, relevant_so_far / place, 0.0), axis=-1)
-        whole = tf.cast(counts, tf.float32)
-    return tf.math.divide_no_nan(gained, whole)
-
-
-def ideal_dcg(depth: int) -> np.ndarray:
-    """[depth + 1] float32 the DCG at `depth` of 0, 1, 2 ... relevant documents ranked first."""
-    gains = 1.0 / np.log2(np.arange(depth) + 2.0)
-    return np.concatenate([[0.0], np.cumsum(gains)]).astype(np.float32)
+def cutoff(name: str) -> int | None:
+    """Number of ranks that count, such as 10 for ndcg@10; None: all ranks count."""
+    return metric_parts(name)[1]
 
 
 def per_query(
@@ -107,15 +67,9 @@ def per_query(
     names = {str(measure): name for name, measure in zip(metrics, measures, strict=True)}
     import ir_measures  # `_measures` has said what to do without it
 
-    for found in ir_measures.iter_calc(measures, _binary(qrels), scored):
-        values[names[str(found.measure)]][found.query_id] = float(found.value)
+    for result in ir_measures.iter_calc(measures, _binary(qrels), scored):
+        values[names[str(result.measure)]][result.query_id] = float(result.value)
     return values
-
-
-def report(qrels: Qrels, run: Run, metrics: Sequence[str] = METRICS) -> dict[str, float]:
-    """Metric -> its mean over the queries with judgments; see `per_query`."""
-    values = per_query(qrels, run, metrics)
-    return {name: float(np.mean(list(found.values()))) for name, found in values.items()}
 
 
 def paired_bootstrap(
@@ -158,6 +112,47 @@ def paired_bootstrap(
     return mean, float(interval.low), float(interval.high)
 
 
+def best_row(gains: np.ndarray, most: float, seed: int = 0) -> tuple[int | None, float]:
+    """The row of [m, Q] gains with the largest mean among those above 0 beyond chance.
+
+    Many choices are tried on the same queries, so the best one looks better than it is. A
+    permutation test says how large the best of so many would be by chance.
+
+    Args:
+        gains: [m, Q] of each of m choices.
+        most: Largest probability that counts as beyond chance.
+        seed: Seed of the signs.
+
+    Returns:
+        The row, None if there is none; and the probability of the best row under chance.
+
+    Sources: Westfall & Young 1993, "Resampling-Based Multiple Testing" (the largest statistic under
+    random signs); Smucker, Allan & Carterette 2007, "A Comparison of Statistical Significance Tests
+    for Information Retrieval Evaluation".
+    """
+    count = gains.shape[1]
+    if count < 2:
+        return None, 1.0
+    rng, squares = np.random.default_rng(seed), np.mean(np.square(gains), axis=1)
+    by_chance = []
+    for _ in range(FLIPS // FLIPS_AT_ONCE):
+        signs = 2.0 * rng.integers(0, 2, (FLIPS_AT_ONCE, count), np.int8) - 1.0
+        means = signs @ gains.T / count
+        by_chance.append(_statistic(means, squares, count).max(axis=1))
+    by_chance = np.concatenate(by_chance)
+    statistic = _statistic(gains.mean(axis=1), squares, count)
+    chances = (1 + (by_chance[:, np.newaxis] >= statistic).sum(axis=0)) / (FLIPS + 1)
+    passed = np.where(chances <= most, gains.mean(axis=1), -np.inf)
+    best = int(passed.argmax())
+    return (best if passed[best] > 0.0 else None), float(chances.min())
+
+
+def _statistic(mean: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+    """Student's t of means, from mean squares."""
+    variance = np.maximum(squares - mean * mean, 1e-12)
+    return mean * math.sqrt(count) / np.sqrt(variance)
+
+
 def _measures(metrics: Sequence[str]) -> list:
     try:
         import ir_measures
@@ -173,9 +168,9 @@ def _measures(metrics: Sequence[str]) -> list:
 def _by_place(run: Run) -> dict[str, dict[str, float]]:
     """Scores that only say the order, because each evaluator breaks ties in its own way."""
     return {
-        query: {doc: -float(place) for place, (doc, _) in enumerate(found)}
-        for query, found in run.items()
-        if len(found)
+        query: {doc: -float(rank) for rank, (doc, _) in enumerate(ranking)}
+        for query, ranking in run.items()
+        if len(ranking)
     }
 
 

@@ -20,11 +20,11 @@ def best_places(scores: np.ndarray, top: int, places: np.ndarray | None = None) 
     """
     if places is None:
         places = np.flatnonzero(scores >= _floor(scores, top))
-    found = scores[places]
-    if len(found) > top > 0:
-        kept = found >= nth_best(found, top)
-        places, found = places[kept], found[kept]
-    return places[np.argsort(-found, kind="stable")[:top]]
+    chosen = scores[places]
+    if len(chosen) > top > 0:
+        best = chosen >= nth_best(chosen, top)
+        places, chosen = places[best], chosen[best]
+    return places[np.argsort(-chosen, kind="stable")[:top]]
 
 
 def best_nonzero(scores: np.ndarray, top: int) -> np.ndarray:
@@ -70,12 +70,12 @@ def weighted_best(
         ValueError: A weight is not finite.
     """
     places, scores = [np.zeros(0, np.int64)], [np.zeros(0)]
-    for weight, found, values in lists:
+    for weight, docs, values in lists:
         if not math.isfinite(weight):
             raise ValueError(
                 f"a word has the weight {weight}; expected a finite number: leave the word out."
             )
-        places.append(np.asarray(found, np.int64))
+        places.append(np.asarray(docs, np.int64))
         scores.append(weight * np.asarray(values, np.float64))
     known, which = np.unique(np.concatenate(places), return_inverse=True)
     sums = np.bincount(which, np.concatenate(scores), len(known))

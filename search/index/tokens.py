@@ -134,9 +134,9 @@ class LanguageTokenizer:
     def _pieces(self, word: str) -> list[str]:
         """The n-grams of a word's runs of unspaced characters, and its other runs as they are."""
         n, pieces = self._rules[2], []
-        for found in self._runs.finditer(word):
-            run, grams = found.group(), range(len(found.group()) - n + 1)
-            pieces += [run[at : at + n] for at in grams] if found.group(1) and grams else [run]
+        for match in self._runs.finditer(word):
+            run, grams = match.group(), range(len(match.group()) - n + 1)
+            pieces += [run[at : at + n] for at in grams] if match.group(1) and grams else [run]
         return pieces
 
 

@@ -33,9 +33,9 @@ def write_run(path: str | Path, run: Run, tag: str = TAG) -> None:
             "the columns: choose another."
         )
     lines = []
-    for query, found in run.items():
+    for query, ranking in run.items():
         above = np.float32(np.inf)
-        for rank, (doc, score) in enumerate(found, start=1):
+        for rank, (doc, score) in enumerate(ranking, start=1):
             above = min(np.float32(score), np.nextafter(above, np.float32(-np.inf)))
             lines.append(f"{query} Q0 {doc} {rank} {above:.9g} {tag}\n")
     text = "".join(lines)
@@ -98,7 +98,7 @@ def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
         seen.add((query, doc))
         rows.setdefault(query, []).append((-score, rank, doc))
     return {
-        query: [(doc, -less) for less, _, doc in sorted(found)] for query, found in rows.items()
+        query: [(doc, -less) for less, _, doc in sorted(ranking)] for query, ranking in rows.items()
     }
 
 

@@ -16,45 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric
 from kytolly.search.index.ranking import best_places
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
 from kytolly.search.reformulate.mining import feedback_counts
-from kytolly.search.reformulate.query import Query
-from kytolly.search.reformulate.scoring import (
-    added_scores,
-    expanded_weights,
-    lost_scores,
-    metric_per_query,
-    metric_values,
-    query_ranks,
-    query_scores,
-)
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, Query
+from kytolly.search.reformulate.table import candidate_postings
 
 Method = Callable[[Query], Mapping[str, float]]  # query -> term -> weight
-
-# Both hold BM25 itself, first, so that tuning cannot lose to it.
-RM3_GRID = {
-    "original": (1.0, 0.5, 0.6, 0.7, 0.8, 0.9),
-    "documents": (3, 5, 10, 20),
-    "terms": (5, 10, 20, 40),
-}
-ROCCHIO_GRID = {
-    "beta": (0.0, 0.1, 0.2, 0.35, 0.5, 0.75),
-    "documents": (3, 5, 10, 20),
-    "terms": (5, 10, 20, 40),
-}
-APPEND_GRID = {"weight": (0.1, 0.2, 0.3, 0.5, 1.0), "terms": (1, 2, 3, 5)}
-
-
-@dataclasses.dataclass(frozen=True)
-class PlainBM25:
-    """The query as it was typed."""
-
-    index: BM25Index
-
-    def __call__(self, query: Query) -> dict[str, float]:
-        """Term -> weight."""
-        return dict(query.weights)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +51,15 @@ class RM3:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight; weights sum up to 1."""
-        found, scores = feedback(self.index, query, self.documents)
+        docs, scores = feedback(self.index, query, self.documents)
         language = {}
-        if len(found):
-            ids, counts = rare_counts(self.index, found, self.common)
+        if len(docs):
+            ids, counts = rare_counts(self.index, docs, self.common)
             shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-9)
             language = best_terms(self.index, ids, scores @ shares, self.terms)
         language = divided_weights(language, sum(language.values()))
-        own = divided_weights(query.weights, sum(query.weights.values()))
-        return weighted_sum(own, self.original, language, 1.0 - self.original)
+        typed = divided_weights(query.weights, sum(query.weights.values()))
+        return weighted_sum(typed, self.original, language, 1.0 - self.original)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,42 +90,15 @@ class Rocchio:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        found, _ = feedback(self.index, query, self.documents)
+        docs, _ = feedback(self.index, query, self.documents)
         mean = {}
-        if len(found):
-            ids, counts = rare_counts(self.index, found, self.common)
+        if len(docs):
+            ids, counts = rare_counts(self.index, docs, self.common)
             lengths = np.linalg.norm(counts, axis=1, keepdims=True)
             vectors = counts / np.maximum(lengths, 1e-9)
             mean = best_terms(self.index, ids, vectors.mean(axis=0), self.terms)
-        own = divided_weights(query.weights, float(np.linalg.norm(list(query.weights.values()))))
-        return weighted_sum(own, self.alpha, mean, self.beta)
-
-
-@dataclasses.dataclass(frozen=True)
-class AppendTop:
-    """The query with its best candidates, as mining ranks them."""
-
-    terms: int = 1
-    weight: float = 0.3
-
-    def __call__(self, query: Query) -> dict[str, float]:
-        """Term -> weight."""
-        return expanded_weights(query, query.candidates[: self.terms], self.weight)
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomTerms:
-    """The query with random candidates, the same at every call."""
-
-    terms: int = 1
-    weight: float = 0.3
-    seed: int = 0
-
-    def __call__(self, query: Query) -> dict[str, float]:
-        """Term -> weight."""
-        generator = np.random.default_rng((self.seed, query.number + 1))
-        chosen = generator.permutation(len(query.candidates))[: self.terms]
-        return expanded_weights(query, [query.candidates[place] for place in chosen], self.weight)
+        typed = divided_weights(query.weights, float(np.linalg.norm(list(query.weights.values()))))
+        return weighted_sum(typed, self.alpha, mean, self.beta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +118,7 @@ class GreedyCeiling:
 
     def __call__(self, query: Query) -> dict[str, float]:
         """Term -> weight."""
-        columns = np.concatenate([added_scores(self.index, query), lost_scores(self.index, query)])
+        columns = term_columns(self.index, query)
         scores = query_scores(self.index, query, query.weights)
         now = float(metric_values(self.metric, query, scores[np.newaxis])[0])
         steps, chosen = np.array(self.weights, np.float32), {}
@@ -197,8 +138,8 @@ class GreedyCeiling:
 def mined_candidates(query: Query) -> Query:
     """The query without the candidates that only a rewriter proposes."""
     found_anyway = _feature(query, "mining rank") > 0.0
-    kept = found_anyway | (_feature(query, "is generated") == 0.0)
-    return _with_candidates(query, np.flatnonzero(kept))
+    is_mined = found_anyway | (_feature(query, "is generated") == 0.0)
+    return _with_candidates(query, np.flatnonzero(is_mined))
 
 
 def as_many_as_mined(query: Query) -> Query:
@@ -219,11 +160,11 @@ def _feature(query: Query, name: str) -> np.ndarray:
 def _with_candidates(query: Query, places: np.ndarray) -> Query:
     """The query with some of its candidates, and all terms of its own."""
     count = len(query.candidates)
-    kept = [*places.tolist(), *range(count, query.options)]
+    rows = [*places.tolist(), *range(count, query.options)]
     return query._replace(
         candidates=[query.candidates[place] for place in places],
-        candidate_features=query.candidate_features[kept],
-        surfaces=tuple(query.surfaces[place] for place in kept),
+        candidate_features=query.candidate_features[rows],
+        surfaces=tuple(query.surfaces[place] for place in rows),
     )
 
 
@@ -301,15 +242,15 @@ def evaluate(
         return query_ranks(query, query_scores(index, query, method(query))[np.newaxis])[0]
 
     with concurrent.futures.ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        found = list(pool.map(ranks, queries))
-    return metric_per_query(metric, found, [len(query.relevant) for query in queries])
+        relevant_ranks = list(pool.map(ranks, queries))
+    return metric_per_query(metric, relevant_ranks, [len(query.relevant) for query in queries])
 
 
 def feedback(index: BM25Index, query: Query, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The best documents [k] of a query and their scores [k], without the excluded one."""
     docs, scores = index.search(query.weights, count + (query.excluded >= 0))
-    kept = docs != query.excluded
-    return docs[kept][:count], scores[kept][:count]
+    allowed = docs != query.excluded
+    return docs[allowed][:count], scores[allowed][:count]
 
 
 def rare_counts(
@@ -317,8 +258,8 @@ def rare_counts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Terms [u] of documents and their counts [k, u], without terms that many documents contain."""
     ids, counts = feedback_counts(index, documents)
-    kept = index.document_frequency[ids] <= max(common * index.documents, 1)
-    return ids[kept], counts[:, kept]
+    rare = index.document_frequency[ids] <= max(common * index.documents, 1)
+    return ids[rare], counts[:, rare]
 
 
 def best_terms(
@@ -335,8 +276,61 @@ def divided_weights(weights: Mapping[str, float], length: float) -> dict[str, fl
 
 
 def weighted_sum(
-    own: Mapping[str, float], share: float, other: Mapping[str, float], rest: float
+    typed: Mapping[str, float], share: float, other: Mapping[str, float], rest: float
 ) -> dict[str, float]:
     """`share * own + rest * other`, the query's terms first."""
-    terms = {**own, **other}
-    return {term: share * own.get(term, 0.0) + rest * other.get(term, 0.0) for term in terms}
+    terms = {**typed, **other}
+    return {term: share * typed.get(term, 0.0) + rest * other.get(term, 0.0) for term in terms}
+
+
+def query_scores(index: BM25Index, query: Query, weights: Mapping[str, float]) -> np.ndarray:
+    """[documents] scores; -inf for a document that the query must not find."""
+    scores = index.scores(weights)
+    if query.excluded >= 0:
+        scores[query.excluded] = -np.inf
+    return scores
+
+
+def term_columns(index: BM25Index, query: Query) -> np.ndarray:
+    """[n + m, documents] scores that each term whose weight may change adds at weight 1.
+
+    The last ones are below 0: what the query loses with each term of `query.lowerable`.
+    """
+    columns = np.zeros((query.options, index.documents), np.float32)
+    for place, column in enumerate(columns):
+        docs, impacts = candidate_postings(index, query, place)
+        column[docs] = impacts
+    return columns
+
+
+def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:
+    """[n, R] int32 ranks of the relevant documents, from 0, under [n, documents] scores.
+
+    Of equal scores, the first document comes first.
+    """
+    ranks = np.full((len(scores), len(query.relevant)), NOT_RANKED, np.int32)
+    for column, doc in enumerate(query.relevant):
+        if doc != query.excluded:
+            score = scores[:, doc, np.newaxis]
+            ranks[:, column] = (scores > score).sum(axis=1) + (scores[:, :doc] == score).sum(axis=1)
+    return ranks
+
+
+def metric_values(name: str, query: Query, scores: np.ndarray) -> np.ndarray:
+    """[n] metric of one query under [n, documents] scores."""
+    ranks = query_ranks(query, scores)
+    return metric(name, ranks, np.full(len(ranks), len(query.relevant), np.int32)).numpy()
+
+
+def metric_per_query(name: str, ranks: Sequence[np.ndarray], counts: Sequence[int]) -> np.ndarray:
+    """[Q] metric of each query.
+
+    Args:
+        name: ndcg@k, ap, recall@k or mrr@k.
+        ranks: [Q] arrays [R] of ranks; R differs between queries.
+        counts: [Q] number of relevant documents.
+    """
+    padded = np.full((len(ranks), max(map(len, ranks))), NOT_RANKED, np.int32)
+    for row, of_query in zip(padded, ranks, strict=True):
+        row[: len(of_query)] = of_query
+    return metric(name, padded, np.array(counts, np.int32)).numpy()

@@ -1,11 +1,11 @@
-"""What of a network's proposals is used: chosen on dev queries, with "nothing" among the choices.
+"""The use of a network's proposals: chosen on dev queries, with "nothing" among the choices.
 
 Many choices are tried on the same queries, so the best one looks better than it is. A permutation
 test says how large the best of so many would be by chance. Only what passes it is used, and the
 gain that is reported comes from cross-validation: that of queries on which nothing was chosen.
 Train queries count as well, each with a network that learned without it.
 
-Sources: those of `search.index.significance`; Stone 1974 (cross-validation of a choice).
+Sources: those of `search.index.metrics`; Stone 1974 (cross-validation of a choice).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 
 from kytolly.config.files import read_json
 from kytolly.record.files import write_text
-from kytolly.search.index.significance import CHANCE, best_row
-from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
+from kytolly.search.index.metrics import CHANCE, best_row
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer
 
 SCALES = (1.0, 0.5, 0.25)  # of all weights
@@ -83,26 +83,26 @@ class HeldOut(NamedTuple):
 
     def gains(self, fusion: float) -> np.ndarray:
         """[len(USES), Q] gains of each use of the network that did not learn from a query."""
-        found = np.zeros((len(USES), len(self.fold)))
+        gains = np.zeros((len(USES), len(self.fold)))
         for number, network in enumerate(self.networks):
-            own = np.flatnonzero(self.fold == number)
-            if len(own):
-                found[:, own] = _gains(network, self.queries, fusion, own)[0]
-        return found
+            rows = np.flatnonzero(self.fold == number)
+            if len(rows):
+                gains[:, rows] = _gains(network, self.queries, fusion, rows)[0]
+        return gains
 
 
 class Selection(NamedTuple):
     """The choice that held-out queries allow.
 
     Attributes:
-        choice: What is used.
+        choice: The use.
         network: Place of the network whose proposals are used.
         tried: Number of choices that were compared.
         chance: Probability that the best of so many gains as much where none is better than 0.
         dev_gain: Gain on dev queries, by cross-validation of the choice; without any, on train
             queries.
         changed: Share of dev queries that are changed.
-        whole_gain: Gain in searches of all documents (`whole_search`); None: nothing was searched.
+        whole_gain: Gain in searches of all documents (`selection`); None: nothing was searched.
     """
 
     choice: Choice
@@ -131,15 +131,15 @@ def select(
             None: there are none.
         seed: Seed of the draws.
     """
-    tried = [(number, Choice(fusion, *one)) for number in range(len(networks)) for one in USES]
-    more = [None if one is None else one.gains(fusion) for one in held_out]
+    tried = [(number, Choice(fusion, *use)) for number in range(len(networks)) for use in USES]
+    more = [None if queries is None else queries.gains(fusion) for queries in held_out]
     more += [None] * (len(networks) - len(more))
     gains, changed = [], []
     for network in networks:
-        found, share = (np.zeros((len(USES), 0)), [1.0] * len(USES))
+        network_gains, share = (np.zeros((len(USES), 0)), [1.0] * len(USES))
         if dev is not None:
-            found, share = _gains(network, dev, fusion)
-        gains.append(found)
+            network_gains, share = _gains(network, dev, fusion)
+        gains.append(network_gains)
         changed += share
     best, chance = _best_use(gains, more, seed)
     dev_gain = cross_validated_gain(gains, more, seed)
@@ -159,10 +159,10 @@ def _gains(
     rows = np.arange(queries.num_queries) if rows is None else rows
     weights, expected = proposals(network, queries, fusion, rows)
     start = queries.values(fusion, np.zeros_like(weights), rows)
-    gains, changed, own = [], [], is_own(queries.table.candidate_features[rows])
+    gains, changed, in_query = [], [], is_query_term(queries.table.candidate_features[rows])
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
-        used = kept_proposals(used, own, queries.rules.max_terms)
+        used = kept_proposals(used, in_query, queries.rules.max_terms)
         gains.append(queries.values(fusion, used, rows) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed
@@ -179,12 +179,15 @@ def _best_use(
         seed: Seed of the signs.
     """
     groups: dict[int, list[int]] = {}  # networks with the same queries are tested together
-    for number, one in enumerate(more):
-        groups.setdefault(0 if one is None else one.shape[1], []).append(number)
+    for number, other_gains in enumerate(more):
+        groups.setdefault(0 if other_gains is None else other_gains.shape[1], []).append(number)
     passed, chances, dev = [], [], np.concatenate(gains).sum(axis=1)
     for numbers in groups.values():
-        parts = [(gains[one], more[one]) for one in numbers]
-        rows = [own if rest is None else np.concatenate([own, rest], axis=1) for own, rest in parts]
+        parts = [(gains[number], more[number]) for number in numbers]
+        rows = [
+            on_dev if others is None else np.concatenate([on_dev, others], axis=1)
+            for on_dev, others in parts
+        ]
         best, chance = best_row(np.concatenate(rows), CHANCE / len(groups), seed)
         chances.append(min(1.0, chance * len(groups)))
         if best is not None:
@@ -197,7 +200,7 @@ def select_fusion(dev: DeviceQueries, usual: float, seed: int = 0) -> float:
     nothing = np.zeros((dev.num_queries, dev.candidates), np.float32)
     others = [fusion for fusion in FUSIONS if fusion != usual]
     start = dev.values(usual, nothing)
-    gains = np.array([dev.values(one, nothing) - start for one in others])
+    gains = np.array([dev.values(fusion, nothing) - start for fusion in others])
     best, _ = best_row(gains, CHANCE, seed)
     return usual if best is None else others[best]
 
@@ -220,24 +223,24 @@ def cross_validated_gain(
 ) -> float:
     """Mean gain of what the other folds' queries would choose; for arguments see `_best_use`."""
     if not gains[0].shape[1]:  # no dev queries: others take their place, for networks that have any
-        gains = [np.zeros((len(USES), 0)) if one is None else one for one in more]
-        count = max(one.shape[1] for one in gains)
-        gains = [one if one.shape[1] else np.zeros((len(USES), count)) for one in gains]
+        gains = [np.zeros((len(USES), 0)) if part is None else part for part in more]
+        count = max(part.shape[1] for part in gains)
+        gains = [part if part.shape[1] else np.zeros((len(USES), count)) for part in gains]
         more = [None] * len(gains)
     count = gains[0].shape[1]
     fold, whole = np.random.default_rng(seed).permutation(count) % FOLDS, np.concatenate(gains)
     total = 0.0
-    for one in range(min(FOLDS, count)):
-        best, _ = _best_use([part[:, fold != one] for part in gains], more, seed)
-        total += 0.0 if best is None else float(whole[best, fold == one].sum())
+    for number in range(min(FOLDS, count)):
+        best, _ = _best_use([part[:, fold != number] for part in gains], more, seed)
+        total += 0.0 if best is None else float(whole[best, fold == number].sum())
     return total / max(count, 1)
 
 
 def write_choices(folder: Path, fusion: float, choices: Sequence[Choice], digest: str) -> None:
     """Write the weight of the cosines, and what is used with it and without."""
-    rows = [one._asdict() for one in dict.fromkeys(choices)]
-    found = {"fusion": fusion, "choices": rows, "digest": digest}
-    write_text(folder / CHOICE_FILE, json.dumps(found) + "\n")
+    rows = [choice._asdict() for choice in dict.fromkeys(choices)]
+    content = {"fusion": fusion, "choices": rows, "digest": digest}
+    write_text(folder / CHOICE_FILE, json.dumps(content) + "\n")
 
 
 def read_choices(folder: Path) -> Choices:
@@ -249,9 +252,9 @@ def read_choices(folder: Path) -> Choices:
     path = folder / CHOICE_FILE
     if not path.is_file():
         return Choices(None, {})
-    found = read_json(path, _ChoiceFile, "expected what a training run writes: train again")
-    choices = [Choice(**msgspec.structs.asdict(row)) for row in found.choices]
-    return Choices(found.fusion, {one.fusion: one for one in choices}, found.digest)
+    content = read_json(path, _ChoiceFile, "expected what a training run writes: train again")
+    choices = [Choice(**msgspec.structs.asdict(row)) for row in content.choices]
+    return Choices(content.fusion, {choice.fusion: choice for choice in choices}, content.digest)
 
 
 class _ChoiceRow(msgspec.Struct, forbid_unknown_fields=True):

@@ -9,9 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Box, EnvSpec
-from kytolly.search.index.metrics import metric, relevant_ranks
-from kytolly.search.reformulate.candidates import IN_QUERY
-from kytolly.search.reformulate.query import SearchRules
+from kytolly.search.index.rank_metrics import metric, relevant_ranks
+from kytolly.search.reformulate.query import IN_QUERY, SearchRules
 from kytolly.search.reformulate.table import QueryTable
 
 BATCH = 64  # queries ranked at once where all are; ranks compare relevant documents with the pool
@@ -43,7 +42,7 @@ class DeviceQueries(tf.Module):
 
     Args:
         table: The queries.
-        rules: What a reformulation may do.
+        rules: Limits of a reformulation.
         fusions: Weights of the cosines; an episode has one of them.
         term_cost: Reward that an added term must earn.
         in_order: Environment e gets query e, modulo their number, and then the next fusion.
@@ -68,7 +67,9 @@ class DeviceQueries(tf.Module):
             name: tf.Variable(part, trainable=False, name=name)
             for name, part in table._asdict().items()
         }
-        self.is_own = tf.Variable(is_own(table.candidate_features), trainable=False, name="own")
+        self.is_query_term = tf.Variable(
+            is_query_term(table.candidate_features), trainable=False, name="own"
+        )
         self.fusions = tuple(fusions)
         self.weights_of_fusion = tf.constant(self.fusions, tf.float32)
         _, self.candidates, features = table.candidate_features.shape
@@ -89,8 +90,8 @@ class DeviceQueries(tf.Module):
         """Queries and fusions picked by [E, 2] draws."""
         count, kinds = uniform.shape[0], len(self.fusions)
         if self.in_order:
-            place = tf.range(count)
-            return QueryState(place % self.num_queries, place // self.num_queries % kinds)
+            number = tf.range(count)
+            return QueryState(number % self.num_queries, number // self.num_queries % kinds)
         ends = tf.constant([self.num_queries, kinds])
         picked = tf.cast(uniform * tf.cast(ends, tf.float32), tf.int32)
         picked = tf.minimum(picked, ends - 1)
@@ -114,13 +115,13 @@ class DeviceQueries(tf.Module):
         """Search with the weights.
 
         Returns:
-            The states, [E] rewards, and [E] bool, whether episodes are over: they are.
+            The states, [E] rewards, and [E] bool, true: all episodes are over.
         """
         weights = self.used_weights(state.query, self.weights(state.query, action))
         fusion = tf.gather(self.weights_of_fusion, state.fusion)
         before = tf.gather(self.start_value, state.fusion * self.num_queries + state.query)
         gain = self.value(state.query, fusion, weights) - before
-        added = tf.logical_and(weights > 0.0, tf.logical_not(self.own(state.query)))
+        added = tf.logical_and(weights > 0.0, tf.logical_not(self.in_query(state.query)))
         terms = tf.reduce_sum(tf.cast(added, tf.float32), axis=-1)
         over = tf.ones_like(state.query, tf.bool)
         return state, gain - self.term_cost * terms, over
@@ -128,15 +129,15 @@ class DeviceQueries(tf.Module):
     def weights(self, query: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         """[E, N] weights that an agent's numbers [E, N] stand for."""
         weights = tf.nn.softplus(numbers)
-        return tf.where(self.own(query), tf.minimum(weights, MAX_LOWERED), weights)
+        return tf.where(self.in_query(query), tf.minimum(weights, MAX_LOWERED), weights)
 
     def used_weights(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """[E, N] `kept_weights` of rows of the table."""
-        return kept_weights(weights, self.own(query), self.rules.max_terms)
+        return kept_weights(weights, self.in_query(query), self.rules.max_terms)
 
-    def own(self, query: tf.Tensor) -> tf.Tensor:
-        """[E, N] bool, whether a candidate is a term of the query, which a weight lowers."""
-        return tf.gather(self.is_own, query)
+    def in_query(self, query: tf.Tensor) -> tf.Tensor:
+        """[E, N] bool, true for terms of the query, which a weight lowers."""
+        return tf.gather(self.is_query_term, query)
 
     def scores(self, query: tf.Tensor, fusion: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """[E, P] scores of the pool's documents.
@@ -161,41 +162,41 @@ class DeviceQueries(tf.Module):
         self, fusion: float, weights: np.ndarray, rows: np.ndarray | None = None
     ) -> np.ndarray:
         """[R] the metric of rows [R] of the table, or of all, under weights [R, N]."""
-        found, rows = [], np.arange(self.num_queries) if rows is None else rows
+        values, rows = [], np.arange(self.num_queries) if rows is None else rows
         for first in range(0, len(rows), BATCH):
             query = tf.constant(rows[first : first + BATCH], tf.int32)
             given = tf.convert_to_tensor(weights[first : first + BATCH], tf.float32)
-            found.append(self.value(query, tf.fill(query.shape, fusion), given).numpy())
-        return np.concatenate(found)
+            values.append(self.value(query, tf.fill(query.shape, fusion), given).numpy())
+        return np.concatenate(values)
 
 
-def is_own(candidate_features: np.ndarray) -> np.ndarray:
-    """[..., N] bool from features [..., N, F]: which candidates are terms of the query."""
+def is_query_term(candidate_features: np.ndarray) -> np.ndarray:
+    """[..., N] bool from features [..., N, F]: true for terms of the query."""
     return candidate_features[..., IN_QUERY] > 0.5
 
 
-def kept_weights(weights: tf.Tensor, own: tf.Tensor, max_terms: int) -> tf.Tensor:
+def kept_weights(weights: tf.Tensor, in_query: tf.Tensor, max_terms: int) -> tf.Tensor:
     """[E, N] weights, 0 for those that are too small, and for added terms beyond `max_terms`.
 
     The largest are kept. Of equal weights, those of the first candidates are.
 
     Args:
         weights: [E, N].
-        own: [E, N] bool, which ones lower a term of the query: they do not count.
+        in_query: [E, N] bool, true for those that lower a term of the query: they do not count.
         max_terms: Most added terms.
     """
     count = weights.shape[-1]
     if max_terms < count:
-        best = tf.math.top_k(tf.where(own, 0.0, weights), max_terms).indices
-        weights *= tf.where(own, 1.0, tf.reduce_sum(tf.one_hot(best, count), axis=1))
+        best = tf.math.top_k(tf.where(in_query, 0.0, weights), max_terms).indices
+        weights *= tf.where(in_query, 1.0, tf.reduce_sum(tf.one_hot(best, count), axis=1))
     return tf.where(weights >= MIN_WEIGHT, weights, 0.0)
 
 
-def kept_proposals(weights: np.ndarray, own: np.ndarray, max_terms: int) -> np.ndarray:
+def kept_proposals(weights: np.ndarray, in_query: np.ndarray, max_terms: int) -> np.ndarray:
     """`kept_weights` in NumPy."""
     if max_terms < weights.shape[1]:
-        others = np.argsort(np.where(own, 0.0, -weights), axis=1, kind="stable")[:, max_terms:]
-        added = np.ones_like(own)
+        others = np.argsort(np.where(in_query, 0.0, -weights), axis=1, kind="stable")[:, max_terms:]
+        added = np.ones_like(in_query)
         np.put_along_axis(added, others, False, axis=1)
-        weights = np.where(added | own, weights, 0.0)
+        weights = np.where(added | in_query, weights, 0.0)
     return np.where(weights >= MIN_WEIGHT, weights, 0.0)

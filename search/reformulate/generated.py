@@ -35,7 +35,7 @@ class GeneratedTerms:
 
         Args:
             run_dir: The folder.
-            learning: Whether something learns from train queries how far to trust the terms.
+            learning: Something learns from train queries how far to trust the terms.
 
         Raises:
             ValueError: The folder is no such run; or it has no held-out terms, and something
@@ -80,15 +80,15 @@ class GeneratedTerms:
         Raises:
             ValueError: The tokenizer is another one, or hardly a word is in both.
         """
-        own, theirs = self.rewriter.tokenizer, index.tokenizer
-        if own.identity != theirs.identity:
+        tokenizer, theirs = self.rewriter.tokenizer, index.tokenizer
+        if tokenizer.identity != theirs.identity:
             raise ValueError(
-                f"the rewriter makes terms by the rules {own.identity}, and the index by "
+                f"the rewriter makes terms by the rules {tokenizer.identity}, and the index by "
                 f"{theirs.identity}: set language: english, stop_words: auto and ngrams: 0, or "
                 "leave the rewriter out."
             )
         words = self.rewriter.vocabulary.settings()["words"]
-        known = words if self.rewriter.writes_terms else own(" ".join(words))
+        known = words if self.rewriter.writes_terms else tokenizer(" ".join(words))
         known = set(known)
         shared = len(known & index.term_ids.keys()) / max(min(len(known), len(index.terms)), 1)
         if shared < MIN_SHARED:
@@ -100,5 +100,5 @@ class GeneratedTerms:
     def terms_of(self, texts: Sequence[str]) -> list[dict[str, float]]:
         """For each text terms and their log-probabilities, in the order of writing."""
         others = [text for text in dict.fromkeys(texts) if text not in self.held_out]
-        found = {**self.held_out, **dict(zip(others, self.rewriter.terms_of(others), strict=True))}
-        return [{one.term: one.log_probability for one in found[text]} for text in texts]
+        terms = {**self.held_out, **dict(zip(others, self.rewriter.terms_of(others), strict=True))}
+        return [{term.term: term.log_probability for term in terms[text]} for text in texts]

@@ -1,4 +1,4 @@
-"""What a run reaches on the test queries, beside other systems and the ceiling of its candidates.
+"""Metrics of a run on the test queries, beside other systems and the ceiling of its candidates.
 
 The judgments of the test queries are used here, not before. What has settings is tuned on dev
 queries, and BM25 itself is among the settings.
@@ -28,11 +28,10 @@ from kytolly.search.reformulate.baselines import (
     mined_candidates,
     tune,
 )
-from kytolly.search.reformulate.calibration import bin_means, save_calibration
-from kytolly.search.reformulate.candidates import SkippedQuery, with_judgments
 from kytolly.search.reformulate.choice import Choice, Choices
-from kytolly.search.reformulate.query import Query
+from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
 from kytolly.search.reformulate.reformulator import Plan, Reformulator, trec_run
+from kytolly.search.reformulate.report import bin_means, save_calibration
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.term_model import fit_term_model
 from kytolly.search.reformulate.term_report import report_terms
@@ -41,9 +40,9 @@ RUN_DEPTH = 1_000  # documents of a query in a run file
 UNCHANGED = 1e-6  # difference of a metric; less is rounding
 MAX_LEARNED = 300  # queries that other systems learn from, and are tuned on
 MAX_CEILING = 300  # test queries whose ceiling is searched for
-# Smaller than `baselines.RM3_GRID`, which would take minutes. The first setting is BM25 itself.
-RM3_SHORT = {"original": (1.0, 0.9, 0.7, 0.5), "documents": (5, 10), "terms": (10, 30)}
-ROCCHIO_SHORT = {"beta": (0.0, 0.1, 0.3, 0.75), "documents": (5, 10), "terms": (10, 30)}
+# Both hold BM25 itself, first, so that tuning cannot lose to it.
+RM3_GRID = {"original": (1.0, 0.9, 0.7, 0.5), "documents": (5, 10), "terms": (10, 30)}
+ROCCHIO_GRID = {"beta": (0.0, 0.1, 0.3, 0.75), "documents": (5, 10), "terms": (10, 30)}
 BM25, FUSED, AGENT, AGENT_FUSED, CEILING = "bm25", "fused", "agent", "agent_fused", "ceiling"
 CEILING_MINED, CEILING_AS_MANY = "ceiling_mined", "ceiling_as_many"
 
@@ -96,8 +95,8 @@ class TestQueries:
         self.qrels = self.collection.judgments["test"]
         self.skipped: list[SkippedQuery] = []
         self.say(f"test: mining {len(self.numbers):,} queries")
-        found = context.mine(self.collection, self.numbers, self.skipped)
-        self.mined = with_judgments(found, self.collection, "test")
+        queries = context.mine(self.collection, self.numbers, self.skipped)
+        self.mined = with_judgments(queries, self.collection, "test")
 
     def plans(self, reformulator: Reformulator) -> list[Plan]:
         """[Q] plans of all queries."""
@@ -110,13 +109,13 @@ class TestQueries:
     def feedback_weights(self, method: Method) -> list[Weights]:
         """[Q] weights of a method that needs no candidates."""
         nothing = np.zeros(0, np.float32)
-        found = []
+        changed = []
         for number, weights in zip(self.numbers, self.typed_weights(), strict=True):
-            own = self.collection.own_document(number)
-            excluded = -1 if own is None else own
+            itself = self.collection.own_document(number)
+            excluded = -1 if itself is None else itself
             query = Query(number, dict(weights), [], nothing, nothing, nothing, nothing, excluded)
-            found.append(method(query))
-        return found
+            changed.append(method(query))
+        return changed
 
     def candidate_weights(self, method: Method, places: np.ndarray | None = None) -> list[Weights]:
         """[q] weights of a method that takes candidates; a query without any stays as it is."""
@@ -144,7 +143,7 @@ class TestQueries:
         values = per_query(qrels, run, self.metrics)
         return Outcome(
             {metric: np.array([values[metric][query] for query in run]) for metric in self.metrics},
-            np.array([hash(tuple(hit.doc_id for hit in found)) for found in hits]),
+            np.array([hash(tuple(hit.doc_id for hit in ranking)) for ranking in hits]),
             places,
         )
 
@@ -180,7 +179,7 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         AGENT_FUSED: System([plan.weights for plan in plans[AGENT_FUSED]], fusion),
         **ceilings(queries),
     }
-    found = {name: queries.search(name, system) for name, system in systems.items()}
+    outcomes = {name: queries.search(name, system) for name, system in systems.items()}
     changed = np.array([plan.reason is None for plan in plans[AGENT_FUSED]])
     everything = with_choice(reformulator, fusion, Choice(fusion, 1.0))
     proposed, used = queries.plans(everything), reformulator.choices.at(fusion).scale > 0.0
@@ -196,11 +195,11 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         ),
         "tuned": tuned,
         "systems": {
-            name: {metric: metric_row(name, found, metric) for metric in queries.metrics}
-            for name in found
+            name: {metric: metric_row(name, outcomes, metric) for metric in queries.metrics}
+            for name in outcomes
         },
-        "share_of_ceiling": share_of_ceiling(found, queries.metric),
-        "calibration": calibrate(queries, proposed, fusion, found[FUSED], changed),
+        "share_of_ceiling": share_of_ceiling(outcomes, queries.metric),
+        "calibration": calibrate(queries, proposed, fusion, outcomes[FUSED], changed),
         "terms": {**terms, "used": used},
     }
 
@@ -224,7 +223,7 @@ def other_systems(queries: TestQueries) -> tuple[dict[str, System], dict[str, An
         say("test: no dev queries to tune RM3 and Rocchio on: they are left out")
         return {}, {}
     systems, tuned = {}, {}
-    for name, kind, grid in (("rm3", RM3, RM3_SHORT), ("rocchio", Rocchio, ROCCHIO_SHORT)):
+    for name, kind, grid in (("rm3", RM3, RM3_GRID), ("rocchio", Rocchio, ROCCHIO_GRID)):
         say(f"test: tuning {name} on {len(dev)} dev queries")
         best = tune(functools.partial(kind, context.index), grid, dev, context.index, metric)
         systems[name] = System(queries.feedback_weights(best.method))
@@ -267,57 +266,54 @@ def judged_queries(context: SearchContext, split: str) -> list[Query]:
     """Queries of a split with candidates and a relevant document: a few, drawn by the seed."""
     if split not in context.collection.judgments:
         return []
-    numbers = context.collection.split(split)
-    drawn = np.random.default_rng(context.options.seed).permutation(len(numbers))[:MAX_LEARNED]
-    mined = context.mine(context.collection, [numbers[place] for place in np.sort(drawn)], [])
-    return [q for q in with_judgments(mined, context.collection, split) if q.has_relevant]
+    return [query for query in context.queries(split, MAX_LEARNED) if query.has_relevant]
 
 
-def metric_row(name: str, found: Mapping[str, Outcome], metric: str) -> dict[str, Any]:
+def metric_row(name: str, outcomes: Mapping[str, Outcome], metric: str) -> dict[str, Any]:
     """A system's mean, and its differences to the systems that it begins with."""
     row: dict[str, Any] = {
-        "mean": float(found[name].values[metric].mean()),
-        "queries": len(found[name].places),
+        "mean": float(outcomes[name].values[metric].mean()),
+        "queries": len(outcomes[name].places),
     }
     if name != BM25:
-        row["over_bm25"] = difference(found[name], found[BM25], metric)
+        row["over_bm25"] = difference(outcomes[name], outcomes[BM25], metric)
     if name == AGENT_FUSED:
-        row["over_fused"] = difference(found[name], found[FUSED], metric)
-    if name in (CEILING, CEILING_AS_MANY) and CEILING_MINED in found:
-        row["over_mined"] = ceiling_difference(found[name], found[CEILING_MINED], metric)
+        row["over_fused"] = difference(outcomes[name], outcomes[FUSED], metric)
+    if name in (CEILING, CEILING_AS_MANY) and CEILING_MINED in outcomes:
+        row["over_mined"] = ceiling_difference(outcomes[name], outcomes[CEILING_MINED], metric)
     return row
 
 
-def difference(own: Outcome, base: Outcome, metric: str) -> dict[str, float]:
+def difference(system: Outcome, base: Outcome, metric: str) -> dict[str, float]:
     """Mean difference of two systems with its 95% interval, and shares of queries.
 
     A query is changed where the two rankings differ, and helped or hurt where the metric does.
     `base` must have searched for all test queries.
     """
-    value, before = own.values[metric], base.values[metric][own.places]
+    value, before = system.values[metric], base.values[metric][system.places]
     mean, low, high = paired_bootstrap(list(value), list(before))
     return {
         "difference": mean,
         "low": low,
         "high": high,
-        "changed": float(np.mean(own.orders != base.orders[own.places])),
+        "changed": float(np.mean(system.orders != base.orders[system.places])),
         "helped": float(np.mean(value > before + UNCHANGED)),
         "hurt": float(np.mean(value < before - UNCHANGED)),
     }
 
 
-def ceiling_difference(own: Outcome, base: Outcome, metric: str) -> dict[str, float]:
+def ceiling_difference(ceiling: Outcome, base: Outcome, metric: str) -> dict[str, float]:
     """`difference` of two ceilings, which are of the same queries."""
-    places = np.arange(len(own.places))
-    return difference(own._replace(places=places), base._replace(places=places), metric)
+    places = np.arange(len(ceiling.places))
+    return difference(ceiling._replace(places=places), base._replace(places=places), metric)
 
 
-def share_of_ceiling(found: Mapping[str, Outcome], metric: str) -> float | None:
+def share_of_ceiling(outcomes: Mapping[str, Outcome], metric: str) -> float | None:
     """The agent's gain over BM25, divided by the ceiling's on the same queries; None: no gain."""
-    most = found[CEILING]
-    before = found[BM25].values[metric][most.places]
+    most = outcomes[CEILING]
+    before = outcomes[BM25].values[metric][most.places]
     possible = float((most.values[metric] - before).mean())
-    reached = float((found[AGENT].values[metric][most.places] - before).mean())
+    reached = float((outcomes[AGENT].values[metric][most.places] - before).mean())
     return reached / possible if possible > UNCHANGED else None
 
 
@@ -335,6 +331,6 @@ def calibrate(
     if not proposed.any():
         return {}
     expected = np.array([plan.expected for plan in plans])
-    found = bin_means(expected[proposed], gain[proposed], changed[proposed])
-    save_calibration(queries.run_dir, found, queries.metric)
-    return found._asdict()
+    bins = bin_means(expected[proposed], gain[proposed], changed[proposed])
+    save_calibration(queries.run_dir, bins, queries.metric)
+    return bins._asdict()

@@ -10,21 +10,26 @@ Source: Lavrenko & Croft 2001, "Relevance-Based Language Models" (pseudo-relevan
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import functools
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.index.fusion import DocumentVectors, fused_scores
+from kytolly.search.index.fusion import DocumentVectors, TermVectors, fused_scores
 from kytolly.search.index.ranking import best_nonzero, best_places
-from kytolly.search.index.term_vectors import TermVectors
-from kytolly.search.reformulate.mining_features import Candidates, MiningFeatures
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.reformulate.mining_features import Candidates, MiningFeatures, MiningRules
 
 NO_TOKEN = "no token that any document contains"
 NO_CANDIDATE = "no candidate term"
+MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
+PROGRAM = "from kytolly.search.reformulate.mining import serve; serve()"
 
 
 class MiningResult(NamedTuple):
@@ -35,7 +40,7 @@ class MiningResult(NamedTuple):
         words: The query's words as they were typed, without stop words.
         candidates: [n] terms that may be added: mined ones, best first, then neighbors, and then
             generated ones that are neither.
-        own: [m] terms of the query that may be lowered.
+        lowerable: [m] terms of the query that may be lowered.
         surfaces: [n + m] the spelling of each, as typed or as in the feedback documents.
         term_features: [n + m, len(TERM_FEATURES)] float32, those of the query's terms last.
         query_features: [len(QUERY_FEATURES)] float32.
@@ -46,7 +51,7 @@ class MiningResult(NamedTuple):
     weights: dict[str, float]
     words: list[str]
     candidates: list[str]
-    own: list[str]
+    lowerable: list[str]
     surfaces: list[str]
     term_features: np.ndarray
     query_features: np.ndarray
@@ -60,7 +65,7 @@ class Miner:
     Args:
         index: The documents.
         texts: [documents] their texts.
-        rules: How candidates are mined.
+        rules: Settings of mining.
         vectors: Embeddings of the documents; None: the first search is BM25's alone.
         term_vectors: Embeddings of terms; None: no candidates from there.
     """
@@ -115,11 +120,11 @@ class Miner:
         new = [term for term in proposed if term not in {*mined.tolist(), *near.tolist()}]
         lowered = known[: self.rules.query_terms] if len(known) > 1 else []
         terms = np.concatenate([mined, near, np.array([*new, *lowered], np.int64)])
-        counts, mining = (values_of(terms, held, one) for one in (counts, mining))
+        counts, mining = (values_of(terms, held, values) for values in (counts, mining))
         names = [self.index.terms[term] for term in terms]
         typed = self.index.tokenizer.surface(text)
         spellings = self._best_spellings(names, feedback, dict(reversed(typed)))
-        found = Candidates(
+        given = Candidates(
             terms=terms,
             counts=counts,
             mining=mining,
@@ -128,7 +133,7 @@ class Miner:
             feedback=feedback,
             shares=shares,
             mined=len(mined),
-            own=len(lowered),
+            lowerable=len(lowered),
             generated=np.array([proposed.get(term, np.nan) for term in terms.tolist()]),
         )
         addable = len(names) - len(lowered)
@@ -136,10 +141,10 @@ class Miner:
             weights=weights,
             words=[word for _, word in typed],
             candidates=names[:addable],
-            own=names[addable:],
+            lowerable=names[addable:],
             surfaces=[surface for surface, _ in spellings],
-            term_features=self.features.term_features(found, spellings),
-            query_features=self.features.query_features(found, weights),
+            term_features=self.features.term_features(given, spellings),
+            query_features=self.features.query_features(given, weights),
             feedback=feedback.astype(np.int32),
             shares=shares.astype(np.float32),
         )
@@ -148,8 +153,8 @@ class Miner:
         self, weights: dict[str, float], excluded: int, vector: np.ndarray | None
     ) -> np.ndarray:
         """[documents] scores of the search that finds the feedback documents."""
-        own = excluded if excluded >= 0 else None
-        return fused_scores(self.index, weights, own, self.vectors, vector, self.rules.fusion)
+        itself = excluded if excluded >= 0 else None
+        return fused_scores(self.index, weights, itself, self.vectors, vector, self.rules.fusion)
 
     def _mining_scores(
         self, terms: np.ndarray, counts: np.ndarray, feedback: np.ndarray, shares: np.ndarray
@@ -205,12 +210,12 @@ class Miner:
         counts, holders = collections.Counter(), dict(wanted)
         for doc in feedback:
             words = self._surface(int(doc))
-            here = [place for place, (term, _) in enumerate(words) if term in wanted]
-            counts.update([words[place] for place in here])
-            first = {words[place][0]: place for place in reversed(here)}
-            for term, place in first.items():
+            here = [position for position, (term, _) in enumerate(words) if term in wanted]
+            counts.update([words[position] for position in here])
+            first = {words[position][0]: position for position in reversed(here)}
+            for term, position in first.items():
                 holders[term] += 1
-                wanted[term] += place < self.rules.opening_tokens
+                wanted[term] += position < self.rules.opening_tokens
         best: dict[str, str] = {}
         for (term, word), _ in counts.most_common():
             best.setdefault(term, word)
@@ -225,13 +230,13 @@ class Miner:
     def _spelling_in_texts(self, term: str) -> str:
         """The spelling of a term in the first document that holds it."""
         first = int(self.index.postings(term)[0][0])
-        return next(word for one, word in self._surface(first) if one == term)
+        return next(word for token, word in self._surface(first) if token == term)
 
 
 def values_of(terms: np.ndarray, held: np.ndarray, values: np.ndarray) -> np.ndarray:
     """[..., n] of `values` [..., u] of terms `held` [u], rising, those of other terms [n], or 0."""
-    place = np.minimum(np.searchsorted(held, terms), len(held) - 1)
-    return np.where(held[place] == terms, values[..., place], 0.0)
+    index = np.minimum(np.searchsorted(held, terms), len(held) - 1)
+    return np.where(held[index] == terms, values[..., index], 0.0)
 
 
 def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -240,8 +245,90 @@ def feedback_counts(index: BM25Index, documents: np.ndarray) -> tuple[np.ndarray
     if not parts:
         return np.zeros(0, np.int64), np.zeros((0, 0))
     ids = np.concatenate([ids for ids, _ in parts])
-    terms, place = np.unique(ids, return_inverse=True)
+    terms, column = np.unique(ids, return_inverse=True)
     counts = np.zeros((len(parts), len(terms)))
     row = np.repeat(np.arange(len(parts)), [len(ids) for ids, _ in parts])
-    counts[row, place] = np.concatenate([count for _, count in parts])
+    counts[row, column] = np.concatenate([count for _, count in parts])
     return terms, counts
+
+
+def mine_texts(
+    miner: Miner,
+    texts: Sequence[str],
+    excluded: Sequence[int],
+    vectors: Sequence[np.ndarray | None],
+    workers: int | None = None,
+    generated: Sequence[Mapping[str, float]] | None = None,
+) -> list[MiningResult | str]:
+    """The result of `Miner.mine` for each text, in order. It does not depend on `workers`.
+
+    Threads hardly help, because mining is Python code. Each process is started as a program of its
+    own rather than with `multiprocessing`: a fork of a process that runs TensorFlow may hang, and a
+    spawned process would run the caller's script again.
+
+    Args:
+        miner: The index, with the settings of mining.
+        texts: [Q] queries.
+        excluded: [Q] documents that must not be found; -1 for none.
+        vectors: [Q] embeddings of the queries [d].
+        workers: Processes, at most one per core; None: only as many as save time.
+        generated: [Q] terms that a rewriter proposes, and their log-probabilities; None: there is
+            no rewriter.
+
+    Raises:
+        RuntimeError: A process failed.
+    """
+    if workers is None:
+        workers = len(texts) // MANY_QUERIES
+    elif workers < 1:
+        raise ValueError(f"workers is {workers}, expected at least 1, or None for one a core.")
+    proposed = [None] * len(texts) if generated is None else generated
+    tasks = list(zip(texts, excluded, vectors, proposed, strict=True))
+    workers = min(workers, len(tasks))
+    if workers > 1:  # to count cores is to read a file
+        workers = min(workers, os.cpu_count() or 1)
+    if workers <= 1:
+        return [miner.mine(*task) for task in tasks]
+    parts_of_miner = miner.index, miner.texts, miner.rules, miner.vectors, miner.term_vectors
+    head = pickle.dumps(parts_of_miner)
+
+    def run(first: int) -> list[MiningResult | str]:
+        return _results_of_process(head + pickle.dumps(tasks[first::workers]))
+
+    results: list[MiningResult | str] = [""] * len(tasks)
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        parts = [pool.submit(run, first) for first in range(workers)]
+    for first, part in enumerate(parts):
+        if (error := part.exception()) is not None:
+            raise RuntimeError(
+                f"process {first + 1} of {workers} that mine candidates failed: {error}. With "
+                "workers=1 mining needs no other process."
+            ) from error
+        results[first::workers] = part.result()
+    return results
+
+
+def serve() -> None:
+    """Program of a process: reads the miner's parts and its queries, writes their results."""
+    miner = Miner(*pickle.load(sys.stdin.buffer))
+    tasks = pickle.load(sys.stdin.buffer)
+    pickle.dump([miner.mine(*task) for task in tasks], sys.stdout.buffer)
+
+
+def _results_of_process(request: bytes) -> list[MiningResult | str]:
+    """Results of a process that gets the miner's parts and its queries."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = "1"  # the processes are the parallelism
+    done = subprocess.run(
+        # -P: not from the current folder, where files of strangers may lie
+        [sys.executable, "-P", "-c", PROGRAM],
+        input=request,
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"it ended with {done.returncode}")
+    return pickle.loads(done.stdout)

@@ -17,7 +17,7 @@ from scipy import special
 
 from kytolly.record.network_file import load_network
 from kytolly.search.model.candidate_scorer import FIRST_MEAN, CandidateScorer
-from kytolly.search.reformulate.device_env import MAX_LOWERED, is_own
+from kytolly.search.reformulate.device_env import MAX_LOWERED, is_query_term
 from kytolly.search.reformulate.options import AgentOptions
 from kytolly.search.reformulate.table import QueryTable
 
@@ -71,7 +71,7 @@ class NumpyScorer:
         means = _product(hidden, self.mean_head)[..., 0] + np.float32(FIRST_MEAN)
         weights = np.where(present, np.logaddexp(means, np.float32(0.0)), np.float32(0.0))
         lowered = np.minimum(weights, np.float32(MAX_LOWERED))
-        used = np.where(is_own(given), lowered, weights)
+        used = np.where(is_query_term(given), lowered, weights)
         total = weights.sum(axis=1, keepdims=True)
         chosen = np.einsum("bn,bnh->bh", weights, hidden) / np.maximum(total, 1e-3)
         looked = np.concatenate([around, chosen, total], axis=-1)

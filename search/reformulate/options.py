@@ -22,7 +22,7 @@ from kytolly.config.fields import (
 from kytolly.config.files import given_or_packaged, read_yaml
 from kytolly.config.words import nearest, value_text
 from kytolly.record.files import write_text
-from kytolly.search.index.metric_names import metric_parts
+from kytolly.search.index.metrics import metric_parts
 
 TEXT = Meta(min_length=1, max_length=4_096, pattern=r"\A[^\0]*\Z", description="text")
 
@@ -215,7 +215,7 @@ SECTIONS = {"retrieval": RetrievalOptions, "training": TrainingOptions, "rl_agen
 def options_from(values: dict[str, Any]) -> ReformulationOptions:
     """Options from nested mappings; an unknown key is an error that names the nearest one."""
     known = [field.name for field in dataclasses.fields(ReformulationOptions)]
-    found: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
             raise ValueError(
@@ -228,8 +228,8 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
                     f"{name} is {value_text(value)}, expected settings below it, one a line."
                 )
             value = from_mapping(SECTIONS[name], value)
-        found[name] = value
-    return ReformulationOptions(**found)
+        sections[name] = value
+    return ReformulationOptions(**sections)
 
 
 def read_options(path: str | Path) -> ReformulationOptions:

@@ -21,11 +21,11 @@ from kytolly.record.checkpoint import save_network
 from kytolly.search.index.corpus import resolved_source
 from kytolly.search.index.tokens import STOP_WORD_LISTS
 from kytolly.search.reformulate.device_env import DeviceQueries
-from kytolly.search.reformulate.loop_clock import LoopClock
 from kytolly.search.reformulate.network import HALF
 from kytolly.search.reformulate.options import ReformulationOptions, write_options
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE
 from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.timing import LoopClock
 from kytolly.trainer import Trainer
 from kytolly.training_run import TrainResult
 
@@ -124,7 +124,6 @@ def train_with_ppo(
     network: keras.Model,
     folder: Path,
     gpu: bool,
-    say: Say,
     clock: LoopClock,
     keeper: RunKeeper | None = None,
 ) -> TrainResult:
@@ -137,7 +136,6 @@ def train_with_ppo(
         network: A built `CandidateScorer`.
         folder: The run's folder, which is empty.
         gpu: Train on the first GPU instead of the CPU.
-        say: Receives the lines of the progress display.
         clock: Measures how busy the device is.
         keeper: Keeps the loop for a profile; None: nothing is kept.
 
@@ -145,7 +143,7 @@ def train_with_ppo(
         ValueError: Memory does not suffice for one query at a time.
     """
     options, begin = context.options, network.get_weights()
-    half = gpu and options.training.use_amp
+    half, say = gpu and options.training.use_amp, context.phases.say
     kinds = len(train.fusions)
     while True:
         cfg = dataclasses.replace(

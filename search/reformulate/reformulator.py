@@ -25,12 +25,17 @@ from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, STATE_FEATURES, SkippedQuery
 from kytolly.search.reformulate.choice import Choice, Choices, read_choices
-from kytolly.search.reformulate.device_env import is_own, kept_proposals
+from kytolly.search.reformulate.device_env import is_query_term, kept_proposals
 from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions, read_options
-from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.query import (
+    CANDIDATE_FEATURES,
+    STATE_FEATURES,
+    Query,
+    SearchRules,
+    SkippedQuery,
+)
 from kytolly.search.reformulate.result import (
     AddedTerm,
     Hit,
@@ -54,7 +59,7 @@ class Plan(NamedTuple):
 
     Attributes:
         query: The query with its candidates; None if it has none.
-        changes: What `Query.changed_weights` takes; added terms first, the heaviest before others.
+        changes: Changes for `Query.changed_weights`; added terms first, the heaviest before others.
         weights: Term -> weight.
         expected: Gain in the metric that the network expects.
         reason: Why nothing is changed; None if something is.
@@ -75,7 +80,7 @@ class Reformulator:
     Args:
         context: The collection's documents, their index and embeddings.
         network: A `CandidateScorer`.
-        choices: How its proposals are used.
+        choices: The use of its proposals.
         fusion: Weight of the cosines beside BM25; None: that of the choices.
     """
 
@@ -180,12 +185,12 @@ class Reformulator:
         numbers = range(len(collection.queries))
         plans = self.plans(collection, numbers)
         before, after = self.rankings(collection, numbers, plans, top)
-        made = []
+        results = []
         for query_id, text, plan, old, new in zip(
             collection.query_ids, collection.queries, plans, before, after, strict=True
         ):
             added, lowered = self._changed_terms(plan)
-            made.append(
+            results.append(
                 Reformulation(
                     query_id=query_id,
                     text=text,
@@ -199,7 +204,7 @@ class Reformulator:
                     reason=plan.reason,
                 )
             )
-        return made
+        return results
 
     def search(self, text: str, top: int = 10) -> tuple[Hit, ...]:
         """The best documents for a query after its reformulation, cosines included."""
@@ -216,24 +221,25 @@ class Reformulator:
         Args:
             collection: A collection with the same documents.
             numbers: Places of the queries in it.
-            mined: What `SearchContext.mine` found for them, and skipped; None: they are mined here.
+            mined: Queries that `SearchContext.mine` returned, and those that it skipped; None:
+                they are mined here.
         """
         if mined is None:
             left_out: list[SkippedQuery] = []
             mined = self.context.mine(collection, numbers, left_out), left_out
         queries, skipped = mined
-        choice, found = self.choices.at(self.fusion), {}
+        choice, plans = self.choices.at(self.fusion), {}
         for first in range(0, len(queries), BATCH):
             batch = queries[first : first + BATCH]
             weights, expected = scaled_proposals(
                 self.scorer, batch, self.context.rules, choice._replace(fusion=self.fusion)
             )
             for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
-                found[query.number] = query_plan(query, row, gain, choice)
-        for one in skipped:
-            own = self.context.index.query_weights(collection.queries[one.number])
-            found[one.number] = Plan(None, {}, own, 0.0, one.reason)
-        return [found[number] for number in numbers]
+                plans[query.number] = query_plan(query, row, gain, choice)
+        for skip in skipped:
+            typed = self.context.index.query_weights(collection.queries[skip.number])
+            plans[skip.number] = Plan(None, {}, typed, 0.0, skip.reason)
+        return [plans[number] for number in numbers]
 
     def rankings(
         self, collection: Collection, numbers: Sequence[int], plans: Sequence[Plan], top: int
@@ -273,7 +279,7 @@ class Reformulator:
                 source = term_source(features)
                 added.append(AddedTerm(term, surface, change, place + 1, source, features))
             else:
-                term = query.own[place - len(query.candidates)]
+                term = query.lowerable[place - len(query.candidates)]
                 lowered.append(LoweredTerm(term, surface, plan.weights[term], features))
         return added, lowered
 
@@ -283,8 +289,8 @@ class Reformulator:
         words: dict[str, str] = {}  # term -> as it was typed first
         for term, word in self.context.index.tokenizer.surface(text):
             words.setdefault(term, word)
-        own = {word: weights[term] for term, word in words.items()}
-        return {**own, **{term.surface: term.weight for term in added}}
+        typed = {word: weights[term] for term, word in words.items()}
+        return {**typed, **{term.surface: term.weight for term in added}}
 
 
 def for_unknown_documents(context: SearchContext) -> SearchContext:
@@ -317,8 +323,8 @@ def scaled_proposals(
     features = padded_rows([query.candidate_features for query in queries], rules.max_candidates)
     state = np.stack([np.append(query.state_features, choice.fusion) for query in queries])
     weights, expected = scorer(features, state.astype(np.float32))
-    own, scale = is_own(features), np.float32(choice.scale)
-    return kept_proposals(weights * scale, own, rules.max_terms), expected
+    in_query, scale = is_query_term(features), np.float32(choice.scale)
+    return kept_proposals(weights * scale, in_query, rules.max_terms), expected
 
 
 def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:
@@ -332,7 +338,7 @@ def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -
     }
     if gain <= choice.margin or not changes:
         return Plan(query, {}, query.weights, gain, NOTHING_HELPS)
-    after = {term: round(one, DIGITS) for term, one in query.changed_weights(changes).items()}
+    after = {term: round(weight, DIGITS) for term, weight in query.changed_weights(changes).items()}
     return Plan(query, changes, after, gain, None)
 
 
@@ -346,12 +352,12 @@ def load_scorer(path: Path) -> CandidateScorer:
         with open_file(path, "expected the network") as file:
             config = json.loads(stored_archive(file).read("config.json"))
         shapes = config["build_config"]["input_shape"]
-        found = [shapes[name][-1] for name in ("candidates", "state")]
+        sizes = [shapes[name][-1] for name in ("candidates", "state")]
         known = config["registered_name"] == SCORER
         widths = [max(expected), *config["config"]["hidden_units"]]
         size = 4 * sum(a * b for a, b in itertools.pairwise(widths))
-        if not known or found != expected or size > path.stat().st_size:
-            raise ValueError(f"{short(config['registered_name'])} for {found} features")
+        if not known or sizes != expected or size > path.stat().st_size:
+            raise ValueError(f"{short(config['registered_name'])} for {sizes} features")
         network: Any = load_network(path)
         if not is_finite(network):
             raise ValueError("weights that are not finite")
@@ -366,7 +372,7 @@ def load_scorer(path: Path) -> CandidateScorer:
 def trec_run(collection: Collection, numbers: Sequence[int], hits: Sequence[Sequence[Hit]]) -> Run:
     """Rankings of queries as a run: query id -> (document id, score), best first."""
     ids = [collection.query_ids[number] for number in numbers]
-    return {query: list(found) for query, found in zip(ids, hits, strict=True)}
+    return {query: list(ranking) for query, ranking in zip(ids, hits, strict=True)}
 
 
 def reformulate_file(
@@ -387,12 +393,12 @@ def reformulate_file(
         ValueError: The queries cannot be read, or the run would replace a file that is no run.
     """
     check_replaceable(run_file, "--run-file")
-    found = reformulator.reformulate_all(read_queries(queries), top)
-    write_ranking({one.query_id: list(one.after) for one in found}, run_file)
-    reasons = collections.Counter(one.reason for one in found if one.reason is not None)
+    results = reformulator.reformulate_all(read_queries(queries), top)
+    write_ranking({result.query_id: list(result.after) for result in results}, run_file)
+    reasons = collections.Counter(result.reason for result in results if result.reason is not None)
     return {
-        "queries": len(found),
-        "reformulated": len(found) - reasons.total(),
+        "queries": len(results),
+        "reformulated": len(results) - reasons.total(),
         "unchanged": dict(reasons),
         "run_file": str(run_file),
     }

@@ -1,18 +1,22 @@
-"""The result of a run of query reformulation for a reader, and where its time went."""
+"""The result of a run for a reader: lines, times for TensorBoard, and a plot of expected gains."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from matplotlib.figure import Figure
 
+from kytolly.record.files import write_file
 from kytolly.search.reformulate.term_report import term_lines
 
 REST = "other"
 WIDTH = 100
+BINS, PICTURE = 10, "calibration.png"
 SYSTEMS = {
     "bm25": "BM25",
     "rm3": "RM3",
@@ -54,22 +58,22 @@ def write_phases(run_dir: Path, summary: Mapping[str, Any]) -> None:
 
 def rates(summary: Mapping[str, Any]) -> dict[str, float]:
     """Device utilization and hit rates of caches, if they are known; all from 0 to 1."""
-    found = {
+    shares = {
         "device utilization": summary.get("device_utilization"),
         "embedding cache hit rate": summary["embedding_cache"]["hit_rate"],
     }
-    return {name: rate for name, rate in found.items() if rate is not None}
+    return {name: rate for name, rate in shares.items() if rate is not None}
 
 
 def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     """A run's result for a reader; `styled`: with the signs that make a terminal's text bold."""
     for kind in ("fused", "plain") if summary["fusion"] else ("plain",):
-        one = summary["choices"][kind]
+        choice = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
         yield (
-            f"Dev gain in {summary['metric']} over {base}: {one['dev_gain']:+.4f} "
-            f"({one['changed']:.0%} of the queries are changed, {one['tried']} choices tried, "
-            f"chance {one['chance']:.3f})"
+            f"Dev gain in {summary['metric']} over {base}: {choice['dev_gain']:+.4f} "
+            f"({choice['changed']:.0%} of the queries are changed, {choice['tried']} choices "
+            f"tried, chance {choice['chance']:.3f})"
         )
     yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
@@ -165,3 +169,80 @@ def difference_cells(row: Mapping[str, float]) -> list[str]:
     """Cells of a difference: with its interval, and shares of queries."""
     interval = f"{row['difference']:+.4f} ({row['low']:+.4f} to {row['high']:+.4f})"
     return [interval, *(f"{row[name]:.0%}" for name in ("changed", "helped", "hurt"))]
+
+
+class CalibrationBins(NamedTuple):
+    """Queries in bins of equal size, by the gain that the network expects.
+
+    Attributes:
+        queries: Numbers of queries.
+        expected: Mean gains that the network expects.
+        gain: Mean gains of its proposals.
+        error: Standard errors of `gain`.
+        changed: Shares of queries that the run changes.
+    """
+
+    queries: list[int]
+    expected: list[float]
+    gain: list[float]
+    error: list[float]
+    changed: list[float]
+
+
+def bin_means(expected: np.ndarray, gain: np.ndarray, changed: np.ndarray) -> CalibrationBins:
+    """Bins, as even as possible, of [q] queries; fewer than `BINS` where there are fewer queries.
+
+    Args:
+        expected: [q] gains that the network expects.
+        gain: [q] gains of its proposals.
+        changed: [q] bool, true where the run changes the query.
+    """
+    order = np.argsort(expected, kind="stable")
+    bins = np.array_split(order, min(BINS, len(order)))
+    return CalibrationBins(
+        queries=[len(rows) for rows in bins],
+        expected=[float(expected[rows].mean()) for rows in bins],
+        gain=[float(gain[rows].mean()) for rows in bins],
+        error=[float(gain[rows].std() / np.sqrt(len(rows))) for rows in bins],
+        changed=[float(changed[rows].mean()) for rows in bins],
+    )
+
+
+def plot_calibration(bins: CalibrationBins, metric: str) -> Figure:
+    """Plot expected beside true gains, and the share of queries that are changed."""
+    figure = Figure(figsize=(6, 5.5), layout="constrained")
+    gains, shares = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    total = sum(bins.queries)
+    whole = sum(n * share for n, share in zip(bins.queries, bins.changed, strict=True)) / total
+    gains.set_title(f"{total} queries, {whole:.0%} of them changed")
+    ends = [min(bins.expected), max(bins.expected)]
+    gains.plot(ends, ends, color="0.6", lw=1.2, ls=":", label="as expected")
+    gains.errorbar(
+        bins.expected,
+        bins.gain,
+        yerr=bins.error,
+        color="tab:blue",
+        marker="o",
+        ms=4,
+        lw=1.5,
+        capsize=2,
+        label="true gain: mean and standard error",
+    )
+    gains.axhline(0.0, color="0.3", lw=0.8)
+    gains.set_ylabel(f"true gain in {metric}")
+    gains.legend(frameon=False)
+    shares.plot(bins.expected, bins.changed, color="tab:blue", marker="o", ms=4, lw=1.5)
+    shares.set(
+        xlabel=f"expected gain in {metric}, mean of a bin", ylabel="changed", ylim=(-0.05, 1.05)
+    )
+    for ax in (gains, shares):
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def save_calibration(run_dir: Path, bins: CalibrationBins, metric: str) -> Path:
+    """Save the plot in the run's folder; returns its path."""
+    picture = io.BytesIO()
+    plot_calibration(bins, metric).savefig(picture, dpi=120, format="png")
+    return write_file(run_dir / PICTURE, lambda to: to.write_bytes(picture.getvalue()))

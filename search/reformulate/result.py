@@ -35,9 +35,9 @@ class AddedTerm(NamedTuple):
         surface: Its most frequent spelling in the documents that it was taken from.
         weight: Its weight; a word of the query has 1.
         rank: Place among the candidates, from 1: mined ones come first, in the order of mining.
-        source: Where it comes from: "mined" from the documents that the query finds, "generated"
+        source: Its origin: "mined" from the documents that the query finds, "generated"
             by the rewriter, "mined, generated", or "neighbor" in the space of embeddings.
-        features: What the agent saw of it, by name.
+        features: The agent's features of it, by name.
     """
 
     term: str
@@ -55,7 +55,7 @@ class LoweredTerm(NamedTuple):
         term: The term as the index has it.
         surface: The word as it was typed.
         weight: Its weight now; it was 1, or how often the word was typed.
-        features: What the agent saw of it, by name.
+        features: The agent's features of it, by name.
     """
 
     term: str
@@ -108,11 +108,11 @@ class Reformulation:
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `kytolly reformulate --json` prints."""
-        found = {name: value for name, value in vars(self).items() if name != "query_id"}
-        found["query"], found["lucene"] = found.pop("text"), self.lucene
+        values = {name: value for name, value in vars(self).items() if name != "query_id"}
+        values["query"], values["lucene"] = values.pop("text"), self.lucene
         for name in ("added", "lowered", "before", "after"):
-            found[name] = [part._asdict() for part in found[name]]
-        return found
+            values[name] = [part._asdict() for part in values[name]]
+        return values
 
     def lines(self) -> Iterator[str]:
         """Lines for a reader."""
@@ -126,11 +126,11 @@ class Reformulation:
         terms = " ".join(f"{term}:{weight_text(weight)}" for term, weight in self.weights.items())
         yield f"Weighted terms: {terms}"
         yield f"Lucene: {self.lucene}"
-        places = {hit.doc_id: place for place, hit in enumerate(self.before, start=1)}
+        ranks = {hit.doc_id: rank for rank, hit in enumerate(self.before, start=1)}
         yield f"Ranking after{'' if self.reason is None else ' (as before)'}:"
-        for place, hit in enumerate(self.after, start=1):
-            was = f"was {places[hit.doc_id]}" if hit.doc_id in places else "new"
-            yield f"{place:>4}. {hit.doc_id}  {hit.score:.3f}  ({was})"
+        for rank, hit in enumerate(self.after, start=1):
+            was = f"was {ranks[hit.doc_id]}" if hit.doc_id in ranks else "new"
+            yield f"{rank:>4}. {hit.doc_id}  {hit.score:.3f}  ({was})"
         if not self.after:
             yield "      no document"
 
@@ -138,7 +138,7 @@ class Reformulation:
 def term_source(features: Mapping[str, float]) -> str:
     """The source of a candidate with these features, as `AddedTerm` says it."""
     names = {"mined": "mining rank", "generated": "is generated"}
-    return ", ".join(one for one, name in names.items() if features[name] > 0.0) or "neighbor"
+    return ", ".join(source for source, name in names.items() if features[name] > 0.0) or "neighbor"
 
 
 def term_reasons(term: AddedTerm) -> str:

@@ -18,21 +18,22 @@ from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.search.index.files import read_arrays
-from kytolly.search.index.fusion import DocumentVectors
+from kytolly.search.index.fusion import DocumentVectors, TermVectors
 from kytolly.search.index.ranking import best_nonzero
-from kytolly.search.index.term_vectors import TermVectors
 from kytolly.search.index.tokens import NONE, Tokenizer, languages, make_tokenizer
-from kytolly.search.reformulate.candidates import (
+from kytolly.search.reformulate.generated import GeneratedTerms
+from kytolly.search.reformulate.mining_features import MiningRules
+from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
+from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
+    Query,
+    SearchRules,
     SkippedQuery,
     mine,
     with_judgments,
 )
-from kytolly.search.reformulate.generated import GeneratedTerms
-from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
-from kytolly.search.reformulate.phases import Phases, TimedEncoder
-from kytolly.search.reformulate.query import MiningRules, Query, SearchRules
 from kytolly.search.reformulate.result import Hit
+from kytolly.search.reformulate.timing import Phases, TimedEncoder
 from kytolly.search.text.language import UNSPACED_LANGUAGES, main_language
 
 AUTO = "auto"
@@ -46,7 +47,7 @@ class SearchContext:
     """Everything about a collection that is known before learning begins.
 
     Attributes:
-        options: What was asked for.
+        options: The options of the run.
         collection: Documents, queries and the judgments of some splits.
         index: The collection's documents.
         cache: Embeddings of terms and queries.
@@ -119,12 +120,12 @@ class SearchContext:
     def with_texts(self, collection: Collection) -> SearchContext:
         """The search context of a collection that has as many documents, some with other texts."""
         pairs = zip(collection.texts, self.collection.texts, strict=True)
-        changed = [place for place, (new, old) in enumerate(pairs) if new != old]
+        changed = [doc for doc, (new, old) in enumerate(pairs) if new != old]
         with self.phases.measure("indexing"):
             parameters = self.index.parameters
             index = BM25Index(collection.texts, self.index.tokenizer, *parameters)
         vectors = self.documents.half.copy()
-        vectors[changed] = self.cache.encoder.encode([collection.texts[one] for one in changed])
+        vectors[changed] = self.cache.encoder.encode([collection.texts[doc] for doc in changed])
         documents = DocumentVectors(vectors)
         return dataclasses.replace(
             self, collection=collection, index=index, documents=documents, skipped={}
@@ -266,38 +267,39 @@ class SearchContext:
         texts = [collection.queries[number] for number in numbers]
         vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
 
-        def rankings(place: int) -> list[tuple[Hit, ...]]:
-            own, vector, found = collection.own_document(numbers[place]), vectors[place], []
-            terms = list(self.index.query_weights(texts[place]).items())
+        def rankings(row: int) -> list[tuple[Hit, ...]]:
+            itself, vector = collection.own_document(numbers[row]), vectors[row]
+            best_hits = []
+            terms = list(self.index.query_weights(texts[row]).items())
             typed = self.index.scores(dict(terms))
-            if own is not None:
-                typed[own] = 0.0
+            if itself is not None:
+                typed[itself] = 0.0
             added: np.ndarray | None = None
             if vector is not None:
                 added = self.documents.scores(vector, fusion, typed)
             for part in weights:
-                items = list(part[place].items())
+                items = list(part[row].items())
                 if items[: len(terms)] == terms:  # with the same rounding as from the first term
                     scores = self.index.scores(dict(items[len(terms) :]), typed)
                 else:
-                    scores = self.index.scores(part[place])
+                    scores = self.index.scores(part[row])
                 if added is not None:
                     scores += added
-                if own is not None:
-                    scores[own] = 0.0
+                if itself is not None:
+                    scores[itself] = 0.0
                 best = best_nonzero(scores, top)
                 pairs = zip(best.tolist(), scores[best].tolist(), strict=True)
-                found.append(
+                best_hits.append(
                     tuple(Hit(collection.doc_ids[int(doc)], score) for doc, score in pairs)
                 )
-            return found
+            return best_hits
 
-        places = range(len(numbers))
-        if len(places) == 1:  # threads would cost more than the search
-            return [[found] for found in rankings(0)]
+        rows = range(len(numbers))
+        if len(rows) == 1:  # threads would cost more than the search
+            return [[hits] for hits in rankings(0)]
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-            made = list(pool.map(rankings, places))
-        return [[found[which] for found in made] for which in range(len(weights))]
+            ranked = list(pool.map(rankings, rows))
+        return [[hits[which] for hits in ranked] for which in range(len(weights))]
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:
@@ -329,9 +331,9 @@ def with_language(options: ReformulationOptions, texts: Sequence[str]) -> Reform
     if retrieval.language != AUTO:
         return options
     step = max(1, len(texts) // SAMPLED_TEXTS)
-    found, share = main_language(texts[::step])
-    language = found if share > 0.5 and found in languages() else NONE
-    ngrams = retrieval.ngrams or (2 if share > 0.5 and found in UNSPACED_LANGUAGES else 0)
+    spoken, share = main_language(texts[::step])
+    language = spoken if share > 0.5 and spoken in languages() else NONE
+    ngrams = retrieval.ngrams or (2 if share > 0.5 and spoken in UNSPACED_LANGUAGES else 0)
     retrieval = dataclasses.replace(retrieval, language=language, ngrams=ngrams)
     return dataclasses.replace(options, retrieval=retrieval)
 
@@ -366,9 +368,9 @@ def load_vectors(
     if path is None or not path.is_file():
         return None
     try:
-        found, vectors = read_arrays(path, ("identity", "vectors"))
+        saved_identity, vectors = read_arrays(path, ("identity", "vectors"))
     except Exception:  # zipfile, zlib and numpy each have their own
         return None
-    if found.tolist() != identity or vectors.shape != shape or vectors.dtype != np.float16:
+    if saved_identity.tolist() != identity or vectors.shape != shape or vectors.dtype != np.float16:
         return None
     return DocumentVectors(vectors) if np.isfinite(vectors).all() else None

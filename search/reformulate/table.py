@@ -103,15 +103,15 @@ def _fill_row(
     highest = scores + cosine
     for docs, impacts in postings:
         highest[docs] += np.float32(LIFT) / unit * np.maximum(impacts, 0.0)
-    found = pool_documents(scores, cosine, highest, relevant, query.excluded, table.base.shape[1])
-    table.base[row, : len(found)] = scores[found]
-    table.cosine[row, : len(found)] = cosine[found]
+    pool = pool_documents(scores, cosine, highest, relevant, query.excluded, table.base.shape[1])
+    table.base[row, : len(pool)] = scores[pool]
+    table.cosine[row, : len(pool)] = cosine[pool]
     column = np.zeros(len(scores), np.float32)
     for place, (docs, impacts) in enumerate(postings):
         column[docs] = impacts
-        table.columns[row, place, : len(found)] = np.clip(column[found] / unit, -HIGHEST, HIGHEST)
+        table.columns[row, place, : len(pool)] = np.clip(column[pool] / unit, -HIGHEST, HIGHEST)
         column[docs] = 0.0
-    table.relevant[row, : len(relevant)] = np.searchsorted(found, np.sort(relevant))
+    table.relevant[row, : len(relevant)] = np.searchsorted(pool, np.sort(relevant))
 
 
 def candidate_postings(index: BM25Index, query: Query, place: int) -> tuple[np.ndarray, np.ndarray]:
@@ -121,7 +121,7 @@ def candidate_postings(index: BM25Index, query: Query, place: int) -> tuple[np.n
     """
     if place < len(query.candidates):
         return index.postings(query.candidates[place])
-    term = query.own[place - len(query.candidates)]
+    term = query.lowerable[place - len(query.candidates)]
     docs, impacts = index.postings(term)
     return docs, -np.float32(query.weights[term]) * impacts
 
@@ -144,23 +144,23 @@ def pool_documents(
         excluded: A document that it must not hold; -1 for none.
         size: Most documents.
     """
-    kept = np.zeros(len(scores), bool)
+    in_pool = np.zeros(len(scores), bool)
     for name, order in (("fused", scores + cosine), ("bm25", scores), ("cosine", cosine)):
         most = int(SHARES[name] * size)
-        kept[np.argpartition(-order, min(most, len(order) - 1))[:most]] = True
+        in_pool[np.argpartition(-order, min(most, len(order) - 1))[:most]] = True
     if excluded >= 0:
-        kept[excluded] = False
+        in_pool[excluded] = False
         highest[excluded] = -np.inf
-    kept[relevant] = True
-    left = size - int(kept.sum())
+    in_pool[relevant] = True
+    left = size - int(in_pool.sum())
     if left > 0:
-        others = np.where(kept, -np.inf, highest)
+        others = np.where(in_pool, -np.inf, highest)
         best = np.argpartition(-others, min(left, len(others) - 1))[:left]
-        kept[best[np.isfinite(others[best])]] = True
+        in_pool[best[np.isfinite(others[best])]] = True
     elif left < 0:  # many relevant documents: those of lowest fused score leave
-        optional = np.flatnonzero(kept & ~np.isin(np.arange(len(kept)), relevant))
-        kept[optional[np.argsort(highest[optional])[:-left]]] = False
-    return np.flatnonzero(kept)
+        optional = np.flatnonzero(in_pool & ~np.isin(np.arange(len(in_pool)), relevant))
+        in_pool[optional[np.argsort(highest[optional])[:-left]]] = False
+    return np.flatnonzero(in_pool)
 
 
 def concatenation(tables: Sequence[QueryTable]) -> QueryTable:

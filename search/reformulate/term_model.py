@@ -16,14 +16,13 @@ import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.ranking import best_places
-from kytolly.search.reformulate.baselines import evaluate
-from kytolly.search.reformulate.query import Query
-from kytolly.search.reformulate.scoring import (
-    added_scores,
-    expanded_weights,
+from kytolly.search.reformulate.baselines import (
+    evaluate,
     metric_values,
     query_scores,
+    term_columns,
 )
+from kytolly.search.reformulate.query import Query
 
 THRESHOLDS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05)
 
@@ -68,7 +67,8 @@ class TermModel:
         """Term -> weight."""
         predicted = self.regressor.predict(term_features(query))
         best = best_places(predicted, self.terms, np.flatnonzero(predicted > self.threshold))
-        return expanded_weights(query, [query.candidates[place] for place in best], self.weight)
+        added = dict.fromkeys((query.candidates[place] for place in best), self.weight)
+        return {**query.weights, **added}
 
 
 def fit_term_model(
@@ -108,7 +108,7 @@ def term_examples(
     """
     features, gains = [], []
     for query in queries:
-        columns = np.float32(weight) * added_scores(index, query)
+        columns = np.float32(weight) * term_columns(index, query)[: len(query.candidates)]
         scores = query_scores(index, query, query.weights)
         now = metric_values(metric, query, scores[np.newaxis])[0]
         features.append(term_features(query))
@@ -120,8 +120,8 @@ def term_features(query: Query) -> np.ndarray:
     """[n, F] features of each candidate: its own, and the query's."""
     count = len(query.candidates)
     state = np.broadcast_to(query.state_features, (count, len(query.state_features)))
-    own = query.candidate_features[:count]
-    return np.concatenate([own, state], axis=1).astype(np.float32)
+    of_candidate = query.candidate_features[:count]
+    return np.concatenate([of_candidate, state], axis=1).astype(np.float32)
 
 
 def boosted_trees(examples: TermExamples, seed: int = 0) -> Regressor:

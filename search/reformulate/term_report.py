@@ -1,4 +1,4 @@
-"""What an agent does with the terms that would help, change nothing, or hurt.
+"""A report of the terms that an agent changes: those that help, change nothing, or hurt.
 
 A term is good, neutral or bad by its true one-step gain: what it alone changes, with the weight
 that the agent gives it, or the usual weight where the agent leaves it.
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from kytolly.search.index.metrics import metric, relevant_ranks
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.index.rank_metrics import metric, relevant_ranks
+from kytolly.search.reformulate.mining_features import MiningRules
 from kytolly.search.reformulate.reformulator import Plan
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, make_table
@@ -35,13 +35,13 @@ class Terms(NamedTuple):
 
     Attributes:
         gain: [n] change of the metric by each term alone.
-        changed: [n] bool, whether the agent adds it or, for a term of the query, lowers it.
-        own: [n] bool, whether it is a term of the query.
+        changed: [n] bool, true where the agent adds it or, for a term of the query, lowers it.
+        in_query: [n] bool, true for terms of the query.
     """
 
     gain: np.ndarray
     changed: np.ndarray
-    own: np.ndarray
+    in_query: np.ndarray
 
 
 def report_terms(
@@ -51,7 +51,7 @@ def report_terms(
 
     Args:
         context: The collection, and how it is searched.
-        plans: What the agent does with queries that have their judgments.
+        plans: The agent's plans for queries that have their judgments.
         fusion: Weight of the cosines in the searches.
         run_dir: Receives `candidate_confusion_matrix.png` and `.csv`,
             `candidate_class_metrics.csv`, and the same for query terms.
@@ -69,12 +69,12 @@ def report_terms(
         terms_of(context, usable[first : first + AT_ONCE], fusion)
         for first in range(0, len(usable), AT_ONCE)
     ]
-    found = Terms(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    terms = Terms(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     summary: dict[str, Any] = {"queries": len(usable)}
-    for kind, own in (("candidate", False), ("query_term", True)):
-        rows = found.own == own
+    for kind, in_query in (("candidate", False), ("query_term", True)):
+        rows = terms.in_query == in_query
         if rows.any():
-            report = term_report(found.gain[rows], found.changed[rows], kind)
+            report = term_report(terms.gain[rows], terms.changed[rows], kind)
             write_report(run_dir, report, 0, f"{kind}_")
             summary[kind] = term_summary(report)
     return summary
@@ -86,14 +86,14 @@ def terms_of(context: SearchContext, plans: Sequence[Plan], fusion: float) -> Te
     table = make_table(queries, context.index, context.documents, context.rules)
     count, wide = len(queries), context.rules.max_candidates
     weights = np.full((count, wide), USUAL_WEIGHT, np.float32)
-    changed, own = np.zeros((count, wide), bool), np.zeros((count, wide), bool)
+    changed, in_query = np.zeros((count, wide), bool), np.zeros((count, wide), bool)
     for row, plan in enumerate(plans):
-        own[row, len(queries[row].candidates) :] = True
+        in_query[row, len(queries[row].candidates) :] = True
         for place, weight in plan.changes.items():
             changed[row, place], weights[row, place] = True, weight
     gains = term_gains(table, context.rules.metric, fusion, weights)
     there = np.arange(wide) < np.array([[query.options] for query in queries])
-    return Terms(gains[there], changed[there], own[there])
+    return Terms(gains[there], changed[there], in_query[there])
 
 
 def term_gains(table: QueryTable, name: str, fusion: float, weights: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ def term_report(gain: np.ndarray, changed: np.ndarray, kind: str) -> Classificat
 
     Args:
         gain: [n] gain of each term alone.
-        changed: [n] bool, whether the agent changes it.
+        changed: [n] bool, true where the agent changes it.
         kind: A key of `ACTIONS`.
     """
     true = np.where(gain > MIN_GAIN, 0, np.where(gain < -MIN_GAIN, 2, 1))
@@ -169,27 +169,27 @@ def term_lines(terms: Mapping[str, Any], name: str, used: bool) -> Iterator[str]
     """The tables as `result.json` has them, for a reader.
 
     Args:
-        terms: What `report_terms` returned.
+        terms: The report of `report_terms`.
         name: The metric.
-        used: Whether the run uses what the network proposes.
+        used: The run uses what the network proposes.
     """
     for kind, (action, other) in ACTIONS.items():
         if kind not in terms:
             continue
-        found, noun = terms[kind], NOUNS[kind]
+        of_kind, noun = terms[kind], NOUNS[kind]
         proposed = "" if used else " (proposals that are not used)"
         yield ""
         yield (
-            f"{found[noun]:,} {noun} of {terms['queries']} queries, by what each alone does to "
+            f"{of_kind[noun]:,} {noun} of {terms['queries']} queries, by what each alone does to "
             f"{name}{proposed}"
         )
         yield f"{'':8}{action:>9}{other:>9}  precision  recall     F1"
-        for label, row in found["classes"].items():
+        for label, row in of_kind["classes"].items():
             yield (
                 f"{label:<8}{row[action]:>9,}{row[other]:>9,}  {row['precision']:>9.3f}  "
                 f"{row['recall']:>6.3f}  {row['f1']:>5.3f}"
             )
-        weakest = found["weakest_class"]
+        weakest = of_kind["weakest_class"]
         if weakest["confused_with"]:
             yield (
                 f"Weakest: {weakest['name']} terms, {weakest['times']:,} of which are "

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,20 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.loop.profile import RunKeeper
+from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.index.corpus import available_splits
 from kytolly.search.index.embedding import Encoder
+from kytolly.search.index.training_queries import synthetic_collection
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import (
-    FEW_QUERIES,
-    UNTESTED,
-    Choice,
     HeldOut,
-    Selection,
     read_choices,
-    select,
-    select_fusion,
     write_choices,
 )
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.held_out import test_metrics
-from kytolly.search.reformulate.loop_clock import LoopClock
 from kytolly.search.reformulate.network import (
     NumpyScorer,
     copied_scorer,
@@ -44,17 +40,48 @@ from kytolly.search.reformulate.network import (
 )
 from kytolly.search.reformulate.options import ReformulationOptions
 from kytolly.search.reformulate.ppo_training import COLLECTION, save_search, train_with_ppo
-from kytolly.search.reformulate.prepare import LEARNING, Preparation, prepare
-from kytolly.search.reformulate.profile import profile_loop
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, skip_report
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import phase_rows, write_phases
 from kytolly.search.reformulate.search import SearchContext
-from kytolly.search.reformulate.table import concatenation, subset
+from kytolly.search.reformulate.selection import (
+    confirm_selections,
+    judged_fusion,
+    make_choice,
+    selection_summary,
+)
+from kytolly.search.reformulate.table import (
+    QueryTable,
+    make_table,
+    row_bytes,
+    subset,
+)
+from kytolly.search.reformulate.timing import LoopClock, Phases, profile_loop
 from kytolly.search.reformulate.warm_start import held_out_networks, parts_of, warm_network
-from kytolly.search.reformulate.whole_search import confirm_choice
 
 Say = Callable[[str], None]
+LEARNING = ("train", "dev")  # the splits that training uses
 EVALUATED = 300  # training queries that PPO is evaluated on; dev queries are for the choice alone
+
+
+@dataclasses.dataclass
+class Preparation:
+    """Everything that training needs.
+
+    Attributes:
+        context: Collection, index and embeddings.
+        train: Training queries; None where there are none.
+        dev: Dev queries that can be reformulated and have a relevant document, in order; None
+            where there are none.
+        synthetic: Parts of documents as queries; None where none were asked for.
+        counts: Numbers of queries: in all, and left out for each reason.
+    """
+
+    context: SearchContext
+    train: QueryTable | None
+    dev: QueryTable | None
+    synthetic: QueryTable | None
+    counts: dict[str, int]
 
 
 def train(
@@ -67,7 +94,7 @@ def train(
     encoder: Encoder | None = None,
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
-    """Prepare, warm-start and train; returns what `result.json` holds.
+    """Prepare, warm-start and train; returns the contents of `result.json`.
 
     Args:
         options: The collection, and how to learn.
@@ -94,9 +121,9 @@ def train(
     try:
         with tf.device("/GPU:0" if gpu else "/CPU:0"):
             keras.utils.set_random_seed(options.seed)
-            splits = [one for one in (*LEARNING, *(["test"] if test else [])) if one in known]
+            splits = [split for split in (*LEARNING, *(["test"] if test else [])) if split in known]
             preparation = prepare(options, say, splits, encoder)
-            summary, network = train_network(preparation, folder, gpu, profile, say)
+            summary, network = train_network(preparation, folder, gpu, profile)
             if test:
                 with preparation.context.phases.measure("test"):
                     choices = read_choices(folder.path)
@@ -137,13 +164,14 @@ def closing_summary(
 
 
 def train_network(
-    preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool, say: Say
+    preparation: Preparation, folder: RunFolder, gpu: bool, profile: bool
 ) -> tuple[dict[str, Any], CandidateScorer]:
     """Warm start, PPO and the choice on held-out queries; the run's summary, and its network."""
     context, options = preparation.context, preparation.context.options
+    say = context.phases.say
     dev = None if preparation.dev is None else DeviceQueries(preparation.dev, context.rules)
     with context.phases.measure("choice"):
-        fusion = judged_fusion(preparation)
+        fusion = judged_fusion(context, preparation.train, preparation.dev)
     say(f"searches weigh cosines with {fusion:g} beside BM25")
     known = context.encoder_name == "wordllama"  # the network of the package has seen no other
     begin = load_pretrained() if options.training.pretrained and known else None
@@ -159,14 +187,14 @@ def train_network(
     if preparation.synthetic is not None:
         synthetic = DeviceQueries(preparation.synthetic, context.rules, fusions)
     if train is not None or synthetic is not None:
-        learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile, say)
+        learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile)
         networks |= learned
         if train is not None and options.training.warm_start_epochs:
             with context.phases.measure("warm start"):
                 parts = parts_of(context, train.table, preparation.dev)
                 if parts is not None:
-                    found = held_out_networks(options, train, parts, synthetic, unseen, say)
-                    held_out["warm start"] = found
+                    held_out_warm = held_out_networks(options, train, parts, synthetic, unseen, say)
+                    held_out["warm start"] = held_out_warm
     elif begin is None:
         raise ValueError(
             f"no query of the train split of {options.collection} can be used, and there is no "
@@ -180,15 +208,18 @@ def train_network(
             fold = np.zeros(train.num_queries, np.int64)
             held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
         rest = [held_out.get(name) for name in networks]
-        made = list(networks.values())
-        chosen = make_choice(made, dev, rest, fusion, options.seed, say)
-        chosen = confirm_selections(preparation, chosen, made, rest, say)
+        candidates = list(networks.values())
+        chosen = make_choice(candidates, dev, rest, fusion, options.seed, say)
+        chosen = confirm_selections(context, chosen, candidates, preparation.dev, rest)
     name, network = list(networks.items())[chosen["fused"].network]
     if preparation.train is None:
         save_search(context, folder.path)
     save_network(network, folder.path)
     write_choices(
-        folder.path, fusion, [one.choice for one in chosen.values()], context.index.digest
+        folder.path,
+        fusion,
+        [selection.choice for selection in chosen.values()],
+        context.index.digest,
     )
     return summary | {
         "collection": options.collection,
@@ -196,18 +227,8 @@ def train_network(
         "queries": preparation.counts,
         "fusion": fusion,
         "network": name,
-        "choices": {kind: selection_summary(one) for kind, one in chosen.items()},
+        "choices": {kind: selection_summary(selection) for kind, selection in chosen.items()},
     }, network
-
-
-def judged_fusion(preparation: Preparation) -> float:
-    """The weight of the cosines: what the options say, or what train and dev queries prefer."""
-    context = preparation.context
-    tables = [one for one in (preparation.train, preparation.dev) if one is not None]
-    if context.options.retrieval.fusion != "auto" or not tables:
-        return context.usual_fusion
-    judged = DeviceQueries(concatenation(tables), context.rules)
-    return select_fusion(judged, context.usual_fusion, context.options.seed)
 
 
 def learn(
@@ -218,13 +239,13 @@ def learn(
     folder: RunFolder,
     gpu: bool,
     profile: bool,
-    say: Say,
 ) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
     """The networks after the warm start and after PPO, by name, and PPO's summary."""
     options, training, phases = context.options, context.options.training, context.phases
+    say = phases.say
     with phases.measure("warm start"):
         network = warm_network(options, train, synthetic, begin, say)
-    networks, summary = {"warm start": copied_scorer(network, 0.0)}, {}
+    networks = {"warm start": copied_scorer(network, 0.0)}
     if training.epochs == 0 or train is None:
         save_search(context, folder.path)
         return networks, {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
@@ -240,7 +261,7 @@ def learn(
     clock, keeper = LoopClock(), RunKeeper() if profile else None
     with phases.measure(COLLECTION):
         result = train_with_ppo(
-            context, train, evaluation, network, folder.path, gpu, say, clock, keeper
+            context, train, evaluation, network, folder.path, gpu, clock, keeper
         )
     result.require_written()
     summary = {**result.summary, "device_utilization": clock.utilization}
@@ -254,83 +275,6 @@ def learn(
     return networks | {"ppo": copied_scorer(network, 0.0)}, summary
 
 
-def make_choice(
-    networks: Sequence[CandidateScorer],
-    dev: DeviceQueries | None,
-    held_out: Sequence[HeldOut | None],
-    fusion: float,
-    seed: int,
-    say: Say,
-) -> dict[str, Selection]:
-    """The choices with BM25 alone ("plain") and with cosines beside it ("fused").
-
-    Both use one network: that of searches with cosines, if anything helps there.
-    """
-    most = max((len(one.fold) for one in held_out if one is not None), default=0)
-    if dev is None and not most:
-        say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
-        return {
-            kind: Selection(Choice(one, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
-            for kind, one in (("fused", fusion), ("plain", 0.0))
-        }
-    count = 0 if dev is None else dev.num_queries
-    if count + most < FEW_QUERIES:
-        say(
-            f"only {count + most} held-out queries: what helps on them may be chance; expected at "
-            f"least {FEW_QUERIES}"
-        )
-    scorers = [NumpyScorer(network) for network in networks]
-    fused = plain = select(scorers, dev, fusion, held_out, seed)
-    if fusion:
-        free = fused.choice.scale == 0.0
-        first = 0 if free else fused.network
-        kept = slice(None) if free else slice(first, first + 1)
-        plain = select(scorers[kept], dev, 0.0, held_out[kept], seed)
-        plain = plain._replace(network=first + plain.network)
-        fused = fused._replace(network=plain.network)
-    for one in dict.fromkeys((fused, plain)):
-        base = f"BM25 + {one.choice.fusion:g} cosines" if one.choice.fusion else "BM25"
-        if one.choice.scale:
-            say(
-                f"over {base}: dev gain {one.dev_gain:+.4f} by cross-validation of {one.tried} "
-                f"choices (chance {one.chance:.3f})"
-            )
-        else:
-            say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
-    return {"fused": fused, "plain": plain}
-
-
-def confirm_selections(
-    preparation: Preparation,
-    chosen: Mapping[str, Selection],
-    networks: Sequence[CandidateScorer],
-    held_out: Sequence[HeldOut | None],
-    say: Say,
-) -> dict[str, Selection]:
-    """The selections, as far as searches of all documents confirm them."""
-    context, dev, confirmed = preparation.context, preparation.dev, dict(chosen)
-    numbers = None if dev is None else dev.number
-    for kind, one in chosen.items():
-        scorer, more = NumpyScorer(networks[one.network]), held_out[one.network]
-        found = confirm_choice(context, one.choice, scorer, numbers, more, context.options.seed)
-        if found is not None:
-            confirmed[kind] = one._replace(choice=found.choice, whole_gain=found.gain)
-            scale = found.choice.scale
-            used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
-            say(
-                f"{found.queries:,} searches of all documents with {one.choice.fusion:g} cosines: "
-                f"gain {found.gain:+.4f} (chance {found.chance:.3f}), {used}"
-            )
-    return confirmed
-
-
-def selection_summary(one: Selection) -> dict[str, Any]:
-    """A selection as `result.json` holds it."""
-    found = {**one.choice._asdict(), **one._asdict()}
-    del found["choice"], found["network"]
-    return found
-
-
 def saved_where(path: Path) -> str:
     """The message for somebody who interrupted a run."""
     if not (path / BEST).is_file():
@@ -339,3 +283,71 @@ def saved_where(path: Path) -> str:
         f"The run is saved in {path}; `kytolly reformulate {path} QUERY` uses the network that "
         "gained most so far."
     )
+
+
+def prepare(
+    options: ReformulationOptions,
+    say: Say,
+    splits: Sequence[str] = LEARNING,
+    encoder: Encoder | None = None,
+) -> Preparation:
+    """Read and index a collection, mine candidates, and make tables.
+
+    Only the judgments of the train and dev splits are used.
+
+    Args:
+        options: The collection, and how it is searched.
+        say: Receives the lines of the progress display.
+        splits: The splits to read: what is wrong with the file of one is said here.
+        encoder: An encoder in place of the one that the options name.
+
+    Raises:
+        ValueError: A file is malformed.
+    """
+    context = SearchContext.load(options, splits, Phases(say), encoder=encoder)
+    counts: dict[str, int] = {}
+    tables = {split: _split_table(context, split, counts, say) for split in LEARNING}
+    synthetic = None
+    if options.training.synthetic_queries:
+        asked = options.training.synthetic_queries
+        texts = synthetic_collection(context.collection, asked, options.seed)
+        synthetic = _split_table(context.with_texts(texts), "train", {}, lambda line: None)
+        count = 0 if synthetic is None else len(synthetic.number)
+        say(f"synthetic queries: {count} of {asked}")
+    return Preparation(context, tables["train"], tables["dev"], synthetic, counts)
+
+
+def _split_table(
+    context: SearchContext, split: str, counts: dict[str, int], say: Say
+) -> QueryTable | None:
+    if split not in context.collection.judgments:
+        counts |= {split: 0, f"{split}_skipped": 0, f"{split}_without_relevant": 0}
+        say(f"{split} queries: none, the collection has no judgments of this split")
+        return None
+    numbers = context.collection.split(split)
+    queries = context.queries(split, context.options.training.max_queries)
+    usable = [query for query in queries if query.has_relevant]
+    skipped = context.skipped[split]
+    drawn = len(queries) + len(skipped)
+    if drawn < len(numbers):
+        say(f"{split} queries: {drawn:,} of {len(numbers):,} are drawn, which max_queries allows")
+    counts |= {
+        split: len(numbers),
+        f"{split}_skipped": len(skipped),
+        f"{split}_without_relevant": len(queries) - len(usable),
+    }
+    say(
+        f"{split} queries: {len(usable)} of {drawn:,}; {skip_report(skipped)}; "
+        f"{len(queries) - len(usable)} without a relevant document"
+    )
+    if not usable:
+        return None
+    size = row_bytes(context.rules, len(CANDIDATE_FEATURES))
+    check_memory(
+        len(usable) * size,
+        f"tables of {len(usable):,} queries with candidates: {context.rules.max_candidates:,} and "
+        f"pool_documents: {context.rules.pool_documents:,}",
+        "lower max_queries, candidates or pool_documents",
+    )
+    with context.phases.measure("tables"):
+        return make_table(usable, context.index, context.documents, context.rules)

@@ -22,13 +22,13 @@ from kytolly.search.index.corpus import available_splits
 from kytolly.search.index.metrics import paired_bootstrap
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import UNTESTED, proposals
-from kytolly.search.reformulate.device_env import DeviceQueries, is_own, kept_proposals
-from kytolly.search.reformulate.listwise import fit_listwise
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions, ReformulationOptions
-from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.query import SearchRules
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation, make_table
+from kytolly.search.reformulate.warm_start import fit_listwise
 
 MAX_QUERIES = 700  # train queries of a collection
 MAX_TEST_QUERIES = 800
@@ -49,19 +49,13 @@ def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
     splits = available_splits(folder)
     options = ReformulationOptions(collection=folder, seed=seed)
     context = SearchContext.load(options, splits)
-    found = {}
-    for split, most in (("train", MAX_QUERIES), ("test", MAX_TEST_QUERIES)):
-        numbers = context.collection.split(split)
-        drawn = np.random.default_rng(seed).permutation(len(numbers))[:most]
-        mined = context.mine(context.collection, [numbers[place] for place in np.sort(drawn)], [])
-        queries = [_with_judgments(query, context, split) for query in mined]
-        queries = [query for query in queries if query.has_relevant]
-        found[split] = make_table(queries, context.index, context.documents, rules)
-    return Tables(found["train"], found["test"], context.index.digest)
 
+    def table(split: str, most: int) -> QueryTable:
+        queries = [query for query in context.queries(split, most) if query.has_relevant]
+        return make_table(queries, context.index, context.documents, rules)
 
-def _with_judgments(query: Query, context: SearchContext, split: str) -> Query:
-    return query._replace(relevant=np.array(context.collection.relevant(query.number, split)))
+    train, test = table("train", MAX_QUERIES), table("test", MAX_TEST_QUERIES)
+    return Tables(train, test, context.index.digest)
 
 
 def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> CandidateScorer:
@@ -82,23 +76,23 @@ def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> Cand
 
 def without_own(table: QueryTable) -> QueryTable:
     """The table of the same queries if none of their own terms may be lowered."""
-    kept = ~is_own(table.candidate_features)[..., np.newaxis]
-    features, columns = table.candidate_features * kept, table.columns * kept
+    addable = ~is_query_term(table.candidate_features)[..., np.newaxis]
+    features, columns = table.candidate_features * addable, table.columns * addable
     return table._replace(candidate_features=features, columns=columns)
 
 
 def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
     """Print the gain on each collection of a network that learned from the others."""
     print(f"{'collection':<14} {'cosines':>7} {'BM25':>7} {'base':>7} {'gain':>8}  95% interval")
-    for name, own in tables.items():
+    for name, left_out in tables.items():
         network = NumpyScorer(fit([t.train for n, t in tables.items() if n != name], rules))
-        test = DeviceQueries(without_own(own.test), rules)
+        test = DeviceQueries(without_own(left_out.test), rules)
         nothing = np.zeros((test.num_queries, test.candidates), np.float32)
         plain = test.values(0.0, nothing)
         for fusion in FUSIONS:
             base = test.values(fusion, nothing)
             weights = proposals(network, test, fusion)[0] * np.float32(UNTESTED)
-            own_terms = is_own(test.table.candidate_features)
+            own_terms = is_query_term(test.table.candidate_features)
             after = test.values(fusion, kept_proposals(weights, own_terms, rules.max_terms))
             gain, low, high = paired_bootstrap(after.tolist(), base.tolist())
             print(

@@ -17,8 +17,7 @@ from kytolly.record.run_folder import RunFolder
 from kytolly.search.config.rewriting_ppo import RewritingPPOConfig
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.corpus import available_splits, load_collection
-from kytolly.search.index.metric_names import metric_parts
-from kytolly.search.index.metrics import paired_bootstrap
+from kytolly.search.index.metrics import metric_parts, paired_bootstrap
 from kytolly.search.model.token_actor_critic import TokenActorCritic
 from kytolly.search.text.rewriter import Rewriter, some_rows
 from kytolly.search.text.rewriting_env import RewardRules, RewritingEnv, allowed_tokens

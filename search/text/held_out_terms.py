@@ -2,7 +2,7 @@
 
 A rewriter knows the terms of its training queries by heart. Who learns how far to trust it has to
 see what it proposes for queries that are new to it. So the training queries are cut into parts
-(`search.index.held_out_parts`), and the terms of each part are those of one more rewriter, which
+(`search.index.training_queries`), and the terms of each part are those of one more rewriter, which
 learned from the others.
 """
 

@@ -22,8 +22,8 @@ from kytolly.record.network_file import load_network_of
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.collection import Collection
-from kytolly.search.index.first_search import NONE, FirstSearch, FusedSearch
-from kytolly.search.index.significance import CHANCE, best_row
+from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
+from kytolly.search.index.metrics import CHANCE, best_row
 from kytolly.search.model.cross_encoder import CrossEncoder
 from kytolly.search.text.outputs import RowOutputs, length_batches
 from kytolly.search.text.ranking_data import (

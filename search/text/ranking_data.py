@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.search.index.collection import Collection
-from kytolly.search.index.first_search import NONE, FirstSearch
-from kytolly.search.index.metrics import NOT_RANKED, metric
+from kytolly.search.index.fusion import NONE, FirstSearch
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric
 
 METRIC = "ndcg@10"
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
-from kytolly.search.index.metrics import metric
+from kytolly.search.index.rank_metrics import metric
 from kytolly.search.text.rewriting_pools import Pools, Postings, found_ranks
 from kytolly.search.text.vocabulary import BEGIN, END, PADDING, UNKNOWN
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
-from kytolly.search.index.metrics import NOT_RANKED, metric, relevant_ranks
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric, relevant_ranks
 from kytolly.search.index.ranking import best_places
 
 MISSING = -1  # in place of a document, or of a place

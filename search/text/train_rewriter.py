@@ -15,7 +15,7 @@ from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.config.rewriter import RewriterConfig
 from kytolly.search.index.corpus import available_splits, load_collection
-from kytolly.search.index.held_out_parts import JudgedTexts, held_out_parts
+from kytolly.search.index.training_queries import JudgedTexts, held_out_parts
 from kytolly.search.text.held_out_terms import HELD_OUT_FILE, read_held_out, write_held_out
 from kytolly.search.text.rewriter import Rewriter, RewriterTask
 from kytolly.search.text.rewriting_pairs import frequent_terms, mined_terms, share_of_best

@@ -13,7 +13,7 @@ from kytolly.command import entry
 from kytolly.search.chain import AgentSearch, SearchChain
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import load_collection
-from kytolly.search.index.first_search import NONE
+from kytolly.search.index.fusion import NONE
 from kytolly.search.index.trec import read_run
 from kytolly.search.ranker_training import train_ranker
 from kytolly.search.reformulate.reformulator import Reformulator

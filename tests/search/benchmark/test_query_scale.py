@@ -13,7 +13,7 @@ from kytolly.search.benchmark import query_latency, query_scale
 from kytolly.search.benchmark.query_latency import PARTS
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.corpus import load_collection
-from kytolly.search.index.metrics import metric
+from kytolly.search.index.rank_metrics import metric
 from kytolly.search.reformulate import ppo_training
 
 

@@ -21,7 +21,7 @@ from kytolly.search.benchmark.reformulation import (
 )
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.embedding import HashEncoder
-from kytolly.search.index.metrics import metric
+from kytolly.search.index.rank_metrics import metric
 from kytolly.search.model.candidate_scorer import NO_WEIGHT
 from kytolly.search.reformulate import ppo_training
 from kytolly.search.reformulate.device_env import DeviceQueries, QueryState

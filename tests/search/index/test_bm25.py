@@ -1,4 +1,6 @@
-"""The index against rank_bm25, and its parts against arithmetic."""
+"""The index against rank_bm25, and its parts against arithmetic; the best of many scores."""
+
+from __future__ import annotations
 
 import json
 import math
@@ -13,6 +15,7 @@ from rank_bm25 import BM25Okapi
 
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.corpus import load_collection
+from kytolly.search.index.ranking import GROUPED, best_nonzero, best_places, nth_best
 from tests.search.index.words import Words
 
 TEXTS = ["a b a", "b c", "", "a a a d", "c b d e", "f", "b"]
@@ -56,6 +59,7 @@ def test_tiny_collections_with_negative_average_idf(texts):
         assert index.terms == [] and not index.scores({"a": 1.0}).any()  # rank_bm25 divides by 0
 
 
+@pytest.mark.learning
 def test_the_built_in_collection_has_rank_bm25s_scores():
     check_collection("builtin", ())
 
@@ -104,13 +108,12 @@ def test_documents_know_their_terms(index):
 
 
 @pytest.mark.parametrize("top", [1, 2, 3, 5, 7, 50])
-@pytest.mark.parametrize("include_zeros", [False, True])
-def test_search_is_a_stable_sort_of_the_scores(top, include_zeros):
+def test_search_is_a_stable_sort_of_the_scores(top):
     index = BM25Index(["x y", "y x", "z", "x y", "y", "x x", "y x"], Words())
     for weights in ({"x": 1.0}, {"y": 1.0, "x": 0.5}, {"z": -1.0, "y": 1.0}, {}):
         scores = index.scores(weights)
-        order = [d for d in np.argsort(-scores, kind="stable") if include_zeros or scores[d] != 0]
-        docs, found = index.search(weights, top, include_zeros)
+        order = [d for d in np.argsort(-scores, kind="stable") if scores[d] != 0]
+        docs, found = index.search(weights, top)
         assert docs.tolist() == order[:top] and docs.dtype == np.int32
         np.testing.assert_array_equal(found, scores[order[:top]])
 
@@ -253,3 +256,35 @@ def test_an_index_with_code_in_it_runs_nothing(tmp_path, index):
 def test_parameters_that_make_no_scores_are_refused(settings):
     with pytest.raises(ValueError, match="BM25 got k1"):
         BM25Index(TEXTS, Words(), **settings)
+
+
+def test_the_nth_best_score():
+    assert nth_best(np.array([3.0, 9.0, 5.0]), 2) == 5.0
+    assert nth_best(np.array([3.0, 9.0]), 5) == 3.0
+
+
+@pytest.mark.parametrize("top", [0, 1, 2, 3, 4, 9])
+def test_the_best_places_are_those_of_a_stable_sort(top):
+    scores = np.array([2.0, 5.0, 2.0, 7.0, 5.0, 2.0])
+    assert best_places(scores, top).tolist() == [3, 1, 4, 0, 2, 5][:top]
+    some = np.array([0, 2, 4, 5])
+    assert best_places(scores, top, some).tolist() == [4, 0, 2, 5][:top]
+
+
+@pytest.mark.parametrize("top", [0, 1, 10, 40, 5_000])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "ties", "negative", "zeros"])
+def test_the_best_of_many_scores_are_those_of_a_stable_sort(kind, top):
+    """More scores than fit into groups, with some left over."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=33 * GROUPED + 7).astype(np.float32)
+    if kind == "sparse":  # fewer than `top` are found, sometimes
+        scores = np.where(rng.random(len(scores)) < 0.01, np.abs(scores), 0.0)
+    elif kind == "ties":
+        scores = np.maximum(np.round(scores), 0.0)
+    elif kind == "negative":
+        scores = np.where(rng.random(len(scores)) < 0.01, -np.abs(scores), 0.0)
+    elif kind == "zeros":
+        scores = np.zeros_like(scores)
+    order = np.argsort(-scores, kind="stable")
+    np.testing.assert_array_equal(best_places(scores, top), order[:top])
+    np.testing.assert_array_equal(best_nonzero(scores, top), order[scores[order] != 0][:top])

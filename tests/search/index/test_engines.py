@@ -211,7 +211,7 @@ def test_databases_that_cannot_be_searched(tmp_path):
     assert "SQLite says: " in refusal(address, table="docs", doc_ids=["a", "b"])
 
 
-@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(st.dictionaries(st.text(max_size=12), st.floats(-9, 9), max_size=4))
 def test_any_words_are_only_words(shared_engine, weights):
     ids, scores = shared_engine.search({**weights, "ice": 0.1}, 3)
@@ -245,9 +245,10 @@ def test_a_python_without_fts5_is_named(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.learning  # a process that imports TensorFlow first
 def test_fts5_is_found_beside_tensorflow_which_has_a_sqlite_without_it():
     code = (
-        "import tensorflow; from kytolly.search.index.sqlite import sqlite3; "
+        "import tensorflow; from kytolly.search.index.fts5_engine import sqlite3; "
         "sqlite3.connect(':memory:').execute('CREATE VIRTUAL TABLE docs USING fts5(text)')"
     )
     root = Path(__file__).parents[3]

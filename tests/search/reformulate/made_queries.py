@@ -3,8 +3,7 @@
 import numpy as np
 
 from kytolly.search.index.fusion import DocumentVectors
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, IN_QUERY
-from kytolly.search.reformulate.query import Query, SearchRules
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, IN_QUERY, Query, SearchRules
 from kytolly.search.reformulate.table import make_table
 
 RULES = SearchRules("ndcg@10", 3, 6, 320)  # pools that hold all of 300 documents
@@ -64,7 +63,7 @@ def make_query(number, index, candidates=6, relevant=3, seed=0, excluded=-1, own
         relevant=np.sort(rng.choice(documents, relevant, replace=False)),
         excluded=excluded,
         surfaces=(*terms[:candidates], *typed[:own]),
-        own=tuple(typed[:own]),
+        lowerable=tuple(typed[:own]),
     )
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from kytolly.search.reformulate import train
+from kytolly.search.reformulate import selection
 from kytolly.search.reformulate.choice import (
     CHANCE,
     UNTESTED,
@@ -25,11 +25,11 @@ from kytolly.search.reformulate.choice import (
     write_choices,
 )
 from kytolly.search.reformulate.device_env import DeviceQueries
-from kytolly.search.reformulate.listwise import fit_listwise
 from kytolly.search.reformulate.network import NumpyScorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions
 from kytolly.search.reformulate.query import SearchRules
-from kytolly.search.reformulate.train import make_choice
+from kytolly.search.reformulate.selection import make_choice
+from kytolly.search.reformulate.warm_start import fit_listwise
 from tests.search.reformulate.made_queries import helpful_table
 
 RULES = SearchRules("ndcg@10", 2, 4, 64)
@@ -204,7 +204,7 @@ def test_where_nothing_helps_with_cosines_any_network_may_help_without(trained, 
         scale, network = (0.0, 0) if fusion else (0.5, 1)
         return Selection(Choice(fusion, scale), network, 3, 0.5, 0.0, 0.0)
 
-    monkeypatch.setattr(train, "select", scripted)
+    monkeypatch.setattr(selection, "select", scripted)
     found = make_choice(trained, dev, [None, None], 1.0, 0, lambda line: None)
     assert asked == [(2, 1.0, 2), (2, 0.0, 2)]
     assert found["plain"].network == found["fused"].network == 1

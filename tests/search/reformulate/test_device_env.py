@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from kytolly.environment.check import check_environment
 from kytolly.search.reformulate import device_env
+from kytolly.search.reformulate.baselines import metric_per_query
 from kytolly.search.reformulate.device_env import (
     MIN_WEIGHT,
     DeviceQueries,
     kept_proposals,
     kept_weights,
 )
-from kytolly.search.reformulate.scoring import metric_per_query
 from kytolly.search.reformulate.table import make_table
 from tests.search.reformulate.made_queries import (
     RULES,
@@ -63,7 +63,10 @@ def full_search(query, index, documents, fusion, weights, metric):
         base[query.excluded] = 0.0
     unit = base.max()
     scores = base / unit + fusion * documents.cosines(query.vector)
-    given = {**dict.fromkeys(query.candidates, 1.0), **{t: -query.weights[t] for t in query.own}}
+    given = {
+        **dict.fromkeys(query.candidates, 1.0),
+        **{t: -query.weights[t] for t in query.lowerable},
+    }
     for (term, sign), weight in zip(given.items(), weights, strict=False):
         scores += weight * np.float16(sign * index.columns[term] / np.float32(unit))
     if query.excluded >= 0:

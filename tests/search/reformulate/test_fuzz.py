@@ -14,18 +14,18 @@ from kytolly.search.index.collection import SPLITS
 from kytolly.search.index.corpus import load_collection, read_queries
 from kytolly.search.reformulate.choice import read_choices
 
-QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
+QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-def budget(examples):
-    """The same examples in every run, and no limit of time for one of them."""
-    return settings(
+def check_all(examples, strategy, check):
+    """Check the same examples in every run, without a limit of time for one of them."""
+    settings(
         max_examples=examples,
         derandomize=True,
         deadline=None,
         database=None,
         suppress_health_check=QUIET,
-    )
+    )(given(strategy)(check))()
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -88,17 +88,9 @@ def check_folder(folder, files):
     refused(read_folder, folder)
 
 
-@budget(40)
-@given(files=st.fixed_dictionaries(FILES))
-def test_a_collection_is_read_or_refused(tmp_path, files):
-    check_folder(tmp_path, files)
-
-
-@pytest.mark.learning
-@budget(500)
-@given(files=st.fixed_dictionaries(FILES))
-def test_500_collections_are_read_or_refused(tmp_path, files):
-    check_folder(tmp_path, files)
+@pytest.mark.parametrize("examples", [25, pytest.param(500, marks=pytest.mark.learning)])
+def test_a_collection_is_read_or_refused(tmp_path, examples):
+    check_all(examples, st.fixed_dictionaries(FILES), lambda files: check_folder(tmp_path, files))
 
 
 PLACES = st.integers(0, 2**16)
@@ -137,17 +129,9 @@ def check_index(path, changes):
     refused(load_and_search)
 
 
-@budget(100)
-@given(changes=CHANGES)
-def test_an_index_is_read_or_refused(tmp_path, changes):
-    check_index(tmp_path / "index.npz", changes)
-
-
-@pytest.mark.learning
-@budget(2_000)
-@given(changes=CHANGES)
-def test_2000_indexes_are_read_or_refused(tmp_path, changes):
-    check_index(tmp_path / "index.npz", changes)
+@pytest.mark.parametrize("examples", [60, pytest.param(2_000, marks=pytest.mark.learning)])
+def test_an_index_is_read_or_refused(tmp_path, examples):
+    check_all(examples, CHANGES, lambda changes: check_index(tmp_path / "index.npz", changes))
 
 
 NUMBERS = st.floats() | st.integers() | JSON
@@ -155,17 +139,21 @@ ROWS = st.fixed_dictionaries({"fusion": NUMBERS, "scale": NUMBERS, "margin": NUM
 CHOICES = st.fixed_dictionaries({"fusion": NUMBERS, "choices": st.lists(ROWS, max_size=10)}) | JSON
 
 
-@budget(60)
-@given(data=CHOICES.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20))
-def test_choices_are_read_or_refused(tmp_path, data):
-    (tmp_path / "choice.json").write_bytes(data)
+def check_choices(folder, data):
+    (folder / "choice.json").write_bytes(data)
 
     def read():
-        choices = read_choices(tmp_path)
-        for one in (choices.at(choices.fusion), *choices.by_fusion.values()):
-            assert 0 <= one.fusion <= 1_000 and 0 <= one.scale <= 1 and -1 <= one.margin <= 1
+        choices = read_choices(folder)
+        for choice in (choices.at(choices.fusion), *choices.by_fusion.values()):
+            assert 0 <= choice.fusion <= 1_000 and 0 <= choice.scale <= 1
+            assert -1 <= choice.margin <= 1
 
     refused(read)
+
+
+def test_choices_are_read_or_refused(tmp_path):
+    files = CHOICES.map(lambda content: json.dumps(content).encode()) | st.binary(max_size=20)
+    check_all(60, files, lambda data: check_choices(tmp_path, data))
 
 
 LONG = "p" * 5_000
@@ -195,16 +183,7 @@ def check_flags(run, folder, capsys, arguments):
     assert before == {path: path.read_bytes() for path in before}
 
 
-@budget(40)
-@given(arguments=ARGUMENTS)
-def test_flags_are_used_or_refused(run, tmp_path, capsys, monkeypatch, arguments):
+@pytest.mark.parametrize("examples", [12, pytest.param(500, marks=pytest.mark.learning)])
+def test_flags_are_used_or_refused(run, tmp_path, capsys, monkeypatch, examples):
     monkeypatch.chdir(tmp_path)
-    check_flags(run[0], tmp_path, capsys, arguments)
-
-
-@pytest.mark.learning
-@budget(500)
-@given(arguments=ARGUMENTS)
-def test_500_command_lines_are_used_or_refused(run, tmp_path, capsys, monkeypatch, arguments):
-    monkeypatch.chdir(tmp_path)
-    check_flags(run[0], tmp_path, capsys, arguments)
+    check_all(examples, ARGUMENTS, lambda given: check_flags(run[0], tmp_path, capsys, given))

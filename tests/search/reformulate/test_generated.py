@@ -10,13 +10,11 @@ import pytest
 from kytolly.command import entry as cli
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.reformulate.baselines import GreedyCeiling, as_many_as_mined, mined_candidates
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES
 from kytolly.search.reformulate.generated import GeneratedTerms
 from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner
-from kytolly.search.reformulate.mining_features import MIN_LOG_PROB
-from kytolly.search.reformulate.mining_processes import mine_texts
+from kytolly.search.reformulate.mining_features import MIN_LOG_PROB, MiningRules
 from kytolly.search.reformulate.ppo_training import resolved_options
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import test_lines as report_lines
 from kytolly.search.reformulate.search import SearchContext
@@ -41,7 +39,7 @@ RULES = MiningRules(feedback_documents=2, candidates=4, fusion=0.0, generated=3)
 def generated_features(found):
     names = ("mining rank", "is generated", "log-probability")
     rows = found.term_features[:, [CANDIDATE_FEATURES.index(name) for name in names]]
-    return dict(zip([*found.candidates, *found.own], rows.tolist(), strict=True))
+    return dict(zip([*found.candidates, *found.lowerable], rows.tolist(), strict=True))
 
 
 def test_terms_of_no_feedback_document_are_candidates_and_mined_ones_carry_the_features():
@@ -59,7 +57,10 @@ def test_terms_of_no_feedback_document_are_candidates_and_mined_ones_carry_the_f
     }
     found = miner.mine("glacier caves", generated=proposed)
     # "cave" is of the query, "unknown" of no document, and "tax" is the fourth.
-    assert found.candidates == [*alone.candidates, "incom", "solitari"] and found.own == alone.own
+    assert (
+        found.candidates == [*alone.candidates, "incom", "solitari"]
+        and found.lowerable == alone.lowerable
+    )
     features = generated_features(found)
     assert features["incom"] == pytest.approx([0.0, 1.0, 1.0 - 1.0 / -MIN_LOG_PROB])
     assert features["solitari"] == [0.0, 1.0, 0.0]
@@ -80,17 +81,6 @@ def test_a_query_whose_documents_have_no_other_term_gets_those_of_the_rewriter()
     found = miner.mine("solitary", generated={"tax": -1.0})
     assert found.candidates == ["tax"] and np.isfinite(found.term_features).all()
     assert np.abs(found.term_features).max() <= 2.0
-
-
-def test_processes_find_the_same(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    given = [{"tax": -1.0}, {"warm": -2.0}, {}]
-    miner, texts = Miner(INDEX, TEXTS, RULES), ["glacier caves", "income", "caves"]
-    one, two = (mine_texts(miner, texts, [-1] * 3, [None] * 3, n, given) for n in (1, 2))
-    for first, second in zip(one, two, strict=True):
-        assert first.candidates == second.candidates
-        np.testing.assert_array_equal(first.term_features, second.term_features)
-    assert [row.candidates[-1] for row in one[:2]] == ["tax", "warm"]
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +117,8 @@ def test_the_agent_finds_what_the_first_search_cannot_lead_to(animals, trained, 
         assert systems[name]["ndcg@10"]["over_mined"]["low"] > 0.5
     text = "\n".join(report_lines(summary["test"]))
     assert "greedy ceiling, mined" in text and "over that of mined terms" in text
-    alone = train(options_of(animals, None), log_dir=tmp_path / "run", test=True)
+    short = {"warm_start_epochs": 2, "held_out_folds": 0}
+    alone = train(options_of(animals, None, **short), log_dir=tmp_path / "run", test=True)
     assert alone["test"]["systems"]["agent"]["ndcg@10"]["mean"] == 0.0
     assert "ceiling_mined" not in alone["test"]["systems"]
 
@@ -207,7 +198,9 @@ def test_the_options_of_a_run_name_the_rewriter_in_full(animals, rewriter, monke
     held_out = read_held_out(rewriter / HELD_OUT_FILE) or {}
     proposed = [one.term for one in held_out[context.collection.queries[0]]]
     assert query.candidates[-2:] == proposed
-    assert len(query.candidates) + len(query.own) <= context.rules.max_candidates == 8 + 2 + 12
+    assert (
+        len(query.candidates) + len(query.lowerable) <= context.rules.max_candidates == 8 + 2 + 12
+    )
 
 
 def test_ceilings_are_compared_at_an_equal_number_of_candidates(animals, rewriter):
@@ -216,14 +209,14 @@ def test_ceilings_are_compared_at_an_equal_number_of_candidates(animals, rewrite
     mined, equal = mined_candidates(query), as_many_as_mined(query)
     assert mined.candidates == query.candidates[:-2]
     assert equal.candidates == [*mined.candidates[:-2], *query.candidates[-2:]]
-    assert equal.own == mined.own == query.own
+    assert equal.lowerable == mined.lowerable == query.lowerable
     assert len(equal.candidate_features) == len(equal.surfaces) == equal.options
     greedy = GreedyCeiling(context.index)
     assert set(greedy(equal)) - set(query.weights) and greedy(mined) == query.weights
     nothing = query._replace(candidates=query.candidates[-2:])  # and no mined one
     nothing = nothing._replace(
-        candidate_features=query.candidate_features[-2 - len(query.own) :],
-        surfaces=query.surfaces[-2 - len(query.own) :],
+        candidate_features=query.candidate_features[-2 - len(query.lowerable) :],
+        surfaces=query.surfaces[-2 - len(query.lowerable) :],
     )
     assert mined_candidates(nothing).candidates == as_many_as_mined(nothing).candidates == []
     assert greedy(mined_candidates(nothing)) == query.weights

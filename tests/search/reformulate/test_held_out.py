@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from kytolly.search.index.corpus import load_collection
-from kytolly.search.index.metrics import report
+from kytolly.search.index.metrics import per_query
 from kytolly.search.index.trec import read_run
 from kytolly.search.reformulate import held_out
-from kytolly.search.reformulate.calibration import bin_means, plot_calibration
 from kytolly.search.reformulate.choice import Choice, Choices
 from kytolly.search.reformulate.held_out import Outcome, difference, share_of_ceiling
 from kytolly.search.reformulate.network import make_scorer
-from kytolly.search.reformulate.prepare import prepare
 from kytolly.search.reformulate.reformulator import Reformulator
+from kytolly.search.reformulate.report import bin_means, plot_calibration
 from kytolly.search.reformulate.report import test_lines as report_lines
 from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
 SYSTEMS = ["bm25", "rm3", "rocchio", "agent", "fused", "agent_fused", "ceiling"]
@@ -76,9 +76,9 @@ def test_the_table_holds_what_the_run_files_hold(tested, collection):
     qrels = load_collection(collection, ("test",)).judgments["test"]
     for name, rows in found["systems"].items():
         assert list(rows) == ["ndcg@10", "ap", "recall@40", "mrr@10"]
-        means = report(qrels, read_run(folder / f"test_{name}.run"), list(rows))
+        values = per_query(qrels, read_run(folder / f"test_{name}.run"), list(rows))
         for metric, row in rows.items():
-            assert row["mean"] == pytest.approx(means[metric], abs=1e-9)
+            assert row["mean"] == pytest.approx(np.mean(list(values[metric].values())), abs=1e-9)
             if name != "bm25":
                 base = found["systems"]["bm25"][metric]["mean"]
                 assert row["over_bm25"]["difference"] == pytest.approx(row["mean"] - base)
@@ -105,10 +105,10 @@ def test_the_agent_alone_searches_without_cosines(tested, reformulator):
 
 def test_what_is_tuned_is_at_least_bm25_on_dev(tested):
     _, found = tested
-    for name, grid in (("rm3", held_out.RM3_SHORT), ("rocchio", held_out.ROCCHIO_SHORT)):
+    for name, grid in (("rm3", held_out.RM3_GRID), ("rocchio", held_out.ROCCHIO_GRID)):
         settings = found["tuned"][name]
         assert all(settings[key] in grid[key] for key in grid)
-    assert held_out.RM3_SHORT["original"][0] == 1.0 and held_out.ROCCHIO_SHORT["beta"][0] == 0.0
+    assert held_out.RM3_GRID["original"][0] == 1.0 and held_out.ROCCHIO_GRID["beta"][0] == 0.0
 
 
 def test_without_dev_queries_nothing_is_tuned(tmp_path, reformulator):

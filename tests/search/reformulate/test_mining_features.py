@@ -7,8 +7,12 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.fusion import DocumentVectors
 from kytolly.search.reformulate import mining_features
 from kytolly.search.reformulate.mining import Miner
-from kytolly.search.reformulate.mining_features import TERM_FEATURES, association, segment_counts
-from kytolly.search.reformulate.query import MiningRules
+from kytolly.search.reformulate.mining_features import (
+    TERM_FEATURES,
+    MiningRules,
+    association,
+    segment_counts,
+)
 from tests.search.reformulate.made_queries import unit_rows
 
 DOCUMENTS = 400
@@ -31,9 +35,9 @@ def made():
 
 def plain_features(index, mined, scores, known, weight):
     """Name -> [n] features of association and effects, from [documents] columns."""
-    columns = np.stack([index.column(term) for term in [*mined.candidates, *mined.own]]).astype(
-        np.float64
-    )
+    columns = np.stack(
+        [index.column(term) for term in [*mined.candidates, *mined.lowerable]]
+    ).astype(np.float64)
     holds, own = columns > 0, np.stack([index.column(term) for term in known]) > 0
     joint = (holds[:, np.newaxis] & own).sum(axis=2)
     frequency = own.sum(axis=1)

@@ -10,9 +10,7 @@ from kytolly.loop.device import DeviceLoop
 from kytolly.record.checkpoint import is_finite
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate import network as network_module
-from kytolly.search.reformulate.candidates import CANDIDATE_FEATURES, STATE_FEATURES
-from kytolly.search.reformulate.device_env import DeviceQueries, is_own
-from kytolly.search.reformulate.listwise import fit_listwise
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term
 from kytolly.search.reformulate.network import (
     HALF,
     NumpyScorer,
@@ -21,7 +19,8 @@ from kytolly.search.reformulate.network import (
     make_scorer,
 )
 from kytolly.search.reformulate.options import AgentOptions
-from kytolly.search.reformulate.query import SearchRules
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, STATE_FEATURES, SearchRules
+from kytolly.search.reformulate.warm_start import fit_listwise
 from tests.search.reformulate.made_queries import helpful_table
 
 WIDE = len(CANDIDATE_FEATURES)
@@ -53,7 +52,7 @@ def test_numpy_gives_what_keras_gives(hidden_units, monkeypatch):
     network, (candidates, state) = random_scorer(hidden_units), inputs()
     params, expected = network({"candidates": candidates, "state": state})
     weights = np.log1p(np.exp(params.numpy()[:, :6].astype(np.float64)))
-    own = is_own(candidates)
+    own = is_query_term(candidates)
     assert (weights[own] > 0.9).any() and (weights[~own] > 0.9).any()
     weights[own] = np.minimum(weights[own], 0.9)  # what a term of the query loses at most
     assert weights.max() > 0.05 and expected.numpy().std() > 0.05

@@ -37,11 +37,11 @@ def expected(context, text, weights, fusion, excluded=None):
         return found
 
     unit = bm25(context.index.query_weights(text)).max() or 1.0
-    vector = context.cache.get(text)
+    vector = context.cache.get_batch([text])[0]
     scores = bm25(weights)
     for doc in documents:
-        own = context.cache.get(context.collection.texts[doc])
-        scores[doc] += fusion * unit * max(float(own @ vector), 0.0)
+        (embedding,) = context.cache.get_batch([context.collection.texts[doc]])
+        scores[doc] += fusion * unit * max(float(embedding @ vector), 0.0)
     if excluded is not None:
         scores[excluded] = 0.0
     order = np.argsort(-scores, kind="stable")

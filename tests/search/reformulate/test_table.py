@@ -54,7 +54,7 @@ def test_a_large_pool_holds_all_documents_but_the_excluded_one(index, documents,
         for place, term in enumerate(query.candidates):
             column = index.columns[term][found] / unit
             np.testing.assert_allclose(table.columns[row, place, : len(found)], column, rtol=1e-3)
-        for place, term in enumerate(query.own, start=len(query.candidates)):
+        for place, term in enumerate(query.lowerable, start=len(query.candidates)):
             column = -query.weights[term] * index.columns[term][found] / unit
             np.testing.assert_allclose(table.columns[row, place, : len(found)], column, rtol=1e-3)
         assert not table.columns[row, query.options :].any()

@@ -8,11 +8,11 @@ import pytest
 
 from kytolly.search.index.metrics import per_query
 from kytolly.search.reformulate import term_report
-from kytolly.search.reformulate.candidates import with_judgments
 from kytolly.search.reformulate.choice import Choice, Choices
 from kytolly.search.reformulate.network import make_scorer
-from kytolly.search.reformulate.prepare import prepare
+from kytolly.search.reformulate.query import with_judgments
 from kytolly.search.reformulate.reformulator import Reformulator, trec_run
+from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import make_options
 
 FUSION = 0.5
@@ -61,7 +61,7 @@ def test_gains_are_those_of_a_search_with_one_term_more(planned):
     plan = next(one for one in plans if one.query is not None and len(one.changes) > 1)
     query, number = plan.query, plan.query.number
     terms = term_report.terms_of(context, [plan], FUSION)
-    assert len(terms.gain) == query.options and terms.own.sum() == len(query.own)
+    assert len(terms.gain) == query.options and terms.in_query.sum() == len(query.lowerable)
     assert np.flatnonzero(terms.changed).tolist() == sorted(plan.changes)
     name, qrels = context.rules.metric, context.collection.judgments["dev"]
 
@@ -85,7 +85,7 @@ def test_the_files_and_the_lines_hold_every_term(planned, tmp_path):
     assert found == json.loads(json.dumps(found)) and found["queries"] == len(usable)
     for kind, count in (
         ("candidate", sum(len(plan.query.candidates) for plan in usable)),
-        ("query_term", sum(len(plan.query.own) for plan in usable)),
+        ("query_term", sum(len(plan.query.lowerable) for plan in usable)),
     ):
         assert found[kind][term_report.NOUNS[kind]] == count
         rows = list(csv.DictReader((tmp_path / f"{kind}_confusion_matrix.csv").open()))

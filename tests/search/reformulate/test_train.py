@@ -9,15 +9,17 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from kytolly.search.index import synthetic
-from kytolly.search.reformulate import ppo_training
+from kytolly.search.index import training_queries
+from kytolly.search.reformulate import ppo_training, selection
 from kytolly.search.reformulate import train as train_module
 from kytolly.search.reformulate.choice import UNTESTED, USES, Choice, Choices, read_choices
-from kytolly.search.reformulate.phases import Phases
 from kytolly.search.reformulate.ppo_training import ppo_config
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import lines as report_lines
-from kytolly.search.reformulate.train import train
+from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.table import row_bytes
+from kytolly.search.reformulate.train import prepare, train
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
 LOOP_PARTS = {"forward", "search and reward", "update", "transfers", "idle", "compilation"}
@@ -158,17 +160,6 @@ def test_parts_that_do_not_divide_a_rollout_are_refused():
         ppo_config(make_options("x", gradient_accumulation=5), 1001, 4)
 
 
-def test_phases_within_phases_count_once():
-    lines = []
-    phases = Phases(lines.append)
-    with phases.measure("mining"), phases.measure("embedding"):
-        pass
-    with phases.measure("embedding"):
-        pass
-    assert lines == ["parallel preparation: mining", "pre-computation: embedding"]
-    assert set(phases.seconds) == {"mining", "embedding"} and min(phases.seconds.values()) >= 0
-
-
 def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path, monkeypatch):
     num_envs, lines = [], []
     real = ppo_training.Trainer.train_ppo
@@ -196,7 +187,7 @@ def forbid_pretrained(monkeypatch):
 
 def learn_quickly(collection, folder, lines=None, retrieval=None, **training):
     """A run without PPO."""
-    short = {"epochs": 0, "warm_start_epochs": 2, **training}
+    short = {"epochs": 0, "warm_start_epochs": 2, "held_out_folds": 0, **training}
     say = (lambda line: None) if lines is None else lines.append
     return train(make_options(collection, retrieval, **short), log_dir=folder, say=say)
 
@@ -225,29 +216,29 @@ def test_the_network_of_the_package_is_one_of_those_that_are_tried(
 def test_a_weight_of_cosines_that_was_asked_for_is_not_chosen_again(
     collection, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(train_module, "select_fusion", lambda *_: pytest.fail("it was chosen"))
-    lines = []
-    for fusion in (0.0, 0.5):
-        folder = tmp_path / str(fusion)
-        summary = learn_quickly(collection, folder, lines, {"fusion": fusion})
-        assert summary["fusion"] == fusion and f"cosines with {fusion:g} beside" in str(lines)
-        assert set(read_choices(folder).by_fusion) == {0.0, fusion}
-        assert Reformulator.load(folder).fusion == fusion
-        printed = "\n".join(report_lines(summary))
-        assert printed.count("Dev gain in ndcg@10 over BM25:") == 1
-        assert (f"over BM25 + {fusion:g} cosines:" in printed) == bool(fusion)
+    monkeypatch.setattr(selection, "select_fusion", lambda *_: pytest.fail("it was chosen"))
+    folder, lines = tmp_path / "run", []
+    summary = learn_quickly(collection, folder, lines, {"fusion": 0.5})
+    assert summary["fusion"] == 0.5 and "cosines with 0.5 beside" in str(lines)
+    assert set(read_choices(folder).by_fusion) == {0.0, 0.5}
+    assert Reformulator.load(folder).fusion == 0.5
+    printed = "\n".join(report_lines(summary))
+    assert printed.count("Dev gain in ndcg@10 over BM25:") == 1
+    assert "over BM25 + 0.5 cosines:" in printed
 
 
-def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, tmp_path, monkeypatch):
-    monkeypatch.setattr(train_module, "select_fusion", lambda judged, usual, seed: usual + 0.25)
-    assert learn_quickly(collection, tmp_path / "run")["fusion"] == 0.25
-    assert Reformulator.load(tmp_path / "run").fusion == 0.25
+def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, monkeypatch):
+    monkeypatch.setattr(selection, "select_fusion", lambda judged, usual, seed: usual + 0.25)
+    found = prepare(make_options(collection), lambda line: None)
+    assert selection.judged_fusion(found.context, found.train, found.dev) == 0.25
+    assert selection.judged_fusion(found.context, None, None) == 0.0
 
 
 def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()
-    summary = learn_quickly(other, tmp_path / "run", lines, warm_start_epochs=60)
+    longer = {"warm_start_epochs": 60, "held_out_folds": 3}
+    summary = learn_quickly(other, tmp_path / "run", lines, **longer)
     fused = summary["choices"]["fused"]
     assert summary["network"] == "warm start" and fused["scale"] > 0 and fused["dev_gain"] > 0.2
     assert "held-out queries: part 3 of 3" in lines
@@ -256,8 +247,7 @@ def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
 def test_without_held_out_queries_a_fixed_share_of_the_weights_is_used(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()
-    short = {"warm_start_epochs": 60, "held_out_folds": 0}
-    summary = learn_quickly(other, tmp_path / "run", lines, **short)
+    summary = learn_quickly(other, tmp_path / "run", lines, warm_start_epochs=60)
     assert f"no dev queries: weights are used at {UNTESTED:g}" in "\n".join(lines)
     assert summary["choices"]["fused"]["scale"] == UNTESTED
     assert summary["queries"]["dev"] == 0 and list(report_lines(summary))
@@ -265,7 +255,7 @@ def test_without_held_out_queries_a_fixed_share_of_the_weights_is_used(tmp_path)
 
 
 def test_parts_of_documents_are_learned_from_where_there_is_no_judgment(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic, "REST_WORDS", 3)  # the documents are short
+    monkeypatch.setattr(training_queries, "REST_WORDS", 3)  # the documents are short
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "train.tsv").unlink()
     summary = learn_quickly(other, tmp_path / "run", lines, synthetic_queries=6)
@@ -329,3 +319,68 @@ def test_an_interrupt_before_ppo_leaves_nothing(collection, tmp_path):
     with pytest.raises(KeyboardInterrupt, match="nothing is saved"):
         train(make_options(collection), log_dir=tmp_path / "run", say=say)
     assert not (tmp_path / "run").exists()
+
+
+def test_tables_hold_the_usable_queries_in_order(collection):
+    lines = []
+    found = prepare(make_options(collection), lines.append)
+    context = found.context
+    for split, table, count in (("train", found.train, 24), ("dev", found.dev, 18)):
+        assert table.number.tolist() == context.collection.split(split)[:count]
+        assert table.columns.shape == (count, 20, 64)
+        assert found.counts[split] == count + 1 and found.counts[f"{split}_skipped"] == 1
+        said = next(line for line in lines if line.startswith(f"{split} queries"))
+        assert f"{count} of {count + 1}; 1 query skipped: 1 no token" in said
+    assert set(context.phases.seconds) == {"reading", "indexing", "embedding", "mining", "tables"}
+    assert "test" not in context.collection.judgments
+
+
+def test_a_split_without_judgments_has_no_table(collection):
+    lines = []
+    found = prepare(make_options(collection), lines.append, ("train",))
+    assert found.dev is None and found.train is not None and found.counts["dev"] == 0
+    assert "dev queries: none, the collection has no judgments of this split" in lines
+
+
+def test_a_split_whose_queries_are_all_unusable_has_no_table(tmp_path):
+    other = write_collection(tmp_path / "tiny")
+    text = "query-id\tcorpus-id\tscore\nempty-dev\tgood0.0\t1\nq8.0\tgood8.0\t0\n"
+    (other / "qrels" / "dev.tsv").write_text(text)
+    found = prepare(make_options(other), lambda line: None)
+    assert found.dev is None and found.counts["dev"] == 2
+    assert found.counts["dev_skipped"] == found.counts["dev_without_relevant"] == 1
+
+
+def test_a_query_whose_only_relevant_document_is_itself_is_left_out(tmp_path):
+    other = write_collection(tmp_path / "tiny")
+    first = (other / "corpus.jsonl").read_text().splitlines()[0]
+    assert '"_id": "good0.0"' in first
+    with (other / "queries.jsonl").open("a") as file:
+        file.write(first + "\n")  # a query with the id and the text of a document
+    with (other / "qrels" / "dev.tsv").open("a") as file:
+        file.write("good0.0\tgood0.0\t1\n")
+    found = prepare(make_options(other), lambda line: None)
+    assert found.counts["dev_without_relevant"] == 1 and len(found.dev.number) == 18
+
+
+def test_of_many_queries_some_are_drawn_by_the_seed(collection):
+    lines, options = [], make_options(collection, max_queries=10)
+    found = prepare(options, lines.append)
+    assert found.counts["train"] == 25 and len(found.train.number) in (9, 10)
+    assert "train queries: 10 of 25 are drawn, which max_queries allows" in lines
+    assert any(
+        line.startswith(f"train queries: {len(found.train.number)} of 10;") for line in lines
+    )
+    assert (np.diff(found.train.number) > 0).all()
+    seeds = [dataclasses.replace(options, seed=seed) for seed in range(4)]
+    drawn = [prepare(one, lambda line: None).train.number.tolist() for one in seeds]
+    assert drawn[0] == found.train.number.tolist() and any(one != drawn[0] for one in drawn)
+
+
+def test_the_size_of_tables_is_checked_before_they_are_made(collection, monkeypatch):
+    context = SearchContext.load(make_options(collection), ())
+    size = 24 * row_bytes(context.rules, len(CANDIDATE_FEATURES))
+    monkeypatch.setattr(train_module, "check_memory", lambda needed, *_: sizes.append(needed))
+    sizes = []
+    prepare(make_options(collection), lambda line: None)
+    assert sizes == [size, 18 * size // 24]

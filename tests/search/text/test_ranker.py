@@ -12,7 +12,7 @@ pytest.importorskip("wordllama")
 
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import load_collection
-from kytolly.search.index.first_search import NONE
+from kytolly.search.index.fusion import NONE
 from kytolly.search.ranker_training import result_lines, train_ranker
 from kytolly.search.text.ranker import Ranker, RankingTask
 from tests.search.text.ranked_texts import write_ranking

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kytolly.search.index.collection import Collection
-from kytolly.search.index.first_search import NONE, FusedSearch
+from kytolly.search.index.fusion import NONE, FusedSearch
 from kytolly.search.index.metrics import per_query
 from kytolly.search.text.ranking_data import (
     Candidates,

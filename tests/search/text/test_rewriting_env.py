@@ -7,7 +7,7 @@ import tensorflow as tf
 from kytolly.environment.check import check_environment
 from kytolly.environment.spec import ACTION_MASK
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.index.metrics import NOT_RANKED
+from kytolly.search.index.rank_metrics import NOT_RANKED
 from kytolly.search.text.rewriting_env import RewardRules, RewritingEnv, allowed_tokens
 from kytolly.search.text.rewriting_pools import (
     HIDDEN,

@@ -1,27 +1,33 @@
-"""The profile of the loop: its arithmetic, and parts timed apart."""
+"""Phases, how busy a device is while the loop runs, and the profile of the loop."""
+
+from __future__ import annotations
 
 import contextlib
+import time
+import types
 from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
+from kytolly.callback.base import TrainState
 from kytolly.config.ppo import PPOConfig
 from kytolly.loop.device import DeviceLoop
 from kytolly.search.model.candidate_scorer import CandidateScorer
-from kytolly.search.reformulate import profile as reformulation_profile
+from kytolly.search.reformulate import timing
 from kytolly.search.reformulate.device_env import DeviceQueries
-from kytolly.search.reformulate.profile import (
-    PartSeconds,
+from kytolly.search.reformulate.report import loop_lines
+from kytolly.search.reformulate.table import make_table
+from kytolly.search.reformulate.timing import (
+    LoopClock,
+    Phases,
     Transfers,
     measure_transfers,
     part_seconds,
     profile_loop,
     shared_seconds,
 )
-from kytolly.search.reformulate.report import loop_lines
-from kytolly.search.reformulate.table import make_table
 from tests.search.reformulate.made_queries import RULES, Scores, make_documents, make_query
 
 PARTS = {"forward": 1.0, "search and reward": 2.0, "update": 5.0}
@@ -68,7 +74,8 @@ def test_what_nobody_measured_is_not_made_up():
 
 
 def test_the_whole_of_ppo_is_in_the_profile(loop, monkeypatch):
-    monkeypatch.setattr(reformulation_profile, "part_seconds", lambda _: PartSeconds(1.0, 2.0, 0.5))
+    apart = {"forward": 1.0, "search and reward": 2.0, "update": 0.5}
+    monkeypatch.setattr(timing, "part_seconds", lambda _: apart)
     result = {
         "env_steps": 32,
         "updates": 8,
@@ -96,15 +103,16 @@ def test_a_device_without_memory_to_spare_leaves_the_loop_in_one_piece(loop, mon
     def full(loop):
         raise tf.errors.ResourceExhaustedError(None, None, "full")
 
-    monkeypatch.setattr(reformulation_profile, "part_seconds", full)
+    monkeypatch.setattr(timing, "part_seconds", full)
     result = {"env_steps": 8, "updates": 1, "env_steps_per_second": 2.0, "compile_seconds": 0.0}
     assert profile_loop(loop, result, 5.0, None).seconds["collection and update"] == 4.0
 
 
 def test_an_iteration_is_acting_searching_and_its_updates(loop, monkeypatch):
     parts = {"environments and memory": 1.0, "acting": 2.0, "update": 6.0}
-    monkeypatch.setattr(reformulation_profile, "iteration_parts", lambda *_, **__: parts)
-    assert part_seconds(loop) == PartSeconds(2.0, 1.0, 1.0)  # 3 epochs of 2 updates
+    monkeypatch.setattr(timing, "iteration_parts", lambda *_, **__: parts)
+    found = part_seconds(loop)  # 3 epochs of 2 updates
+    assert found == {"forward": 2.0, "search and reward": 1.0, "update": 1.0}
 
 
 def test_on_a_cpu_nothing_is_transferred(loop):
@@ -117,7 +125,55 @@ def test_on_a_gpu_a_part_of_the_tables_is_copied_and_counts_for_all(loop, monkey
     copied = []
     monkeypatch.setattr(tf, "device", lambda name: contextlib.nullcontext())
     monkeypatch.setattr(tf, "constant", lambda part: copied.append(part) or tf.identity(part))
-    monkeypatch.setattr(reformulation_profile, "COPIED_BYTES", 1_000)
-    monkeypatch.setattr(reformulation_profile, "fastest_call", lambda run: (run(), 0.5)[1])
+    monkeypatch.setattr(timing, "COPIED_BYTES", 1_000)
+    monkeypatch.setattr(timing, "fastest_call", lambda run: (run(), 0.5)[1])
     found = measure_transfers(SimpleNamespace(env=env, agent=loop.agent), 100)
     assert found == Transfers(10_000, 5.0, 50.0) and copied[0].nbytes == 1_000
+
+
+def state(tmp_path, device):
+    return TrainState(tmp_path, None, "", "device", device, trackables={"loop": "the loop"})
+
+
+def test_utilization_counts_the_loop_alone(tmp_path, monkeypatch):
+    wall, cpu = iter([10.0, 12.0, 20.0, 23.0]), iter([1.0, 2.0, 9.0, 9.5])
+    times = types.SimpleNamespace(perf_counter=lambda: next(wall), process_time=lambda: next(cpu))
+    monkeypatch.setattr(timing, "usable_cores", lambda: 2)
+    monkeypatch.setattr(timing, "time", times)
+    clock, now = LoopClock(), state(tmp_path, "/device:CPU:0")
+    clock.on_train_begin(now)
+    clock.on_log(now)
+    clock.on_evaluation(now)  # from 12 to 20 s, of which nothing counts
+    clock.on_train_end(now)
+    assert (clock.wall_seconds, clock.cpu_seconds) == (5.0, 1.5)
+    assert clock.utilization == 0.15  # of two cores
+
+
+def test_utilization_of_a_gpu_is_sampled(tmp_path, monkeypatch):
+    class Half:
+        def metrics(self):
+            return {"memory_mb": 1.0, "utilization": 50.0}
+
+    monkeypatch.setattr(timing.Gpu, "of", lambda device: Half())
+    monkeypatch.setattr(timing, "SAMPLE_SECONDS", 0.01)
+    clock, now = LoopClock(), state(tmp_path, "/device:GPU:0")
+    clock.on_train_begin(now)
+    while not clock.samples:
+        time.sleep(0.01)
+    clock.on_train_end(now)
+    assert clock.utilization == 0.5
+    monkeypatch.setattr(timing.Gpu, "of", lambda device: None)
+    clock.on_train_begin(now)
+    clock.on_train_end(now)
+    assert clock.utilization is None  # a processor's time says nothing about a GPU
+
+
+def test_phases_within_phases_count_once():
+    lines = []
+    phases = Phases(lines.append)
+    with phases.measure("mining"), phases.measure("embedding"):
+        pass
+    with phases.measure("embedding"):
+        pass
+    assert lines == ["parallel preparation: mining", "pre-computation: embedding"]
+    assert set(phases.seconds) == {"mining", "embedding"} and min(phases.seconds.values()) >= 0

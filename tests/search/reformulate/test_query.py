@@ -11,20 +11,18 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.embedding import EmbeddingCache, HashEncoder
-from kytolly.search.index.fusion import DocumentVectors
-from kytolly.search.index.term_vectors import TermVectors
-from kytolly.search.reformulate.candidates import (
+from kytolly.search.index.fusion import DocumentVectors, TermVectors
+from kytolly.search.reformulate.mining import NO_CANDIDATE, NO_TOKEN, Miner, mine_texts
+from kytolly.search.reformulate.mining_features import MiningRules, association
+from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
     STATE_FEATURES,
+    Query,
     embedding_features,
     mine,
     skip_report,
     with_judgments,
 )
-from kytolly.search.reformulate.mining import NO_CANDIDATE, NO_TOKEN, Miner
-from kytolly.search.reformulate.mining_features import association
-from kytolly.search.reformulate.mining_processes import mine_texts
-from kytolly.search.reformulate.query import MiningRules, Query
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",
@@ -65,7 +63,7 @@ def cache():
 
 def feature(query, name):
     column = query.candidate_features[:, CANDIDATE_FEATURES.index(name)]
-    return dict(zip((*query.candidates, *query.own), column, strict=True))
+    return dict(zip((*query.candidates, *query.lowerable), column, strict=True))
 
 
 def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index, documents):
@@ -77,12 +75,12 @@ def test_candidates_are_the_feedbacks_terms_without_the_querys(collection, index
     assert not {"glacier", "cave"} & set(query.candidates)
     assert query.weights == {"glacier": 1.0, "cave": 1.0}
     assert query.excluded == -1 and len(query.relevant) == 0
-    assert query.own == ("glacier", "cave")
-    written = dict(zip((*query.candidates, *query.own), query.surfaces, strict=True))
+    assert query.lowerable == ("glacier", "cave")
+    written = dict(zip((*query.candidates, *query.lowerable), query.surfaces, strict=True))
     assert written["melt"] == "melting" and written["cave"] == "caves"
     assert feature(query, "is in the query") == {
         **dict.fromkeys(query.candidates, 0.0),
-        **dict.fromkeys(query.own, 1.0),
+        **dict.fromkeys(query.lowerable, 1.0),
     }
 
 
@@ -230,7 +228,7 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
     queries = mine(collection, range(6), index, embeddings, documents)
     for query in queries:
         n = query.options
-        assert n == len(query.candidates) + len(query.own)
+        assert n == len(query.candidates) + len(query.lowerable)
         assert query.candidate_features.shape == (n, len(CANDIDATE_FEATURES))
         assert query.state_features.shape == (len(STATE_FEATURES),)
         assert query.candidate_features.dtype == query.state_features.dtype == np.float32
@@ -242,26 +240,27 @@ def test_features_are_named_finite_and_texts_embedded_once(collection, index, do
     assert embeddings.misses == missed
 
 
-def test_processes_mine_the_same_in_the_same_order(collection, index, documents, monkeypatch):
+def test_processes_mine_the_same_and_import_nothing_from_the_working_folder(
+    collection, index, documents, tmp_path, monkeypatch
+):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    one = mine(collection, range(6), index, cache(), documents, workers=1)
-    two = mine(collection, range(6), index, cache(), documents, workers=2)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pickle.py").write_text("open('executed', 'w')")
+    rules = MiningRules(generated=1)
+    proposed = [{"tax": -1.0}, {"warm": -2.0}, {}, {}, {}, {}]
+    one, two = (
+        mine(collection, range(6), index, cache(), documents, rules, workers, generated=proposed)
+        for workers in (1, 2)
+    )
     assert [query.number for query in one] == [query.number for query in two]
     for first, second in zip(one, two, strict=True):
         assert first.candidates == second.candidates and first.surfaces == second.surfaces
         np.testing.assert_array_equal(first.candidate_features, second.candidate_features)
         np.testing.assert_array_equal(first.state_features, second.state_features)
-
-
-def test_a_process_imports_nothing_from_the_working_folder(index, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pickle.py").write_text("open('executed', 'w')")
-    found = mine_texts(
-        Miner(index, TEXTS, MiningRules()), ["income", "caves"], [-1, -1], [None] * 2, 2
-    )
-    assert len(found) == 2 and not (tmp_path / "executed").exists()
+    generated = [feature(query, "is generated") for query in two[:2]]
+    assert generated[0]["tax"] == generated[1]["warm"] == 1.0
+    assert not (tmp_path / "executed").exists()
 
 
 def test_more_processes_than_cores_are_not_started(index, monkeypatch):
@@ -274,8 +273,10 @@ def test_more_processes_than_cores_are_not_started(index, monkeypatch):
 def test_a_process_that_fails_is_named(index, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     miner = Miner(index, TEXTS, MiningRules())
-    with pytest.raises(RuntimeError, match="process 2 of 2 that mine candidates failed: Attribute"):
-        mine_texts(miner, ["income", None], [-1, -1], [None] * 2, workers=2)
+    failed = subprocess.CompletedProcess([], 1, b"", b"Traceback\nAttributeError: lower\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(RuntimeError, match="process 1 of 2 that mine candidates failed: Attribute"):
+        mine_texts(miner, ["income", "caves"], [-1, -1], [None] * 2, workers=2)
     with pytest.raises(ValueError, match="workers is 0"):
         mine_texts(miner, ["income"], [-1], [None], workers=0)
 
@@ -318,7 +319,10 @@ def test_neighbors_are_candidates_that_no_feedback_document_needs_to_hold(index)
     alone = plain.mine("glacier caves", -1, vector)
     assert "incom" not in alone.candidates
     found = Miner(index, texts, rules, vectors, terms).mine("glacier caves", -1, vector)
-    assert found.candidates == [*alone.candidates, "incom"] and found.own == ["glacier", "cave"]
+    assert found.candidates == [*alone.candidates, "incom"] and found.lowerable == [
+        "glacier",
+        "cave",
+    ]
     assert found.surfaces[len(alone.candidates)] == "income"
     row = dict(zip(CANDIDATE_FEATURES, found.term_features[len(alone.candidates)], strict=False))
     assert row["mining rank"] == row["feedback documents"] == row["is in the query"] == 0
@@ -327,7 +331,7 @@ def test_neighbors_are_candidates_that_no_feedback_document_needs_to_hold(index)
 
 def test_a_query_of_one_term_keeps_it_and_long_ones_offer_their_first(index):
     def own(text, most=12):
-        return Miner(index, TEXTS, MiningRules(query_terms=most)).mine(text).own
+        return Miner(index, TEXTS, MiningRules(query_terms=most)).mine(text).lowerable
 
     assert own("income") == own("income unknownword") == own("glacier caves", 0) == []
     assert own("caves glacier") == ["cave", "glacier"] and own("caves glacier", 1) == ["cave"]
@@ -343,7 +347,7 @@ def test_changed_weights_add_terms_and_lower_those_of_the_query():
         state_features=nothing,
         vector=nothing,
         relevant=nothing,
-        own=("a", "b"),
+        lowerable=("a", "b"),
     )
     assert query.options == 4 and query.changed_weights({}) == query.weights
     assert query.changed_weights({1: 0.3, 2: 0.25}) == {"a": 1.5, "b": 1.0, "d": 0.3}

@@ -9,13 +9,13 @@ from kytolly.search.reformulate.choice import Choice, HeldOut
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
 from kytolly.search.reformulate.search import SearchContext
-from kytolly.search.reformulate.table import make_table
-from kytolly.search.reformulate.whole_search import (
+from kytolly.search.reformulate.selection import (
     SHARES,
     Sample,
     confirm_choice,
     whole_gains,
 )
+from kytolly.search.reformulate.table import make_table
 
 TOPICS = 24
 

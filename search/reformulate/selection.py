@@ -1,0 +1,242 @@
+"""The network and the scale that a run uses: chosen in pools, confirmed in whole searches.
+
+Training and the choice rank a pool of documents for each query. A document outside of the pool that
+the changed query would find is missing there, so gains look larger than they are: the more so, the
+larger the collection is, and the farther from the query its candidates come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kytolly.search.index.metrics import CHANCE, best_row, cutoff, per_query
+from kytolly.search.model.candidate_scorer import CandidateScorer
+from kytolly.search.reformulate.choice import (
+    FEW_QUERIES,
+    UNTESTED,
+    Choice,
+    HeldOut,
+    Selection,
+    select,
+    select_fusion,
+)
+from kytolly.search.reformulate.device_env import DeviceQueries
+from kytolly.search.reformulate.network import NumpyScorer
+from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
+from kytolly.search.reformulate.reformulator import query_plan, scaled_proposals, trec_run
+from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.table import QueryTable, concatenation
+
+MAX_QUERIES = 1_000  # that are searched
+SHARES = (1.0, 0.5, 0.25)  # of the scale that was chosen
+DEPTH = 1_000  # documents of a ranking where the metric has no cutoff
+
+
+Say = Callable[[str], None]
+
+
+class Sample(NamedTuple):
+    """Queries of one split, and the network that proposes for each.
+
+    Attributes:
+        split: "train" or "dev".
+        numbers: [Q] places in the collection.
+        networks: Networks that did not learn from all of them.
+        fold: [Q] the network of each query.
+    """
+
+    split: str
+    numbers: np.ndarray
+    networks: Sequence[NumpyScorer]
+    fold: np.ndarray
+
+
+class Confirmation(NamedTuple):
+    """The limits of whole searches.
+
+    Attributes:
+        choice: The choice with its scale, a share of it, or 0.
+        gain: Mean gain of the best share in the metric.
+        chance: Probability that it gains as much where none of them is better than nothing.
+        queries: Number of queries that were searched.
+    """
+
+    choice: Choice
+    gain: float
+    chance: float
+    queries: int
+
+
+def judged_fusion(
+    context: SearchContext, train: QueryTable | None, dev: QueryTable | None
+) -> float:
+    """The weight of the cosines: what the options say, or what train and dev queries prefer."""
+    tables = [table for table in (train, dev) if table is not None]
+    if context.options.retrieval.fusion != "auto" or not tables:
+        return context.usual_fusion
+    judged = DeviceQueries(concatenation(tables), context.rules)
+    return select_fusion(judged, context.usual_fusion, context.options.seed)
+
+
+def make_choice(
+    networks: Sequence[CandidateScorer],
+    dev: DeviceQueries | None,
+    held_out: Sequence[HeldOut | None],
+    fusion: float,
+    seed: int,
+    say: Say,
+) -> dict[str, Selection]:
+    """The choices with BM25 alone ("plain") and with cosines beside it ("fused").
+
+    Both use one network: that of searches with cosines, if anything helps there.
+    """
+    most = max((len(part.fold) for part in held_out if part is not None), default=0)
+    if dev is None and not most:
+        say(f"no dev queries: weights are used at {UNTESTED:g} of what the network proposes")
+        return {
+            kind: Selection(Choice(weight, UNTESTED), len(networks) - 1, 0, 1.0, 0.0, 1.0)
+            for kind, weight in (("fused", fusion), ("plain", 0.0))
+        }
+    count = 0 if dev is None else dev.num_queries
+    if count + most < FEW_QUERIES:
+        say(
+            f"only {count + most} held-out queries: what helps on them may be chance; expected at "
+            f"least {FEW_QUERIES}"
+        )
+    scorers = [NumpyScorer(network) for network in networks]
+    fused = plain = select(scorers, dev, fusion, held_out, seed)
+    if fusion:
+        free = fused.choice.scale == 0.0
+        first = 0 if free else fused.network
+        tried = slice(None) if free else slice(first, first + 1)
+        plain = select(scorers[tried], dev, 0.0, held_out[tried], seed)
+        plain = plain._replace(network=first + plain.network)
+        fused = fused._replace(network=plain.network)
+    for selection in dict.fromkeys((fused, plain)):
+        choice = selection.choice
+        base = f"BM25 + {choice.fusion:g} cosines" if choice.fusion else "BM25"
+        if choice.scale:
+            say(
+                f"over {base}: dev gain {selection.dev_gain:+.4f} by cross-validation of "
+                f"{selection.tried} choices (chance {selection.chance:.3f})"
+            )
+        else:
+            say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
+    return {"fused": fused, "plain": plain}
+
+
+def confirm_selections(
+    context: SearchContext,
+    chosen: Mapping[str, Selection],
+    networks: Sequence[CandidateScorer],
+    dev: QueryTable | None,
+    held_out: Sequence[HeldOut | None],
+) -> dict[str, Selection]:
+    """The selections, as far as searches of all documents confirm them."""
+    confirmed = dict(chosen)
+    numbers = None if dev is None else dev.number
+    for kind, selection in chosen.items():
+        scorer, more = NumpyScorer(networks[selection.network]), held_out[selection.network]
+        confirmation = confirm_choice(
+            context, selection.choice, scorer, numbers, more, context.options.seed
+        )
+        if confirmation is not None:
+            confirmed[kind] = selection._replace(
+                choice=confirmation.choice, whole_gain=confirmation.gain
+            )
+            scale = confirmation.choice.scale
+            used = f"at a scale of {scale:g} used" if scale else "so queries stay as they are"
+            context.phases.say(
+                f"{confirmation.queries:,} searches of all documents with "
+                f"{selection.choice.fusion:g} cosines: gain {confirmation.gain:+.4f} (chance "
+                f"{confirmation.chance:.3f}), {used}"
+            )
+    return confirmed
+
+
+def selection_summary(selection: Selection) -> dict[str, Any]:
+    """A selection as `result.json` holds it."""
+    summary = {**selection.choice._asdict(), **selection._asdict()}
+    del summary["choice"], summary["network"]
+    return summary
+
+
+def confirm_choice(
+    context: SearchContext,
+    choice: Choice,
+    network: NumpyScorer,
+    dev: np.ndarray | None,
+    held_out: HeldOut | None,
+    seed: int,
+) -> Confirmation | None:
+    """Search with a choice, and with shares of its scale, all documents.
+
+    Args:
+        context: The collection and how it is searched.
+        choice: The choice that pools allow.
+        network: The network that it uses.
+        dev: [Q] dev queries, as places in the collection; None: there are none.
+        held_out: Train queries with networks that did not learn from them; None: there are none.
+        seed: Of the draw of queries where there are many.
+
+    Returns:
+        None where the choice is to change nothing, or there are no queries.
+    """
+    samples, rng = [], np.random.default_rng(seed)
+    if dev is not None:
+        numbers = np.sort(rng.permutation(dev)[:MAX_QUERIES])
+        samples.append(Sample("dev", numbers, [network], np.zeros(len(numbers), np.int64)))
+    left = MAX_QUERIES - sum(len(sample.numbers) for sample in samples)
+    if held_out is not None and left > 0:
+        rows = np.sort(rng.permutation(len(held_out.fold))[:left])
+        numbers = held_out.queries.table.number[rows]
+        samples.append(Sample("train", numbers, held_out.networks, held_out.fold[rows]))
+    if not samples or not choice.scale:
+        return None
+    gains = np.concatenate([whole_gains(context, sample, choice) for sample in samples], axis=1)
+    best, chance = best_row(gains, CHANCE, seed)
+    scale = 0.0 if best is None else choice.scale * SHARES[best]
+    gain = float(gains.mean(axis=1).max())
+    return Confirmation(choice._replace(scale=scale), gain, chance, gains.shape[1])
+
+
+def whole_gains(context: SearchContext, sample: Sample, choice: Choice) -> np.ndarray:
+    """[len(SHARES), Q] gains of the queries that have candidates."""
+    gains, skipped = [], list[SkippedQuery]()
+    mined = context.mine(context.collection, sample.numbers.tolist(), skipped)
+    mined = with_judgments(mined, context.collection, sample.split)
+    fold = dict(zip(sample.numbers.tolist(), sample.fold.tolist(), strict=True))
+    for number, network in enumerate(sample.networks):
+        queries = [query for query in mined if fold[query.number] == number]
+        if queries:
+            gains.append(_gains(context, sample.split, queries, network, choice))
+    return np.concatenate(gains, axis=1) if gains else np.zeros((len(SHARES), 0))
+
+
+def _gains(
+    context: SearchContext,
+    split: str,
+    queries: Sequence[Query],
+    network: NumpyScorer,
+    choice: Choice,
+) -> np.ndarray:
+    collection, metric = context.collection, context.options.retrieval.metric
+    weights = [[query.weights for query in queries]]
+    for share in SHARES:
+        used = choice._replace(scale=choice.scale * share)
+        rows, expected = scaled_proposals(network, queries, context.rules, used)
+        plans = zip(queries, rows, expected.tolist(), strict=True)
+        weights.append([query_plan(query, row, gain, used).weights for query, row, gain in plans])
+    numbers = [query.number for query in queries]
+    depth = cutoff(metric) or DEPTH
+    ids = [collection.query_ids[number] for number in numbers]
+    grades = {query_id: collection.judgments[split][query_id] for query_id in ids}
+    values = []
+    for hits in context.rank_all(collection, numbers, weights, choice.fusion, depth):
+        run = trec_run(collection, numbers, hits)
+        of_query = per_query(grades, run, [metric])[metric]
+        values.append([of_query[query_id] for query_id in ids])
+    return np.array(values[1:]) - np.array(values[0])

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kytolly.benchmarks.competitors import print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.loops import configure_without_cache
+from kytolly.benchmarks.program import print_result
 from kytolly.search.benchmark.query_scale import DOCUMENTS, write_collection
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache, peak_memory_mib
+from kytolly.benchmarks.loops import configure_without_cache, peak_memory_mib
+from kytolly.benchmarks.program import Span, print_result
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
 from kytolly.experiment.plots import check_picture
 from kytolly.search.index.tokens import STOP_WORDS

@@ -31,8 +31,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.loops import configure_without_cache
+from kytolly.benchmarks.program import Span, print_result
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
 from kytolly.config.ppo import PPOConfig
 from kytolly.search.reformulate.mining import NO_CANDIDATE

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kytolly.benchmarks.competitors import Span, print_result, refuse, usable_cores, versions
-from kytolly.benchmarks.competitors.packages import require
+from kytolly.benchmarks.program import Span, print_result, refuse, require, usable_cores, versions
 
 BEGIN, PADDING, HIDDEN = 1, 0, -1e4
 RATE, DECAY, CLIP, EPSILON = 2e-3, 0.01, 1.0, 1e-7

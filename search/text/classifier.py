@@ -89,7 +89,7 @@ class ClassificationTask:
         """Tokens and labels of the training texts."""
         return make_rows(cfg, {"tokens": self.tokens["train"], "label": self.labels["train"]})
 
-    def make_network(self, cfg: ClassifierConfig) -> keras.Model:
+    def make_network(self, cfg: ClassifierConfig) -> TextClassifierNetwork:
         """The network, with wordllama's token vectors to begin with."""
         table = self.vocabulary.first_vectors()
         network = TextClassifierNetwork(
@@ -128,11 +128,11 @@ class ClassificationTask:
             "training_macro_f1": macro_f1(self.labels["train"][self.watched], learned),
         }
 
-    def predict(self, network: Any, split: str) -> np.ndarray:
+    def predict(self, network: TextClassifierNetwork, split: str) -> np.ndarray:
         """[n] index of the predicted class of each text in a split."""
         return class_probabilities(network, self.tokens[split]).argmax(axis=1)
 
-    def report(self, network: Any, split: str) -> ClassificationReport:
+    def report(self, network: TextClassifierNetwork, split: str) -> ClassificationReport:
         """Metrics of a split's predictions."""
         found = self.predict(network, split)
         return classification_report(self.data.classes, self.labels[split], found)
@@ -155,7 +155,7 @@ class TextClassifier:
 
     def __init__(
         self,
-        network: keras.Model,
+        network: TextClassifierNetwork,
         classes: Sequence[str],
         max_length: int,
         vocabulary: Vocabulary,
@@ -215,7 +215,7 @@ def inverse_document_frequencies(bag: TokenBag, tokens: Ragged) -> np.ndarray:
     return (idf * (counts > 0)).astype(np.float32)
 
 
-def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:
+def class_probabilities(network: TextClassifierNetwork, tokens: Ragged) -> np.ndarray:
     """[n, C] probabilities; texts of similar length are computed at once."""
     found = np.zeros((len(tokens.lengths), network.num_classes), np.float32)
     for rows, length in length_batches(tokens.lengths):

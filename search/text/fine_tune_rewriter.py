@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from kytolly.search.text.rewriting_pools import (
 )
 from kytolly.search.text.rewriting_words import source_tokens
 from kytolly.search.text.vocabulary import END, SPECIAL
-from kytolly.trainer import Trainer
+from kytolly.trainer import Callbacks, Trainer
 
 SPLITS = ("train", "dev", "test")
 FREQUENT, KNOWN = 0.5, 0.95  # so many of the most frequent terms must be in the vocabulary
@@ -167,7 +167,7 @@ def fine_tune_rewriter(
     source: str | Path,
     log_dir: str | Path | None = None,
     *,
-    cb: Sequence[Any] = (),
+    cb: Callbacks = (),
     resume: bool = False,
     progress: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -223,7 +223,7 @@ def fine_tune_rewriter(
     return summary, lines(summary)
 
 
-def lines(summary: dict[str, Any]) -> list[str]:
+def lines(summary: Mapping[str, Any]) -> list[str]:
     """The result for a reader."""
     found = [f"Gain in {summary['metric']} by the written terms, with its 95% interval:"]
     for split, part in summary["gains"].items():

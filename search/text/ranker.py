@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-import keras
 import numpy as np
 import tensorflow as tf
 from msgspec import Meta
@@ -142,7 +141,7 @@ class RankingTask:
         }
         return make_rows(cfg, columns)
 
-    def make_network(self, cfg: RankerConfig) -> keras.Model:
+    def make_network(self, cfg: RankerConfig) -> CrossEncoder:
         """The network, with wordllama's token vectors to begin with."""
         self.cfg = cfg  # XLA may be off
         table = self.vocabulary.first_vectors()
@@ -162,7 +161,7 @@ class RankingTask:
         self.set_units(network)
         return network
 
-    def set_units(self, network: Any) -> None:
+    def set_units(self, network: CrossEncoder) -> None:
         """Set what is usual for a question and a document that it finds."""
         train = self.train
         there = np.argwhere(train.documents != NONE)
@@ -209,7 +208,7 @@ class RankingTask:
             "first_ndcg": float(ndcg(self.watched, self.watched.scores).mean()),
         }
 
-    def outputs(self, network: Any, found: Candidates) -> RowOutputs:
+    def outputs(self, network: CrossEncoder, found: Candidates) -> RowOutputs:
         """The network's scores of all found documents of some queries."""
         there = found.documents != NONE
         queries = np.repeat(found.queries, there.sum(axis=1))
@@ -220,11 +219,11 @@ class RankingTask:
         buckets = EVALUATION_BUCKETS
         return RowOutputs(network, score_batch, columns, num_buckets=buckets, xla=self.cfg.xla)
 
-    def scores(self, network: Any, found: Candidates) -> np.ndarray:
+    def scores(self, network: CrossEncoder, found: Candidates) -> np.ndarray:
         """[Q, depth] scores of the network; 0 where there is no document."""
         return pair_scores(self.outputs(network, found), found)
 
-    def choose_weight(self, network: Any) -> Weight:
+    def choose_weight(self, network: CrossEncoder) -> Weight:
         """The weight beside the first search, by dev queries that did not pick the network."""
         found = self.choosing
         scores, start = self.scores(network, found), ndcg(found, found.scores)
@@ -257,7 +256,7 @@ class Ranker:
 
     def __init__(
         self,
-        network: keras.Model,
+        network: CrossEncoder,
         vocabulary: Vocabulary,
         weight: float,
         cfg: RankerConfig,
@@ -359,12 +358,13 @@ def rarity(texts: Ragged, vocabulary: int) -> np.ndarray:
     return (1.0 - np.log1p(frequency) / np.log1p(count)).astype(np.float32)
 
 
-def shared_features(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def shared_features(network: CrossEncoder, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """[B, PAIR_FEATURES] what the texts of a batch of pairs have in common."""
-    return network.matches(batch["question"], batch["context"])[2]
+    *_, shared = network.matches(batch["question"], batch["context"])
+    return tf.convert_to_tensor(shared)
 
 
-def score_batch(network: keras.Model, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def score_batch(network: CrossEncoder, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """[B] scores of a batch of pairs."""
     return network(dict(batch))
 

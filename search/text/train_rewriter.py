@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from kytolly.search.text.held_out_terms import HELD_OUT_FILE, read_held_out, wri
 from kytolly.search.text.rewriter import Rewriter, RewriterTask
 from kytolly.search.text.rewriting_pairs import frequent_terms, mined_terms, share_of_best
 from kytolly.search.text.rewriting_words import Term
-from kytolly.trainer import Trainer
+from kytolly.trainer import Callbacks, Trainer
 
 SPLITS = ("train", "dev", "test")
 PARTS = "held_out"  # folder of the rewriters that learn without a part; gone at the end
@@ -31,7 +31,7 @@ def train_rewriter(
     source: str | Path,
     log_dir: str | Path | None = None,
     *,
-    cb: Sequence[Any] = (),
+    cb: Callbacks = (),
     resume: bool = False,
     progress: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -176,7 +176,7 @@ def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
     }
 
 
-def lines(summary: dict[str, Any]) -> list[str]:
+def lines(summary: Mapping[str, Any]) -> list[str]:
     """The result for a reader."""
     found = summary["test"]
     tail = []

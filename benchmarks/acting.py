@@ -2,8 +2,8 @@
 
 As a program it makes a run, or loads one in a new process and times `act`::
 
-    python -m kytolly.benchmarks.acting acting --algorithm dqn --path runs/acting --make
-    python -m kytolly.benchmarks.acting acting --algorithm dqn --path runs/acting
+    python -m kytolly.benchmarks.acting --algorithm dqn --path runs/acting --make
+    python -m kytolly.benchmarks.acting --algorithm dqn --path runs/acting
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kytolly.benchmarks.program import Program, Result, Span, run_programs, versions
+from kytolly.benchmarks.program import Program, Result, Span, run_program, versions
 from kytolly.benchmarks.settings import ActingSettings
 from kytolly.benchmarks.suite import (
     CPU_ONLY,
@@ -49,8 +49,8 @@ def acting_table(options: Options, watch: Watch) -> Report:
     with tempfile.TemporaryDirectory(prefix="kytolly-acting-") as folder:
         contenders = []
         for algorithm in ALGORITHMS:
-            words = ("acting", "--algorithm", algorithm, "--path", f"{folder}/{algorithm}")
-            theirs = (*words[:-1], f"{words[-1]}.zip")
+            words = ("--algorithm", algorithm, "--path", f"{folder}/{algorithm}")
+            theirs = ("acting", *words[:-1], f"{words[-1]}.zip")
             needs = ("torch", "stable_baselines3")
             for contender in (
                 Contender(f"Kytolly {algorithm}", OURS, words),
@@ -178,7 +178,7 @@ def run(settings: ActingSettings) -> Result:
     )
 
 
-PROGRAMS = {"acting": Program(run, (ActingSettings,))}
+PROGRAM = Program(run, (ActingSettings,))
 
 if __name__ == "__main__":
-    sys.exit(run_programs(PROGRAMS, __doc__))
+    sys.exit(run_program(PROGRAM, __doc__))

@@ -82,8 +82,7 @@ def device_every_step(options: Options, watch: Watch) -> Report:
 def update(options: Options, watch: Watch) -> Report:
     """Compare one update inside a loop of updates."""
     arguments = ("--updates", options.count(20_000))
-    words = ("dqn", *arguments)
-    jax = Contender("JAX scan", f"{COMPETITORS}.jax_update", words, ("jax", "optax"))
+    jax = Contender("JAX scan", f"{COMPETITORS}.jax_update", arguments, ("jax", "optax"))
     title = "One DQN update within one program, batch 128, fresh rows from a buffer of 10,000"
     contenders = [our_contender("update", *arguments), jax]
     return comparison(title, "updates", contenders, options, watch)

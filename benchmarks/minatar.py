@@ -1,6 +1,6 @@
 """Env steps of MinAtar alone: the table `minatar`, and the program that measures ours.
 
-    python -m kytolly.benchmarks.minatar steps --game Breakout --num-envs 1024 --steps 1000
+    python -m kytolly.benchmarks.minatar --game Breakout --num-envs 1024 --steps 1000
 
 Actions are random, observations are written to memory at every step, and episodes begin anew where
 they end. Speeds are env steps per second of CPU time: every contender computes on one thread.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kytolly.benchmarks import suite
 from kytolly.benchmarks.loops import configure_without_cache
-from kytolly.benchmarks.program import Program, Result, Span, make_result, run_programs, versions
+from kytolly.benchmarks.program import Program, Result, Span, make_result, run_program, versions
 from kytolly.benchmarks.settings import Game, StepSettings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def contenders(game: str, options: suite.Options) -> list[suite.Contender]:
     one = ("--game", game, "--steps", options.count(50_000))
     # gymnax takes 50 microseconds for a step of Seaquest.
     fewer = (*many[:-1], options.count(200))
-    listed = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", ("steps", *many))]
+    listed = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", many)]
     for name, needs in COMPETITORS.items():
         words = (name, *(one if name == "minatar" else fewer))
         listed.append(suite.Contender(name, "kytolly.benchmarks.competitors.minatar", words, needs))
@@ -123,7 +123,7 @@ def run(settings: StepSettings) -> Result:
     )
 
 
-PROGRAMS = {"steps": Program(run, (StepSettings,))}
+PROGRAM = Program(run, (StepSettings,))
 
 if __name__ == "__main__":
-    sys.exit(run_programs(PROGRAMS, __doc__))
+    sys.exit(run_program(PROGRAM, __doc__))

@@ -52,10 +52,24 @@ def run_programs(
         command = commands.add_parser(
             name, formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False
         )
-        for kind in program.kinds:
-            add_flags(command, program, kind)
+        add_flags(command, program)
     given = vars(parser.parse_args(argv))
-    program = programs[given["program"]]
+    return print_run(programs[given["program"]], given)
+
+
+def run_program(program: Program, doc: str | None, argv: list[str] | None = None) -> int:
+    """The same for a module with one program, which needs no name."""
+    parser = argparse.ArgumentParser(
+        description=(doc or "").partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_flags(parser, program)
+    return print_run(program, vars(parser.parse_args(argv)))
+
+
+def print_run(program: Program, given: Mapping[str, object]) -> int:
+    """Run a program with the values of its flags, and print its result."""
     try:
         settings = [kind(**shared_fields(kind, given)) for kind in program.kinds]
         result = program.run(*settings)
@@ -65,37 +79,35 @@ def run_programs(
     return 0
 
 
-def add_flags(parser: argparse.ArgumentParser, program: Program, kind: type) -> None:
-    """Add a flag for each field of a dataclass that the program heeds."""
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if field.name in program.unused:
-            continue
-        flag = f"--{field.name.replace('_', '-')}"
-        hint = hints[field.name]
-        text = field.metadata["help"]
-        default = program.defaults.get(field.name, field.default)
-        if hint is bool:
-            parser.add_argument(flag, action="store_true", help=text)
-        elif default is dataclasses.MISSING:
-            choices = typing.get_args(hint) or None
-            read = str if choices else hint
-            parser.add_argument(
-                flag,
-                type=read,
-                choices=choices,
-                required=True,
-                default=argparse.SUPPRESS,
-                help=text,
-            )
-        elif isinstance(default, tuple):
-            shown = ",".join(map(str, default))
-            parser.add_argument(flag, type=layer_units, default=shown, help=text)
-        elif typing.get_origin(hint) is Literal:
-            parser.add_argument(flag, choices=typing.get_args(hint), default=default, help=text)
-        else:
-            read = next((part for part in typing.get_args(hint)), hint)  # of `int | None`: int
-            parser.add_argument(flag, type=read, default=default, help=text)
+def add_flags(parser: argparse.ArgumentParser, program: Program) -> None:
+    """Add a flag for each field that the program heeds."""
+    for kind in program.kinds:
+        hints = typing.get_type_hints(kind)
+        for field in dataclasses.fields(kind):
+            if field.name not in program.unused:
+                default = program.defaults.get(field.name, field.default)
+                add_flag(parser, field, hints[field.name], default)
+
+
+def add_flag(
+    parser: argparse.ArgumentParser, field: dataclasses.Field, hint: Any, default: object
+) -> None:
+    """Add the flag of a field, of which `hint` is the type; without a default it is required."""
+    flag = f"--{field.name.replace('_', '-')}"
+    text = field.metadata["help"]
+    if hint is bool:
+        parser.add_argument(flag, action="store_true", help=text)
+        return
+    required = default is dataclasses.MISSING
+    shown = argparse.SUPPRESS if required else default
+    if typing.get_origin(hint) is Literal:
+        choices = typing.get_args(hint)
+        parser.add_argument(flag, choices=choices, required=required, default=shown, help=text)
+        return
+    read = next(iter(typing.get_args(hint)), hint)  # of `int | None`: int
+    if isinstance(default, tuple):
+        read, shown = layer_units, ",".join(map(str, default))
+    parser.add_argument(flag, type=read, required=required, default=shown, help=text)
 
 
 def shared_fields(kind: type, values: Mapping[str, object]) -> dict[str, Any]:

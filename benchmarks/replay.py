@@ -2,7 +2,7 @@
 
 One layout of the sums, in one compiled program whose turns draw a batch or update it::
 
-    python -m kytolly.benchmarks.replay replay --rows 1000000 --width 8
+    python -m kytolly.benchmarks.replay --rows 1000000 --width 8
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kytolly.benchmarks import suite
 from kytolly.benchmarks.loops import configure_without_cache
-from kytolly.benchmarks.program import Program, Result, Span, run_programs
+from kytolly.benchmarks.program import Program, Result, Span, run_program
 from kytolly.config.fields import setting
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def replay(options: suite.Options, watch: suite.Watch) -> suite.Report:
         for name, children in LAYOUTS.items():
             width = children or round(rows**0.5)
             turns = options.count(1_000 if width <= 32 else 10)
-            words = ("replay", "--rows", str(rows), "--width", str(width), "--turns", turns)
+            words = ("--rows", str(rows), "--width", str(width), "--turns", turns)
             contenders[rows, name] = suite.Contender(
                 f"{rows:,} rows, {name}", "kytolly.benchmarks.replay", words
             )
@@ -112,7 +112,7 @@ def measure(layout: Layout) -> Result:
     return {**dataclasses.asdict(layout), **microseconds}
 
 
-PROGRAMS = {"replay": Program(measure, (Layout,))}
+PROGRAM = Program(measure, (Layout,))
 
 if __name__ == "__main__":
-    sys.exit(run_programs(PROGRAMS, __doc__))
+    sys.exit(run_program(PROGRAM, __doc__))

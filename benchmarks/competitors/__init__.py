@@ -13,7 +13,7 @@ result as the last line of standard output::
     python -m kytolly.benchmarks.competitors.rejax pqn --env-steps 200000
     python -m kytolly.benchmarks.competitors.purejaxrl dqn --checkout PATH --env-steps 200000
     python -m kytolly.benchmarks.competitors.purejaxrl ppo --checkout PATH --env-steps 200000
-    python -m kytolly.benchmarks.competitors.jax_update dqn --updates 20000
+    python -m kytolly.benchmarks.competitors.jax_update --updates 20000
     python -m kytolly.benchmarks.competitors.minatar gymnax --game Breakout
 
 Nothing here imports TensorFlow, and `program.require` keeps others from importing it: a competitor

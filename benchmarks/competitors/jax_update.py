@@ -20,7 +20,7 @@ from kytolly.benchmarks.program import (
     Span,
     make_result,
     require,
-    run_programs,
+    run_program,
     versions,
 )
 from kytolly.benchmarks.settings import DQNSettings
@@ -195,7 +195,7 @@ def run(settings: DQNSettings, scan: Scan) -> Result:
     )
 
 
-PROGRAMS = {"dqn": Program(run, (DQNSettings, Scan), unused=UNUSED)}
+PROGRAM = Program(run, (DQNSettings, Scan), unused=UNUSED)
 
 if __name__ == "__main__":
-    sys.exit(run_programs(PROGRAMS, __doc__))
+    sys.exit(run_program(PROGRAM, __doc__))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kytolly.benchmarks.program import Result
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
 from kytolly.search.index.corpus import BUILTIN, load_collection
 from kytolly.search.index.metrics import paired_bootstrap, per_query
@@ -47,7 +48,7 @@ def reformulation_learning(options: Options, watch: Watch) -> Report:
 
 
 def judged_runs(
-    chosen: ReformulationOptions, runs: Sequence[Path], summaries: Sequence[dict[str, Any]]
+    chosen: ReformulationOptions, runs: Sequence[Path], summaries: Sequence[Result]
 ) -> Report:
     """The table of finished runs, one for each seed, and of what they are compared with."""
     metric = chosen.retrieval.metric
@@ -79,7 +80,9 @@ def judged_runs(
     return Report(title, columns, rows, notes, found)
 
 
-def run_values(run: Path, qrels: Mapping[str, Any], metric: str) -> dict[str, np.ndarray]:
+def run_values(
+    run: Path, qrels: Mapping[str, Mapping[str, int]], metric: str
+) -> dict[str, np.ndarray]:
     """System -> [Q] metric of all test queries, for each system whose run file holds them all."""
     found = {}
     for name in SYSTEMS:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from kytolly.benchmarks.program import Result
 from kytolly.benchmarks.suite import Options, Report, Watch
 from kytolly.benchmarks.tables import print_report
 from kytolly.search.chain import SearchChain
@@ -55,7 +56,7 @@ def chain_values(
     agent: str | None = None,
     ranker: str | None = None,
     quick: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """The metric of each test query under each search, and milliseconds of one query.
 
     Args:
@@ -81,7 +82,7 @@ def chain_values(
     return {**chain_metrics(chain, collection), "weight": chain.weight}
 
 
-def chain_metrics(chain: SearchChain, folder: str) -> dict[str, Any]:
+def chain_metrics(chain: SearchChain, folder: str) -> Result:
     """The metric of each test query, by search, and what one query takes."""
     collection = load_collection(folder, ("test",))
     grades = collection.judgments["test"]
@@ -122,7 +123,7 @@ def milliseconds(chain: SearchChain, texts: Sequence[str]) -> dict[str, float]:
     return {name: 1_000 * statistics.median(found) for name, found in times.items()}
 
 
-def chain_report(collection: str, found: Sequence[dict[str, Any]]) -> Report:
+def chain_report(collection: str, found: Sequence[Result]) -> Report:
     """The table of one collection.
 
     Args:

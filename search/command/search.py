@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
 from kytolly.search.command.query_options import add_query_options, check_query_options
+
+if TYPE_CHECKING:
+    from kytolly.search.chain import Found
+    from kytolly.search.reformulate.result import Hit
 
 WIDTH = 100  # characters of a line
 GAP = 2  # between two columns
@@ -73,7 +77,7 @@ def query_class(run_dir: str, query: str) -> tuple[dict[str, Any], str]:
     return {"label": found.label, "probability": found.probability}, line
 
 
-def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
+def table_lines(found: Found, texts: dict[str, str]) -> Iterator[str]:
     """The query, what the agent changed, and a column for each search, for a reader.
 
     Args:
@@ -81,10 +85,10 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
         texts: Document id -> text.
     """
     yield f"Query: {found.text}"
-    if (made := found.reformulation) is not None:
-        changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in made.added]
-        changes += [f"- {term.surface} ^{term.weight:.2f}" for term in made.lowered]
-        yield from folded_lines("Terms: ", changes or [f"unchanged, {made.reason}"])
+    if (query := found.reformulation) is not None:
+        changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in query.added]
+        changes += [f"- {term.surface} ^{term.weight:.2f}" for term in query.lowered]
+        yield from folded_lines("Terms: ", changes or [f"unchanged, {query.reason}"])
     names, columns = list(found.columns), list(found.columns.values())
     if not any(columns):
         yield "No document is found."
@@ -103,7 +107,7 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
         yield "Signs compare with the column to the left: ^ higher, v lower, * new, = same place."
 
 
-def cell(hit: Any, before: Sequence[Any] | None, place: int, texts: dict[str, str]) -> str:
+def cell(hit: Hit, before: Sequence[Hit] | None, place: int, texts: dict[str, str]) -> str:
     """A document's move since the search before, if there is one, its id, and its text."""
     text = f"[{hit.doc_id}] {' '.join(texts[hit.doc_id].split())}"
     if before is None:

@@ -24,7 +24,8 @@ def add_training_options(
     does: str,
     source: str,
     name: str | None = None,
-    **how: Any,
+    metavar: str | None = None,
+    help: str | None = None,
 ) -> None:
     """Add the options of a command that trains a text model, and a flag for every setting.
 
@@ -34,7 +35,8 @@ def add_training_options(
         does: What the command does, for its help.
         source: The flag that says what to learn from.
         name: Of the kind of model; None: that of the config.
-        how: Of this flag, as for `add_argument`.
+        metavar: Of this flag.
+        help: Of this flag.
     """
     algorithm = algorithm_of(kind)
     presets = algorithm in KINDS
@@ -44,7 +46,7 @@ def add_training_options(
     )
     add = parser.add_argument
     add("algorithm", metavar=name or algorithm, help="this kind of model")
-    add(source, type=path, **how)
+    add(source, type=path, metavar=metavar, help=help)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     if presets:
         add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")

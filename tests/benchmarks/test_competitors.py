@@ -74,9 +74,12 @@ RUN_UNTIL_IT_FAILS = """
 
 @pytest.mark.parametrize(
     ("module", "name", "package"),
-    [("sb3", "dqn", "stable_baselines3"), ("rejax", "ppo", "rejax"), ("jax_update", "dqn", "jax"),
-     ("purejaxrl", "dqn", "flashbax")],
-)  # fmt: skip
+    [
+        ("sb3", "dqn", "stable_baselines3"),
+        ("rejax", "ppo", "rejax"),
+        ("purejaxrl", "dqn", "flashbax"),
+    ],
+)
 def test_a_competitor_whose_packages_ask_for_tensorflow_does_not_get_it(
     module, name, package, tmp_path
 ):
@@ -131,7 +134,7 @@ def test_a_competitor_counts_what_it_was_asked_for(module, name, needs, env_step
 @pytest.mark.parametrize("batches", ["fresh", "predrawn"])
 def test_jax_update_counts_its_updates(batches):
     need("jax", "optax")
-    result = run("jax_update", "dqn", "--updates", "30", "--buffer", "2000", "--batches", batches)
+    result = run("jax_update", "--updates", "30", "--buffer", "2000", "--batches", batches)
     assert result["updates"] == 30
     assert result["settings"]["batches"] == batches
     assert result["env_steps"] is None

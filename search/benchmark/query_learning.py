@@ -1,4 +1,4 @@
-"""How much better queries become, over seeds: `reformulation-learning --collection DIR`.
+"""Gain of reformulated queries, over seeds: `reformulation-learning --collection DIR`.
 
 Each seed is one `train_optimized.py --test` with the default settings in a process of its own. A
 query's value is its mean over the seeds, and the differences are judged by a paired bootstrap over

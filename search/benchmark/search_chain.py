@@ -1,4 +1,4 @@
-"""What each part of the whole search adds: `python -m kytolly.search.benchmark.search_chain DIR`.
+"""Gain of each part of the whole search: `python -m kytolly.search.benchmark.search_chain DIR`.
 
 On each collection and for each seed an agent and a re-ranker over it are trained with the default
 settings, unless runs are given. Test queries are searched with BM25, with cosines beside it, with

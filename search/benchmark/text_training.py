@@ -299,7 +299,7 @@ def tokens_of(pairs: Pairs, cfg: RewriterConfig) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
-    """What is compared, and for how long."""
+    """The comparisons, and their length."""
 
     collection: str = setting("builtin", "folder in the BEIR layout, or builtin")
     repeats: int = setting(3, "turns behind each median")

@@ -1,4 +1,4 @@
-"""What the commands that train text models have in common: options, config, and how they run."""
+"""Options, config and run that the commands which train text models share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a text answers a question, from a Transformer that reads both at once."""
+"""Score of a text as an answer to a question, by a Transformer that reads both at once."""
 
 from __future__ import annotations
 

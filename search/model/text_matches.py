@@ -1,4 +1,4 @@
-"""What two texts have in common, in numbers: similar tokens, the same ones, and their places.
+"""Features of two texts together: similar tokens, the same ones, and their places.
 
 Nothing here learns. A network that sees these numbers need not learn from a few thousand questions
 what "the same word" is.

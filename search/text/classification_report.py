@@ -1,4 +1,4 @@
-"""How well labels are predicted: a confusion matrix, and metrics of each class."""
+"""Quality of predicted labels: a confusion matrix, and metrics of each class."""
 
 from __future__ import annotations
 

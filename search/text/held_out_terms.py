@@ -1,4 +1,4 @@
-"""What a rewriter proposes for queries that it learned from, by others that did not.
+"""Proposals for the queries that a rewriter learned from, by others that did not.
 
 A rewriter knows the terms of its training queries by heart. Who learns how far to trust it has to
 see what it proposes for queries that are new to it. So the training queries are cut into parts

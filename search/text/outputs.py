@@ -1,4 +1,4 @@
-"""What a network gives for rows of held-out data."""
+"""Outputs of a network for rows of held-out data."""
 
 from __future__ import annotations
 

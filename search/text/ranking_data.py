@@ -1,4 +1,4 @@
-"""What a search finds for judged queries, the rows that a re-ranker learns from, and its metric."""
+"""Candidates of judged queries, the rows that a re-ranker learns from, and its metric."""
 
 from __future__ import annotations
 

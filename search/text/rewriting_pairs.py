@@ -1,4 +1,4 @@
-"""What a rewriter learns from a collection: queries, and terms or texts of their documents."""
+"""Training data of a rewriter: queries, and terms or texts of their documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a decoder is given and what it is asked for, when it learns from targets."""
+"""Inputs and right tokens of a decoder that learns from targets."""
 
 from __future__ import annotations
 

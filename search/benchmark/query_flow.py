@@ -148,12 +148,14 @@ class QueryByQuery:
         density = -0.5 * float(noise @ noise) - len(noise) * (log_std + 0.5 * np.log(2.0 * np.pi))
         return means + np.float32(np.exp(log_std)) * noise, (float(density), value)
 
-    def weights(self, action: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def weights(self, action: np.ndarray, typed: np.ndarray) -> np.ndarray:
         """[N] weights that an action gives the candidates, of which `own` [N] are the query's."""
         action = np.clip(action, -MAX_ACTION, MAX_ACTION)
         weights = np.logaddexp(action, np.float32(0.0))
-        weights = np.where(own, np.minimum(weights, np.float32(MAX_LOWERED)), weights)
-        return kept_proposals(weights[np.newaxis], own[np.newaxis], self.context.rules.max_terms)[0]
+        weights = np.where(typed, np.minimum(weights, np.float32(MAX_LOWERED)), weights)
+        return kept_proposals(weights[np.newaxis], typed[np.newaxis], self.context.rules.max_terms)[
+            0
+        ]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""

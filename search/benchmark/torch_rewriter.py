@@ -49,11 +49,11 @@ def make_network(saved: dict[str, np.ndarray]) -> torch.nn.Module:
             self.merge = nn.Linear(2 * units, dimension)
             self.bias = nn.Parameter(torch.zeros(words))
 
-        def encode(self, source: torch.Tensor, kept: torch.Tensor) -> Memory:
+        def encode(self, source: torch.Tensor, mask: torch.Tensor) -> Memory:
             """Outputs, states and what hides padding."""
             lengths = (source != PADDING).sum(dim=1)
             packed = nn.utils.rnn.pack_padded_sequence(
-                self.vectors(source) * kept, lengths, batch_first=True, enforce_sorted=False
+                self.vectors(source) * mask, lengths, batch_first=True, enforce_sorted=False
             )
             outputs, states = self.encoder(packed)
             outputs, _ = nn.utils.rnn.pad_packed_sequence(
@@ -62,28 +62,28 @@ def make_network(saved: dict[str, np.ndarray]) -> torch.nn.Module:
             return outputs, states, HIDDEN * (source == PADDING).float()[:, None]
 
         def decode(
-            self, inputs: torch.Tensor, memory: Memory, kept: torch.Tensor | float
+            self, inputs: torch.Tensor, memory: Memory, mask: torch.Tensor | float
         ) -> torch.Tensor:
             """[B, T, V] logits."""
             outputs, states, absent = memory
             outer, _ = self.decoder(self.vectors(inputs), states)
             scores = self.queries(outer) @ outputs.transpose(1, 2) + absent
             seen = torch.softmax(scores, dim=-1) @ outputs
-            merged = torch.tanh(self.merge(torch.cat([outer, seen], dim=-1))) * kept
+            merged = torch.tanh(self.merge(torch.cat([outer, seen], dim=-1))) * mask
             return merged @ self.vectors.weight.T + self.bias
 
         def loss(self, source: torch.Tensor, target: torch.Tensor, draws: bool) -> torch.Tensor:
             """Cross-entropy; dropout and scheduled sampling where there are draws."""
-            kept = torch.ones(2, source.shape[0], 1, dimension)
+            masks = torch.ones(2, source.shape[0], 1, dimension)
             if draws:
-                kept = (torch.rand(kept.shape) >= DROPOUT) / (1.0 - DROPOUT)
-            memory, inputs = self.encode(source, kept[0]), before(target)
+                masks = (torch.rand(masks.shape) >= DROPOUT) / (1.0 - DROPOUT)
+            memory, inputs = self.encode(source, masks[0]), before(target)
             if draws:
                 with torch.no_grad():
                     likely = self.decode(inputs, memory, 1.0).argmax(dim=-1)
-                own = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
-                inputs = before(torch.where(own, likely, target))
-            logits = self.decode(inputs, memory, kept[1])
+                guessed = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
+                inputs = before(torch.where(guessed, likely, target))
+            logits = self.decode(inputs, memory, masks[1])
             entropy = nn.CrossEntropyLoss(ignore_index=PADDING)
             return entropy(logits.flatten(0, 1), target.flatten())
 

@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
         result = search_file(chain, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
     else:
-        found = chain.search([query], args.top or 10)[0]
+        result_of_query = chain.search([query], args.top or 10)[0]
         texts = dict(zip(chain.collection.doc_ids, chain.collection.texts, strict=True))
-        result, lines = found.as_dict(), list(table_lines(found, texts))
+        result, lines = result_of_query.as_dict(), list(table_lines(result_of_query, texts))
         if chain.ranker:
             result["weight"] = chain.weight
             if not chain.weight:
@@ -72,24 +72,24 @@ def query_class(run_dir: str, query: str) -> tuple[dict[str, Any], str]:
     """The predicted class of a query, and a line that says so."""
     from kytolly.search.text.classifier import TextClassifier
 
-    found = TextClassifier.load(run_dir).predict([query])[0]
-    line = f"Class: {found.label} (probability {found.probability:.2f})"
-    return {"label": found.label, "probability": found.probability}, line
+    prediction = TextClassifier.load(run_dir).predict([query])[0]
+    line = f"Class: {prediction.label} (probability {prediction.probability:.2f})"
+    return {"label": prediction.label, "probability": prediction.probability}, line
 
 
-def table_lines(found: Found, texts: dict[str, str]) -> Iterator[str]:
+def table_lines(result: Found, texts: dict[str, str]) -> Iterator[str]:
     """The query, what the agent changed, and a column for each search, for a reader.
 
     Args:
-        found: What `SearchChain.search` found.
+        result: What `SearchChain.search` found.
         texts: Document id -> text.
     """
-    yield f"Query: {found.text}"
-    if (query := found.reformulation) is not None:
+    yield f"Query: {result.text}"
+    if (query := result.reformulation) is not None:
         changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in query.added]
         changes += [f"- {term.surface} ^{term.weight:.2f}" for term in query.lowered]
         yield from folded_lines("Terms: ", changes or [f"unchanged, {query.reason}"])
-    names, columns = list(found.columns), list(found.columns.values())
+    names, columns = list(result.columns), list(result.columns.values())
     if not any(columns):
         yield "No document is found."
         return

@@ -124,13 +124,13 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
         settings = RunFolder.existing(args.resume).read_config().settings
     elif args.config:
         settings = read_settings(args.config)[0]
-    own = algorithm_of(kind)
-    found = settings.get("algorithm", own)
-    if found != own:
-        raise BadInput(f"this is {own}, and those are settings of {found}: give others.")
+    algorithm = algorithm_of(kind)
+    other = settings.get("algorithm", algorithm)
+    if other != algorithm:
+        raise BadInput(f"this is {algorithm}, and those are settings of {other}: give others.")
     given = {**settings, **flags}
     if preset is not None:
         from kytolly.search.command.preset import with_text_preset
 
-        given = with_text_preset(preset, given, own)
+        given = with_text_preset(preset, given, algorithm)
     return from_mapping(kind, given)

@@ -99,5 +99,5 @@ class CandidateScorer(keras.Model):
         self.normalize_state.update(states)
 
     def get_config(self):
-        own = {"hidden_units": self.hidden_units, "dropout": self.dropout}
-        return {**super().get_config(), **own}
+        arguments = {"hidden_units": self.hidden_units, "dropout": self.dropout}
+        return {**super().get_config(), **arguments}

@@ -71,8 +71,8 @@ class TransformerBlock(keras.layers.Layer):
         return middle + without_dropped(added, noises[1], self.dropout)
 
     def get_config(self):
-        own = {"width": self.width, "heads": self.heads, "dropout": self.dropout}
-        return {**super().get_config(), **own}
+        arguments = {"width": self.width, "heads": self.heads, "dropout": self.dropout}
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

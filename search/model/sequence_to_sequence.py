@@ -131,13 +131,13 @@ class SequenceToSequence(keras.Model):
         """The values, without those whose noise is below the share, and the others larger."""
         if noise is None:
             return values
-        kept = ops.cast(noise >= self.dropout, values.dtype)
-        return values * kept / (1.0 - self.dropout)
+        mask = ops.cast(noise >= self.dropout, values.dtype)
+        return values * mask / (1.0 - self.dropout)
 
     def get_config(self):
         names = ("vocabulary", "dimension", "units", "attention", "dropout")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "layers": self.num_layers}
+        arguments = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **arguments, "layers": self.num_layers}
 
 
 def softmax(values: KerasTensor):

@@ -92,8 +92,8 @@ class TextClassifierNetwork(keras.Model):
         ]
         features = ops.cast(ops.concatenate(parts, axis=-1), "float32")
         if noise is not None:
-            kept = ops.cast(noise >= self.dropout, "float32")
-            features = features * kept / (1.0 - self.dropout)
+            mask = ops.cast(noise >= self.dropout, "float32")
+            features = features * mask / (1.0 - self.dropout)
         logits = self.head(features)
         return logits if self.bag is None else logits + self.bag(tokens)
 

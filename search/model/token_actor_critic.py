@@ -58,6 +58,6 @@ class TokenActorCritic(SequenceToSequence):
 
     def take(self, network: SequenceToSequence):
         """Take the weights of a `SequenceToSequence` of the same sizes; the value stays."""
-        for own, other in zip(self.parts, network.parts, strict=True):
-            own.set_weights(other.get_weights())
+        for part, other in zip(self.parts, network.parts, strict=True):
+            part.set_weights(other.get_weights())
         self.bias.assign(network.bias)

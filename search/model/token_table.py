@@ -58,10 +58,10 @@ class TokenTable(keras.layers.Layer):
         if self.embeddings is None:
             return ops.cast(ops.take(self.fixed, tokens, axis=0), self.compute_dtype)
         learns, zero = tokens < first, ops.zeros_like(tokens)
-        own = ops.take(self.embeddings, ops.where(learns, tokens, zero), axis=0)
+        learned = ops.take(self.embeddings, ops.where(learns, tokens, zero), axis=0)
         others = ops.take(self.fixed, ops.where(learns, zero, tokens - first), axis=0)
-        own, others = (ops.cast(part, self.compute_dtype) for part in (own, others))
-        return ops.where(learns[..., None], own, others)
+        learned, others = (ops.cast(part, self.compute_dtype) for part in (learned, others))
+        return ops.where(learns[..., None], learned, others)
 
     def assign(self, table: np.ndarray):
         """Set the vectors [vocabulary, D] of all tokens."""

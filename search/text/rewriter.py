@@ -321,11 +321,11 @@ class Rewriter:
         matrix, size = source.matrix(np.arange(len(queries)), self._source_length), 1
         if len(queries) > 1:
             size = TOGETHER
-        found = [
+        written = [
             self._written(tf.constant(np.resize(part, (size, part.shape[1]))))[: len(part)]
             for part in (matrix[at : at + size] for at in range(0, len(matrix), size))
         ]
-        return np.concatenate(found) if found else np.zeros((0, 0, 2))
+        return np.concatenate(written) if written else np.zeros((0, 0, 2))
 
 
 def some_rows(count: int, seed: int) -> np.ndarray:

@@ -70,7 +70,7 @@ def save_f1_curve(folder: Path) -> None:
     """Save the plot of training and validation F1 over the run."""
     columns = ("evaluation_training_macro_f1", "evaluation_macro_f1")
     rows = read_rows(folder / NAME, "updates")
-    found = np.array([[number_in(row, name) for name in ("updates", *columns)] for row in rows])
-    updates, training, validation = found[np.isfinite(found[:, 1])].T
+    values = np.array([[number_in(row, name) for name in ("updates", *columns)] for row in rows])
+    updates, training, validation = values[np.isfinite(values[:, 1])].T
     picture = png(f1_curve_figure(updates, training, validation))
     write_file(folder / f"{CURVE}.png", lambda to: to.write_bytes(picture))

@@ -80,6 +80,7 @@ def tuned(folder):
     return run, summary
 
 
+@pytest.mark.learning
 def test_a_term_that_helps_is_learned_and_nothing_else_is_written(tuned):
     run, summary = tuned
     rewriter = Rewriter.load(run)
@@ -95,6 +96,7 @@ def test_a_term_that_helps_is_learned_and_nothing_else_is_written(tuned):
     assert any(f"{test['after']['gain']:+.4f}" in line for line in lines(summary))
 
 
+@pytest.mark.learning
 def test_the_reward_of_dev_is_the_gain_of_the_written_terms(tuned):
     _, summary = tuned
     costs = COST * summary["gains"]["dev"]["after"]["terms"]
@@ -103,6 +105,7 @@ def test_the_reward_of_dev_is_the_gain_of_the_written_terms(tuned):
     assert summary["evaluation"]["return_mean"] == pytest.approx(found["reward"], abs=1e-5)
 
 
+@pytest.mark.learning
 def test_a_run_goes_on_with_its_own_reference(tuned, folder):
     run, summary = tuned
     cfg = settings(folder, total_env_steps=4_608)

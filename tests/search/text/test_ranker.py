@@ -136,6 +136,7 @@ def test_scores_of_pairs_lie_where_their_documents_are(task):
     np.testing.assert_allclose(scores[2, :4], expected, atol=1e-4)
 
 
+@pytest.mark.learning
 def test_a_collection_without_test_queries_is_not_measured(tmp_path):
     data = write_ranking(tmp_path / "data", topics=20, splits=("train", "dev"))
     cfg = dataclasses.replace(TINY, total_updates=2, samples=8)

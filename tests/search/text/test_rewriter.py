@@ -224,7 +224,7 @@ def test_a_collection_without_anything_to_learn_is_refused(tmp_path):
     judged = {split: [(f"{split}{k}", f"d{k}") for k in range(6)] for split in ("train", "dev")}
     folder = write_collection_files(tmp_path / "a", docs, queries, judged)
     with pytest.raises(ValueError, match="no query of the split train of a has a relevant"):
-        RewriterTask(load_collection(folder), TINY)
+        RewriterTask(load_collection(folder, ["train", "dev"]), TINY)
 
 
 def test_the_python_of_the_page_runs(run, tmp_path, monkeypatch, capsys):

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.acting import HostActor, HostObs
-from kytolly.agent.randomness import uniforms, whole_numbers
+from kytolly.agent.randomness import randint, uniform
 from kytolly.agent.schedules import Schedule, linear_schedule
 from kytolly.model.numpy_forward import NumpyForward, ordered_weights
 from kytolly.policy.action_values import ActionValues
@@ -37,7 +37,7 @@ class Exploration(Protocol):
     Its noise is drawn for a whole rollout, and then taken step by step.
     """
 
-    draws: int  # uint32 words for an action
+    num_random_words: int  # uint32 words for an action
     gives_log_prob: bool  # `action` says how probable its actions were
     metric_names: tuple[str, ...]
     final_state: np.ndarray  # as `state` when exploration has fallen
@@ -47,7 +47,7 @@ class Exploration(Protocol):
         ...
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> Any:
-        """A structure of [T, E, ...] tensors, from [T, E, draws] words."""
+        """A structure of [T, E, ...] tensors, from [T, E, num_random_words] words."""
         ...
 
     def action(self, params: tf.Tensor, noise: Any) -> tuple[tf.Tensor, Any]:
@@ -75,7 +75,7 @@ class EpsilonGreedy:
     Exploration", with one length instead of random ones.
     """
 
-    draws = 2  # uint32 words for an action: whether to explore, and which action
+    num_random_words = 2  # uint32 words for an action: whether to explore, and which action
     gives_log_prob = False
     metric_names = ("epsilon",)
 
@@ -111,8 +111,8 @@ class EpsilonGreedy:
         """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""
         if self.cfg.exploration_repeat > 1:
             random_bits = tf.gather(random_bits, self._deciding_steps(random_bits.shape[0]))
-        explores = uniforms(random_bits[..., 0]) < self.state(env_steps)
-        return explores, whole_numbers(random_bits[..., 1], tf.constant(self.num_actions))
+        explores = uniform(random_bits[..., 0]) < self.state(env_steps)
+        return explores, randint(random_bits[..., 1], tf.constant(self.num_actions))
 
     def action(
         self, params: tf.Tensor, noise: tuple[tf.Tensor, tf.Tensor]
@@ -241,7 +241,7 @@ class Sampling:
     final_state = np.zeros(0)
 
     def __init__(self, cfg: PPOConfig, distribution: Distribution):
-        self.distribution, self.draws = distribution, distribution.num_uniforms
+        self.distribution, self.num_random_words = distribution, distribution.num_uniforms
         self.correlation = cfg.noise_correlation if distribution.num_scales else 0.0
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
@@ -250,7 +250,7 @@ class Sampling:
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> tf.Tensor:
         """[T, E, N] noise from as many words."""
-        return self._correlate(self.distribution.noise(uniforms(random_bits)))
+        return self._correlate(self.distribution.noise(uniform(random_bits)))
 
     def action(self, params: tf.Tensor, noise: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[E, ...] raw actions from params [E, P] and [E, N] noise; their [E] log-probabilities."""

@@ -43,18 +43,19 @@ def shift_right(x: tf.Tensor, bits: int) -> tf.Tensor:
     return tf.bitwise.right_shift(x, tf.constant(bits, x.dtype))
 
 
-def uniforms(bits: tf.Tensor) -> tf.Tensor:
-    """Float32 in [0, 1), in steps of 2**-24, from uint32 bits of the same shape."""
-    return tf.cast(tf.bitcast(shift_right(bits, 8), tf.int32), tf.float32) * (1.0 / (1 << 24))
+def uniform(random_bits: tf.Tensor) -> tf.Tensor:
+    """Float32 in [0, 1), in steps of 2**-24, from uint32 random bits of the same shape."""
+    high = tf.bitcast(shift_right(random_bits, 8), tf.int32)
+    return tf.cast(high, tf.float32) * (1.0 / (1 << 24))
 
 
-def whole_numbers(bits: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
+def randint(random_bits: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
     """Int32 in [0, limit) from uint32 bits of the same shape; `limit` is a positive int scalar.
 
     Source: Lemire 2019, arXiv:1805.10941, without its rejection step: a number's probability is
     off by at most 2**-32.
     """
-    product = tf.cast(bits, tf.uint64) * tf.cast(limit, tf.uint64)
+    product = tf.cast(random_bits, tf.uint64) * tf.cast(limit, tf.uint64)
     return tf.cast(shift_right(product, 32), tf.int32)
 
 
@@ -79,7 +80,7 @@ class RandomStream(tf.Module):
         self.key = tf.Variable([seed, purpose], dtype=tf.int64, trainable=False, name="key")
         self.counter = tf.Variable(0, dtype=tf.int64, trainable=False, name="counter")
 
-    def bits(self, count: int) -> tf.Tensor:
+    def random_bits(self, count: int) -> tf.Tensor:
         """[count] uint32, never drawn before. `count` is known when the program is traced."""
         pairs = (count + 1) // 2
         position = self.counter + tf.range(pairs, dtype=tf.int64)
@@ -88,6 +89,6 @@ class RandomStream(tf.Module):
         key = tf.unstack(tf.cast(self.key, tf.uint32))
         return tf.concat(threefry2x32((key[0], key[1]), (low, high)), axis=0)[:count]
 
-    def uniforms(self, rows: int, count: int) -> tf.Tensor:
+    def uniform(self, rows: int, count: int) -> tf.Tensor:
         """[rows, count] float32 in [0, 1), never drawn before."""
-        return tf.reshape(uniforms(self.bits(rows * count)), [rows, count])
+        return tf.reshape(uniform(self.random_bits(rows * count)), [rows, count])

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.n_step import n_step_return
-from kytolly.agent.randomness import uniforms, whole_numbers
+from kytolly.agent.randomness import randint, uniform
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import Policy
@@ -127,14 +127,14 @@ class ReplayBuffer(tf.Module):
         count = self.network_noise
         if count:
             words = tf.gather(tf.reshape(random_bits, [self.updates, -1]), index)
-            shared = tf.repeat(uniforms(words[tf.newaxis, :count]), self.gradient_parts, axis=0)
+            shared = tf.repeat(uniform(words[tf.newaxis, :count]), self.gradient_parts, axis=0)
             words = tf.reshape(words[count:], [self.batch_size, -1])
         else:
             shared = None
             words = tf.reshape(random_bits, [self.updates, self.batch_size, -1])
             words = tf.gather(words, index)
         rows = self.sample(words[:, 0])._replace(network_noise=shared)
-        return rows if words.shape[1] == 1 else rows._replace(noise=uniforms(words[:, 1:]))
+        return rows if words.shape[1] == 1 else rows._replace(noise=uniform(words[:, 1:]))
 
     def close(self, batch: Transition, td_error: tf.Tensor | None) -> None:
         """Nothing: rows are drawn uniformly, whatever their errors."""
@@ -172,7 +172,7 @@ class ReplayBuffer(tf.Module):
     def sample(self, random_bits: tf.Tensor) -> Transition:
         """n-step rows, uniformly and with replacement, one for each of the [B] uint32 words."""
         incomplete = (self.n_step - 1) * self.stride  # the newest rows, whose windows are not over
-        age = whole_numbers(random_bits, self.size - incomplete)
+        age = randint(random_bits, self.size - incomplete)
         return self.rows((self.cursor() - self.size + age + self.capacity) % self.capacity)
 
     def usable_slots(self, slots: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.agent.randomness import RandomStream, uniform
 from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
@@ -110,7 +110,7 @@ def fused_updates(learner: Learner, jit: bool | None) -> Callable[[int], float]:
     """A function of n that makes n updates from fresh batches in one program."""
 
     def update(done: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        bits = learner.agent.random_stream.bits(learner.cfg.batch_size)
+        bits = learner.agent.random_stream.random_bits(learner.cfg.batch_size)
         return done + 1, learner.policy.update(learner.memory.sample(bits)).loss
 
     def program(count: tf.Tensor) -> tf.Tensor:
@@ -155,11 +155,14 @@ def calls_per_part(learner: Learner, jit: bool | None) -> Callable[[], None]:
     draws = uniforms_per_step(env)
 
     def step(state: DeviceState, action: tf.Tensor) -> tuple[DeviceState, TimeStep]:
-        numbers = tf.reshape(uniforms(stream.bits(draws)), [1, draws])
+        numbers = tf.reshape(uniform(stream.random_bits(draws)), [1, draws])
         return step_and_reset(env, state, action, numbers)
 
     def act(obs: tf.Tensor) -> tf.Tensor:
-        bits = tf.reshape(stream.bits(agent.exploration.draws), [1, 1, agent.exploration.draws])
+        bits = tf.reshape(
+            stream.random_bits(agent.exploration.num_random_words),
+            [1, 1, agent.exploration.num_random_words],
+        )
         noise = [part[0] for part in agent.exploration.noise(bits, agent.env_steps)]
         params, _ = agent.policy.outputs(obs, agent.policy.current_weights())
         return agent.exploration.action(params, noise)[0]
@@ -172,7 +175,7 @@ def calls_per_part(learner: Learner, jit: bool | None) -> Callable[[], None]:
     parts = [tf.function(f, jit_compile=jit, autograph=False) for f in (act, step, remember)]
     act, step, remember = parts
     learn = fused_updates(learner, jit)
-    first = uniforms(RandomStream(0, 1).bits(env.reset_uniforms))
+    first = uniform(RandomStream(0, 1).random_bits(env.reset_uniforms))
     env_state = reset_all(env, tf.reshape(first, [1, env.reset_uniforms]))
 
     def run() -> None:

@@ -76,7 +76,7 @@ def run(settings: StepSettings) -> Result:
     configure_without_cache()
     import tensorflow as tf
 
-    from kytolly.agent.randomness import RandomStream, uniforms, whole_numbers
+    from kytolly.agent.randomness import RandomStream, randint, uniform
     from kytolly.environment.registry import tensor_environment
     from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 
@@ -85,17 +85,17 @@ def run(settings: StepSettings) -> Result:
     rows = settings.num_envs
     draws = uniforms_per_step(env)
     actions = tf.constant(env.spec.num_actions)
-    start, obs = reset_all(env, stream.uniforms(rows, env.reset_uniforms))
+    start, obs = reset_all(env, stream.uniform(rows, env.reset_uniforms))
     state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
 
     def step(
         time: tf.Tensor, now: DeviceState, _: tf.Tensor, total: tf.Tensor
     ) -> tuple[tf.Tensor, DeviceState, tf.Tensor, tf.Tensor]:
         # Both halves of what Threefry gives at once: XLA does not vectorize their concatenation.
-        pairs = [tf.split(stream.bits(2 * rows), 2) for _ in range(1 + draws // 2)]
+        pairs = [tf.split(stream.random_bits(2 * rows), 2) for _ in range(1 + draws // 2)]
         chosen, *bits = [words for pair in pairs for words in pair][: 1 + draws]
-        numbers = tf.reshape(tf.stack([uniforms(words) for words in bits], axis=1), [rows, draws])
-        now, after = step_and_reset(env, now, whole_numbers(chosen, actions), numbers)
+        numbers = tf.reshape(tf.stack([uniform(words) for words in bits], axis=1), [rows, draws])
+        now, after = step_and_reset(env, now, randint(chosen, actions), numbers)
         return time + 1, now, after.obs, total + tf.reduce_sum(after.reward)
 
     def play() -> tuple[tf.Tensor, tf.Tensor]:

@@ -74,7 +74,7 @@ def measure(layout: Layout) -> Result:
     import tensorflow as tf
 
     from kytolly.agent.priority_tree import PriorityTree
-    from kytolly.agent.randomness import RandomStream, uniforms
+    from kytolly.agent.randomness import RandomStream, uniform
 
     rows, turns = layout.rows, layout.turns
     tree = PriorityTree(rows, layout.width)
@@ -82,7 +82,7 @@ def measure(layout: Layout) -> Result:
     microseconds = {}
     random = tf.random.Generator.from_seed(0)
     tree.fill(random.uniform([rows], 0.01, 1.0))
-    table = tf.reshape(uniforms(stream.bits(64 * BATCH)), [64, BATCH])
+    table = tf.reshape(uniform(stream.random_bits(64 * BATCH)), [64, BATCH])
 
     def draw(numbers: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
         share = (tf.range(BATCH, dtype=tf.float64) + tf.cast(numbers, tf.float64)) / BATCH

@@ -49,9 +49,9 @@ def check_environment(env: TensorEnvironment) -> None:
     for one, two in zip(tf.nest.flatten(first), tf.nest.flatten(again), strict=True):
         if not np.array_equal(one, two):
             raise ValueError(
-                f"{name}.reset() gave two different states for the same uniforms. It must be a "
-                "pure function of its argument, or runs cannot be repeated: use the uniforms it "
-                "receives (reset_uniforms of them for each environment), and draw no random number."
+                f"{name}.reset() gave two different states for the same random numbers. It must "
+                "be a pure function of its argument, or runs cannot be repeated: use the numbers "
+                "that it receives (reset_uniforms of them for each environment), and draw none."
             )
     obs = _call(env, "observe", first)
     _check_observation(name, spec, obs)

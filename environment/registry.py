@@ -32,18 +32,15 @@ def tensor_environment(name: str, **arguments: Any) -> TensorEnvironment | None:
     """The environment of that id in tensor code; None where it does not exist as such.
 
     Args:
-        name: Of `TENSOR_ENVIRONMENTS`, or of a probe.
+        name: Of `TENSOR_ENVIRONMENTS`.
         **arguments: Of the environment, such as `sticky_actions` of MinAtar's games.
 
     Raises:
         ValueError: The environment has no such argument.
     """
-    known = TENSOR_ENVIRONMENTS
-    if name.startswith("probe/"):
-        known = pkgutil.resolve_name("kytolly.environment.probe:PROBE_ENVIRONMENTS")
-    if name not in known:
+    if name not in TENSOR_ENVIRONMENTS:
         return None
-    make = pkgutil.resolve_name(f"kytolly.environment.{known[name]}")
+    make = pkgutil.resolve_name(f"kytolly.environment.{TENSOR_ENVIRONMENTS[name]}")
     if arguments:
         accepted = inspect.signature(make).parameters
         unknown = [argument for argument in arguments if argument not in accepted]

@@ -131,7 +131,7 @@ class TensorEnvironment(Protocol):
     """An environment in tensor code: one object steps `E` environments together.
 
     Its methods are pure functions of tensors that XLA can compile. They draw no random numbers:
-    they receive `reset_uniforms` (`step_uniforms`) uniforms in [0, 1) for each environment.
+    they receive `reset_uniforms` (`step_uniforms`) numbers, uniform in [0, 1), for each of them.
     `environment.tensor.stepping` adds time limits and automatic resets.
     """
 
@@ -139,12 +139,12 @@ class TensorEnvironment(Protocol):
     reset_uniforms: int
     step_uniforms: int
 
-    def reset(self, uniforms: tf.Tensor) -> Any:
+    def reset(self, uniform: tf.Tensor) -> Any:
         """State of new episodes, a nest of [E, ...] tensors, from [E, reset_uniforms] draws."""
 
     def observe(self, state: Any) -> Any:
         """Observation [E, *obs] of a state, or a dict of them."""
 
-    def step(self, state: Any, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """What follows an `action` that fits `spec.action`."""
         ...

@@ -20,15 +20,15 @@ class TensorThermostat:
     reset_uniforms = 2  # random numbers in [0, 1) for each environment and reset
     step_uniforms = 0  # and for each step
 
-    def reset(self, uniforms):
+    def reset(self, uniform):
         """Begin with a room between 15 and 25 degrees; outside it is between -5 and 5."""
-        return tf.constant([15.0, -5.0]) + 10.0 * uniforms
+        return tf.constant([15.0, -5.0]) + 10.0 * uniform
 
     def observe(self, state):
         """What the agent sees of a state."""
         return (state - tf.constant([20.0, 0.0])) / 5.0
 
-    def step(self, state, action, uniforms):
+    def step(self, state, action, uniform):
         """Heat or not; reward 1 while the room is within a degree of 20. Nothing ends it."""
         room, outside = tf.unstack(state, axis=-1)
         room += 0.05 * (outside - room) + 2.0 * tf.cast(action, tf.float32)

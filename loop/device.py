@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import part
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.agent.randomness import RandomStream, uniform
 from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
@@ -87,9 +87,10 @@ class DeviceLoop(tf.Module):
         self.agent, self.env = agent, env
         self.num_envs, self.rollout_steps = cfg.num_envs, cfg.rollout_steps
         self.env_steps_per_iteration = cfg.env_steps_per_iteration
-        self.words_per_env_step = agent.exploration.draws + uniforms_per_step(env)  # uint32
+        acting_words = agent.exploration.num_random_words
+        self.random_words_per_env_step = acting_words + uniforms_per_step(env)
         stream = RandomStream(cfg.seed, purpose=1)
-        start = reset_all(env, stream.uniforms(self.num_envs, env.reset_uniforms))
+        start = reset_all(env, stream.uniform(self.num_envs, env.reset_uniforms))
         self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
@@ -123,7 +124,7 @@ class DeviceLoop(tf.Module):
 
         Args:
             env_state: What the environments remember between two rollouts.
-            random_bits: [T, E, words_per_env_step] uint32 words.
+            random_bits: [T, E, random_words_per_env_step] uint32 words.
             network_noise: [E, N] numbers in [0, 1) of each environment for a noisy network.
 
         Returns:
@@ -131,8 +132,8 @@ class DeviceLoop(tf.Module):
             number, returns and lengths, in one tensor for the reason of `LoopMetrics.fit`.
         """
         agent, exploration = self.agent, self.agent.exploration
-        noise_bits, env_bits = tf.split(random_bits, [exploration.draws, -1], axis=-1)
-        noise, draws = exploration.noise(noise_bits, agent.env_steps), uniforms(env_bits)
+        noise_bits, env_bits = tf.split(random_bits, [exploration.num_random_words, -1], axis=-1)
+        noise, draws = exploration.noise(noise_bits, agent.env_steps), uniform(env_bits)
         weights = agent.policy.acting_weights(network_noise)  # split once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
         spec = rollout_spec(self.env.spec, self.num_envs, *keeps)
@@ -183,16 +184,16 @@ class DeviceLoop(tf.Module):
 
     def _iterate(self, carried: Carried, until: tf.Tensor, update_enabled: bool) -> Carried:
         agent = self.agent
-        acting = self.env_steps_per_iteration * self.words_per_env_step
+        acting = self.env_steps_per_iteration * self.random_words_per_env_step
         noise = self.num_envs * agent.policy.weights.noise_count
         learning = agent.memory.num_random_words
-        shape = [self.rollout_steps, self.num_envs, self.words_per_env_step]
+        shape = [self.rollout_steps, self.num_envs, self.random_words_per_env_step]
 
         def iteration(done: tf.Tensor, state: EnvState, metrics: LoopMetrics) -> Carried:
             # All random bits in one draw: a draw costs more than the numbers in it.
-            bits = agent.random_stream.bits(acting + noise + learning)
-            acting_bits, noise_bits, bits = tf.split(bits, [acting, noise, -1])
-            numbers = tf.reshape(uniforms(noise_bits), [self.num_envs, -1]) if noise else None
+            random_bits = agent.random_stream.random_bits(acting + noise + learning)
+            acting_bits, noise_bits, random_bits = tf.split(random_bits, [acting, noise, -1])
+            numbers = tf.reshape(uniform(noise_bits), [self.num_envs, -1]) if noise else None
             state, rollout, episodes = self.collect(state, tf.reshape(acting_bits, shape), numbers)
             count, returns, lengths = tf.unstack(episodes)
             metrics = metrics._replace(
@@ -200,7 +201,7 @@ class DeviceLoop(tf.Module):
                 episode_return=metrics.episode_return + returns,
                 episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
             )
-            return done + 1, state, learn(agent, rollout, bits, metrics, update_enabled)
+            return done + 1, state, learn(agent, rollout, random_bits, metrics, update_enabled)
 
         return tf.while_loop(lambda done, *_: done < until, iteration, carried)
 
@@ -275,7 +276,7 @@ class DeviceEvaluator:
         return Evaluation.of_episodes(returns, lengths, late)
 
     def _begin(self) -> Episodes:
-        draws = self.random_stream.uniforms(self.episodes, self.env.reset_uniforms)
+        draws = self.random_stream.uniform(self.episodes, self.env.reset_uniforms)
         state, obs = reset_all(self.env, draws)
         zeros = tf.zeros([self.episodes])
         return Episodes(tf.constant(0), state, obs, zeros > 0, zeros, tf.cast(zeros, tf.int32))
@@ -292,7 +293,7 @@ class DeviceEvaluator:
         def step(episodes: Episodes) -> tuple[Episodes]:
             time, state, obs, ended, returns, lengths = episodes
             action = greedy_action(self.network, self.distribution, obs)
-            draws = stream.uniforms(rows, uniforms_per_step(env))
+            draws = stream.uniform(rows, uniforms_per_step(env))
             state, after = step_and_reset(env, state, action, draws)
             returns = tf.where(ended, returns, after.episode_return)
             lengths = tf.where(ended, lengths, after.episode_length)

@@ -251,9 +251,9 @@ class HostLoop:
 
         def iteration(index: tf.Tensor, metrics: LoopMetrics) -> tuple[tf.Tensor, LoopMetrics]:
             rollout = tf.nest.map_structure(lambda column: tf.gather(column, index), columns)
-            bits = agent.random_stream.bits(agent.memory.num_random_words)
+            random_bits = agent.random_stream.random_bits(agent.memory.num_random_words)
             update_enabled = warm_up_ends_within(agent, agent.cfg.env_steps_per_iteration)
-            return index + 1, learn(agent, rollout, bits, metrics, update_enabled)
+            return index + 1, learn(agent, rollout, random_bits, metrics, update_enabled)
 
         metrics = tf.while_loop(
             lambda index, _: index < self.block * count,

@@ -33,9 +33,9 @@ class Gaussian(Distribution):
         """Refuses: continuous actions have no mask."""
         raise ValueError("an action mask was found, and the actions are a Box: remove the mask.")
 
-    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def noise(self, uniform: tf.Tensor) -> tf.Tensor:
         """Standard normal numbers, through the inverse of the normal distribution."""
-        return standard_normal(uniforms)
+        return standard_normal(uniform)
 
     def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """Standard normal numbers."""
@@ -142,9 +142,9 @@ def bounded_log_std(log_std: tf.Tensor) -> Any:
     return tf.clip_by_value(log_std, low, high), gradient
 
 
-def standard_normal(uniforms: tf.Tensor) -> tf.Tensor:
+def standard_normal(uniform: tf.Tensor) -> tf.Tensor:
     """Standard normal numbers from uniform ones in [0, 1) in steps of 2**-24."""
-    centred = 2.0 * uniforms - (1.0 - 0.5**24)  # exact: adding first would round the last one to 1
+    centred = 2.0 * uniform - (1.0 - 0.5**24)  # exact: adding first would round the last one to 1
     # One step less at the top, where erfinv outside XLA rounds its argument to 1 as well.
     return math.sqrt(2.0) * tf.math.erfinv(tf.minimum(centred, 1.0 - 0.5**23))
 

@@ -46,9 +46,9 @@ class Distribution:
         """[B] log-probability, or log-density, of raw actions."""
         raise NotImplementedError
 
-    def noise(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def noise(self, uniform: tf.Tensor) -> tf.Tensor:
         """What `sample` needs, [..., N], from as many numbers in [0, 1)."""
-        return uniforms
+        return uniform
 
     def host_noise(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         """What `host_sample` needs for [T, E] actions: [T, E, M] float32; here Gumbel noise.

@@ -63,13 +63,13 @@ class Fork:
     reset_uniforms = 0
     step_uniforms = 0
 
-    def reset(self, uniforms):
-        return tf.zeros([uniforms.shape[0], 1])
+    def reset(self, uniform):
+        return tf.zeros([uniform.shape[0], 1])
 
     def observe(self, state):
         return state
 
-    def step(self, state, action, uniforms):
+    def step(self, state, action, uniform):
         second = state[:, 0] > 0.5
         reward = tf.where(second, tf.cast(action, tf.float32), 0.0)
         return tf.ones_like(state), reward, second

@@ -15,12 +15,10 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from kytolly.environment.faults import EnvironmentFault, display_text, one_line
-from kytolly.environment.probe import PROBE_ENVIRONMENTS
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 # Packages that register their ids when imported: namespace, module, name to install.
 _PLUGINS = {"ALE": ("ale_py", '"kytolly[atari]"')}
-_OWN = ("MinAtar", "probe")  # namespaces of environments in tensor code
 # Gymnasium's own optional parts: start of the entry point's module, extra.
 _EXTRAS = {
     "gymnasium.envs.box2d": "box2d",
@@ -53,7 +51,7 @@ def registered_spec(name: str) -> EnvSpec:
         )
     nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
-    if namespace not in (*_PLUGINS, *_OWN):
+    if namespace not in (*_PLUGINS, "MinAtar"):
         hint += (
             " An environment of another package needs that package imported first, as in "
             f"'package:{text[1:-1]}'."
@@ -65,7 +63,7 @@ def nearest_names(name: str) -> list[str]:
     """At most three ids that are like a name, or like its part behind the namespace."""
     if importlib.util.find_spec("ale_py"):
         importlib.import_module("ale_py")
-    known = dict.fromkeys([*gymnasium.registry, *TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS])
+    known = dict.fromkeys([*gymnasium.registry, *TENSOR_ENVIRONMENTS])
     # The older ids of Atari's games, such as PongNoFrameskip-v4, are made without preprocessing.
     old = {
         spec.id

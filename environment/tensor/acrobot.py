@@ -52,9 +52,9 @@ class Acrobot:
     reset_uniforms = 4
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> AcrobotState:
+    def reset(self, uniform: tf.Tensor) -> AcrobotState:
         """States hanging down, every number uniform in [-0.1, 0.1)."""
-        return AcrobotState(*tf.unstack(uniforms * (2.0 * RESET_BOUND) - RESET_BOUND, axis=-1))
+        return AcrobotState(*tf.unstack(uniform * (2.0 * RESET_BOUND) - RESET_BOUND, axis=-1))
 
     def observe(self, state: AcrobotState) -> tf.Tensor:
         """Observations [E, 6]."""
@@ -63,7 +63,7 @@ class Acrobot:
         return tf.stack([*parts, velocity_1, velocity_2], axis=-1)
 
     def step(
-        self, state: AcrobotState, action: tf.Tensor, uniforms: tf.Tensor
+        self, state: AcrobotState, action: tf.Tensor, uniform: tf.Tensor
     ) -> tuple[AcrobotState, tf.Tensor, tf.Tensor]:
         """Next state, reward [E] and terminated [E] after 0.2 s of constant torque."""
         torque = tf.cast(action, tf.float32) - 1.0

@@ -39,15 +39,15 @@ class CartPole:
     reset_uniforms = 4
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """States [E, 4] of new episodes, every number uniform in [-0.05, 0.05)."""
-        return uniforms * (2.0 * RESET_BOUND) - RESET_BOUND
+        return uniform * (2.0 * RESET_BOUND) - RESET_BOUND
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 4] itself."""
         return state
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state [E, 4], reward [E] and terminated [E] after a push of 20 ms."""
         position, velocity, angle, angular_velocity = tf.unstack(state, axis=-1)
         force = tf.cast(action, tf.float32) * (2.0 * FORCE) - FORCE

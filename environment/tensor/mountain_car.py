@@ -33,15 +33,15 @@ class MountainCar:
     reset_uniforms = 1
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """States [E, 2] at rest, position uniform in [-0.6, -0.4)."""
-        return tf.concat([uniforms * 0.2 - 0.6, tf.zeros_like(uniforms)], axis=-1)
+        return tf.concat([uniform * 0.2 - 0.6, tf.zeros_like(uniform)], axis=-1)
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state [E, 2] itself."""
         return state
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state [E, 2], reward [E] and terminated [E]; the left wall stops the car."""
         push = (tf.cast(action, tf.float32) - 1.0) * FORCE
         state, arrived = car_step(state, push, GOAL_POSITION)

@@ -35,7 +35,7 @@ class MountainCarContinuous(MountainCar):
         reward_threshold=90.0,
     )
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state [E, 2], reward [E] and terminated [E]; the left wall stops the car."""
         action = action[:, 0]
         push = tf.clip_by_value(action, -MAX_ACTION, MAX_ACTION) * POWER

@@ -40,16 +40,16 @@ class Pendulum:
     reset_uniforms = 2
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """States [E, 2], angle uniform in [-pi, pi) and velocity in [-1, 1)."""
-        return (uniforms * 2.0 - 1.0) * tf.constant([math.pi, MAX_RESET_VELOCITY])
+        return (uniform * 2.0 - 1.0) * tf.constant([math.pi, MAX_RESET_VELOCITY])
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """Observations [E, 3]."""
         angle, velocity = tf.unstack(state, axis=-1)
         return tf.stack([tf.cos(angle), tf.sin(angle), velocity], axis=-1)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state [E, 2], reward [E] and terminated [E] after 50 ms of constant torque."""
         angle, velocity = tf.unstack(state, axis=-1)
         torque = tf.clip_by_value(action[:, 0], -MAX_TORQUE, MAX_TORQUE)

@@ -35,16 +35,16 @@ def uniforms_per_step(env: TensorEnvironment) -> int:
     return env.step_uniforms + env.reset_uniforms
 
 
-def reset_all(env: TensorEnvironment, uniforms: tf.Tensor) -> tuple[DeviceState, Any]:
+def reset_all(env: TensorEnvironment, uniform: tf.Tensor) -> tuple[DeviceState, Any]:
     """State and first observations [E, *obs] of new episodes, from [E, reset_uniforms] draws."""
-    env_state = env.reset(uniforms)
-    num_envs = uniforms.shape[0]
+    env_state = env.reset(uniform)
+    num_envs = uniform.shape[0]
     state = DeviceState(env_state, tf.zeros([num_envs], tf.int32), tf.zeros([num_envs]))
     return state, env.observe(env_state)
 
 
 def step_and_reset(
-    env: TensorEnvironment, state: DeviceState, action: tf.Tensor, uniforms: tf.Tensor
+    env: TensorEnvironment, state: DeviceState, action: tf.Tensor, uniform: tf.Tensor
 ) -> tuple[DeviceState, TimeStep]:
     """Step every environment and begin a new episode wherever one ended.
 
@@ -54,13 +54,13 @@ def step_and_reset(
         env: The environment.
         state: What `reset_all` or the previous step returned.
         action: What `env.spec.action` asks for; not checked here.
-        uniforms: [E, uniforms_per_step(env)] draws from [0, 1); those of the step come first.
+        uniform: [E, uniforms_per_step(env)] draws from [0, 1); those of the step come first.
 
     Returns:
         The state after resets, and the time step.
     """
     split = env.step_uniforms
-    after, reward, terminated = env.step(state.env, action, uniforms[:, :split])
+    after, reward, terminated = env.step(state.env, action, uniform[:, :split])
     elapsed = state.elapsed + 1
     episode_return = state.episode_return + reward
     limit = env.spec.max_episode_steps
@@ -80,7 +80,7 @@ def step_and_reset(
 
     # An environment whose episodes hand something on says what in `reset_after`.
     reset_after = getattr(env, "reset_after", lambda _, draws: env.reset(draws))
-    fresh = reset_after(after, uniforms[:, split:])
+    fresh = reset_after(after, uniform[:, split:])
     env_state = tf.nest.map_structure(restart, fresh, after, state.env)
     steps, total = tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
     next_state = DeviceState(env_state, steps, total)

@@ -85,14 +85,14 @@ class DeviceQueries(tf.Module):
         # Flat, because XLA has no gather_nd of a variable.
         self.start_value = tf.Variable(np.concatenate(starts), trainable=False, name="start")
 
-    def reset(self, uniforms: tf.Tensor) -> QueryState:
+    def reset(self, uniform: tf.Tensor) -> QueryState:
         """Queries and fusions picked by [E, 2] draws."""
-        count, kinds = uniforms.shape[0], len(self.fusions)
+        count, kinds = uniform.shape[0], len(self.fusions)
         if self.in_order:
             place = tf.range(count)
             return QueryState(place % self.num_queries, place // self.num_queries % kinds)
         ends = tf.constant([self.num_queries, kinds])
-        picked = tf.cast(uniforms * tf.cast(ends, tf.float32), tf.int32)
+        picked = tf.cast(uniform * tf.cast(ends, tf.float32), tf.int32)
         picked = tf.minimum(picked, ends - 1)
         return QueryState(picked[:, 0], picked[:, 1])
 
@@ -109,7 +109,7 @@ class DeviceQueries(tf.Module):
         }
 
     def step(
-        self, state: QueryState, action: tf.Tensor, uniforms: tf.Tensor
+        self, state: QueryState, action: tf.Tensor, uniform: tf.Tensor
     ) -> tuple[QueryState, tf.Tensor, tf.Tensor]:
         """Search with the weights.
 

@@ -104,12 +104,12 @@ class RewritingEnv(tf.Module):
         """[E, ...] rows of an array."""
         return tf.gather(self.arrays[name], query)
 
-    def reset(self, uniforms: tf.Tensor) -> RewritingState:
+    def reset(self, uniform: tf.Tensor) -> RewritingState:
         """Queries picked by [E, 1] draws."""
-        count = uniforms.shape[0]
+        count = uniform.shape[0]
         query = tf.range(count) % self.num_queries
         if not self.in_order:
-            query = tf.cast(uniforms[:, 0] * self.num_queries, tf.int32)
+            query = tf.cast(uniform[:, 0] * self.num_queries, tf.int32)
             query = tf.minimum(query, self.num_queries - 1)
         written, none = tf.zeros([count, self.length], tf.int32), tf.zeros([count], tf.int32)
         value = tf.gather(self.start_value, query)
@@ -125,7 +125,7 @@ class RewritingEnv(tf.Module):
         }
 
     def step(
-        self, state: RewritingState, action: tf.Tensor, uniforms: tf.Tensor
+        self, state: RewritingState, action: tf.Tensor, uniform: tf.Tensor
     ) -> tuple[RewritingState, tf.Tensor, tf.Tensor]:
         """Write a token.
 

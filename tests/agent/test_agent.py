@@ -5,15 +5,15 @@ import tensorflow as tf
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.ppo import PPOConfig
-from kytolly.environment.probe.on_policy import (
+from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.policy.batch import Rollout
+from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
     ContinuousAction,
     DictObservation,
     MaskedAction,
     MaskedKinds,
 )
-from kytolly.environment.spec import Discrete, EnvSpec
-from kytolly.policy.batch import Rollout
 
 VECTOR = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 DEFAULTS = {"num_envs": 2, "rollout_steps": 3, "num_minibatches": 1, "hidden_units": (8,)}
@@ -110,7 +110,9 @@ def noise_of(env_spec, bits, **settings):
 
 
 def test_noise_of_continuous_actions_is_correlated_if_asked_for_and_of_choices_never():
-    bits = tf.reshape(make_agent(make_config(), VECTOR).random_stream.bits(3 * 2 * 2), [3, 2, 2])
+    bits = tf.reshape(
+        make_agent(make_config(), VECTOR).random_stream.random_bits(3 * 2 * 2), [3, 2, 2]
+    )
     plain = noise_of(ContinuousAction.spec, bits)
     correlated = noise_of(ContinuousAction.spec, bits, noise_correlation=0.6)
     np.testing.assert_allclose(correlated[1], 0.6 * plain[0] + 0.8 * plain[1], rtol=1e-5)

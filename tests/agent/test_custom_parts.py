@@ -15,13 +15,13 @@ from kytolly.agent.custom_parts import CustomParts
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.schedules import Schedule
 from kytolly.config.schedules import schedule_table
-from kytolly.environment.probe.q_learning import ObservationAction, Ring
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
 from kytolly.policy.batch import Transition
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOBatch, PPOPolicy
 from kytolly.record.run_folder import RunFolder
+from tests.helpers.q_learning_probes import ObservationAction, Ring
 
 SPEC = CartPole().spec
 COMMON = {

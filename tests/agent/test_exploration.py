@@ -29,7 +29,7 @@ def test_epsilon_is_one_until_warm_up_is_over_and_falls_from_then_on():
 def test_epsilon_greedy_acts_best_or_at_random_on_the_device_and_on_the_host(env_steps, shares):
     """The best action also comes up among the random ones: 0.7 + 0.3/3."""
     exploration, values = make_epsilon_greedy(), np.tile([[0.0, 5.0, 1.0]], [30_000, 1])
-    bits = tf.reshape(RandomStream(0).bits(60_000), [1, 30_000, 2])
+    bits = tf.reshape(RandomStream(0).random_bits(60_000), [1, 30_000, 2])
     noise = exploration.noise(bits, tf.constant(env_steps, tf.int64))
     action, log_prob = exploration.action(tf.constant(values), tf.nest.map_structure(first, noise))
     assert log_prob == ()
@@ -48,7 +48,7 @@ def test_the_network_is_not_asked_where_every_environment_explores():
 
 def test_what_explores_lasts_for_whole_blocks_of_steps_on_the_device_and_on_the_host():
     exploration = make_epsilon_greedy(exploration_repeat=3)
-    bits = tf.reshape(RandomStream(0).bits(8 * 500 * 2), [8, 500, 2])
+    bits = tf.reshape(RandomStream(0).random_bits(8 * 500 * 2), [8, 500, 2])
     on_device = exploration.noise(bits, tf.constant(0, tf.int64))
     on_host = exploration.host_noise(np.random.default_rng(0), (8, 500), np.array([0.5]))
     on_host = [np.stack(column) for column in zip(*on_host, strict=True)]

@@ -70,7 +70,7 @@ def add(buffer, times):
 
 
 def drawn(buffer, count, seed=0):
-    return buffer.sample(RandomStream(seed).bits(count))
+    return buffer.sample(RandomStream(seed).random_bits(count))
 
 
 @pytest.mark.parametrize("capacity", [11, 12, 40])
@@ -132,7 +132,7 @@ def test_rows_are_drawn_by_their_priorities_chi_square(compiled):
     error = rng.gamma(0.7, size=996).astype(np.float32)
     buffer.close(drawn(buffer, 996)._replace(slot=tf.range(996)), tf.constant(error))
     stream = RandomStream(1)
-    draw = tf.function(lambda: buffer.sample(stream.bits(4_000)).slot, jit_compile=compiled)
+    draw = tf.function(lambda: buffer.sample(stream.random_bits(4_000)).slot, jit_compile=compiled)
     counts = sum(np.bincount(draw(), minlength=1_200) for _ in range(50))
     assert counts[996:].sum() == 0
     error = error.astype(np.float64)
@@ -160,7 +160,7 @@ def test_adding_drawing_and_closing_do_not_copy_the_memory():
 
     def once(done, total):
         buffer.add(batch, none_last(batch))
-        found = buffer.sample(stream.bits(32))
+        found = buffer.sample(stream.random_bits(32))
         buffer.close(found, found.reward)
         return done + 1, total + found.reward[0]
 

@@ -42,7 +42,7 @@ def test_sampling_reaches_every_row_and_only_written_ones():
     buffer = ReplayBuffer(100, SPEC)
     batch = rows(range(1, 8))
     buffer.add(batch, none_last(batch))
-    found = buffer.sample(RandomStream(0).bits(7_000))
+    found = buffer.sample(RandomStream(0).random_bits(7_000))
     values, counts = np.unique(found.reward.numpy(), return_counts=True)
     np.testing.assert_array_equal(values, np.arange(1, 8))
     assert abs(counts - 1_000).max() < 150
@@ -54,7 +54,7 @@ def test_n_step_rows_follow_their_own_copy_through_the_border_of_the_ring():
     for time_step in range(9):
         batch = rows([time_step], copies=2)
         buffer.add(batch, none_last(batch))
-    found = buffer.sample(RandomStream(0).bits(500))
+    found = buffer.sample(RandomStream(0).random_bits(500))
     start, copy = found.obs[:, 0].numpy(), found.obs[:, 1].numpy()
     np.testing.assert_allclose(found.reward, start + 0.5 * (start + 1) + 0.25 * (start + 2))
     np.testing.assert_allclose(found.discount, 0.125)
@@ -104,7 +104,7 @@ def test_adding_and_sampling_do_not_copy_the_buffer(in_place):
         else:
             whole = tf.concat([batch.reward, buffer.columns.reward[16:]], axis=0)
             buffer.columns.reward.assign(whole)
-        return done + 1, total + buffer.sample(stream.bits(32)).reward[0]
+        return done + 1, total + buffer.sample(stream.random_bits(32)).reward[0]
 
     def work():
         return tf.while_loop(lambda done, _: done < 300, once, (0, 0.0))[1]

@@ -24,7 +24,7 @@ def make_dealer(batch, parts, epochs=1):
     )
 
     def deal(number):
-        bits = RandomStream(number).bits(buffer.num_random_words)
+        bits = RandomStream(number).random_bits(buffer.num_random_words)
         found = [take(tf.constant(index), bits) for index in range(buffer.updates)]
         return [found[epoch * parts : (epoch + 1) * parts] for epoch in range(epochs)]
 

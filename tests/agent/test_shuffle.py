@@ -11,7 +11,7 @@ from kytolly.agent.shuffle import keys_per_order, random_order
 
 
 def keys(number):
-    return RandomStream(number).bits(keys_per_order())
+    return RandomStream(number).random_bits(keys_per_order())
 
 
 def order(count, number=0):
@@ -60,7 +60,7 @@ def test_other_keys_give_other_orders():
 
 def orders_of(count, number):
     """[number, count] orders, each with keys of its own."""
-    bits = tf.reshape(RandomStream(9).bits(number * keys_per_order()), [number, -1])
+    bits = tf.reshape(RandomStream(9).random_bits(number * keys_per_order()), [number, -1])
 
     @tf.function(jit_compile=True, autograph=False)
     def send(bits):

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.environment.probe.q_learning import Ring
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
 from kytolly.policy.batch import Rollout
+from tests.helpers.q_learning_probes import Ring
 from tests.loop.configs import small_config
 
 
@@ -25,7 +25,7 @@ def updates_of_iterations(count, **settings):
         enabled = warm_up_ends_within(by_learn, cfg.env_steps_per_iteration)
         return learn(by_learn, rollout, random_bits, LoopMetrics.zeros(by_learn), enabled).updates
 
-    program, draw = tf.function(learn_once, autograph=False), by_learn.random_stream.bits
+    program, draw = tf.function(learn_once, autograph=False), by_learn.random_stream.random_bits
     found = [int(program(draw(by_learn.memory.num_random_words))) for _ in range(count)]
     loop = DeviceLoop(make_agent(small_config(xla=False, **settings), Ring().spec), Ring())
     assert [int(loop.run(1).updates) for _ in range(count)] == found

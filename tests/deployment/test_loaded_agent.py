@@ -8,8 +8,8 @@ import pytest
 import kytolly
 from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
-from kytolly.environment.probe.on_policy import ContinuousAction, MaskedKinds
 from tests.deployment.conftest import PPO
+from tests.helpers.on_policy_probes import ContinuousAction, MaskedKinds
 
 LOGITS = np.log([1.0, 2.0, 3.0, 4.0])
 

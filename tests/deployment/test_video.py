@@ -139,4 +139,4 @@ def test_an_environment_that_cannot_show_says_what_it_can(monkeypatch):
     with pytest.raises(ValueError, match=r"render modes \(none\), expected human"):
         make_rendered("Pixels-v0", "human")
     with pytest.raises(ValueError, match="exists as tensor code only"):
-        make_rendered("probe/best-action", "rgb_array")
+        make_rendered("MinAtar/Breakout-v1", "rgb_array")

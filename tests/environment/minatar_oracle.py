@@ -1,7 +1,7 @@
 """The package `minatar` as an oracle: what it did, with which draws, and what ours does with them.
 
-Its random source is replaced by one that records every draw. The draws become the uniforms with
-which our environment takes the same decisions.
+Its random source is replaced by one that records every draw. The draws become the uniform numbers
+with which our environment takes the same decisions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def middle(index, count):
 
 
 def new_cars(draws):
-    """Freeway's two uniforms for the speeds 1 to 5 and the directions of eight cars."""
+    """Freeway's two random numbers for the speeds 1 to 5 and the directions of eight cars."""
     if not draws:
         return [0.5, 0.5]
     speeds, sides = draws
@@ -104,7 +104,7 @@ def step_draws(name, draws, env):
 
 
 def recording(name, steps, choose_action, seed=0, start=None):
-    """What the package's game did, the actions [T], and the uniforms ours needs to repeat it.
+    """What the package's game did, the actions [T], and the random numbers ours needs to repeat it.
 
     Args:
         name: Of the game, as ours.
@@ -114,7 +114,7 @@ def recording(name, steps, choose_action, seed=0, start=None):
         start: Attributes of the package's game that the first episode begins with.
 
     Returns:
-        The record, actions [T], uniforms [R] of the first reset, and [T, S + R] of the steps.
+        The record, actions [T], random numbers [R] of the first reset, and [T, S + R] of the steps.
     """
     from minatar import Environment
 
@@ -143,7 +143,7 @@ def recording(name, steps, choose_action, seed=0, start=None):
 
 
 def repetition(env):
-    """A function that plays actions [T] from a state with uniforms [T, S + R]; compiled once."""
+    """A function that plays actions [T] from a state with uniform [T, S + R]; compiled once."""
 
     @tf.function(jit_compile=True, autograph=False, reduce_retracing=False)
     def run(state, actions, fed):

@@ -26,16 +26,16 @@ class Counter:
         self.spec = EnvSpec("counter", obs, Discrete(3), max_episode_steps)
         self.goal = goal
 
-    def reset(self, uniforms):
-        start = 100.0 * uniforms[:, 0]
+    def reset(self, uniform):
+        start = 100.0 * uniform[:, 0]
         return Count(start, start[:, None, None] * tf.ones([1, 2, 2]))
 
     def observe(self, state):
         return tf.stack([state.start, state.grid[:, 1, 1]], axis=-1)[:, None, :]
 
-    def step(self, state, action, uniforms):
+    def step(self, state, action, uniform):
         reward = tf.cast(action, tf.float32)
-        grid = state.grid + (reward + 10.0 * uniforms[:, 0])[:, None, None]
+        grid = state.grid + (reward + 10.0 * uniform[:, 0])[:, None, None]
         return Count(state.start, grid), reward, grid[:, 0, 0] > self.goal
 
 
@@ -60,8 +60,8 @@ class Keypad:
         self.spec = EnvSpec("keypad", entries if obs is None else obs, action, 4)
         self.mask, self.taken = mask, []
 
-    def reset(self, uniforms):
-        code = tf.round(uniforms)
+    def reset(self, uniform):
+        code = tf.round(uniform)
         return Lock(code, tf.zeros([*code.shape[:1], 2, 2], tf.uint8))
 
     def observe(self, state):
@@ -70,7 +70,7 @@ class Keypad:
             obs[ACTION_MASK] = tf.tile(tf.constant([self.mask]) > 0, [state.code.shape[0], 1])
         return obs
 
-    def step(self, state, action, uniforms):
+    def step(self, state, action, uniform):
         self.taken.append(action)
         reward = tf.cast(tf.reshape(action, [action.shape[0], -1]), tf.float32)
         code = state.code + 1.0

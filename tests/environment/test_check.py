@@ -16,7 +16,7 @@ def counter_with(**members):
 
 
 def counter_step(change):
-    return lambda state, action, uniforms: change(*Counter().step(state, action, uniforms))
+    return lambda state, action, uniform: change(*Counter().step(state, action, uniform))
 
 
 SPEC = Counter().spec
@@ -78,15 +78,15 @@ BAD_MEMBERS = [
         "max_episode_steps is 0, expected",
     ),
     (
-        counter_with(reset=lambda uniforms: tf.zeros([3, 2])),
+        counter_with(reset=lambda uniform: tf.zeros([3, 2])),
         ValueError,
         r"reset\(\) holds a float32 tensor of shape \(3, 2\).*with 2 rows",
     ),
-    (counter_with(reset=lambda uniforms: 0.0), ValueError, r"reset\(\) holds 0.0 \(float\)"),
+    (counter_with(reset=lambda uniform: 0.0), ValueError, r"reset\(\) holds 0.0 \(float\)"),
     (
-        counter_with(reset=lambda uniforms: Counter().reset(tf.random.uniform([2, 1]))),
+        counter_with(reset=lambda uniform: Counter().reset(tf.random.uniform([2, 1]))),
         ValueError,
-        "two different states for the same uniforms",
+        "two different states for the same random numbers",
     ),
     (
         counter_with(observe=lambda state: tf.zeros([2, 2])),

@@ -366,7 +366,7 @@ BAD_ARGUMENTS = [
     (lambda: lambda: "CartPole-v1", {}, "returned 'CartPole-v1', a str; expected a gymnasium.Env"),
     (lambda: "CartPol-v1", {}, "unknown environment 'CartPol-v1'. Nearest names: CartPole-v1"),
     (lambda: "LunarLander-v2", {}, "Nearest names: .*LunarLander-v3"),
-    (lambda: "probe/constant-rewrd", {}, "Nearest names: probe/constant-reward"),
+    (lambda: "MinAtar/Freewy-v1", {}, "Nearest names: MinAtar/Freeway-v1"),
     (lambda: "Xyzzy", {}, "unknown environment 'Xyzzy'. No name is similar"),
     (lambda: "no_such_package:Env-v0", {}, r"neither no_such_package\.py in /.*, nor an inst"),
 ]

@@ -117,12 +117,12 @@ def test_of_an_unknown_game_the_message_speaks_of_no_other_package():
     assert "package" not in str(found.value)
 
 
-def short_game(name, actions, reset=0.5, uniforms=0.99, **options):
+def short_game(name, actions, reset=0.5, uniform=0.99, **options):
     """The environment, its states after each action, rewards and ends, of one game."""
     env = tensor_environment(name, **options)
     state, states, rewards, ends = env.reset(tf.fill([1, env.reset_uniforms], reset)), [], [], []
     for action in actions:
-        draws = tf.fill([1, env.step_uniforms], uniforms)
+        draws = tf.fill([1, env.step_uniforms], uniform)
         state, reward, ended = env.step(state, tf.constant([action]), draws)
         states, rewards = [*states, state], [*rewards, float(reward[0])]
         ends.append(bool(ended[0]))
@@ -240,9 +240,9 @@ def test_of_enemies_in_one_column_the_oldest_is_hit_and_moves():
 
 
 def test_a_sticky_action_is_the_one_before_and_survives_a_reset():
-    env, states, *_ = short_game("MinAtar/Breakout-v1", [2, 1], uniforms=0.05)
+    env, states, *_ = short_game("MinAtar/Breakout-v1", [2, 1], uniform=0.05)
     assert [int(s.last_action[0]) for s in states] == [0, 0]  # both draws stick to nothing
-    env, states, *_ = short_game("MinAtar/Breakout-v1", [2, 1], uniforms=0.05, sticky_actions=0.0)
+    env, states, *_ = short_game("MinAtar/Breakout-v1", [2, 1], uniform=0.05, sticky_actions=0.0)
     assert [int(s.last_action[0]) for s in states] == [3, 1]  # of the six: right, left
     fresh = env.reset_after(states[0], tf.fill([1, 1], 0.5))
     assert int(fresh.last_action[0]) == 3 and int(fresh.game.paddle[0]) == 4

@@ -5,8 +5,14 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
-from kytolly.environment.probe import on_policy
-from kytolly.environment.probe.on_policy import (
+from kytolly.environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
+from kytolly.environment.tensor.stepping import (
+    reset_all,
+    step_and_reset,
+    uniforms_per_step,
+)
+from tests.helpers import on_policy_probes as on_policy
+from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
     PPO_PROBES,
     ActionKinds,
@@ -15,12 +21,6 @@ from kytolly.environment.probe.on_policy import (
     MaskedAction,
     MaskedKinds,
     ValueProbe,
-)
-from kytolly.environment.spec import ACTION_MASK, Box, Discrete, MultiDiscrete, action_spec
-from kytolly.environment.tensor.stepping import (
-    reset_all,
-    step_and_reset,
-    uniforms_per_step,
 )
 
 NUM_ENVS, STEPS = 32, 20
@@ -39,7 +39,7 @@ def step_program(make):
     """The compiled step of a probe; one for all tests."""
     env = make()
     return tf.function(
-        lambda state, action, uniforms: step_and_reset(env, state, action, uniforms),
+        lambda state, action, uniform: step_and_reset(env, state, action, uniform),
         jit_compile=True,
         autograph=False,
     )

@@ -5,16 +5,14 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
-from kytolly.environment.probe import PROBE_ENVIRONMENTS
-from kytolly.environment.probe import q_learning as probe
-from kytolly.environment.probe.on_policy import PPO_PROBES
-from kytolly.environment.probe.q_learning import PROBES, ProbeEnvironment
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.tensor.stepping import (
     reset_all,
     step_and_reset,
     uniforms_per_step,
 )
+from tests.helpers import q_learning_probes as probe
+from tests.helpers.q_learning_probes import PROBES, ProbeEnvironment
 from tests.test_imports import FILES, imported_modules
 
 NUM_ENVS, STEPS = 16, 40
@@ -85,12 +83,9 @@ def test_registry_makes_every_environment_under_its_name():
     games = "CartPole-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1".split()
     minatar = [f"MinAtar/{title}-v{version}" for title in MINATAR for version in (0, 1)]
     assert set(TENSOR_ENVIRONMENTS) == {*games, *minatar}
-    assert {"probe/constant-reward", "probe/masked-action"} <= set(PROBE_ENVIRONMENTS)
-    for name in (*TENSOR_ENVIRONMENTS, *PROBE_ENVIRONMENTS):
+    for name in TENSOR_ENVIRONMENTS:
         env = tensor_environment(name)
         assert env is not None and env.spec.name == name
-    assert len(PROBE_ENVIRONMENTS) == len(PROBES) + len(PPO_PROBES)
-    assert tensor_environment("probe/unknown") is None
     assert tensor_environment("LunarLander-v3") is None
 
 

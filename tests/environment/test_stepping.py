@@ -15,12 +15,12 @@ from tests.environment.tensor_worlds import Count, Counter, Keypad
 def step_function(env, compiled):
     """`step_and_reset` of an environment, eager or compiled once."""
 
-    def step(state, action, uniforms):
-        return step_and_reset(env, state, action, uniforms)
+    def step(state, action, uniform):
+        return step_and_reset(env, state, action, uniform)
 
     step = tf.function(step, jit_compile=True, autograph=False) if compiled else step
-    return lambda state, action, uniforms: step(
-        state, tf.constant(action), tf.constant(uniforms, tf.float32)
+    return lambda state, action, uniform: step(
+        state, tf.constant(action), tf.constant(uniform, tf.float32)
     )
 
 
@@ -112,12 +112,12 @@ def test_dict_observations_travel_through_a_compiled_loop():
     env = Keypad(MultiDiscrete((2, 3)), mask=(1, 1, 1, 1, 1))
 
     @tf.function(jit_compile=True, autograph=False)
-    def run(uniforms):
+    def run(uniform):
         def body(index, state, obs, total):
-            state, after = step_and_reset(env, state, tf.constant([[1, 2], [0, 1]]), uniforms)
+            state, after = step_and_reset(env, state, tf.constant([[1, 2], [0, 1]]), uniform)
             return index + 1, state, after.obs, total + after.reward
 
-        state, obs = reset_all(env, uniforms)
+        state, obs = reset_all(env, uniform)
         start = (0, state, obs, tf.zeros([2]))
         return tf.while_loop(lambda index, *_: index < 7, body, start)
 

@@ -5,8 +5,8 @@ import pytest
 
 from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
-from kytolly.environment.probe.q_learning import PROBES, Ring
 from kytolly.loop.device import DeviceLoop
+from tests.helpers.q_learning_probes import PROBES, Ring
 
 GAMMA = 0.9
 

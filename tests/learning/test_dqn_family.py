@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kytolly.environment.probe.q_learning import PROBES, Ring
+from tests.helpers.q_learning_probes import PROBES, Ring
 from tests.learning.test_dqn import trained_values
 
 # Atoms and quantiles of three places whose values lie in [0, 17].

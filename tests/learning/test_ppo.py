@@ -9,15 +9,15 @@ from gymnasium import spaces
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.gym.adapter import make_host_groups
-from kytolly.environment.probe.on_policy import (
+from kytolly.loop.device import DeviceLoop
+from kytolly.loop.host import HostLoop
+from tests.helpers.on_policy_probes import (
     PPO_PROBES,
     ContinuousAction,
     DictObservation,
     MaskedAction,
 )
-from kytolly.environment.probe.q_learning import PROBES, EndlessReward, ObservationAction
-from kytolly.loop.device import DeviceLoop
-from kytolly.loop.host import HostLoop
+from tests.helpers.q_learning_probes import PROBES, EndlessReward, ObservationAction
 
 GAMMA = 0.9
 SETTINGS = {

@@ -6,9 +6,9 @@ import pytest
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.pqn import PQNConfig
 from kytolly.environment.gym.adapter import make_host_groups
-from kytolly.environment.probe.q_learning import PROBES, EndlessReward, Ring
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.host import HostLoop
+from tests.helpers.q_learning_probes import PROBES, EndlessReward, Ring
 from tests.learning.test_ppo import Endless, observations
 
 GAMMA = 0.9

@@ -5,17 +5,17 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.environment.probe.on_policy import (
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.loop.device import DeviceLoop
+from kytolly.loop.learn import LoopMetrics
+from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
     ContinuousAction,
     DictObservation,
     MaskedAction,
     MaskedKinds,
 )
-from kytolly.environment.probe.q_learning import Ring
-from kytolly.environment.tensor.cartpole import CartPole
-from kytolly.loop.device import DeviceLoop
-from kytolly.loop.learn import LoopMetrics
+from tests.helpers.q_learning_probes import Ring
 from tests.loop.configs import assert_same_state, small_config
 from tests.loop.rollouts import assert_consecutive, join, watch
 

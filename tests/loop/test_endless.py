@@ -7,10 +7,10 @@ import pytest
 from kytolly import DQNConfig
 from kytolly.agent.make_agent import make_agent
 from kytolly.callback.base import Callback, TrainState
-from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop.env_runner import make_env_runner
 from kytolly.loop.limits import training_step_limit
 from kytolly.trainer import Trainer
+from tests.helpers.q_learning_probes import EndlessReward
 
 
 class Endless(gymnasium.Env):

@@ -16,11 +16,11 @@ import pytest
 from kytolly import DQNConfig, Trainer
 from kytolly.agent.make_agent import make_agent
 from kytolly.environment.gym.adapter import make_host_groups
-from kytolly.environment.probe.q_learning import EndlessReward
 from kytolly.loop import watchdog
 from kytolly.loop.env_runner import make_env_runner
 from kytolly.loop.host import HostLoop
 from kytolly.loop.limits import OutOfTime
+from tests.helpers.q_learning_probes import EndlessReward
 
 SMALL = {"xla": False, "hidden_units": (4,), "loop": "host", "num_envs": 2, "batch_size": 4}
 SMALL |= {"warmup_env_steps": 8, "train_interval_env_steps": 16}

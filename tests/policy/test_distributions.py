@@ -6,7 +6,7 @@ import scipy.integrate
 import scipy.stats
 import tensorflow as tf
 
-from kytolly.agent.randomness import RandomStream, uniforms
+from kytolly.agent.randomness import RandomStream, uniform
 from kytolly.policy.continuous import Gaussian, SquashedGaussian, standard_normal
 from kytolly.policy.distributions import Categorical, MultiCategorical, choice, running_sums
 
@@ -19,7 +19,7 @@ BOX_PARAMS = np.array([[0.5, -0.3, math.log(0.7), math.log(1.5)]], np.float32)
 
 
 def draws(rows, columns, seed=0):
-    return tf.reshape(uniforms(RandomStream(seed).bits(rows * columns)), [rows, columns])
+    return tf.reshape(uniform(RandomStream(seed).random_bits(rows * columns)), [rows, columns])
 
 
 def test_categorical_log_prob_and_entropy_are_those_of_the_softmax():

@@ -12,10 +12,10 @@ import yaml
 
 from kytolly.callback.base import Callback
 from kytolly.config.ppo import PPOConfig
-from kytolly.environment.probe.on_policy import ContinuousAction, DictObservation, MaskedAction
 from kytolly.environment.tensor.pendulum import Pendulum
 from kytolly.trainer import Trainer
 from tests.environment.masked import Masked
+from tests.helpers.on_policy_probes import ContinuousAction, DictObservation, MaskedAction
 
 SETTINGS = {
     "num_envs": 2,

@@ -60,7 +60,7 @@ class Asterix(MinAtarGame):
     used_actions = (NOTHING, LEFT, UP, RIGHT, DOWN)
     game_step_uniforms = 3  # side, kind and lane of what arrives
 
-    def start(self, num_envs: int, uniforms: tf.Tensor) -> AsterixState:
+    def start(self, num_envs: int, uniform: tf.Tensor) -> AsterixState:
         """The player in the middle of an empty board."""
         none = tf.zeros([num_envs], tf.int32)
         nothing = tf.zeros([LANES, num_envs], tf.int32)
@@ -78,11 +78,11 @@ class Asterix(MinAtarGame):
             ramp_index=none,
         )
 
-    def play(self, game: AsterixState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def play(self, game: AsterixState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Let something arrive, move the player, then everything else."""
         spawn, move = game.spawn_timer == 0, game.move_timer == 0
         always = game.x[0] >= 0
-        things, right, gold = fusion_barrier(_with_arrival(game, always, spawn, uniforms), always)
+        things, right, gold = fusion_barrier(_with_arrival(game, always, spawn, uniform), always)
         x = game.x + number(action == RIGHT) - number(action == LEFT)
         y = game.y + number(action == DOWN) - number(action == UP)
         x, y = tf.clip_by_value(x, 0, SIZE - 1), tf.clip_by_value(y, 1, LANES)
@@ -127,14 +127,14 @@ def _after_move(things: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
 
 
 def _with_arrival(
-    game: AsterixState, always: tf.Tensor, spawn: tf.Tensor, uniforms: tf.Tensor
+    game: AsterixState, always: tf.Tensor, spawn: tf.Tensor, uniform: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Things, directions and kinds [8, E] after an arrival in a random free lane, if one is."""
-    from_left, is_gold = uniforms[0] < 0.5, uniforms[1] < GOLD_SHARE
+    from_left, is_gold = uniform[0] < 0.5, uniform[1] < GOLD_SHARE
     lane_bits = tf.constant([[1 << lane] for lane in range(LANES)])
     free = over_rows(tf.add, tf.where(game.things == 0, lane_bits, 0))
     count = count_bits(free[tf.newaxis])
-    place = tf.cast(uniforms[2] * tf.cast(count, tf.float32), tf.int32)
+    place = tf.cast(uniform[2] * tf.cast(count, tf.float32), tf.int32)
     for skipped in range(LANES - 1):  # clears the lowest bit `place` times
         free = tf.where(place > skipped, both(free, free - 1), free)
     lowest = fusion_barrier(both(free, -free), always)

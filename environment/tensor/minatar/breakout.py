@@ -48,14 +48,14 @@ class Breakout(MinAtarGame):
     used_actions = (NOTHING, LEFT, RIGHT)
     game_reset_uniforms = 1  # the side on which the ball starts
 
-    def start(self, num_envs: int, uniforms: tf.Tensor) -> BreakoutState:
+    def start(self, num_envs: int, uniform: tf.Tensor) -> BreakoutState:
         """The ball in row 3, at the left or the right wall, and on its way down."""
-        side = tf.cast(uniforms[0] >= 0.5, tf.int32)
+        side = tf.cast(uniform[0] >= 0.5, tf.int32)
         x, three = side * (SIZE - 1), tf.zeros_like(side) + 3
         one = tf.ones_like(side)
         return BreakoutState(x, three, x, three, 1 - 2 * side, one, 4 * one, WALL * one, one < 0)
 
-    def play(self, game: BreakoutState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def play(self, game: BreakoutState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Move the paddle, then the ball."""
         step = tf.cast(action == RIGHT, tf.int32) - tf.cast(action == LEFT, tf.int32)
         paddle = tf.clip_by_value(game.paddle + step, 0, SIZE - 1)

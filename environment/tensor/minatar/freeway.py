@@ -54,9 +54,9 @@ class Freeway(MinAtarGame):
     game_reset_uniforms = LANES // CARS_A_DRAW
     game_step_uniforms = LANES // CARS_A_DRAW
 
-    def start(self, num_envs: int, uniforms: tf.Tensor) -> FreewayState:
+    def start(self, num_envs: int, uniform: tf.Tensor) -> FreewayState:
         """All cars in column 0."""
-        kinds = car_kinds(uniforms)
+        kinds = car_kinds(uniform)
         none = tf.zeros([num_envs], tf.int32)
         return FreewayState(
             none + START_ROW,
@@ -67,7 +67,7 @@ class Freeway(MinAtarGame):
             kinds,
         )
 
-    def play(self, game: FreewayState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def play(self, game: FreewayState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Walk, then move the cars."""
         ready = game.walk_timer == 0
         up, down = ready & (action == UP), ready & (action == DOWN)
@@ -76,7 +76,7 @@ class Freeway(MinAtarGame):
         walk_timer = tf.where(up | down, WALK_STEPS, game.walk_timer)
         crossed = chicken == 0
         chicken = tf.where(crossed, START_ROW, chicken)
-        kinds = tf.where(crossed, car_kinds(uniforms), game.kinds)
+        kinds = tf.where(crossed, car_kinds(uniform), game.kinds)
         timers = tf.where(crossed, car_speeds(kinds), game.timers)
 
         moves = timers == 0
@@ -111,9 +111,9 @@ class Freeway(MinAtarGame):
         return [chicken, cars, *(tf.where(speeds == k, behind, 0) for k in range(1, 1 + SPEEDS))]
 
 
-def car_kinds(uniforms: tf.Tensor) -> tf.Tensor:
+def car_kinds(uniform: tf.Tensor) -> tf.Tensor:
     """Kinds [8, E] int32 of new cars, from [2, E] draws, each for the decimals of four cars."""
-    number = tf.cast(tf.stack(uniforms) * float(CAR_KINDS**CARS_A_DRAW), tf.int32)
+    number = tf.cast(tf.stack(uniform) * float(CAR_KINDS**CARS_A_DRAW), tf.int32)
     digits = []
     for _ in range(CARS_A_DRAW):
         rest = tf.raw_ops.TruncateDiv(x=number, y=CAR_KINDS)

@@ -109,11 +109,11 @@ class MinAtarGame:
             max_episode_steps=max_episode_steps,
         )
 
-    def start(self, num_envs: int, uniforms: tf.Tensor) -> Any:
+    def start(self, num_envs: int, uniform: tf.Tensor) -> Any:
         """State of new games, from [game_reset_uniforms, E] draws; `E` is the last axis."""
         raise NotImplementedError
 
-    def play(self, game: Any, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def play(self, game: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """What follows one of the six actions [E], with [game_step_uniforms, E] draws."""
         raise NotImplementedError
 
@@ -121,13 +121,13 @@ class MinAtarGame:
         """The rows of every channel's board as bits, [10, E] int32 each."""
         raise NotImplementedError
 
-    def reset(self, uniforms: tf.Tensor) -> GameState:
+    def reset(self, uniform: tf.Tensor) -> GameState:
         """States of new games whose last action was to do nothing."""
-        return GameState(self._new_games(uniforms), tf.zeros([uniforms.shape[0]], tf.int32))
+        return GameState(self._new_games(uniform), tf.zeros([uniform.shape[0]], tf.int32))
 
-    def reset_after(self, state: GameState, uniforms: tf.Tensor) -> GameState:
+    def reset_after(self, state: GameState, uniform: tf.Tensor) -> GameState:
         """States of new games that follow `state`: the last action survives, as in `minatar`."""
-        return GameState(self._new_games(uniforms), state.last_action)
+        return GameState(self._new_games(uniform), state.last_action)
 
     def observe(self, state: GameState) -> tf.Tensor:
         """Boards [E, 10, 10, C] bool."""
@@ -137,10 +137,10 @@ class MinAtarGame:
         columns = tf.constant([1 << x for x in range(SIZE)], tf.int16, [SIZE, 1, 1])
         return envs_first(both(rows[:, tf.newaxis], columns) > 0)
 
-    def step(self, state: GameState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
-        """Next state, reward [E] and terminated [E]; the first uniform decides about stickiness."""
+    def step(self, state: GameState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
+        """Next state, reward [E] and terminated [E]; the first number decides about stickiness."""
         always = state.last_action[0] >= 0
-        draws = fusion_barrier(tf.unstack(uniforms, axis=1), always)
+        draws = fusion_barrier(tf.unstack(uniform, axis=1), always)
         sticks = draws[0] < self.sticky_actions
         action = tf.where(sticks, state.last_action, self._of_six(action))
         before = envs_last(state.game)
@@ -148,9 +148,9 @@ class MinAtarGame:
         game, reward, terminated = update_barrier(outcome, (before, None, None), always)
         return GameState(envs_first(game), action), reward, terminated
 
-    def _new_games(self, uniforms: tf.Tensor) -> Any:
-        num_envs: Any = uniforms.shape[0]
-        return envs_first(self.start(num_envs, tf.transpose(uniforms)))
+    def _new_games(self, uniform: tf.Tensor) -> Any:
+        num_envs: Any = uniform.shape[0]
+        return envs_first(self.start(num_envs, tf.transpose(uniform)))
 
     def _of_six(self, action: tf.Tensor) -> tf.Tensor:
         """The numbers [E] among the six actions of `action` [E] among those of this variant."""

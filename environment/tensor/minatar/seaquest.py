@@ -88,7 +88,7 @@ class Seaquest(MinAtarGame):
     used_actions = tuple(range(6))
     game_step_uniforms = 5  # an enemy's side, kind and row; a diver's side and row
 
-    def start(self, num_envs: int, uniforms: tf.Tensor) -> SeaquestState:
+    def start(self, num_envs: int, uniform: tf.Tensor) -> SeaquestState:
         """The submarine at the surface of an empty sea."""
         none = tf.zeros([num_envs], tf.int32)
         board = tf.zeros([SIZE, num_envs], tf.int32)
@@ -115,7 +115,7 @@ class Seaquest(MinAtarGame):
             ramp_index=none,
         )
 
-    def play(self, game: SeaquestState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def play(self, game: SeaquestState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Arrivals, the player, bullets, divers, submarines, their bullets, fish, oxygen."""
         always = game.oxygen[0] <= OXYGEN
         divers_move = game.diver_timer % DIVER_MOVE_STEPS == 1
@@ -124,7 +124,7 @@ class Seaquest(MinAtarGame):
             return update_barrier((after, *more), (game, *([None] * len(more))), always)
 
         before = game
-        game = _with_new_diver(_with_new_enemy(game, uniforms[:3]), uniforms[3:])
+        game = _with_new_diver(_with_new_enemy(game, uniform[:3]), uniform[3:])
         game = update_barrier(_after_action(game, action), before, always)
         game, hits = once(*_after_bullets(game, always))
         place = tf.where(row_numbers() == game.y, bit(game.x), 0)
@@ -181,11 +181,11 @@ def _flight(boards: tf.Tensor) -> tf.Tensor:
     return enemies.to_side(boards, tf.constant([[[False]], [[True]]]))
 
 
-def _with_new_enemy(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
+def _with_new_enemy(game: SeaquestState, uniform: tf.Tensor) -> SeaquestState:
     """The game after a fish or submarine came, unless others swim against it in its row."""
-    from_left, is_submarine = uniforms[0] < 0.5, uniforms[1] < SUBMARINE_SHARE
+    from_left, is_submarine = uniform[0] < 0.5, uniform[1] < SUBMARINE_SHARE
     due = game.enemy_timer == 0
-    row = _random_row(uniforms[2])
+    row = _random_row(uniform[2])
     against = (either(game.fish, game.submarines) != 0) & (game.rightward != from_left)
     comes = row & due & ~against
     new = tf.where(comes, enemies.first_column(from_left), 0)
@@ -200,10 +200,10 @@ def _with_new_enemy(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
     )
 
 
-def _with_new_diver(game: SeaquestState, uniforms: tf.Tensor) -> SeaquestState:
+def _with_new_diver(game: SeaquestState, uniform: tf.Tensor) -> SeaquestState:
     """The game after a diver came."""
-    from_left, due = uniforms[0] < 0.5, game.diver_timer == 0
-    row = _random_row(uniforms[1]) & due
+    from_left, due = uniform[0] < 0.5, game.diver_timer == 0
+    row = _random_row(uniform[1]) & due
     new = tf.where(row, enemies.first_column(from_left), 0)
     divers = either(game.divers, tf.where(_side(from_left), new, 0))
     return game._replace(divers=divers, diver_timer=tf.where(due, DIVER_STEPS, game.diver_timer))

@@ -59,7 +59,7 @@ class SpaceInvaders(MinAtarGame):
     channels = ("cannon", "alien", "alien_left", "alien_right", "friendly_bullet", "enemy_bullet")
     used_actions = (NOTHING, LEFT, RIGHT, FIRE)
 
-    def start(self, num_envs: int, uniforms: tf.Tensor) -> SpaceInvadersState:
+    def start(self, num_envs: int, uniform: tf.Tensor) -> SpaceInvadersState:
         """A full wave that moves to the left."""
         none = tf.zeros([num_envs], tf.int32)
         empty = tf.zeros([SIZE, num_envs], tf.int32)
@@ -75,7 +75,7 @@ class SpaceInvaders(MinAtarGame):
             shot_timer=none,
         )
 
-    def play(self, game: SpaceInvadersState, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def play(self, game: SpaceInvadersState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Shoot or move, then move bullets and aliens, let an alien shoot, and count the hits."""
         fire = (action == FIRE) & (game.shot_timer == 0)
         cannon = game.cannon + number(action == RIGHT) - number(action == LEFT)

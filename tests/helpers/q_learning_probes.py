@@ -14,7 +14,7 @@ An agent that fails one has its fault in what the environment adds:
 Each is a tensor environment with one more method, `true_q(obs [B, *obs], gamma) -> [B, A]`: the
 action values of the best policy in the world without time limits, for observations that occur.
 Observations are one float Box and actions Discrete throughout, all of them allowed:
-`environment.probe.on_policy` continues with the others.
+`tests.helpers.on_policy_probes` continues with the others.
 
 Source: the ladder follows Jones 2021, "Debugging RL, Without the Agonizing Pain", section "Probe
 environments"; the last three are ours.
@@ -54,9 +54,9 @@ class StateProbe:
     reset_uniforms = 0
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Zeros [E, 1]."""
-        return tf.zeros([uniforms.shape[0], 1])
+        return tf.zeros([uniform.shape[0], 1])
 
     def observe(self, state: tf.Tensor) -> tf.Tensor:
         """The state itself."""
@@ -68,9 +68,9 @@ class SignProbe(StateProbe):
 
     reset_uniforms = 1
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Signs [E, 1], either as likely."""
-        return random_sign(uniforms)
+        return random_sign(uniform)
 
 
 class ConstantReward(StateProbe):
@@ -78,7 +78,7 @@ class ConstantReward(StateProbe):
 
     spec = _spec("constant-reward", 1, 1, reward_threshold=1.0)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Reward 1 and the end."""
         reward = tf.ones_like(state[:, 0])
         return state, reward, reward > 0.0
@@ -96,7 +96,7 @@ class ObservationReward(SignProbe):
 
     spec = _spec("observation-reward", 1, 1)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """The sign as reward, and the end."""
         return state, state[:, 0], always(state)
 
@@ -110,7 +110,7 @@ class DelayedReward(StateProbe):
 
     spec = _spec("delayed-reward", 1, 1, reward_threshold=1.0)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Reward 1 and the end at the second step."""
         second = state[:, 0] > 0.5
         return tf.ones_like(state), tf.cast(second, tf.float32), second
@@ -128,7 +128,7 @@ class BestAction(StateProbe):
 
     spec = _spec("best-action", 1, 2, reward_threshold=1.0)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """-1 or 1 by the action, and the end."""
         return state, 2.0 * tf.cast(action, tf.float32) - 1.0, always(state)
 
@@ -145,7 +145,7 @@ class ObservationAction(SignProbe):
 
     spec = _spec("observation-action", 1, 2, reward_threshold=1.0)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """The product of the two signs, and the end."""
         return state, state[:, 0] * (2.0 * tf.cast(action, tf.float32) - 1.0), always(state)
 
@@ -164,7 +164,7 @@ class EndlessReward(StateProbe):
 
     spec = _spec("endless-reward", 1, 1, max_episode_steps=5, reward_threshold=5.0)
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Reward 1, and no end."""
         reward = tf.ones_like(state[:, 0])
         return state, reward, reward < 0.0
@@ -185,11 +185,11 @@ class Corridor(StateProbe):
     spec = _spec("corridor", len(CORRIDOR_REWARDS), 1)
     reset_uniforms = 1
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Places [E, 5] one-hot, all as likely."""
-        return random_place(uniforms, len(CORRIDOR_REWARDS))
+        return random_place(uniform, len(CORRIDOR_REWARDS))
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """On to the next place; leaving the last one ends the episode."""
         reward = tf.linalg.matvec(state, tf.constant(CORRIDOR_REWARDS))
         return tf.roll(state, 1, axis=-1), reward, state[:, -1] > 0.5
@@ -213,11 +213,11 @@ class Ring(StateProbe):
     spec = _spec("ring", len(RING_REWARDS), 1, max_episode_steps=4)
     reset_uniforms = 1
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
-        return random_place(uniforms, len(RING_REWARDS))
+        return random_place(uniform, len(RING_REWARDS))
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """On to the next place, and no end."""
         reward = tf.linalg.matvec(state, tf.constant(RING_REWARDS))
         return tf.roll(state, 1, axis=-1), reward, tf.zeros_like(reward, tf.bool)
@@ -231,14 +231,14 @@ class Ring(StateProbe):
         return value[np.argmax(obs, axis=-1)][:, np.newaxis].astype(np.float32)
 
 
-def random_sign(uniforms: tf.Tensor) -> tf.Tensor:
+def random_sign(uniform: tf.Tensor) -> tf.Tensor:
     """-1 or 1, either as likely, of the shape of the draws in [0, 1)."""
-    return tf.where(uniforms < 0.5, -1.0, 1.0)
+    return tf.where(uniform < 0.5, -1.0, 1.0)
 
 
-def random_place(uniforms: tf.Tensor, count: int) -> tf.Tensor:
+def random_place(uniform: tf.Tensor, count: int) -> tf.Tensor:
     """One-hot [E, count] from [E, 1] draws in [0, 1)."""
-    place = tf.cast(uniforms * float(count), tf.int32)
+    place = tf.cast(uniform * float(count), tf.int32)
     return tf.cast(tf.equal(tf.range(count), place), tf.float32)
 
 

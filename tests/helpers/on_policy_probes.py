@@ -1,6 +1,6 @@
 """Tiny environments with known answers, for masks, Dict observations and other actions.
 
-As in `environment.probe.q_learning`, an agent that fails one has its fault in what it adds:
+As in `tests.helpers.q_learning_probes`, an agent that fails one has its fault in what it adds:
 
     MaskedAction        forbidden actions are never taken, and values count on what is allowed
     MaskedKinds         the masks of a MultiDiscrete's components lie in a row
@@ -30,7 +30,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.probe.q_learning import StateProbe, always, random_place, random_sign
 from kytolly.environment.spec import (
     ACTION_MASK,
     Box,
@@ -40,6 +39,7 @@ from kytolly.environment.spec import (
     StepOutcome,
     TensorEnvironment,
 )
+from tests.helpers.q_learning_probes import StateProbe, always, random_place, random_sign
 
 FORBIDDEN_REWARD = -10.0
 Observations = dict[str, tf.Tensor]
@@ -91,15 +91,15 @@ class MaskedAction:
     reset_uniforms = 1
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
-        return random_place(uniforms, len(ALLOWED))
+        return random_place(uniform, len(ALLOWED))
 
     def observe(self, state: tf.Tensor) -> Observations:
         """The place [E, 3] one-hot, and what it allows [E, 4]."""
         return {"place": state, ACTION_MASK: _mask(state, ALLOWED)}
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Pay of the action and on to the next place; leaving the last one ends the episode."""
         allowed = tf.gather(_mask(state, ALLOWED), action, batch_dims=1)
         reward = tf.where(allowed, tf.gather(tf.constant(PAYS), action), FORBIDDEN_REWARD)
@@ -146,15 +146,15 @@ class MaskedKinds:
     reset_uniforms = 1
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
-        return random_place(uniforms, len(KIND_ALLOWED))
+        return random_place(uniform, len(KIND_ALLOWED))
 
     def observe(self, state: tf.Tensor) -> Observations:
         """The place [E, 3] one-hot, and what it allows [E, 5]."""
         return {"place": state, ACTION_MASK: _mask(state, KIND_ALLOWED)}
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """The two pays together, and the end."""
         choice = action + tf.constant([0, KIND_COUNTS[0]])
         allowed = tf.gather(_mask(state, KIND_ALLOWED), choice, batch_dims=1)
@@ -192,11 +192,11 @@ class ActionKinds(StateProbe):
     )
     reset_uniforms = 1
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Places [E, 3] one-hot, all as likely."""
-        return random_place(uniforms, len(RIGHT_KINDS))
+        return random_place(uniform, len(RIGHT_KINDS))
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """1 for the right pair, and the end."""
         right = tf.gather(tf.constant(RIGHT_KINDS), tf.argmax(state, axis=-1))
         reward = tf.cast(tf.reduce_all(tf.equal(action, right), axis=-1), tf.float32)
@@ -229,11 +229,11 @@ class ContinuousAction(StateProbe):
     )
     reset_uniforms = 1
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Numbers [E, 1] uniform in [-1, 1)."""
-        return uniforms * 2.0 - 1.0
+        return uniform * 2.0 - 1.0
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Minus the squared distance from the right numbers, and the end."""
         right = tf.concat([1.5 * state, 0.5 - state], axis=-1)
         reward = -tf.reduce_sum(tf.math.squared_difference(action, right), axis=-1)
@@ -266,9 +266,9 @@ class DictObservation:
     reset_uniforms = 2
     step_uniforms = 0
 
-    def reset(self, uniforms: tf.Tensor) -> tf.Tensor:
+    def reset(self, uniform: tf.Tensor) -> tf.Tensor:
         """Two signs [E, 2], each as likely."""
-        return random_sign(uniforms)
+        return random_sign(uniform)
 
     def observe(self, state: tf.Tensor) -> Observations:
         """The first sign as it is [E, 1], the second as a place [E, 2, 1]."""
@@ -276,7 +276,7 @@ class DictObservation:
         picture = tf.cast(tf.concat([second < 0.0, second > 0.0], axis=-1), tf.float32)
         return {"sign": state[:, :1], "picture": picture[:, :, tf.newaxis]}
 
-    def step(self, state: tf.Tensor, action: tf.Tensor, uniforms: tf.Tensor) -> StepOutcome:
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """1 or -1, and the end."""
         agree = state[:, 0] * state[:, 1]
         return state, agree * (2.0 * tf.cast(action, tf.float32) - 1.0), always(state)

@@ -1,6 +1,9 @@
 """Acting with a saved agent, one observation at a time: the table `acting`.
 
-As a program it makes a run, or loads one in a new process and times `act`.
+As a program it makes a run, or loads one in a new process and times `act`::
+
+    python -m kytolly.benchmarks.acting --algorithm dqn --path runs/acting --make
+    python -m kytolly.benchmarks.acting --algorithm dqn --path runs/acting
 """
 
 from __future__ import annotations
@@ -9,25 +12,31 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kytolly.benchmarks.competitors import acting_program, acting_result
+from kytolly.benchmarks.program import Program, Result, Span, run_program, versions
+from kytolly.benchmarks.settings import ActingSettings
 from kytolly.benchmarks.suite import (
     CPU_ONLY,
     Contender,
     Options,
     Report,
     Watch,
+    missing_row,
     one_core,
+    pinned_to,
     run_in_turns,
     run_module,
 )
 
+if TYPE_CHECKING:
+    import numpy as np
+
 ALGORITHMS = ("dqn", "ppo")
-OWN, THEIRS = "kytolly.benchmarks.acting", "kytolly.benchmarks.competitors.sb3_acting"
-SETTINGS: dict[str, dict[str, Any]] = {  # of the run; how well it plays does not matter
+OURS, THEIRS = "kytolly.benchmarks.acting", "kytolly.benchmarks.competitors.sb3"
+LENGTHS = {  # of the run; how well it plays does not matter
     "dqn": {"total_env_steps": 400, "warmup_env_steps": 200},
     "ppo": {"total_env_steps": 512},
 }
@@ -40,16 +49,13 @@ def acting_table(options: Options, watch: Watch) -> Report:
     with tempfile.TemporaryDirectory(prefix="kytolly-acting-") as folder:
         contenders = []
         for algorithm in ALGORITHMS:
-            pair = [
-                Contender(f"Kytolly {algorithm}", OWN, (algorithm, f"{folder}/{algorithm}")),
-                Contender(
-                    f"Stable-Baselines3 {algorithm}",
-                    THEIRS,
-                    (algorithm, f"{folder}/{algorithm}.zip"),
-                    ("torch", "stable_baselines3"),
-                ),
-            ]
-            for contender in pair:
+            words = ("--algorithm", algorithm, "--path", f"{folder}/{algorithm}")
+            theirs = ("acting", *words[:-1], f"{words[-1]}.zip")
+            needs = ("torch", "stable_baselines3")
+            for contender in (
+                Contender(f"Kytolly {algorithm}", OURS, words),
+                Contender(f"Stable-Baselines3 {algorithm}", THEIRS, theirs, needs),
+            ):
                 if not contender.why_absent():
                     run_module(contender.module, (*contender.arguments, "--make"), core, CPU_ONLY)
                 more = (*contender.arguments, "--observations", count)
@@ -59,8 +65,9 @@ def acting_table(options: Options, watch: Watch) -> Report:
     data = []
     for index, contender in enumerate(contenders):
         if contender.name in absent:
-            rows.append([f"{contender.name}: {absent[contender.name]}"])
-            data.append({"name": contender.name, "missing": absent[contender.name]})
+            shown, missing = missing_row(contender.name, absent[contender.name])
+            rows.append(shown)
+            data.append(missing)
             continue
         theirs = medians(results[contender.name])
         ours = medians(results[contenders[index - index % 2].name])
@@ -69,8 +76,8 @@ def acting_table(options: Options, watch: Watch) -> Report:
         data[-1]["runs"] = results[contender.name]
         rows.append([contender.name, *cells(theirs), f"{ratio:.1f}x" if index % 2 else ""])
     notes = [
-        f"Median of {options.repeats} turns, the contenders in turn, each process on core {core}, "
-        f"on the CPU. One observation of CartPole-v1 at a time, MLP 64-64, {count} of them. Start: "
+        f"Median of {options.repeats} turns, the contenders in turn, {pinned_to(core)}, on "
+        f"the CPU. One observation of CartPole-v1 at a time, MLP 64-64, {count} of them. Start: "
         "from before the first import to the first action. Load: the call that reads the agent, "
         "imports left out. The last column says how many times less CPU time Kytolly takes to act."
     ]
@@ -79,7 +86,7 @@ def acting_table(options: Options, watch: Watch) -> Report:
     return Report(title, columns, rows, notes, {"rows": data, "core": core})
 
 
-def medians(results: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def medians(results: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Medians over the turns of one contender; microseconds are for one observation."""
 
     def median(name: str, scale: float = 1.0) -> float:
@@ -100,18 +107,63 @@ def cells(times: Mapping[str, float]) -> list[str]:
     return [*micro, *(f"{times[f'{what}_seconds']:.2f}" for what in ("load", "start"))]
 
 
+# --- the program ---------------------------------------------------------------------------
+
+
+def random_observations() -> list[np.ndarray]:
+    """Observations such as CartPole-v1 gives, [4] float32 each."""
+    import numpy as np
+
+    return list(np.random.default_rng(0).normal(size=(256, 4)).astype(np.float32))
+
+
+def acting_result(
+    act: Callable[[np.ndarray], object],
+    count: int,
+    moments: tuple[float, float, float],
+    packages: list[str],
+) -> Result:
+    """Act for the first time, then time `count` actions; the result of a program that acts.
+
+    Args:
+        act: One observation -> its action.
+        count: How many actions.
+        moments: Seconds before the first import, after the last one, and when the agent was loaded.
+        packages: Whose versions are in the result.
+    """
+    start, imported, loaded = moments
+    observations = random_observations()
+    act(observations[0])
+    acted = time.perf_counter()
+    many = [observations[index % len(observations)] for index in range(count)]
+    with Span() as span:
+        for obs in many:
+            act(obs)
+    return {
+        "versions": versions(*packages),
+        "observations": count,
+        "wall_seconds": span.wall_seconds,
+        "cpu_seconds": span.cpu_seconds,
+        "load_seconds": loaded - imported,
+        "start_seconds": acted - start,
+    }
+
+
 def make_run(algorithm: str, path: str) -> None:
     """Train for a moment, without compiling."""
     from kytolly.trainer import Trainer
 
     small = {"algorithm": algorithm, "hidden_units": (64, 64), "xla": False, "loop": "host"}
     episodes = {"evaluation_episodes": 1, "final_evaluation_episodes": 1}
-    cfg = {**small, **episodes, **SETTINGS[algorithm]}
+    cfg = {**small, **episodes, **LENGTHS[algorithm]}
     Trainer(Path(path), progress=False).train(cfg, "CartPole-v1")
 
 
-def run(algorithm: str, path: str, count: int) -> dict[str, Any]:
-    """Load the run, then time `count` actions; returns the result."""
+def run(settings: ActingSettings) -> Result:
+    """Make a run, or load one and time its actions."""
+    if settings.make:
+        make_run(settings.algorithm, settings.path)
+        return {"path": settings.path}
     start = time.perf_counter()
     import tensorflow as tf
 
@@ -119,15 +171,14 @@ def run(algorithm: str, path: str, count: int) -> dict[str, Any]:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     imported = time.perf_counter()
-    agent = load(path)
+    agent = load(settings.path)
     moments = (start, imported, time.perf_counter())
-    return acting_result(agent.act, count, moments, ["tensorflow", "keras", "numpy"])
+    return acting_result(
+        agent.act, settings.observations, moments, ["tensorflow", "keras", "numpy"]
+    )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the program."""
-    return acting_program(__doc__, make_run, run, argv)
-
+PROGRAM = Program(run, (ActingSettings,))
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

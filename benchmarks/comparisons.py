@@ -3,53 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kytolly.benchmarks import suite
-from kytolly.benchmarks.competitors import usable_cores
+from kytolly.benchmarks.settings import ATARI_GAME
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
+from kytolly.machine.facts import usable_cores
 
 CLONE = "set PUREJAXRL_CHECKOUT to a clone of github.com/luchris429/purejaxrl"
+LOOPS = "kytolly.benchmarks.loops"
+COMPETITORS = "kytolly.benchmarks.competitors"
 PPO_WIDE = ("--num-envs", "2048", "--num-steps", "16", "--minibatches", "32")
 
 
-def our_contender(algorithm: str, *arguments: str) -> Contender:
+def our_contender(program: str, *arguments: str) -> Contender:
     """A program of this project."""
-    return Contender("Kytolly", f"kytolly.benchmarks.{algorithm}", arguments)
+    return Contender("Kytolly", LOOPS, (program, *arguments))
 
 
 def sb3_contender(
-    algorithm: str, steps: str, *more: str, name: str = "Stable-Baselines3"
+    program: str, steps: str, *more: str, name: str = "Stable-Baselines3"
 ) -> Contender:
     """A program of Stable-Baselines3."""
-    module = f"kytolly.benchmarks.competitors.sb3_{algorithm}"
-    return Contender(name, module, ("--env-steps", steps, *more), ("torch", "stable_baselines3"))
+    words = (program, "--env-steps", steps, *more)
+    return Contender(name, f"{COMPETITORS}.sb3", words, ("torch", "stable_baselines3"))
 
 
-def jax_contenders(algorithm: str, steps: str, *more: str) -> list[Contender]:
+def jax_contenders(program: str, steps: str, *more: str) -> list[Contender]:
     """The libraries whose whole loop is one JAX program."""
     clone = os.environ.get("PUREJAXRL_CHECKOUT", "")
-    arguments = ("--env-steps", steps, *more)
-    named = (*arguments, "--checkout", str(Path(clone).absolute()))
-    module = "kytolly.benchmarks.competitors.{}_" + algorithm
-    missing = "" if clone else CLONE
+    words = (program, "--env-steps", steps, *more)
+    named = (*words, "--checkout", str(Path(clone).absolute()))
     return [
-        Contender("rejax", module.format("rejax"), arguments, ("jax", "rejax")),
-        Contender("PureJaxRL", module.format("purejaxrl"), named, ("jax",), missing),
+        Contender("rejax", f"{COMPETITORS}.rejax", words, ("jax", "rejax")),
+        Contender("PureJaxRL", f"{COMPETITORS}.purejaxrl", named, ("jax",), "" if clone else CLONE),
     ]
 
 
-def host_contenders(algorithm: str, steps: str, *more: str) -> list[Contender]:
-    """Our host loop, and Stable-Baselines3 with one thread and with one for each core."""
+def sb3_by_threads(program: str, steps: str, *more: str) -> list[Contender]:
+    """Stable-Baselines3 with one thread and with one for each core."""
     threads = str(usable_cores())
-    ours = our_contender(algorithm, "--loop", "host", "--env-steps", steps, *more)
-    contenders = [ours, sb3_contender(algorithm, steps, *more)]
+    contenders = [sb3_contender(program, steps, *more)]
     if threads != "1":
         name = f"Stable-Baselines3, {threads} threads"
-        contenders.append(sb3_contender(algorithm, steps, *more, "--threads", threads, name=name))
+        contenders.append(sb3_contender(program, steps, *more, "--threads", threads, name=name))
     return contenders
+
+
+def host_contenders(program: str, steps: str, *more: str) -> list[Contender]:
+    """Our host loop, and Stable-Baselines3."""
+    ours = our_contender(program, "--loop", "host", "--env-steps", steps, *more)
+    return [ours, *sb3_by_threads(program, steps, *more)]
 
 
 # --- DQN -----------------------------------------------------------------------------------
@@ -77,11 +82,9 @@ def device_every_step(options: Options, watch: Watch) -> Report:
 def update(options: Options, watch: Watch) -> Report:
     """Compare one update inside a loop of updates."""
     arguments = ("--updates", options.count(20_000))
-    jax = Contender(
-        "JAX scan", "kytolly.benchmarks.competitors.jax_update", arguments, ("jax", "optax")
-    )
+    jax = Contender("JAX scan", f"{COMPETITORS}.jax_update", arguments, ("jax", "optax"))
     title = "One DQN update within one program, batch 128, fresh rows from a buffer of 10,000"
-    contenders = [our_contender("dqn", "--update-only", *arguments), jax]
+    contenders = [our_contender("update", *arguments), jax]
     return comparison(title, "updates", contenders, options, watch)
 
 
@@ -90,6 +93,16 @@ def host(options: Options, watch: Watch) -> Report:
     contenders = host_contenders("dqn", options.count(20_000))
     title = "DQN on Gymnasium's own CartPole-v1, batch 128, one update per 10 env steps"
     return comparison(title, "env_steps", contenders, options, watch, pinned=False)
+
+
+def atari(options: Options, watch: Watch) -> Report:
+    """Compare the host loops on Pong."""
+    steps = options.count(2_000)
+    ours = our_contender("atari", "--env-steps", steps)._replace(needs=("ale_py",))
+    needs = ("torch", "stable_baselines3", "cv2", "ale_py")
+    others = [other._replace(needs=needs) for other in sb3_by_threads("atari", steps)]
+    title = f"DQN on {ATARI_GAME}, NatureCNN, batch 32, one update per 4 env steps, one environment"
+    return comparison(title, "env_steps", [ours, *others], options, watch, pinned=False)
 
 
 # --- PPO -----------------------------------------------------------------------------------
@@ -131,9 +144,9 @@ def ppo_host(options: Options, watch: Watch) -> Report:
 
 def pqn(options: Options, watch: Watch) -> Report:
     """Compare the device loops on Breakout by the rules of gymnax."""
-    count = ("--env-steps", options.count(100_000))
-    rejax = "kytolly.benchmarks.competitors.rejax_pqn"
-    contenders = [our_contender("pqn", *count), Contender("rejax", rejax, count, ("jax", "rejax"))]
+    count = options.count(100_000)
+    rejax, _ = jax_contenders("pqn", count)
+    contenders = [our_contender("pqn", "--env-steps", count), rejax]
     title = (
         "PQN on MinAtar's Breakout, 128 environments x 32 steps, 2 epochs of 32 minibatches, "
         "convolution of 16 and dense layer of 128 with layer norms"
@@ -164,7 +177,7 @@ def with_compile_ratio(report: Report) -> Report:
     return Report(report.title, columns, rows, [*report.notes, note], {**report.data, "rows": data})
 
 
-def compilers(data: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def compilers(data: Sequence[Mapping]) -> list[tuple[str, str]]:
     """The libraries that compiled, with their versions."""
     compilers = {
         name: run["versions"][name]
@@ -186,34 +199,28 @@ SWITCHES = {
 }
 
 
-def rainbow(options: suite.Options, watch: suite.Watch) -> suite.Report:
+def rainbow(options: Options, watch: Watch) -> Report:
     """Measure the device loop of DQN, of its switches and of Rainbow on the same work."""
-    flags = ("--env-steps", options.count(100_000))
-    contenders = [
-        suite.Contender(name, "kytolly.benchmarks.dqn", (*flags, *more))
-        for name, more in SWITCHES.items()
-    ]
+    flags = ("dqn", "--env-steps", options.count(100_000))
+    contenders = [Contender(name, LOOPS, (*flags, *more)) for name, more in SWITCHES.items()]
     core = suite.one_core()
-    results, absent = suite.run_in_turns(contenders, options.repeats, watch, core)
-    if absent:
-        raise RuntimeError("; ".join(f"{name}: {reason}" for name, reason in absent.items()))
+    results, _ = suite.run_in_turns(contenders, options.repeats, watch, core, all_ours=True)
     speeds = {name: suite.medians(runs, "env_steps") for name, runs in results.items()}
     rows = []
     data = []
     plain = speeds["DQN"]
-    for name, one in speeds.items():
+    for name, speed in speeds.items():
         share = {
-            clock: plain[f"{clock}_microseconds"] / one[f"{clock}_microseconds"]
+            clock: plain[f"{clock}_microseconds"] / speed[f"{clock}_microseconds"]
             for clock in suite.CLOCKS
         }
-        cells = suite.cells(one, "env_steps").values()
+        cells = suite.cells(speed, "env_steps").values()
         rows.append([name, *cells, *(f"{number:.2f}x" for number in share.values())])
-        data.append({"name": name, **one, "share": share, "runs": results[name]})
-    where = "not pinned to a core" if core is None else f"each process pinned to core {core}"
+        data.append({"name": name, **speed, "share": share, "runs": results[name]})
     notes = [
-        f"Median of {options.repeats} turns, the rows in turn, {where}, on the CPU. The last two "
-        "columns are the speed as a share of plain DQN's."
+        f"Median of {options.repeats} turns, the rows in turn, {suite.pinned_to(core)}, on the "
+        "CPU. The last two columns are the speed as a share of plain DQN's."
     ]
     columns = ["", *suite.cells(plain, "env_steps"), "wall share", "CPU share"]
     title = "DQN's device loop on CartPole-v1, batch 128, one update per 10 env steps"
-    return suite.Report(title, columns, rows, notes, {"rows": data, "core": core})
+    return Report(title, columns, rows, notes, {"rows": data, "core": core})

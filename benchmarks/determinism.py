@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from kytolly.benchmarks import suite
 
@@ -37,14 +36,14 @@ def compare_runs(
         env_steps: Length of every run.
         watch: Shows progress.
     """
-    base = ("--digests", "--env-steps", env_steps, *more)
-    program = f"kytolly.benchmarks.{algorithm}"
+    base = (algorithm, "--digests", "--env-steps", env_steps, *more)
+    program = "kytolly.benchmarks.loops"
     watch.begin(2 * (2 + len(SECOND_RUNS)))
     rows = []
     data = []
     parts = []
 
-    def add(loop: str, name: str, equal: dict[str, bool], **runs: Any) -> None:
+    def add(loop: str, name: str, equal: dict[str, bool], **runs: object) -> None:
         words = ["equal" if same else "differs" for same in equal.values()]
         rows.append([f"{loop} loop: {name}", *words])
         data.append({"loop": loop, "second_run": name, "equal": equal, **runs})
@@ -74,7 +73,7 @@ def compare_runs(
 
 
 def train_twice(algorithm: str, loop: str, env_steps: str) -> tuple[bool, bool]:
-    """Run `kytolly train` twice; returns whether the last checkpoints and the metrics are equal."""
+    """Run `kytolly train` twice; True where the last checkpoints, and the metrics, are equal."""
     from kytolly.record.metrics_file import NAME, read_rows
 
     ends = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kytolly.benchmarks import suite
 
@@ -24,7 +24,7 @@ TITLE = "{}'s device loop on CartPole-v1, environments stepped together"
 
 
 class Point(NamedTuple):
-    """One row: the number of environments, further flags of the program, and its first cells."""
+    """One row: the number of environments, the program's other words, and its first cells."""
 
     num_envs: int
     arguments: tuple[str, ...]
@@ -36,11 +36,11 @@ def environments(options: suite.Options, watch: suite.Watch) -> suite.Report:
     points = []
     for num_envs in NUM_ENVS:
         count = options.count(max(50_000, 1_000 * num_envs))
-        arguments = ("--env-steps", count, "--train-interval", str(10 * num_envs),
+        arguments = ("dqn", "--env-steps", count, "--train-interval", str(10 * num_envs),
                      "--buffer", "100000")  # fmt: skip
         points.append(Point(num_envs, arguments, (f"{num_envs:,}",)))
     names = ("environments",)
-    report = measure_points("kytolly.benchmarks.dqn", names, points, None, options, watch)
+    report = measure_points(names, points, None, options, watch)
     note = (
         f"Median of {options.repeats} runs, all cores free. One update of 128 rows every 10 steps "
         "of all environments, buffer 100,000. Memory is the whole process's, with TensorFlow."
@@ -54,13 +54,13 @@ def ppo_environments(options: suite.Options, watch: suite.Watch) -> suite.Report
     for num_envs, (steps, minibatches) in PPO_ROLLOUTS.items():
         rows = num_envs * steps
         count = options.count(max(200_000, 4 * rows))
-        arguments = ("--env-steps", count, "--num-steps", str(steps), "--minibatches",
+        arguments = ("ppo", "--env-steps", count, "--num-steps", str(steps), "--minibatches",
                      str(minibatches))  # fmt: skip
         shown = (f"{num_envs:,} x {steps}", f"{rows // minibatches:,}")
         points.append(Point(num_envs, arguments, shown))
     core = suite.one_core()
     names = ("environments x steps", "batch")
-    report = measure_points("kytolly.benchmarks.ppo", names, points, core, options, watch)
+    report = measure_points(names, points, core, options, watch)
     where = "all cores free" if core is None else f"pinned to core {core}"
     notes = [
         f"Median of {options.repeats} turns, the rows in turn, {where}, 4 epochs. Environments x "
@@ -72,7 +72,6 @@ def ppo_environments(options: suite.Options, watch: suite.Watch) -> suite.Report
 
 
 def measure_points(
-    program: str,
     names: Sequence[str],
     points: Sequence[Point],
     core: int | None,
@@ -82,27 +81,32 @@ def measure_points(
     """Let the points take turns; returns a table of one row each, without title and notes.
 
     Args:
-        program: Module that is measured.
         names: Columns of the points' `shown`.
         points: The rows.
         core: Core that every process is pinned to, or None.
         options: Options of the command line.
         watch: Shows progress.
     """
-    watch.begin(options.repeats * len(points))
-    runs: dict[int, list[dict[str, Any]]] = {point.num_envs: [] for point in points}
-    for turn in range(options.repeats):
-        for point in points:
-            arguments = ("--num-envs", str(point.num_envs), *point.arguments)
-            with watch.turn(f"{point.num_envs} environments, {turn + 1} of {options.repeats}"):
-                runs[point.num_envs].append(suite.run_module(program, arguments, core))
+    contenders = [
+        suite.Contender(
+            f"{point.num_envs} environments",
+            "kytolly.benchmarks.loops",
+            (*point.arguments, "--num-envs", str(point.num_envs)),
+        )
+        for point in points
+    ]
+    by_name, _ = suite.run_in_turns(
+        contenders, options.repeats, watch, core, all_ours=True, environ={}
+    )
+    runs = dict(zip((point.num_envs for point in points), by_name.values(), strict=True))
     rows = []
     data = []
     columns = []
     for point in points:
         medians = suite.medians(runs[point.num_envs], "env_steps")
         peaks = [run["peak_memory_mib"] for run in runs[point.num_envs]]
-        peak = statistics.median(peaks) if None not in peaks else None
+        known = [peak for peak in peaks if peak is not None]
+        peak = statistics.median(known) if known else None
         cells = suite.cells(medians, "env_steps")
         columns = [*names, *cells, "peak MiB"]
         memory = "unknown" if peak is None else f"{peak:,.0f}"
@@ -112,8 +116,8 @@ def measure_points(
     return suite.Report("", columns, rows, [], {"rows": data, "core": core})
 
 
-def speed_and_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Sentences: whether the speed falls after its best, and how memory grows."""
+def speed_and_memory(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """Sentences: the fall of the speed after its best, and the growth of memory."""
     lines = [
         speed_fall(rows, clock, name)
         for clock, name in (("wall", "wall time"), ("cpu", "CPU time"))
@@ -126,7 +130,7 @@ def speed_and_memory(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def speed_fall(rows: Sequence[Mapping[str, Any]], clock: str, name: str) -> str:
+def speed_fall(rows: Sequence[Mapping[str, float]], clock: str, name: str) -> str:
     """One sentence on the speed after its best, in wall or in CPU time."""
     best, fall, where = largest_fall([1 / row[f"{clock}_microseconds"] for row in rows])
     begin = f"In {name} the best speed is at {rows[best]['num_envs']:,} environments"

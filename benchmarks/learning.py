@@ -53,8 +53,8 @@ class Task(NamedTuple):
 
     def length(self) -> int:
         """Env steps of each run."""
-        own = tuned_settings(self.algorithm, self.env).get("total_env_steps")
-        return self.env_steps or own or part(self.algorithm, "config")().total_env_steps
+        tuned = tuned_settings(self.algorithm, self.env).get("total_env_steps")
+        return self.env_steps or tuned or part(self.algorithm, "config")().total_env_steps
 
 
 BOX2D = ("Box2D", 'pip install "kytolly[box2d]"')

@@ -8,19 +8,24 @@ they end. Speeds are env steps per second of CPU time: every contender computes 
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from kytolly.benchmarks import suite
-from kytolly.benchmarks.competitors import Span, make_result, print_result, versions
-from kytolly.benchmarks.competitors.settings import StepSettings, step_parser
-from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.loops import configure_without_cache
+from kytolly.benchmarks.program import Program, Result, Span, make_result, run_program, versions
+from kytolly.benchmarks.settings import Game, StepSettings
 
-GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from kytolly.environment.tensor.stepping import DeviceState
+
 NUM_ENVS = "1024"
-COMPETITORS = {"gymnax": ("gymnax_minatar", "jax"), "minatar": ("minatar_package", "minatar")}
+COMPETITORS = {"gymnax": ("gymnax", "jax"), "minatar": ("minatar",)}  # packages they need
 
 
 def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
@@ -28,7 +33,7 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
     core = suite.one_core()
     rows = []
     data = []
-    for game in GAMES:
+    for game in get_args(Game):
         results, absent = suite.run_in_turns(
             contenders(game, options), options.repeats, watch, core
         )
@@ -42,12 +47,11 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
             cells += [f"{speeds[name]:,.0f}", f"{ratio:.1f}x"] if ratio else [absent[name], ""]
         rows.append(cells)
         data.append({"game": game, "env_steps_per_cpu_second": speeds, "missing": absent})
-    where = "all cores free" if core is None else f"each process pinned to core {core}"
     notes = [
-        f"Median of {options.repeats} turns, {where}, on the CPU. Env steps per second of CPU time "
-        f"with random actions, observations made: {NUM_ENVS} environments of Kytolly and gymnax, "
-        "one of minatar. Kytolly and minatar play with sticky actions and difficulty ramping, "
-        "gymnax without.",
+        f"Median of {options.repeats} turns, {suite.pinned_to(core)}, on the CPU. Env steps per "
+        f"second of CPU time with random actions, observations made: {NUM_ENVS} environments of "
+        "Kytolly and gymnax, one of minatar. Kytolly and minatar play with sticky actions and "
+        "difficulty ramping, gymnax without.",
     ]
     columns = ["", "Kytolly", "gymnax", "ratio", "minatar", "ratio"]
     title = "MinAtar, env steps per second of CPU time"
@@ -57,20 +61,19 @@ def minatar(options: suite.Options, watch: suite.Watch) -> suite.Report:
 def contenders(game: str, options: suite.Options) -> list[suite.Contender]:
     """Our program and the competitors', for one game."""
     many = ("--game", game, "--num-envs", NUM_ENVS, "--steps", options.count(1_000))
-    one = ("--game", game, "--num-envs", "1", "--steps", options.count(50_000))
+    one = ("--game", game, "--steps", options.count(50_000))
     # gymnax takes 50 microseconds for a step of Seaquest.
     fewer = (*many[:-1], options.count(200))
     listed = [suite.Contender("Kytolly", "kytolly.benchmarks.minatar", many)]
-    for name, (module, package) in COMPETITORS.items():
-        path = f"kytolly.benchmarks.competitors.{module}"
-        listed.append(
-            suite.Contender(name, path, one if name == "minatar" else fewer, (name, package))
-        )
+    for name, needs in COMPETITORS.items():
+        words = (name, *(one if name == "minatar" else fewer))
+        listed.append(suite.Contender(name, "kytolly.benchmarks.competitors.minatar", words, needs))
     return listed
 
 
-def run(settings: StepSettings) -> dict[str, Any]:
+def run(settings: StepSettings) -> Result:
     """Compile, step, and time it."""
+    configure_without_cache()
     import tensorflow as tf
 
     from kytolly.agent.randomness import RandomStream, randint, uniform
@@ -85,17 +88,17 @@ def run(settings: StepSettings) -> dict[str, Any]:
     start, obs = reset_all(env, stream.uniform(rows, env.reset_uniforms))
     state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
 
-    def step(time: Any, now: Any, _: Any, total: Any) -> Any:
-        # Both halves of what Threefry gives at once: XLA does not vectorise their concatenation.
+    def step(
+        time: tf.Tensor, now: DeviceState, _: tf.Tensor, total: tf.Tensor
+    ) -> tuple[tf.Tensor, DeviceState, tf.Tensor, tf.Tensor]:
+        # Both halves of what Threefry gives at once: XLA does not vectorize their concatenation.
         pairs = [tf.split(stream.random_bits(2 * rows), 2) for _ in range(1 + draws // 2)]
-        chosen, *random_bits = [words for pair in pairs for words in pair][: 1 + draws]
-        numbers = tf.reshape(
-            tf.stack([uniform(words) for words in random_bits], axis=1), [rows, draws]
-        )
+        chosen, *bits = [words for pair in pairs for words in pair][: 1 + draws]
+        numbers = tf.reshape(tf.stack([uniform(words) for words in bits], axis=1), [rows, draws])
         now, after = step_and_reset(env, now, randint(chosen, actions), numbers)
         return time + 1, now, after.obs, total + tf.reduce_sum(after.reward)
 
-    def play() -> Any:
+    def play() -> tuple[tf.Tensor, tf.Tensor]:
         begin = tf.nest.map_structure(lambda v: v.read_value(), state)
         carried = (tf.constant(0), begin, obs, tf.constant(0.0))
         _, end, seen, total = tf.while_loop(lambda time, *_: time < settings.steps, step, carried)
@@ -115,18 +118,12 @@ def run(settings: StepSettings) -> dict[str, Any]:
         updates=0,
         span=span,
         compile_seconds=compile_seconds,
-        settings=settings._asdict(),
+        settings=dataclasses.asdict(settings),
         note="Compile seconds hold a first call. Sticky actions 0.1, difficulty ramping.",
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the program."""
-    settings = step_parser("minatar", __doc__, argv)
-    configure_without_cache()
-    print_result(run(settings))
-    return 0
-
+PROGRAM = Program(run, (StepSettings,))
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

@@ -1,6 +1,6 @@
 """Measures each optimization of this project against the same work without it, on this machine.
 
-Run by `python gpu_optimize.py` and `kytolly benchmark optimizations`. Both sides of a row are
+Run by `python gpu_optimize.py` and `kytolly benchmark optimizations`. Both functions of a row are
 measured in turn, in one process. Every number is the median over the turns.
 """
 
@@ -14,17 +14,23 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import gymnasium
 
 from kytolly.machine import configure as gpu_optimize
 from kytolly.machine import facts
 
+if TYPE_CHECKING:
+    from kytolly.benchmarks import core
+
 STEP_SECONDS = 0.001  # of a slow environment
 SLOW_ENVS, SLOW_STEPS = 4, 128  # slow environments, and their env steps in one call
 WIDE_UPDATES = 4  # in one call
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
+
+
+Precision = Literal["float32", "mixed_float16", "mixed_bfloat16"]
 
 
 class Case(NamedTuple):
@@ -40,8 +46,8 @@ class Case(NamedTuple):
     unit: str
     on_label: str
     off_label: str
-    on: Callable[[], Any]
-    off: Callable[[], Any]
+    on: Callable[[], object]
+    off: Callable[[], object]
     on_units: int = 1
     off_units: int = 1
 
@@ -65,7 +71,7 @@ class Row(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """True where the optimization pays on this machine."""
+        """The answer to the question of the last column: does it pay on this machine?"""
         if self.ratio >= PAYS:
             return "yes"
         return "no: slower" if self.ratio <= 1 / PAYS else "no difference"
@@ -79,7 +85,9 @@ class Row(NamedTuple):
 # --- the clock -----------------------------------------------------------------------------
 
 
-def time_per_unit(function: Callable[[], Any], units: int, seconds: float) -> tuple[float, float]:
+def time_per_unit(
+    function: Callable[[], object], units: int, seconds: float
+) -> tuple[float, float]:
     """Call the function for about `seconds`; returns wall and CPU milliseconds for one unit."""
     calls = 0
     cpu = time.process_time()
@@ -92,7 +100,7 @@ def time_per_unit(function: Callable[[], Any], units: int, seconds: float) -> tu
 
 
 def measure_case(case: Case, repeats: int, seconds: float) -> Row:
-    """Let both sides take `repeats` turns of `seconds` each; returns their medians."""
+    """Let both functions take `repeats` turns of `seconds` each; returns their medians."""
     for function in (case.on, case.on, case.off, case.off):  # compile, and warm up
         function()
     turns = [
@@ -111,8 +119,10 @@ def measure_case(case: Case, repeats: int, seconds: float) -> Row:
 
 
 def make_learner(
-    precision: Any = "float32", hidden_units: tuple[int, ...] = (120, 84), batch_size: int = 128
-) -> Any:
+    precision: Precision = "float32",
+    hidden_units: tuple[int, ...] = (120, 84),
+    batch_size: int = 128,
+) -> core.Learner:
     """A CartPole agent, past its warm-up, its buffer of 10,000 rows filled with random rows."""
     from kytolly.benchmarks import core
     from kytolly.config.dqn import DQNConfig
@@ -131,7 +141,7 @@ def make_learner(
     return core.make_learner(cfg)
 
 
-def half_precision() -> str:
+def half_precision() -> Precision:
     """The half-precision policy that suits the device: bfloat16, or float16 on older GPUs."""
     import tensorflow as tf
 
@@ -145,7 +155,7 @@ class SlowCartPole(gymnasium.Wrapper):
     def __init__(self) -> None:
         super().__init__(gymnasium.make("CartPole-v1"))
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: int) -> tuple:
         """Step, and compute until the time is over."""
         end = time.thread_time() + STEP_SECONDS
         while time.thread_time() < end:
@@ -169,12 +179,12 @@ def slow_loop(async_envs: bool) -> Iterator[Any]:
         loop="host",
         xla=gpu_optimize.xla_enabled(),
     )
-    side = make_env_runner(cfg, SlowCartPole)
+    runner = make_env_runner(cfg, SlowCartPole)
     try:
-        with contextlib.closing(side.loop(make_agent(cfg, side.spec), None)) as loop:
+        with contextlib.closing(runner.loop(make_agent(cfg, runner.spec), None)) as loop:
             yield loop
     finally:
-        side.close()
+        runner.close()
 
 
 def async_case(stack: contextlib.ExitStack) -> Case:
@@ -213,17 +223,17 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
     from kytolly.benchmarks import core
 
     jit = gpu_optimize.xla_enabled() or None
-    agent = make_learner()
-    fused = core.fused_updates(agent, jit)
+    learner = make_learner()
+    fused = core.fused_updates(learner, jit)
     yield Case(
         "device buffer", "update", "device", "NumPy",
-        lambda: fused(1), core.numpy_buffer_update(agent),
+        lambda: fused(1), core.numpy_buffer_update(learner),
     )  # fmt: skip
     yield Case(
-        "target sync", "sync", "device assigns", "get/set_weights", *core.target_syncs(agent)
+        "target sync", "sync", "device assigns", "get/set_weights", *core.target_syncs(learner)
     )
     if jit:
-        plain = core.fused_updates(agent, None)
+        plain = core.fused_updates(learner, None)
         yield Case(
             "jit_compile", "update", "XLA", "graph executor",
             lambda: fused(count), lambda: plain(count), count, count,
@@ -232,11 +242,11 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
         "fused updates", "update", f"{count} in one call", f"{count} calls",
         lambda: fused(count), lambda: [fused(1) for _ in range(count)], count, count,
     )  # fmt: skip
-    loop = core.make_cartpole_loop(make_learner())
+    loop = core.make_cartpole_loop(make_learner().agent)
     steps = 20 * count
     yield Case(
         "whole loop", "env step", "one program", "a call per part",
-        lambda: core.fetch(loop.run(steps)), core.calls_per_part(agent, jit), steps, 10,
+        lambda: core.fetch(loop.run(steps)), core.calls_per_part(learner, jit), steps, 10,
     )  # fmt: skip
     half = half_precision()
     mixed = core.fused_updates(make_learner(half), jit)

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Any
 
-from kytolly.benchmarks.competitors import print_result
+from kytolly.benchmarks.program import print_result
 
 EPISODES = 100
 

@@ -7,14 +7,19 @@ One layout of the sums, in one compiled program whose turns draw a batch or upda
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import statistics
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kytolly.benchmarks import suite
-from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.loops import configure_without_cache
+from kytolly.benchmarks.program import Program, Result, Span, run_program
+from kytolly.config.fields import setting
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 ROWS = (10_000, 1_000_000, 10_000_000)
 LAYOUTS = {"binary tree": 2, "tree of 8 children": 8, "tree of 32 children": 32, "two levels": 0}
@@ -24,19 +29,20 @@ PARTS = ("draw", "update")
 
 def replay(options: suite.Options, watch: suite.Watch) -> suite.Report:
     """Measure layouts of the sums of priorities at several sizes of the memory."""
-    points = [(rows, name) for rows in ROWS[: 1 if options.quick else None] for name in LAYOUTS]
-    runs: dict[tuple[int, str], list[dict[str, Any]]] = {point: [] for point in points}
-    core = suite.one_core()
-    watch.begin(options.repeats * len(points))
-    for turn in range(options.repeats):
-        for rows, name in points:
-            width = LAYOUTS[name] or round(rows**0.5)
+    contenders = {}
+    for rows in ROWS[: 1 if options.quick else None]:
+        for name, children in LAYOUTS.items():
+            width = children or round(rows**0.5)
             turns = options.count(1_000 if width <= 32 else 10)
             words = ("--rows", str(rows), "--width", str(width), "--turns", turns)
-            with watch.turn(f"{rows:,} rows, {name}, {turn + 1} of {options.repeats}"):
-                module = "kytolly.benchmarks.replay"
-                measured = suite.run_module(module, words, core, suite.CPU_ONLY)
-                runs[rows, name].append(measured)
+            contenders[rows, name] = suite.Contender(
+                f"{rows:,} rows, {name}", "kytolly.benchmarks.replay", words
+            )
+    core = suite.one_core()
+    by_name, _ = suite.run_in_turns(
+        list(contenders.values()), options.repeats, watch, core, all_ours=True
+    )
+    runs = dict(zip(contenders, by_name.values(), strict=True))
     table = []
     data = []
     for (rows, name), measured in runs.items():
@@ -45,23 +51,33 @@ def replay(options: suite.Options, watch: suite.Watch) -> suite.Report:
         cells = [*median.values(), both]
         table.append([f"{rows:,}", name, *(f"{number:,.1f}" for number in cells)])
         data.append({"rows": rows, "layout": name, **median, "runs": measured})
-    where = "no core" if core is None else f"core {core}"
     notes = [
-        f"Median of {options.repeats} turns, each process pinned to {where}. CPU microseconds for "
+        f"Median of {options.repeats} turns, {suite.pinned_to(core)}. CPU microseconds for "
         f"{BATCH} rows in a compiled loop: to draw them, to give them new priorities."
     ]
     columns = ["rows of the memory", "layout", "draw", "update", "both"]
     return suite.Report("Prioritized replay", columns, table, notes, {"rows": data, "core": core})
 
 
-def measure(rows: int, width: int, turns: int) -> dict[str, float]:
-    """CPU microseconds of each of `PARTS`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A layout of the sums, and how long it is measured."""
+
+    rows: int = setting(1_000_000, "rows of the memory")
+    width: int = setting(8, "children of a node")
+    turns: int = setting(2_000, "batches")
+
+
+def measure(layout: Layout) -> Result:
+    """The layout, and CPU microseconds of each of `PARTS`."""
+    configure_without_cache()
     import tensorflow as tf
 
     from kytolly.agent.priority_tree import PriorityTree
     from kytolly.agent.randomness import RandomStream, uniform
 
-    tree = PriorityTree(rows, width)
+    rows, turns = layout.rows, layout.turns
+    tree = PriorityTree(rows, layout.width)
     stream = RandomStream(0)
     microseconds = {}
     random = tf.random.Generator.from_seed(0)
@@ -78,9 +94,11 @@ def measure(rows: int, width: int, turns: int) -> dict[str, float]:
 
     for name, part in zip(PARTS, (draw, update), strict=True):
 
-        def work(count: tf.Tensor, part: Any = part) -> tf.Tensor:
-            def turn(done: Any, last: Any) -> Any:
-                return done + 1, part(tf.gather(table, done % 64), last)
+        def work(
+            count: tf.Tensor, part: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] = part
+        ) -> tf.Tensor:
+            def turn(done: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return done + 1, part(tf.gather(table, tf.math.floormod(done, 64)), last)
 
             start = (tf.constant(0), tf.zeros([BATCH], tf.int32))
             return tf.while_loop(lambda done, _: done < count, turn, start)[1]
@@ -91,20 +109,10 @@ def measure(rows: int, width: int, turns: int) -> dict[str, float]:
         with Span() as span:
             program(tf.constant(turns)).numpy()
         microseconds[name] = span.cpu_seconds / turns * 1e6
-    return microseconds
+    return {**dataclasses.asdict(layout), **microseconds}
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the program."""
-    parser = argparse.ArgumentParser(prog="python -m kytolly.benchmarks.replay")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the memory")
-    parser.add_argument("--width", type=int, default=8, help="children of a node")
-    parser.add_argument("--turns", type=int, default=2_000, help="batches")
-    options = parser.parse_args(argv)
-    configure_without_cache()
-    print_result({**vars(options), **measure(options.rows, options.width, options.turns)})
-    return 0
-
+PROGRAM = Program(measure, (Layout,))
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

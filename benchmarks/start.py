@@ -11,6 +11,7 @@ import math
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def seconds(value: float | None) -> str:
     return "not solved" if value is None else f"{value:.1f}"
 
 
-def row(name: str, start: dict[str, Any]) -> list[str]:
+def row(name: str, start: Mapping[str, Any]) -> list[str]:
     """One start for the reader."""
     result, solving = start["result"], start["solving_return"]
     return [

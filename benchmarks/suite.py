@@ -17,7 +17,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kytolly.benchmarks.program import Result
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
 COMMAND = "kytolly.command.entry"  # the module behind the command `kytolly`
@@ -101,7 +106,7 @@ class ChildFailed(Exception):
 class Watch:
     """The progress display on standard error, a `rich.progress.Progress`."""
 
-    def __init__(self, progress: Any):
+    def __init__(self, progress: Progress):
         self.progress = progress
         self.task = progress.add_task("", total=None)
 
@@ -117,7 +122,7 @@ class Watch:
         self.progress.advance(self.task)
 
 
-def progress_display() -> Any:
+def progress_display() -> Progress:
     """A rich progress display that leaves nothing behind."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -135,7 +140,7 @@ def progress_display() -> Any:
 
 def run_module(
     module: str, arguments: Sequence[str], core: int | None = None, environ: Mapping[str, str] = {}
-) -> dict[str, Any]:
+) -> Result:
     """Run a module in a process of its own; returns the object in its last line of output.
 
     Args:
@@ -168,19 +173,41 @@ def one_core() -> int | None:
     return max(affinity(0)) if affinity else None
 
 
+def pinned_to(core: int | None) -> str:
+    """The words that say where processes ran."""
+    return "not pinned to a core" if core is None else f"each process pinned to core {core}"
+
+
 def run_in_turns(
-    contenders: Sequence[Contender], repeats: int, watch: Watch, core: int | None
-) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+    contenders: Sequence[Contender],
+    repeats: int,
+    watch: Watch,
+    core: int | None,
+    *,
+    all_ours: bool = False,
+    environ: Mapping[str, str] = CPU_ONLY,
+) -> tuple[dict[str, list[Result]], dict[str, str]]:
     """Let the contenders take turns.
 
-    Returns what each contender printed, turn by turn, and why the others did not run. RuntimeError
-    where the first contender, which is ours, fails.
+    Args:
+        contenders: The first is ours.
+        repeats: Turns of each.
+        watch: Shows progress.
+        core: The core that every process is pinned to, or None.
+        all_ours: The others are ours, too.
+        environ: Environment variables beside those of this process.
+
+    Returns:
+        What each contender printed, turn by turn, and why the others did not run.
+
+    Raises:
+        RuntimeError: A contender that is ours failed.
     """
     absent = {
         contender.name: reason for contender in contenders if (reason := contender.why_absent())
     }
-    results: dict[str, list[dict[str, Any]]] = {
-        s.name: [] for s in contenders if s.name not in absent
+    results: dict[str, list[Result]] = {
+        contender.name: [] for contender in contenders if contender.name not in absent
     }
     watch.begin(repeats * len(results))
     for turn in range(repeats):
@@ -189,9 +216,9 @@ def run_in_turns(
                 continue
             with watch.turn(f"{contender.name}, {turn + 1} of {repeats}"):
                 try:
-                    result = run_module(contender.module, contender.arguments, core, CPU_ONLY)
+                    result = run_module(contender.module, contender.arguments, core, environ)
                 except ChildFailed as error:
-                    if contender is contenders[0]:
+                    if all_ours or contender is contenders[0]:
                         raise RuntimeError(f"{contender.name}: {error}") from error
                     absent[contender.name] = f"failed: {error}"
                     results.pop(contender.name)
@@ -200,7 +227,12 @@ def run_in_turns(
     return results, absent
 
 
-def medians(results: Sequence[Mapping[str, Any]], unit: str) -> dict[str, Any]:
+def missing_row(name: str, reason: str) -> tuple[list[str], dict[str, Any]]:
+    """The cells and the data of a contender that did not run."""
+    return [f"{name}: {reason}"], {"name": name, "missing": reason}
+
+
+def medians(results: Sequence[Result], unit: str) -> dict[str, float]:
     """Medians over the turns of one contender; `unit` is env_steps, updates or episodes."""
     walls = [result["wall_seconds"] / result[unit] for result in results]
     cpus = [result["cpu_seconds"] / result[unit] for result in results]
@@ -241,8 +273,9 @@ def comparison(
     data = []
     for contender in contenders:
         if contender.name in absent:
-            rows.append([f"{contender.name}: {absent[contender.name]}"])
-            data.append({"name": contender.name, "missing": absent[contender.name]})
+            shown, missing = missing_row(contender.name, absent[contender.name])
+            rows.append(shown)
+            data.append(missing)
             continue
         theirs = medians(results[contender.name], unit)
         wall, cpu = (
@@ -252,9 +285,7 @@ def comparison(
         data.append({"name": contender.name, **theirs, **ratios, "runs": results[contender.name]})
         last = ["", ""] if contender is contenders[0] else [f"{wall:.2f}x", f"{cpu:.2f}x"]
         rows.append([contender.name, *cells(theirs, unit).values(), *last])
-    where = f"each process pinned to core {core}" if core is not None else "all cores free"
-    if pinned and core is None:
-        where = "not pinned to a core, which this platform cannot do"
+    where = pinned_to(core) if pinned else "all cores free"
     word = unit.replace("_", " ").removesuffix("s")
     notes = [
         f"Median of {options.repeats} turns, the contenders in turn, {where}, on the CPU. "

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
 from kytolly.command.result import print_table
@@ -22,7 +22,7 @@ class Table(NamedTuple):
     Attributes:
         module: Of this room, or of `search.benchmark`.
         function: In it; called with options and a watch.
-        measures: What.
+        measures: What it measures, for the help.
         takes: Options that it heeds, besides --repeats, --quick and --json.
     """
 
@@ -47,7 +47,9 @@ SHORT = {
         "host",
         "DQN's host loop on Gymnasium's CartPole-v1 against Stable-Baselines3",
     ),
-    "atari": Table("atari", "atari", "DQN's host loop on Atari's Pong against Stable-Baselines3"),
+    "atari": Table(
+        "comparisons", "atari", "DQN's host loop on Atari's Pong against Stable-Baselines3"
+    ),
     "environments": Table(
         "environments", "environments", "DQN's device loop with 1 to 4,096 environments"
     ),
@@ -204,7 +206,7 @@ def run(
 
 
 def table_function(name: str) -> Callable[[Options, Watch], Report]:
-    """What measures a table, imported now."""
+    """The function that measures a table, imported now."""
     room = "search.benchmark" if name in SEARCH else "benchmarks"
     module = importlib.import_module(f"kytolly.{room}.{TABLES[name].module}")
     return getattr(module, TABLES[name].function)
@@ -223,7 +225,7 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def print_report(report: Report, command: str, file: Any) -> None:
+def print_report(report: Report, command: str, file: TextIO) -> None:
     """Print the table, what it means, and the command that made it."""
     notes = [*report.notes, command]
     print_table(report.columns, report.rows, notes, file, title=report.title)

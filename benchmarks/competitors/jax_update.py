@@ -8,27 +8,48 @@ predrawn` draws all row numbers before the scan and leaves that out of the measu
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from kytolly.benchmarks.competitors import (
+from kytolly.benchmarks.program import (
+    Program,
+    Result,
     Span,
-    make_parser,
     make_result,
-    parse,
-    print_result,
+    require,
+    run_program,
     versions,
 )
-from kytolly.benchmarks.competitors.packages import require
-from kytolly.benchmarks.competitors.settings import Settings
+from kytolly.benchmarks.settings import DQNSettings
+from kytolly.config.fields import setting
+
+if TYPE_CHECKING:
+    import jax
+    import optax
+
+    Params = list[tuple[jax.Array, jax.Array]]
+    Columns = dict[str, jax.Array]
+    Carry = tuple[Params, Params, optax.OptState, jax.Array]
 
 OBS_SIZE, NUM_ACTIONS = 4, 2  # CartPole's
 USED = ("batch_size", "buffer", "hidden", "learning_rate", "gamma", "max_grad_norm", "seed")
+UNUSED = frozenset(field.name for field in dataclasses.fields(DQNSettings)) - set(USED)
 
 
-def init_params(key: Any, sizes: Sequence[int]) -> list[tuple[Any, Any]]:
+@dataclasses.dataclass(frozen=True)
+class Scan:
+    """A scan over updates."""
+
+    updates: int = setting(20_000, "updates to time")
+    batches: Literal["fresh", "predrawn"] = setting(
+        "fresh", "draw row numbers within the scan, or before it"
+    )
+
+
+def init_params(key: jax.Array, sizes: Sequence[int]) -> Params:
     """Draw the weights of an MLP: (`[in, out]` kernel, `[out]` bias) per layer."""
     (jax,) = require("jax")
     initialize = jax.nn.initializers.glorot_uniform()
@@ -39,8 +60,8 @@ def init_params(key: Any, sizes: Sequence[int]) -> list[tuple[Any, Any]]:
     ]
 
 
-def q_values(params: list[tuple[Any, Any]], obs: Any) -> Any:
-    """Return action values: `[B, obs]` -> `[B, A]`."""
+def q_values(params: Params, obs: jax.Array) -> jax.Array:
+    """Action values: `[B, obs]` -> `[B, A]`."""
     (jax,) = require("jax")
     *hidden, (kernel, bias) = params
     for hidden_kernel, hidden_bias in hidden:
@@ -48,11 +69,11 @@ def q_values(params: list[tuple[Any, Any]], obs: Any) -> Any:
     return obs @ kernel + bias
 
 
-def make_loss(gamma: float) -> Callable[..., Any]:
+def make_loss(gamma: float) -> Callable:
     """Make the mean Huber loss of one batch against the target network's best next value."""
     jax, optax = require("jax", "optax")
 
-    def loss(params: Any, target_params: Any, batch: dict[str, Any]) -> Any:
+    def loss(params: Params, target_params: Params, batch: Columns) -> jax.Array:
         next_value = q_values(target_params, batch["next_obs"]).max(axis=1)
         target = batch["reward"] + gamma * batch["alive"] * next_value
         q = jax.numpy.take_along_axis(
@@ -63,7 +84,7 @@ def make_loss(gamma: float) -> Callable[..., Any]:
     return loss
 
 
-def make_replay(key: Any, rows: int) -> dict[str, Any]:
+def make_replay(key: jax.Array, rows: int) -> Columns:
     """Fill a replay array with rows to compute on; only their shapes matter for the time."""
     (jax,) = require("jax")
     obs_key, next_obs_key, action_key, alive_key = jax.random.split(key, 4)
@@ -76,13 +97,13 @@ def make_replay(key: Any, rows: int) -> dict[str, Any]:
     }
 
 
-def make_updates(settings: Settings, updates: int, predrawn: bool) -> Callable[..., Any]:
+def make_updates(settings: DQNSettings, updates: int, predrawn: bool) -> Callable:
     """Make the function that does all updates in one scan.
 
     Args:
         settings: Batch size, learning rate, discount, clipping.
         updates: Length of the scan.
-        predrawn: Whether the row numbers are drawn before the scan and given as an argument.
+        predrawn: True where the row numbers are drawn before the scan and given as an argument.
 
     Returns:
         A function of (carry, replay, rows), where rows is `[updates, B]` or None, that returns
@@ -93,7 +114,7 @@ def make_updates(settings: Settings, updates: int, predrawn: bool) -> Callable[.
     optimizer = make_optimizer(settings)
     loss = make_loss(settings.gamma)
 
-    def body(carry: Any, replay: dict[str, Any], rows: Any) -> tuple[Any, Any]:
+    def body(carry: Carry, replay: Columns, rows: jax.Array | None) -> tuple[Carry, jax.Array]:
         params, target_params, optimizer_state, key = carry
         if rows is None:
             key, rows_key = jax.random.split(key)
@@ -104,7 +125,9 @@ def make_updates(settings: Settings, updates: int, predrawn: bool) -> Callable[.
         params = optax.apply_updates(params, change)
         return (params, target_params, optimizer_state, key), value
 
-    def run_updates(carry: Any, replay: dict[str, Any], rows: Any = None) -> tuple[Any, Any]:
+    def run_updates(
+        carry: Carry, replay: Columns, rows: jax.Array | None = None
+    ) -> tuple[Carry, jax.Array]:
         if predrawn == (rows is None):
             raise ValueError("Predrawn batches need rows, fresh ones must have none.")
         return jax.lax.scan(
@@ -114,7 +137,7 @@ def make_updates(settings: Settings, updates: int, predrawn: bool) -> Callable[.
     return run_updates
 
 
-def make_optimizer(settings: Settings) -> Any:
+def make_optimizer(settings: DQNSettings) -> optax.GradientTransformation:
     """Make Adam behind clipping by the norm over all weights together.
 
     `optax.flatten` lays all weights end to end for it, which saves 4 % of the update.
@@ -124,9 +147,10 @@ def make_optimizer(settings: Settings) -> Any:
     return optax.flatten(optax.chain(clip, optax.adam(settings.learning_rate)))
 
 
-def run(settings: Settings, updates: int, predrawn: bool) -> dict[str, Any]:
+def run(settings: DQNSettings, scan: Scan) -> Result:
     """Time the second call of the compiled scan, and return the result."""
     (jax,) = require("jax")
+    updates, predrawn = scan.updates, scan.batches == "predrawn"
     keys = jax.random.split(jax.random.PRNGKey(settings.seed), 5)
     sizes = (OBS_SIZE, *settings.hidden, NUM_ACTIONS)
     params = init_params(keys[0], sizes)
@@ -160,7 +184,7 @@ def run(settings: Settings, updates: int, predrawn: bool) -> dict[str, Any]:
         loss_last=float(losses[-1]),
         settings={
             **{name: getattr(settings, name) for name in USED},
-            "batches": "predrawn" if predrawn else "fresh",
+            "batches": scan.batches,
         },
         note=(
             "No environment and no target copy: the update alone, random rows gathered anew for "
@@ -171,20 +195,7 @@ def run(settings: Settings, updates: int, predrawn: bool) -> dict[str, Any]:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the program."""
-    parser = make_parser("jax_update", __doc__, flags=USED)
-    parser.add_argument("--updates", type=int, default=20_000, help="updates to time")
-    parser.add_argument(
-        "--batches",
-        choices=("fresh", "predrawn"),
-        default="fresh",
-        help="whether row numbers are drawn within the scan or before it",
-    )
-    settings, arguments = parse(parser, argv)
-    print_result(run(settings, arguments.updates, arguments.batches == "predrawn"))
-    return 0
-
+PROGRAM = Program(run, (DQNSettings, Scan), unused=UNUSED)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

@@ -1,60 +1,107 @@
-"""PureJaxRL's clone, and its compiled loop called twice."""
+"""DQN and PPO of PureJaxRL on gymnax's CartPole-v1: the whole loop in one JAX program.
+
+PureJaxRL is not a package. Clone it (https://github.com/luchris429/purejaxrl), install what its
+files import (jax, flax, optax, chex, gymnax; flashbax for DQN, distrax for PPO; no wandb) and name
+the clone with `--checkout`; its `make_train` is imported from there and runs as it is.
+
+It was written for older versions of its dependencies. Some names are filled in around it, none of
+which changes the work: empty modules for `wandb`, `brax` and `navix` where those are missing (the
+first only logs, and is off; the others are imported for environments other than this one),
+`jax.tree_map` (renamed to `jax.tree.map`), and the single `done` that gymnax 1.0 split in two.
+"""
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import importlib.util
 import pathlib
 import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
-from kytolly.benchmarks.competitors import Span, make_parser, parse, print_result, refuse
-from kytolly.benchmarks.competitors.packages import require
-from kytolly.benchmarks.competitors.settings import PPOSettings, Settings
+from kytolly.benchmarks.competitors.rejax import one_done
+from kytolly.benchmarks.program import (
+    Program,
+    Result,
+    Span,
+    make_result,
+    refuse,
+    require,
+    run_programs,
+    versions,
+)
+from kytolly.benchmarks.settings import DQNSettings, PPOSettings
+from kytolly.config.fields import setting
 
 URL = "https://github.com/luchris429/purejaxrl"
+HIDDEN = {"dqn": (120, 84), "ppo": (64, 64)}  # written into its networks
+DISTRIBUTIONS = {
+    "dqn": ("jax", "jaxlib", "gymnax", "flashbax", "flax", "optax"),
+    "ppo": ("jax", "jaxlib", "gymnax", "flax", "optax", "distrax"),
+}
+UNUSED = {  # what it imports without need, and the names it takes from there
+    "wandb": (),
+    "brax": (),
+    "brax.envs": (),
+    "brax.envs.wrappers": (),
+    "brax.envs.wrappers.training": ("EpisodeWrapper", "AutoResetWrapper"),
+    "navix": (),
+}
 
 
-def check_hidden(settings: Settings | PPOSettings, written: tuple[int, ...]) -> None:
-    """Refuse other hidden layers than those that are written into PureJaxRL's network."""
-    given, expected = (",".join(map(str, units)) for units in (settings.hidden, written))
+@dataclasses.dataclass(frozen=True)
+class Clone:
+    """PureJaxRL on this machine."""
+
+    checkout: pathlib.Path = setting(dataclasses.MISSING, f"folder of a clone of {URL}")
+
+
+def load(checkout: pathlib.Path, name: str, hidden: tuple[int, ...]) -> types.ModuleType:
+    """Import `dqn` or `ppo` from a clone; refuse other hidden layers than those written there."""
+    given, expected = (",".join(map(str, units)) for units in (hidden, HIDDEN[name]))
     if given != expected:
         refuse(
             f"--hidden is {given}, but PureJaxRL's network has {expected} units written into it. "
             f"Leave --hidden at {expected}."
         )
-
-
-def load(
-    checkout: pathlib.Path, name: str, packages: tuple[str, ...], fill_in: Callable[[], None]
-) -> types.ModuleType:
-    """Import a file from a clone of PureJaxRL.
-
-    Args:
-        checkout: Folder of the clone.
-        name: `dqn` or `ppo`.
-        packages: What the file imports.
-        fill_in: Called first; it puts modules in the place of those imported without need.
-    """
     path = checkout / "purejaxrl" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"purejaxrl_{name}_as_published", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        what = f"--checkout {checkout} holds no purejaxrl/{name}.py."
-        refuse(f"{what} Give the folder of a clone of {URL}.")
-    require(*packages)
-    fill_in()
+        refuse(
+            f"--checkout {checkout} holds no purejaxrl/{name}.py. Give the folder of a clone of "
+            f"{URL}."
+        )
+    require(*DISTRIBUTIONS[name])
+    fill_in_unused()
     sys.path.insert(0, str(path.parent))  # for its `wrappers`
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+def fill_in_unused() -> None:
+    """Put empty modules where packages are missing, and the name that JAX dropped."""
+    (jax,) = require("jax")
+    if not hasattr(jax, "tree_map"):
+        jax.tree_map = jax.tree.map
+    tops = {name.partition(".")[0] for name in UNUSED} - set(sys.modules)
+    missing = {name for name in tops if importlib.util.find_spec(name) is None}
+    for name, attributes in UNUSED.items():
+        parent, _, child = name.rpartition(".")
+        if name.partition(".")[0] not in missing:
+            continue
+        module = types.ModuleType(name)
+        for attribute in attributes:
+            setattr(module, attribute, None)
+        sys.modules[name] = module
+        if parent:
+            setattr(sys.modules[parent], child, module)
+
+
 def commit(checkout: pathlib.Path) -> str:
-    """Return the commit of the clone, or `unknown` where git cannot say."""
+    """The commit of the clone, or `unknown` where git cannot say."""
     command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -62,17 +109,29 @@ def commit(checkout: pathlib.Path) -> str:
         return "unknown"
 
 
-def time_second_call(
-    make_train: Callable, config: dict[str, Any], seed: int
-) -> tuple[Any, Span, float]:
+def measure(
+    name: str,
+    make_train: Callable,
+    config: dict[str, object],
+    settings: DQNSettings | PPOSettings,
+    clone: Clone,
+    counts: Callable[[dict], tuple[int, int, float]],
+    note: str,
+) -> Result:
     """Compile the whole loop, call it twice, and time the second call.
 
-    Returns:
-        What the loop returns, the time it took, and the seconds spent compiling.
+    Args:
+        name: `dqn` or `ppo`.
+        make_train: PureJaxRL's.
+        config: Its argument.
+        settings: What was asked for.
+        clone: Where PureJaxRL is.
+        counts: Env steps, updates and the last return, of what the loop returns.
+        note: What differs from what was asked for.
     """
     (jax,) = require("jax")
     jax.config.update("jax_enable_compilation_cache", False)
-    key = jax.random.PRNGKey(seed)
+    key = jax.random.PRNGKey(settings.seed)
     begin = time.perf_counter()
     train = jax.jit(make_train(config)).lower(key).compile()
     compile_seconds = time.perf_counter() - begin
@@ -80,25 +139,98 @@ def time_second_call(
     jax.block_until_ready(train(key))
     with Span() as span:
         out = jax.block_until_ready(train(key))
-    return out, span, compile_seconds
-
-
-def run_program(
-    name: str,
-    doc: str | None,
-    kind: type[Settings] | type[PPOSettings],
-    run: Callable[[Any, pathlib.Path], dict[str, Any]],
-    argv: list[str] | None,
-) -> int:
-    """Read the command line, run, and print the result."""
-    parser = make_parser(name, doc, kind=kind, env_steps=200_000)
-    parser.add_argument(
-        "--checkout",
-        type=pathlib.Path,
-        required=True,
-        default=argparse.SUPPRESS,
-        help=f"folder of a clone of {URL}",
+    env_steps, updates, episode_return = counts(out)
+    return make_result(
+        name=f"PureJaxRL {name.upper()}",
+        versions={"purejaxrl": commit(clone.checkout), **versions(*DISTRIBUTIONS[name])},
+        env_steps=env_steps,
+        updates=updates,
+        span=span,
+        compile_seconds=compile_seconds,
+        settings={**dataclasses.asdict(settings), "episode_return_last": episode_return},
+        note=note,
     )
-    settings, arguments = parse(parser, argv)
-    print_result(run(settings, arguments.checkout))
-    return 0
+
+
+def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
+    """DQN on CartPole."""
+    module = load(clone.checkout, "dqn", settings.hidden)
+    outermost = module.LogWrapper
+    module.LogWrapper = lambda env: one_done(outermost(env))
+    config = {
+        "NUM_ENVS": settings.num_envs,
+        "BUFFER_SIZE": settings.buffer,
+        "BUFFER_BATCH_SIZE": settings.batch_size,
+        "TOTAL_TIMESTEPS": settings.env_steps + settings.warmup_env_steps,
+        "EPSILON_START": 1.0,
+        "EPSILON_FINISH": settings.epsilon_final,
+        "EPSILON_ANNEAL_TIME": settings.warmup_env_steps,
+        "TARGET_UPDATE_INTERVAL": settings.target_sync_env_steps,
+        "LR": settings.learning_rate,
+        "LEARNING_STARTS": settings.warmup_env_steps,
+        "TRAINING_INTERVAL": settings.train_interval,
+        "LR_LINEAR_DECAY": False,
+        "GAMMA": settings.gamma,
+        "TAU": 1.0,
+        "ENV_NAME": "CartPole-v1",
+        "WANDB_MODE": "disabled",
+    }
+    note = (
+        "Off: wandb. Its own: squared loss, no gradient clipping, the observation after an "
+        "episode's end is the next episode's first. Timed: the second call of the compiled loop "
+        f"from its start, the {settings.warmup_env_steps} env steps of warm-up without an update "
+        "included (to its advantage)."
+    )
+
+    def counts(out: Mapping) -> tuple[int, int, float]:
+        state = out["runner_state"][0]
+        return int(state.timesteps), int(state.n_updates), float(out["metrics"]["returns"][-1])
+
+    return measure("dqn", module.make_train, config, settings, clone, counts, note)
+
+
+def run_ppo(settings: PPOSettings, clone: Clone) -> Result:
+    """PPO on CartPole."""
+    module = load(clone.checkout, "ppo", settings.hidden)
+    innermost = module.FlattenObservationWrapper
+    module.FlattenObservationWrapper = lambda env: innermost(one_done(env))
+    config = {
+        "LR": settings.learning_rate,
+        "NUM_ENVS": settings.num_envs,
+        "NUM_STEPS": settings.num_steps,
+        "TOTAL_TIMESTEPS": settings.whole_env_steps,
+        "UPDATE_EPOCHS": settings.epochs,
+        "NUM_MINIBATCHES": settings.minibatches,
+        "GAMMA": settings.gamma,
+        "GAE_LAMBDA": settings.gae_lambda,
+        "CLIP_EPS": settings.clip,
+        "ENT_COEF": settings.entropy_coef,
+        "VF_COEF": settings.value_coef,
+        "MAX_GRAD_NORM": settings.max_grad_norm,
+        "ACTIVATION": settings.activation,
+        "ENV_NAME": "CartPole-v1",
+        "ANNEAL_LR": False,
+        "DEBUG": False,
+    }
+    note = (
+        "Off: printing (DEBUG), annealing of the learning rate. Its own: the value is clipped, the "
+        "time limit counts as a termination, observations and rewards are not normalized, and the "
+        "return and length of every env step are kept and returned. Timed: the second call of the "
+        "compiled loop, from its start, the drawing of weights included."
+    )
+
+    def counts(out: Mapping) -> tuple[int, int, float]:
+        state, env_state = out["runner_state"][:2]
+        returns = env_state.returned_episode_returns
+        return int(env_state.timestep.sum()), int(state.step), float(returns.mean())
+
+    return measure("ppo", module.make_train, config, settings, clone, counts, note)
+
+
+PROGRAMS = {
+    "dqn": Program(run_dqn, (DQNSettings, Clone), {"env_steps": 200_000}),
+    "ppo": Program(run_ppo, (PPOSettings, Clone), {"env_steps": 200_000}),
+}
+
+if __name__ == "__main__":
+    sys.exit(run_programs(PROGRAMS, __doc__))

@@ -13,9 +13,10 @@ Both play one episode after another, with the same network, queries and rewards 
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
@@ -30,7 +31,7 @@ from kytolly.search.index.embedding import EmbeddingCache
 from kytolly.search.index.fusion import score_unit
 from kytolly.search.index.metrics import metric_parts
 from kytolly.search.index.rank_metrics import ideal_dcg
-from kytolly.search.model.candidate_scorer import NO_WEIGHT
+from kytolly.search.model.candidate_scorer import NO_WEIGHT, CandidateScorer
 from kytolly.search.reformulate.device_env import (
     MAX_ACTION,
     MAX_LOWERED,
@@ -41,6 +42,9 @@ from kytolly.search.reformulate.network import NumpyScorer
 from kytolly.search.reformulate.query import Query, mine
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import candidate_postings, padded_rows
+
+if TYPE_CHECKING:
+    from rank_bm25 import BM25Okapi
 
 EPISODES_PER_UPDATE, MINIBATCH = 128, 64  # of the usual program
 
@@ -79,7 +83,7 @@ class QueryByQuery:
         context: SearchContext,
         queries: Sequence[Query],
         fusions: Sequence[float],
-        network: Any,
+        network: CandidateScorer,
         cfg: PPOConfig,
         rows: int = EPISODES_PER_UPDATE,
         minibatch: int = MINIBATCH,
@@ -95,7 +99,10 @@ class QueryByQuery:
         self.rng = np.random.default_rng(cfg.seed)
         self.episodes = self.embedded = self.searches = self.terms = 0
         self.buffer: list[Row] = []
-        self._fit = tf.function(self._apply_gradient, autograph=False, reduce_retracing=True)
+
+    @functools.cached_property
+    def _fit(self) -> Callable[..., None]:
+        return tf.function(self._apply_gradient, autograph=False, reduce_retracing=True)
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -145,12 +152,14 @@ class QueryByQuery:
         density = -0.5 * float(noise @ noise) - len(noise) * (log_std + 0.5 * np.log(2.0 * np.pi))
         return means + np.float32(np.exp(log_std)) * noise, (float(density), value)
 
-    def weights(self, action: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def weights(self, action: np.ndarray, typed: np.ndarray) -> np.ndarray:
         """[N] weights that an action gives the candidates, of which `own` [N] are the query's."""
         action = np.clip(action, -MAX_ACTION, MAX_ACTION)
         weights = np.logaddexp(action, np.float32(0.0))
-        weights = np.where(own, np.minimum(weights, np.float32(MAX_LOWERED)), weights)
-        return kept_proposals(weights[np.newaxis], own[np.newaxis], self.context.rules.max_terms)[0]
+        weights = np.where(typed, np.minimum(weights, np.float32(MAX_LOWERED)), weights)
+        return kept_proposals(weights[np.newaxis], typed[np.newaxis], self.context.rules.max_terms)[
+            0
+        ]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""
@@ -166,7 +175,15 @@ class QueryByQuery:
                 self._fit(*(tf.constant(column[part]) for column in columns))
         self.buffer = []
 
-    def _apply_gradient(self, candidates, state, action, log_prob, advantage, target) -> None:
+    def _apply_gradient(
+        self,
+        candidates: tf.Tensor,
+        state: tf.Tensor,
+        action: tf.Tensor,
+        log_prob: tf.Tensor,
+        advantage: tf.Tensor,
+        target: tf.Tensor,
+    ) -> None:
         cfg = self.cfg
         with tf.GradientTape() as tape:
             params, value = self.network({"candidates": candidates, "state": state})
@@ -187,14 +204,18 @@ class QueryByQuery:
 class OneQueryFlow(QueryByQuery):
     """The usual program: see the top of this file."""
 
-    def __init__(self, *args: Any, **options: Any):
+    @functools.cached_property
+    def engine(self) -> BM25Okapi:
+        """The index of rank_bm25."""
         from rank_bm25 import BM25Okapi
 
-        super().__init__(*args, **options)
         wanted, index = self.context.options.retrieval, self.context.index
         tokens = [index.tokenizer(text) for text in self.context.collection.texts]
-        self.engine = BM25Okapi(tokens, k1=wanted.k1, b=wanted.b)
-        self._forward = tf.function(lambda obs: self.network(obs))
+        return BM25Okapi(tokens, k1=wanted.k1, b=wanted.b)
+
+    @functools.cached_property
+    def _forward(self) -> Callable[[dict[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor]]:
+        return tf.function(lambda obs: self.network(obs))
 
     def play(self, row: int, fusion: float) -> float:
         """Play one episode; returns its reward."""
@@ -236,8 +257,8 @@ class OneQueryFlow(QueryByQuery):
         order = np.argsort(-scores, kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        found = rank[query.relevant[query.relevant != query.excluded]]
-        return metric_value(self.context.rules.metric, found, len(query.relevant))
+        ranks = rank[query.relevant[query.relevant != query.excluded]]
+        return metric_value(self.context.rules.metric, ranks, len(query.relevant))
 
     def _mine(self, typed: Query) -> Query:
         """The query's candidates and features from scratch, with its judgments."""
@@ -276,18 +297,19 @@ class Start(NamedTuple):
 class SequentialFlow(QueryByQuery):
     """The fastest program that plays one query at a time: see the top of this file."""
 
-    def __init__(self, *args: Any, **options: Any):
-        super().__init__(*args, **options)
-        self._starts: dict[tuple[int, float], Start] = {}
+    @functools.cached_property
+    def _fit(self) -> Callable[..., None]:
         jit = xla_enabled() or None
-        self._fit = tf.function(self._apply_gradient, jit_compile=jit, autograph=False)
-        self._read_network()
+        return tf.function(self._apply_gradient, jit_compile=jit, autograph=False)
 
     def ready(self) -> None:
         """Search for all queries once, and compile the update."""
-        for row in range(len(self.queries)):
-            for fusion in self.fusions:
-                self._starts[row, fusion] = self.start(self.queries[row], fusion)
+        self._starts = {
+            (row, fusion): self.start(query, fusion)
+            for row, query in enumerate(self.queries)
+            for fusion in self.fusions
+        }
+        self._read_network()
         self.run(0.0)
 
     def run(self, seconds: float) -> int:
@@ -334,8 +356,8 @@ class SequentialFlow(QueryByQuery):
         ranks = []
         for doc in query.relevant:
             if doc != query.excluded:
-                own = scores[doc]
-                ahead = np.count_nonzero(scores > own) + np.count_nonzero(scores[:doc] == own)
+                score = scores[doc]
+                ahead = np.count_nonzero(scores > score) + np.count_nonzero(scores[:doc] == score)
                 ranks.append(ahead)
         return metric_value(self.context.rules.metric, np.array(ranks), len(query.relevant))
 

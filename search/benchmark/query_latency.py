@@ -8,22 +8,24 @@ timed on other queries, each without the parts inside it, so that they add up.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import dataclasses
 import functools
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Literal, ParamSpec, TypeVar
 from unittest import mock
 
-from kytolly.benchmarks.competitors import print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache
-from kytolly.search.benchmark.query_scale import DOCUMENTS, write_collection
+from kytolly.benchmarks.loops import configure_without_cache
+from kytolly.benchmarks.program import Program, Result, run_program
+from kytolly.config.fields import setting
+from kytolly.search.benchmark.query_scale import DOCUMENTS, collection_folder
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 QUERIES = 200  # timed as a whole, and as many again in parts
 FIRST = 20  # queries before anything is timed
@@ -32,32 +34,27 @@ TOP = 10  # documents of a ranking
 PARTS = ("mining", "features", "embedding", "network", "BM25", "cosines", "ranking", "rest")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure one collection in this process and print the metrics as one line of JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kytolly.search.benchmark.query_latency",
-        description=(__doc__ or "").partition("\n")[0],
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--documents", type=int, default=DOCUMENTS[-1], help="documents of the collection")
-    add("--queries", type=int, default=QUERIES, help="queries that are timed as a whole")
-    add("--encoder", default="auto", help="auto, wordllama or hash")
-    add("--collection", help="measure this folder instead of a collection made by rule")
-    args = parser.parse_args(argv)
+@dataclasses.dataclass(frozen=True)
+class LatencyOptions:
+    """The size of a collection, and how many queries are timed."""
+
+    documents: int = setting(DOCUMENTS[-1], "documents of the collection")
+    queries: int = setting(QUERIES, "queries that are timed as a whole")
+    encoder: Literal["auto", "wordllama", "hash"] = setting("auto", "who embeds texts")
+    collection: str | None = setting(None, "measure this folder instead of one made by rule")
+
+
+def measure_latency(latency: LatencyOptions) -> Result:
+    """Measure one collection in this process."""
     configure_without_cache()
-    with tempfile.TemporaryDirectory() as folder:
-        source = args.collection
-        if source is None:
-            source = Path(folder) / "collection"
-            write_collection(source, args.documents, {"dev": FIRST + 2 * args.queries})
-        retrieval = RetrievalOptions(encoder=args.encoder)
-        options = ReformulationOptions(collection=str(source), retrieval=retrieval)
-        print_result(measure(options, args.queries))
-    return 0
+    queries = {"dev": FIRST + 2 * latency.queries}
+    with collection_folder(latency.collection, latency.documents, queries) as folder:
+        retrieval = RetrievalOptions(encoder=latency.encoder)
+        options = ReformulationOptions(collection=folder, retrieval=retrieval)
+        return measure(options, latency.queries)
 
 
-def measure(options: ReformulationOptions, count: int) -> dict[str, Any]:
+def measure(options: ReformulationOptions, count: int) -> Result:
     """Time `count` queries as a whole and as many in parts, or all that there are."""
     from kytolly.search.reformulate.choice import Choices
     from kytolly.search.reformulate.network import PRETRAINED
@@ -78,10 +75,10 @@ def measure(options: ReformulationOptions, count: int) -> dict[str, Any]:
     wall, cpu, added = [], [], 0
     for query in queries[FIRST : FIRST + count]:
         began, spent = time.perf_counter(), time.process_time()
-        found = reformulator.reformulate(query, TOP)
+        result = reformulator.reformulate(query, TOP)
         cpu.append(1e3 * (time.process_time() - spent))
         wall.append(1e3 * (time.perf_counter() - began))
-        added += len(found.added)
+        added += len(result.added)
     parts = Parts()
     with parts.measure_parts():
         for query in queries[FIRST + count : FIRST + 2 * count]:
@@ -146,14 +143,16 @@ class Parts:
                 stack.enter_context(mock.patch.object(kind, method, timer))
             yield
 
-    def _timer(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _timer(self, name: str, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
             with self.part(name):
                 return function(*args, **kwargs)
 
         return run
 
 
+PROGRAM = Program(measure_latency, (LatencyOptions,))
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

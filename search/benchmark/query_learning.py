@@ -1,4 +1,4 @@
-"""How much better queries become, over seeds: `reformulation-learning --collection DIR`.
+"""Gain of reformulated queries, over seeds: `reformulation-learning --collection DIR`.
 
 Each seed is one `train_optimized.py --test` with the default settings in a process of its own. A
 query's value is its mean over the seeds, and the differences are judged by a paired bootstrap over
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kytolly.benchmarks.program import Result
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
 from kytolly.search.index.corpus import BUILTIN, load_collection
 from kytolly.search.index.metrics import paired_bootstrap, per_query
@@ -47,20 +48,22 @@ def reformulation_learning(options: Options, watch: Watch) -> Report:
 
 
 def judged_runs(
-    chosen: ReformulationOptions, runs: Sequence[Path], summaries: Sequence[dict[str, Any]]
+    chosen: ReformulationOptions, runs: Sequence[Path], summaries: Sequence[Result]
 ) -> Report:
     """The table of finished runs, one for each seed, and of what they are compared with."""
     metric = chosen.retrieval.metric
     qrels = load_collection(chosen.collection, ("test",)).judgments["test"]
     by_seed = [run_values(run, qrels, metric) for run in runs]
     values = {
-        name: np.mean([found[name] for found in by_seed], axis=0)
+        name: np.mean([values_of_run[name] for values_of_run in by_seed], axis=0)
         for name in SYSTEMS
-        if all(name in found for found in by_seed)
+        if all(name in values_of_run for values_of_run in by_seed)
     }
     rows, data = system_rows(values, len(runs))
     gains = {
-        name: [float((found[name] - found[base]).mean()) for found in by_seed]
+        name: [
+            float((values_of_run[name] - values_of_run[base]).mean()) for values_of_run in by_seed
+        ]
         for name, base in zip(OWN, ("bm25", "fused"), strict=True)
     }
     fusions = ", ".join(f"{summary['fusion']:g}" for summary in summaries)
@@ -75,19 +78,21 @@ def judged_runs(
     ]
     title = f"Query reformulation on {Path(chosen.collection).name}, held-out test queries"
     columns = ["", metric, *BASES.values()]
-    found = {"rows": data, "seeds": gains, "runs": summaries}
-    return Report(title, columns, rows, notes, found)
+    values_of_run = {"rows": data, "seeds": gains, "runs": summaries}
+    return Report(title, columns, rows, notes, values_of_run)
 
 
-def run_values(run: Path, qrels: Mapping[str, Any], metric: str) -> dict[str, np.ndarray]:
+def run_values(
+    run: Path, qrels: Mapping[str, Mapping[str, int]], metric: str
+) -> dict[str, np.ndarray]:
     """System -> [Q] metric of all test queries, for each system whose run file holds them all."""
-    found = {}
+    values_by_system = {}
     for name in SYSTEMS:
         path = run / f"test_{name}.run"
         if path.is_file() and name != "ceiling":  # which may be that of some queries
             values = per_query(qrels, read_run(path), (metric,))[metric]
-            found[name] = np.array([values[query] for query in qrels])
-    return found
+            values_by_system[name] = np.array([values[query] for query in qrels])
+    return values_by_system
 
 
 def system_rows(
@@ -95,18 +100,18 @@ def system_rows(
 ) -> tuple[list[list[str]], list[dict[str, Any]]]:
     """Rows and their data: each system's mean, and its differences to the systems of `BASES`."""
     rows, data = [], []
-    for name, own in values.items():
+    for name, system_values in values.items():
         label = SYSTEMS[name].replace("{fusion:g} ", "")
-        row = [label + (f", {seeds} seeds" if name in OWN else ""), f"{own.mean():.4f}"]
-        found: dict[str, Any] = {"name": name, "mean": float(own.mean())}
+        row = [label + (f", {seeds} seeds" if name in OWN else ""), f"{system_values.mean():.4f}"]
+        row_data: dict[str, Any] = {"name": name, "mean": float(system_values.mean())}
         for base, column in BASES.items():
             same_search = base != "fused" or name == "agent_fused"
             if base not in values or name in ("bm25", base) or not same_search:
                 row.append("")
                 continue
-            mean, low, high = paired_bootstrap(list(own), list(values[base]))
+            mean, low, high = paired_bootstrap(list(system_values), list(values[base]))
             row.append(f"{mean:+.3f} ({low:+.3f} to {high:+.3f})")
-            found[column] = {"mean": mean, "low": low, "high": high}
+            row_data[column] = {"mean": mean, "low": low, "high": high}
         rows.append(row)
-        data.append(found)
+        data.append(row_data)
     return rows, data

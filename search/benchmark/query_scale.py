@@ -1,6 +1,6 @@
 """Query reformulation by the size of the collection: `reformulation-scale`.
 
-The collections are made by rule, with the figures of WikiQA's sentences: 25 words a document on
+The collections are made by rule, with the measures of WikiQA's sentences: 25 words a document on
 average, six and a half a query, words as frequent as Zipf's law has them and a vocabulary that
 grows as `29 * words ** 0.54`. Four in five of a document's words that are not among the most
 frequent are those of its topic. A query takes half of its words from the one document that is
@@ -11,22 +11,22 @@ is the same for every size. What one query takes once everything is loaded is me
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache, peak_memory_mib
+from kytolly.benchmarks.loops import configure_without_cache, peak_memory_mib
+from kytolly.benchmarks.program import Program, Result, Span, run_program
 from kytolly.benchmarks.suite import Options, Report, Watch, one_core, run_module
+from kytolly.config.fields import setting
 from kytolly.experiment.plots import check_picture
 from kytolly.search.index.tokens import STOP_WORDS
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
@@ -44,37 +44,41 @@ STAGES = ("indexing", "mining", "tables")
 SYLLABLES = [a + b for a in "bdfgklmnprtvz" for b in "aiou"]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure one size in this process and print the figures as one line of JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kytolly.search.benchmark.query_scale",
-        description=(__doc__ or "").partition("\n")[0],
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--documents", type=int, default=DOCUMENTS[0], help="documents of the collection")
-    add("--train", type=int, default=QUERIES["train"], help="training queries")
-    add("--dev", type=int, default=QUERIES["dev"], help="dev queries")
-    add("--metric", default="ndcg@10", help="whose gain is the reward")
-    add("--rollouts", type=int, default=2, help="timed rollouts of about 2,048 episodes")
-    add("--collection", help="measure this folder instead of a collection made by rule")
-    args = parser.parse_args(argv)
-    configure_without_cache()
+@dataclasses.dataclass(frozen=True)
+class ScaleOptions:
+    """The size of a collection, and how long it is learned from."""
+
+    documents: int = setting(DOCUMENTS[0], "documents of the collection")
+    train: int = setting(QUERIES["train"], "training queries")
+    dev: int = setting(QUERIES["dev"], "dev queries")
+    metric: str = setting("ndcg@10", "whose gain is the reward")
+    rollouts: int = setting(2, "timed rollouts of about 2,048 episodes")
+    collection: str | None = setting(None, "measure this folder instead of one made by rule")
+
+
+@contextlib.contextmanager
+def collection_folder(
+    given: str | None, documents: int, queries: Mapping[str, int]
+) -> Iterator[str]:
+    """The given folder, or one with a collection made by rule that is gone after the block."""
     with tempfile.TemporaryDirectory() as folder:
-        source = args.collection
-        if source is None:
-            source = Path(folder) / "collection"
-            write_collection(source, args.documents, {"train": args.train, "dev": args.dev})
-        options = ReformulationOptions(
-            collection=str(source),
-            # One process, so that its own clock and memory are those of the work.
-            retrieval=RetrievalOptions(metric=args.metric, encoder="hash", workers=1),
-        )
-        print_result(measure(options, args.rollouts))
-    return 0
+        if given is None:
+            write_collection(Path(folder) / "collection", documents, queries)
+        yield given or str(Path(folder) / "collection")
 
 
-def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
+def measure_scale(scale: ScaleOptions) -> Result:
+    """Measure one size in this process."""
+    configure_without_cache()
+    queries = {"train": scale.train, "dev": scale.dev}
+    with collection_folder(scale.collection, scale.documents, queries) as folder:
+        # One process, so that its own clock and memory are those of the work.
+        retrieval = RetrievalOptions(metric=scale.metric, encoder="hash", workers=1)
+        options = ReformulationOptions(collection=folder, retrieval=retrieval)
+        return measure(options, scale.rollouts)
+
+
+def measure(options: ReformulationOptions, rollouts: int) -> Result:
     """Prepare, train for some rollouts, and say what it took."""
     from kytolly.agent.make_agent import make_agent
     from kytolly.loop.env_runner import make_env_runner
@@ -98,9 +102,9 @@ def measure(options: ReformulationOptions, rollouts: int) -> dict[str, Any]:
         train = DeviceQueries(tables[0], context.rules)
         cfg = ppo_config(options, train.num_queries, len(queries["dev"]))
         cfg = dataclasses.replace(cfg, target_kl=None)  # every update is made
-        playing = make_env_runner(cfg, train)
+        runner = make_env_runner(cfg, train)
         network = copied_scorer(make_scorer(tables[0], options.rl_agent), 0.0)
-        loop = playing.loop(make_agent(cfg, playing.spec, network), "/CPU:0")
+        loop = runner.loop(make_agent(cfg, runner.spec, network), "/CPU:0")
         steps = cfg.num_envs * cfg.rollout_steps
         loop.run(0)
         loop.run(steps)
@@ -132,8 +136,8 @@ def write_collection(
     words = vocabulary(int(29 * lengths.sum() ** 0.54))
     topics = max(documents // TOPIC_DOCUMENTS, 1)
     topic_words = rng.integers(COMMON, len(words), (topics, TOPIC_WORDS))
-    own_topic = rng.integers(topics, size=documents)
-    which = np.repeat(own_topic, lengths)
+    topic_of = rng.integers(topics, size=documents)
+    which = np.repeat(topic_of, lengths)
     tokens = zipf(rng, len(words), len(which))
     of_topic = (tokens >= COMMON) & (rng.random(len(which)) < 0.8)
     tokens[of_topic] = topic_words[which, zipf(rng, TOPIC_WORDS, len(which))][of_topic]
@@ -151,7 +155,7 @@ def write_collection(
                 size = max(int(rng.normal(6.5, 2.0)), 2)
                 drawn = rng.choice(texts[doc], size // 2).tolist()
                 drawn += topic_words[
-                    own_topic[doc], zipf(rng, TOPIC_WORDS, size - size // 2)
+                    topic_of[doc], zipf(rng, TOPIC_WORDS, size - size // 2)
                 ].tolist()
                 text = " ".join(words[word] for word in drawn)
                 file.write(json.dumps({"_id": f"{split}{number}", "text": text}) + "\n")
@@ -188,7 +192,7 @@ def reformulation_scale(options: Options, watch: Watch) -> Report:
     sizes, queries = TRIAL if options.quick else (DOCUMENTS, QUERIES)
     timed = TRIAL_LATENCIES if options.quick else LATENCIES
     core, runs = one_core(), {size: [] for size in sizes}
-    latencies: dict[int, list[dict[str, Any]]] = {size: [] for size in sizes}
+    latencies: dict[int, list[Result]] = {size: [] for size in sizes}
     watch.begin(2 * options.repeats * len(sizes))
     for turn in range(options.repeats):
         for size in sizes:
@@ -208,7 +212,7 @@ def reformulation_scale(options: Options, watch: Watch) -> Report:
         "and tables; memory is the whole process's, TensorFlow and the compiler included.",
         f"One query: CPU milliseconds of Reformulator.reformulate with the package's network and "
         f"cosines, two rankings of 10 documents, queries never seen before; median of {timed}.",
-        *(latency_line(found) for found in latencies.values()),
+        *(latency_line(part) for part in latencies.values()),
         *growth(data),
         *save_plot(data, options.figure),
     ]
@@ -218,9 +222,7 @@ def reformulation_scale(options: Options, watch: Watch) -> Report:
     return Report(title, columns, [cells(row) for row in data], notes, {"rows": data})
 
 
-def row_of(
-    runs: Sequence[Mapping[str, Any]], latencies: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def row_of(runs: Sequence[Result], latencies: Sequence[Result]) -> Result:
     """Medians over the turns of one size."""
     first = runs[0]
 
@@ -240,7 +242,7 @@ def row_of(
     }
 
 
-def cells(row: Mapping[str, Any]) -> list[str]:
+def cells(row: Result) -> list[str]:
     """A row for the reader."""
     timed = (*STAGES, "preparation", "compiling", "thousand_episodes")
     return [
@@ -253,7 +255,7 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def latency_line(runs: Sequence[Mapping[str, Any]]) -> str:
+def latency_line(runs: Sequence[Result]) -> str:
     """The seconds of each part of one query, from the turns of one size."""
     first = runs[0]
     cpu, wall, slow = (
@@ -270,12 +272,12 @@ def latency_line(runs: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def growth(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def growth(rows: Sequence[Result]) -> list[str]:
     """The growth of each number from one size to the next, beside the documents."""
     lines = []
     for before, after in itertools.pairwise(rows):
         documents = after["documents"] / before["documents"]
-        found = ", ".join(
+        factors = ", ".join(
             f"{name} x {after[key] / max(before[key], 1e-9):.1f}"
             for name, key in (
                 ("preparation", "preparation"),
@@ -286,12 +288,12 @@ def growth(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         lines.append(
             f"{before['documents']:,} to {after['documents']:,} documents (x {documents:.0f}): "
-            f"{found}."
+            f"{factors}."
         )
     return lines
 
 
-def save_plot(rows: Sequence[Mapping[str, Any]], path: str | None) -> list[str]:
+def save_plot(rows: Sequence[Result], path: str | None) -> list[str]:
     """Save the picture where it was asked for; returns the line that says so."""
     if path is None:
         return []
@@ -318,5 +320,7 @@ def save_plot(rows: Sequence[Mapping[str, Any]], path: str | None) -> list[str]:
     return [f"Picture: {path}"]
 
 
+PROGRAM = Program(measure_scale, (ScaleOptions,))
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

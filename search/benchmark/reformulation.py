@@ -23,22 +23,23 @@ over the episodes of a run.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from kytolly.benchmarks.competitors import Span, print_result
-from kytolly.benchmarks.loop_timing import configure_without_cache
+from kytolly.benchmarks.loops import configure_without_cache
+from kytolly.benchmarks.program import Program, Result, Span, run_program
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
+from kytolly.config.fields import setting
 from kytolly.config.ppo import PPOConfig
 from kytolly.search.reformulate.mining import NO_CANDIDATE
 from kytolly.search.reformulate.options import ReformulationOptions
 
 if TYPE_CHECKING:
+    from kytolly.search.model.candidate_scorer import CandidateScorer
     from kytolly.search.reformulate.device_env import DeviceQueries
     from kytolly.search.reformulate.query import Query
     from kytolly.search.reformulate.search import SearchContext
@@ -104,14 +105,14 @@ def prepare(options: ReformulationOptions) -> Ground:
 
     began = time.perf_counter()
     context = SearchContext.load(options, ("train",))
-    found = context.queries("train")
-    queries = [query for query in found if query.has_relevant]
+    mined = context.queries("train")
+    queries = [query for query in mined if query.has_relevant]
     if not queries:
         raise ValueError(f"no training query of {options.collection} can be used: check its qrels.")
     table = make_table(queries, context.index, context.documents, context.rules)
     without = sum(skip.reason == NO_CANDIDATE for skip in context.skipped["train"])
-    searches = len(found) + without + len(queries)
-    terms = sum(len(query.weights) for query in [*found, *queries])
+    searches = len(mined) + without + len(queries)
+    terms = sum(len(query.weights) for query in [*mined, *queries])
     terms += sum(query.options for query in queries)
     embedded = context.cache.misses + len(context.collection.texts)
     seconds, counts = time.perf_counter() - began, (embedded, searches, terms)
@@ -131,12 +132,12 @@ class CompiledFlow:
 
     counts = (0, 0, 0)  # nothing is embedded or searched in the loop
 
-    def __init__(self, env: DeviceQueries, network: Any, cfg: PPOConfig, device: str):
+    def __init__(self, env: DeviceQueries, network: CandidateScorer, cfg: PPOConfig, device: str):
         from kytolly.agent.make_agent import make_agent
         from kytolly.loop.env_runner import make_env_runner
 
-        playing = make_env_runner(cfg, env)
-        self.loop = playing.loop(make_agent(cfg, playing.spec, network), device)
+        runner = make_env_runner(cfg, env)
+        self.loop = runner.loop(make_agent(cfg, runner.spec, network), device)
         self.rollout = cfg.num_envs * cfg.rollout_steps
 
     def ready(self) -> None:
@@ -177,13 +178,13 @@ def make_flow(name: str, ground: Ground, device: str) -> Flow:
     return OneQueryFlow(context, ground.queries, fusions, network, cfg)
 
 
-def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[str, Any]:
+def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> Result:
     """One turn of a flow that is ready."""
     before = list(flow.counts)
     with Span() as span:
         episodes = flow.run(seconds)
     calls = [now - then for now, then in zip(flow.counts, before, strict=True)]
-    own, options = name != ONE_QUERY, ground.context.options
+    prepared, options = name != ONE_QUERY, ground.context.options
     return {
         "name": name,
         "collection": options.collection,
@@ -193,8 +194,8 @@ def measure_turn(name: str, flow: Flow, ground: Ground, seconds: float) -> dict[
         "wall_seconds": span.wall_seconds,
         "cpu_seconds": span.cpu_seconds,
         "calls": dict(zip(KINDS, calls, strict=True)),
-        "prepared": dict(zip(KINDS, ground.counts if own else (0, 0, 0), strict=True)),
-        "preparation_seconds": ground.seconds if own else 0.0,
+        "prepared": dict(zip(KINDS, ground.counts if prepared else (0, 0, 0), strict=True)),
+        "preparation_seconds": ground.seconds if prepared else 0.0,
         "pass_episodes": ground.pass_episodes,
         "run_episodes": max(1, options.training.epochs) * ground.pass_episodes,
     }
@@ -205,7 +206,7 @@ def compare_flows(
     seconds: float,
     device: str,
     say: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
+) -> Result:
     """All flows in this process, in turn.
 
     Args:
@@ -228,7 +229,7 @@ def compare_flows(
             flows[name] = make_flow(name, ground, device)
             flows[name].ready()
             compiling[name] = time.perf_counter() - began
-        results: dict[str, list[dict[str, Any]]] = {name: [] for name in flows}
+        results: dict[str, list[Result]] = {name: [] for name in flows}
         for turn in range(TURNS):
             for name, flow in flows.items():
                 say(f"{name}: turn {turn + 1} of {TURNS}, {seconds / TURNS:.0f} s")
@@ -238,10 +239,10 @@ def compare_flows(
 
 
 def gain(
-    compiled: Sequence[Mapping[str, Any]],
-    sequential: Sequence[Mapping[str, Any]],
-    one_query: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
+    compiled: Sequence[Result],
+    sequential: Sequence[Result],
+    one_query: Sequence[Result],
+) -> Result:
     """The savings of the compiled flow, from the turns of all flows.
 
     Returns:
@@ -265,8 +266,8 @@ def gain(
         new = sum(r["calls"][kind] for r in compiled) / sum(r["episodes"] for r in compiled)
         row: dict[str, float] = {"one_query": 1000 * old}
         for name, episodes in (("run", run["run_episodes"]), ("one_pass", run["pass_episodes"])):
-            own = new + run["prepared"][kind] / episodes
-            row |= {f"compiled_{name}": 1000 * own, f"saved_{name}": 1 - own / old}
+            all_calls = new + run["prepared"][kind] / episodes
+            row |= {f"compiled_{name}": 1000 * all_calls, f"saved_{name}": 1 - all_calls / old}
         calls[kind] = row
     common = ("collection", "documents", "queries", "pass_episodes", "run_episodes")
     return {
@@ -284,36 +285,36 @@ def gain(
     }
 
 
-def gain_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def gain_lines(gained: Result) -> Iterator[str]:
     """The result of `gain` for a reader."""
     yield (
-        f"{found['collection']}: {found['documents']:,} documents, {found['queries']:,} training "
-        f"queries; median of {found['turns']} turns each, in turn (slowest, fastest)"
+        f"{gained['collection']}: {gained['documents']:,} documents, {gained['queries']:,} "
+        f"training queries; median of {gained['turns']} turns each, in turn (slowest, fastest)"
     )
     for name, title in TITLES.items():
-        speed = found[f"{name.replace('-', '_')}_episodes_per_second"]
+        speed = gained[f"{name.replace('-', '_')}_episodes_per_second"]
         low, high = min(speed["all"]), max(speed["all"])
         yield f"  {title:<24} {speed['median']:>10,.1f} episodes/s ({low:,.1f}, {high:,.1f})"
     yield (
-        f"  {found['ratio']:,.0f}x one query at a time with rank_bm25, updates included; left out: "
-        f"compiling ({found['compile_seconds']:.1f} s) and preparing "
-        f"({found['preparation_seconds']:.1f} s) the compiled flow, both once"
+        f"  {gained['ratio']:,.0f}x one query at a time with rank_bm25, updates included; left "
+        f"out: compiling ({gained['compile_seconds']:.1f} s) and preparing "
+        f"({gained['preparation_seconds']:.1f} s) the compiled flow, both once"
     )
-    episodes = found["run_episodes"]
+    episodes = gained["run_episodes"]
     yield (
-        f"  {found['ratio_with_preparation']:,.0f}x with its preparation, over a run of "
+        f"  {gained['ratio_with_preparation']:,.0f}x with its preparation, over a run of "
         f"{episodes:,} episodes"
     )
     yield (
-        f"  {found['ratio_to_sequential']:,.1f}x the fastest flow of one query at a time, which "
+        f"  {gained['ratio_to_sequential']:,.1f}x the fastest flow of one query at a time, which "
         "needs the same preparation, updates included"
     )
     yield (
         "Calls per 1,000 episodes, what is made before training spread over one pass of "
-        f"{found['pass_episodes']:,} episodes, or over a run of {episodes:,}:"
+        f"{gained['pass_episodes']:,} episodes, or over a run of {episodes:,}:"
     )
     yield f"  {'':<18} {'one query':>12} {'one pass':>12} {'saved':>7} {'run':>12} {'saved':>7}"
-    for kind, row in found["calls"].items():
+    for kind, row in gained["calls"].items():
         yield (
             f"  {kind:<18} {row['one_query']:>12,.0f} {row['compiled_one_pass']:>12,.0f} "
             f"{row['saved_one_pass']:>7.1%} {row['compiled_run']:>12,.0f} {row['saved_run']:>7.1%}"
@@ -333,41 +334,39 @@ def reformulation(options: Options, watch: Watch) -> Report:
     given = ("--collection", options.collection or "builtin")
     given += ("--seconds", "1" if options.quick else str(SECONDS))
     needs = ("rank_bm25", "snowballstemmer")
-    sides = [
+    contenders = [
         Contender(title, "kytolly.search.benchmark.reformulation", ("--flow", name, *given), needs)
         for name, title in reversed(TITLES.items())
     ]
     title = "Training query reformulation, the same network, queries and rewards"
-    report = comparison(title, "episodes", sides, options, watch)
+    report = comparison(title, "episodes", contenders, options, watch)
     if any("missing" in row for row in report.data["rows"]):
         return report
-    found = gain(*(row["runs"] for row in report.data["rows"]))
-    notes = [*report.notes, *gain_lines(found)]
-    return report._replace(notes=notes, data={**report.data, "gain": found})
+    gained = gain(*(row["runs"] for row in report.data["rows"]))
+    notes = [*report.notes, *gain_lines(gained)]
+    return report._replace(notes=notes, data={**report.data, "gain": gained})
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Measure one flow."""
-    parser = argparse.ArgumentParser(
-        prog="python -m kytolly.search.benchmark.reformulation",
-        description=(__doc__ or "").partition("\n")[0],
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add("--flow", choices=tuple(TITLES), default=COMPILED, help="which flow")
-    add("--collection", default="builtin", help="folder in the BEIR layout, or builtin")
-    add("--seconds", type=float, default=SECONDS, help="how long to train at least")
-    args = parser.parse_args(argv)
+@dataclasses.dataclass(frozen=True)
+class FlowOptions:
+    """A flow, and what it trains on."""
+
+    flow: Literal["compiled", "sequential", "one-query"] = setting("compiled", "which flow")
+    collection: str = setting("builtin", "folder in the BEIR layout, or builtin")
+    seconds: float = setting(SECONDS, "how long to train at least")
+
+
+def measure(options: FlowOptions) -> Result:
+    """Measure one flow in this process."""
     configure_without_cache()
-    ground = prepare(ReformulationOptions(collection=args.collection))
+    ground = prepare(ReformulationOptions(collection=options.collection))
     began = time.perf_counter()
-    flow = make_flow(args.flow, ground, "/CPU:0")
+    flow = make_flow(options.flow, ground, "/CPU:0")
     flow.ready()
     compiling = time.perf_counter() - began
-    row = measure_turn(args.flow, flow, ground, args.seconds)
-    print_result({**row, "compile_seconds": compiling})
-    return 0
+    row = measure_turn(options.flow, flow, ground, options.seconds)
+    return {**row, "compile_seconds": compiling}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(Program(measure, (FlowOptions,)), __doc__))

@@ -1,4 +1,4 @@
-"""What each part of the whole search adds: `python -m kytolly.search.benchmark.search_chain DIR`.
+"""Gain of each part of the whole search: `python -m kytolly.search.benchmark.search_chain DIR`.
 
 On each collection and for each seed an agent and a re-ranker over it are trained with the default
 settings, unless runs are given. Test queries are searched with BM25, with cosines beside it, with
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from kytolly.benchmarks.program import Result
 from kytolly.benchmarks.suite import Options, Report, Watch
 from kytolly.benchmarks.tables import print_report
 from kytolly.search.chain import SearchChain
@@ -41,12 +42,12 @@ TRIAL: dict[str, Any] = {"total_updates": 4, "samples": 16, "width": 8, "layers"
 def search_table(options: Options, watch: Watch) -> Report:
     """The table of one collection, with agents and re-rankers trained for it."""
     folder, seeds = options.collection or BUILTIN, options.seeds or 1
-    found = []
+    by_seed = []
     watch.begin(seeds)
     for seed in range(seeds):
         with watch.turn(f"seed {seed}"):
-            found.append(chain_values(folder, seed, quick=options.quick))
-    return chain_report(folder, found)
+            by_seed.append(chain_values(folder, seed, quick=options.quick))
+    return chain_report(folder, by_seed)
 
 
 def chain_values(
@@ -55,7 +56,7 @@ def chain_values(
     agent: str | None = None,
     ranker: str | None = None,
     quick: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """The metric of each test query under each search, and milliseconds of one query.
 
     Args:
@@ -68,11 +69,11 @@ def chain_values(
     with tempfile.TemporaryDirectory() as folder:
         if agent is None and ranker is None:
             agent = f"{folder}/agent"
-            made = ReformulationOptions(collection=collection, seed=seed)
+            options = ReformulationOptions(collection=collection, seed=seed)
             if quick:
-                short = dataclasses.replace(made.training, epochs=1)
-                made = dataclasses.replace(made, training=short)
-            train(made, log_dir=agent)
+                short = dataclasses.replace(options.training, epochs=1)
+                options = dataclasses.replace(options, training=short)
+            train(options, log_dir=agent)
         if ranker is None:
             ranker = f"{folder}/ranker"
             cfg = RankerConfig(agent=agent, seed=seed, **(TRIAL if quick else {}))
@@ -81,7 +82,7 @@ def chain_values(
     return {**chain_metrics(chain, collection), "weight": chain.weight}
 
 
-def chain_metrics(chain: SearchChain, folder: str) -> dict[str, Any]:
+def chain_metrics(chain: SearchChain, folder: str) -> Result:
     """The metric of each test query, by search, and what one query takes."""
     collection = load_collection(folder, ("test",))
     grades = collection.judgments["test"]
@@ -119,18 +120,18 @@ def milliseconds(chain: SearchChain, texts: Sequence[str]) -> dict[str, float]:
         chain.search([text], TOP)
         times["BM25"].append(between - began)
         times["whole chain"].append(time.perf_counter() - between)
-    return {name: 1_000 * statistics.median(found) for name, found in times.items()}
+    return {name: 1_000 * statistics.median(seconds) for name, seconds in times.items()}
 
 
-def chain_report(collection: str, found: Sequence[dict[str, Any]]) -> Report:
+def chain_report(collection: str, by_seed: Sequence[Result]) -> Report:
     """The table of one collection.
 
     Args:
         collection: Its folder.
-        found: What `chain_values` gives for each seed.
+        by_seed: What `chain_values` gives for each seed.
     """
-    names = [name for name in SEARCHES if name in found[0]["values"]]
-    values = {name: np.mean([one["values"][name] for one in found], axis=0) for name in names}
+    names = [name for name in SEARCHES if name in by_seed[0]["values"]]
+    values = {name: np.mean([one["values"][name] for one in by_seed], axis=0) for name in names}
     rows, data = [], []
     for place, name in enumerate(names):
         bases = [names[0], names[place - 1]] if place else []
@@ -140,13 +141,13 @@ def chain_report(collection: str, found: Sequence[dict[str, Any]]) -> Report:
         rows.append([name, f"{mean:.4f}", *(cells or ["", ""])])
         data.append({"name": name, METRIC: mean, "gains": dict(zip(bases, gains, strict=True))})
     times = {
-        name: statistics.median(one["milliseconds"][name] for one in found)
-        for name in found[0]["milliseconds"]
+        name: statistics.median(one["milliseconds"][name] for one in by_seed)
+        for name in by_seed[0]["milliseconds"]
     }
     notes = [
-        f"{len(values[names[0]])} test queries; mean over {len(found)} seeds; 95% intervals by a "
+        f"{len(values[names[0]])} test queries; mean over {len(by_seed)} seeds; 95% intervals by a "
         "paired bootstrap over queries.",
-        "Weight of the re-ranker, by seed: " + ", ".join(f"{one['weight']:g}" for one in found),
+        "Weight of the re-ranker, by seed: " + ", ".join(f"{one['weight']:g}" for one in by_seed),
         "One query: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in times.items()) + ".",
     ]
     columns = ["", METRIC, "over BM25", "over the row above"]
@@ -167,8 +168,8 @@ def main(argv: Sequence[str]) -> int:
         parser.error("--agent and --ranker are runs of one collection: give one DIR.")
     tables = {}
     for folder in args.collections:
-        found = [chain_values(folder, s, args.agent, args.ranker) for s in range(args.seeds)]
-        report = chain_report(folder, found)
+        by_seed = [chain_values(folder, s, args.agent, args.ranker) for s in range(args.seeds)]
+        report = chain_report(folder, by_seed)
         command = f"python -m kytolly.search.benchmark.search_chain {folder} --seeds {args.seeds}"
         print_report(report, command, sys.stderr if args.json else sys.stdout)
         tables[folder] = report.data

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from kytolly.benchmarks.program import Result
 from kytolly.benchmarks.suite import (
     CPU_ONLY,
     ChildFailed,
@@ -18,9 +18,9 @@ from kytolly.benchmarks.suite import (
     run_module,
 )
 
-OWN = "kytolly.search.benchmark.text_training"
+OURS = "kytolly.search.benchmark.text_training"
 TORCH = "kytolly.search.benchmark.torch_rewriter"
-# What a side of the second comparison changes: (measure, on, off); the side that is not named is
+# What a contender of the second comparison changes: (measure, on, off); the one not named is
 # "as it is".
 MEASURES = {
     "host batches": ("tables", "on the device", "batches from the host"),
@@ -31,7 +31,7 @@ MEASURES = {
     "4 parts": ("accumulation", "4 parts of 16 rows", "64 rows at once"),
     "1 update a call": ("updates a call", "16", "1"),
 }
-ADDED = ("mixed_bfloat16", "4 parts")  # the measure is on where the side is not "as it is"
+ADDED = ("mixed_bfloat16", "4 parts")  # the measure is on where the contender is not "as it is"
 
 
 def text(options: Options, watch: Watch) -> Report:
@@ -41,12 +41,12 @@ def text(options: Options, watch: Watch) -> Report:
     repeats = ["--repeats", str(options.repeats)]
     watch.begin(4)
     with watch.turn("all pairs, and those of one bucket"):
-        own = run_module(OWN, [*given, *repeats], core, CPU_ONLY)
-    sides, absent = torch_runs(given, options, core, watch)
-    rows = [*epoch_rows(own["epoch"]), *bucket_rows(own["bucket"])]
-    rows += torch_rows(own["epoch"], sides)
+        ours = run_module(OURS, [*given, *repeats], core, CPU_ONLY)
+    others, absent = torch_runs(given, options, core, watch)
+    rows = [*epoch_rows(ours["epoch"]), *bucket_rows(ours["bucket"])]
+    rows += torch_rows(ours["epoch"], others)
     notes = [
-        f"{own['pairs']:,} pairs, vocabulary {own['words']:,}; 2 x 256 LSTM units on both sides, "
+        f"{ours['pairs']:,} pairs, vocabulary {ours['words']:,}; 2 x 256 LSTM units everywhere, "
         f"64 rows an update. Tokens are those of queries and targets, without padding. Median of "
         f"{options.repeats} turns" + (f", on core {core}." if core is not None else "."),
         "Ratios are of CPU time: seconds without the measure over seconds with it.",
@@ -54,19 +54,19 @@ def text(options: Options, watch: Watch) -> Report:
     ]
     columns = ["measure: with / without it", "tokens/CPU s", "without", "CPU ratio", "wall ratio"]
     title = "Training a query rewriter, each measure on and off"
-    return Report(title, columns, [row.cells() for row in rows], notes, {**own, "torch": sides})
+    return Report(title, columns, [row.cells() for row in rows], notes, {**ours, "torch": others})
 
 
 class Row:
-    """A measure with its two sides.
+    """A measure, on and off.
 
     Args:
         name: What is compared.
         tokens: Of an update.
-        on, off: What the sides printed.
+        on, off: What was printed with it and without it.
     """
 
-    def __init__(self, name: str, tokens: float, on: Mapping[str, Any], off: Mapping[str, Any]):
+    def __init__(self, name: str, tokens: float, on: Result, off: Result):
         self.name, self.tokens, self.on, self.off = name, tokens, on, off
 
     def ratio(self, clock: str) -> float:
@@ -79,9 +79,9 @@ class Row:
         return [self.name, *speeds, *(f"{self.ratio(clock):.2f}x" for clock in ("cpu", "wall"))]
 
 
-def epoch_rows(found: Mapping[str, Any]) -> list[Row]:
+def epoch_rows(measured: Result) -> list[Row]:
     """All pairs: everything against the old way, and buckets against one length."""
-    tokens, (buckets, fixed, old) = found["tokens_per_update"], found["sides"]
+    tokens, (buckets, fixed, old) = measured["tokens_per_update"], measured["contenders"]
     words = [f"{side['name']} ({side['padding_share']:.0%} padding)" for side in (buckets, fixed)]
     return [
         Row(
@@ -91,9 +91,9 @@ def epoch_rows(found: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def bucket_rows(found: Mapping[str, Any]) -> list[Row]:
+def bucket_rows(measured: Result) -> list[Row]:
     """The pairs of one bucket: each measure alone."""
-    tokens, (usual, *others) = found["tokens_per_update"], found["sides"]
+    tokens, (usual, *others) = measured["tokens_per_update"], measured["contenders"]
     rows = []
     for side in others:
         measure, on, off = MEASURES[side["name"]]
@@ -102,29 +102,31 @@ def bucket_rows(found: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def torch_rows(found: Mapping[str, Any], sides: Sequence[Mapping[str, Any]]) -> list[Row]:
+def torch_rows(measured: Result, others: Sequence[Result]) -> list[Row]:
     """All pairs in the same buckets, against PyTorch."""
-    tokens, own = found["tokens_per_update"], found["sides"][0]
-    return [Row(f"Kytolly / {side['name']}", tokens, own, side) for side in sides]
+    tokens, ours = measured["tokens_per_update"], measured["contenders"][0]
+    return [Row(f"Kytolly / {other['name']}", tokens, ours, other) for other in others]
 
 
 def torch_runs(
     given: Sequence[str], options: Options, core: int | None, watch: Watch
-) -> tuple[list[dict[str, Any]], dict[str, str]]:
+) -> tuple[list[Result], dict[str, str]]:
     """PyTorch's seconds for the same batches, eager and compiled, and why it did not run."""
-    found, absent = [], {}
+    results, absent = [], {}
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "batches.npz")
         with watch.turn("batches for PyTorch"):
-            run_module(OWN, [*given, "--export", file], core, CPU_ONLY)
+            run_module(OURS, [*given, "--export", file], core, CPU_ONLY)
         for name, more in (("PyTorch", ()), ("PyTorch, compiled", ("--compiled",))):
             arguments = ("--file", file, "--updates", "1" if options.quick else "16", *more)
-            side = Contender(name, TORCH, arguments, ("torch",))
-            absent[name] = side.why_absent()
+            contender = Contender(name, TORCH, arguments, ("torch",))
+            absent[name] = contender.why_absent()
             with watch.turn(name):
                 try:
                     if not absent[name]:
-                        found.append(run_module(side.module, side.arguments, core, CPU_ONLY))
+                        results.append(
+                            run_module(contender.module, contender.arguments, core, CPU_ONLY)
+                        )
                 except ChildFailed as error:
                     absent[name] = f"failed: {error}"
-    return found, {name: why for name, why in absent.items() if why}
+    return results, {name: why for name, why in absent.items() if why}

@@ -67,8 +67,8 @@ def classifier_score(cfg: ClassifierConfig, data: Path, log_dir: Path) -> Score:
 
     began = time.process_time()
     summary, _ = train_classifier(cfg, data, log_dir, progress=False)
-    found = summary["evaluation"]["macro_f1"], summary["test"]["macro_f1"]
-    return Score(f"classifier, seed {cfg.seed}", *found, time.process_time() - began)
+    scores = summary["evaluation"]["macro_f1"], summary["test"]["macro_f1"]
+    return Score(f"classifier, seed {cfg.seed}", *scores, time.process_time() - began)
 
 
 def lines(scores: Sequence[Score]) -> list[str]:

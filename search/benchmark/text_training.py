@@ -6,17 +6,19 @@ update learns from 64 pairs of a query and the text of a relevant document.
 
 from __future__ import annotations
 
-import argparse
-import json
+import dataclasses
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from kytolly.benchmarks.program import Program, Result, run_program
+from kytolly.config.fields import setting
 from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.policy.supervised import cross_entropy
 from kytolly.search.config.rewriter import RewriterConfig
@@ -45,25 +47,25 @@ class PairsTask(RewriterTask):
 
     def __init__(self, pairs: Pairs, words: int):
         self.pairs = {"train": dict(pairs)}
-        self.vocabulary: Any = argparse.Namespace(size=words)
+        self.vocabulary: Any = SimpleNamespace(size=words)
 
 
 class StepwiseTask(PairsTask):
     """The same, with a draw before each step of the decoder, which sees its own last guess."""
 
     def loss(
-        self, network: Any, batch: Mapping[str, tf.Tensor], cfg: Any
+        self, network: Any, batch: Mapping[str, tf.Tensor], cfg: RewriterConfig
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """Cross-entropy of a batch, decoded one step after the other."""
         source, target, seed = batch["source"], batch["target"], batch["seed"][0]
-        memory, found = network.encode(source), []
+        memory, steps = network.encode(source), []
         token, states = tf.fill([source.shape[0]], BEGIN), memory.states
         for place in range(int(target.shape[1] or 0)):
             logits, states = network.step(token, states, memory)
-            found.append(logits)
-            own = tf.random.stateless_uniform([], seed + [3, place]) < cfg.scheduled_sampling
-            token = tf.where(own, most_probable(logits), target[:, place])
-        logits = tf.stack(found, axis=1)
+            steps.append(logits)
+            guesses = tf.random.stateless_uniform([], seed + [3, place]) < cfg.scheduled_sampling
+            token = tf.where(guesses, most_probable(logits), target[:, place])
+        logits = tf.stack(steps, axis=1)
         loss = cross_entropy(logits, target, mask=target != PADDING)
         right, count = tf.unstack(tf.reduce_sum(right_tokens(logits, target), axis=0))
         return loss, {"token_accuracy": right / tf.maximum(count, 1.0)}
@@ -83,7 +85,7 @@ class Clock(NamedTuple):
     cpu: float
 
 
-class Side(NamedTuple):
+class Contender(NamedTuple):
     """A way to train; its runs have one update in an epoch as often as the shares say."""
 
     name: str
@@ -92,8 +94,8 @@ class Side(NamedTuple):
     padding: float = 0.0
 
 
-def make_config(quick: bool, **changes: Any) -> RewriterConfig:
-    """The settings of all sides but for what one of them changes."""
+def make_config(quick: bool, **changes: object) -> RewriterConfig:
+    """The settings of all contenders but for what one of them changes."""
     settings = {
         "target": "texts",
         "pretrained": False,
@@ -215,37 +217,37 @@ def seconds_per_update(run: Run, least: int) -> Clock:
     return Clock((time.perf_counter() - wall) / done, (time.process_time() - cpu) / done)
 
 
-def epoch_clock(side: Side, least: int) -> Clock:
+def epoch_clock(contender: Contender, least: int) -> Clock:
     """Seconds of the mean update of an epoch."""
-    clocks = [seconds_per_update(run, least) for run in side.runs]
-    total = sum(side.shares)
-    pairs = list(zip(clocks, side.shares, strict=True))
+    clocks = [seconds_per_update(run, least) for run in contender.runs]
+    total = sum(contender.shares)
+    pairs = list(zip(clocks, contender.shares, strict=True))
     wall, cpu = (sum(getattr(c, name) * s for c, s in pairs) / total for name in Clock._fields)
     return Clock(wall, cpu)
 
 
-def measure(sides: list[Side], repeats: int, least: int) -> list[dict[str, Any]]:
-    """Let the sides of a comparison take turns; medians of each."""
-    for side in sides:
-        for run in side.runs:
+def measure(contenders: list[Contender], repeats: int, least: int) -> list[Result]:
+    """Let the contenders of a comparison take turns; medians of each."""
+    for contender in contenders:
+        for run in contender.runs:
             run()  # compiles
-        print(side.name, "is ready", file=sys.stderr, flush=True)
+        print(contender.name, "is ready", file=sys.stderr, flush=True)
     turns = []
     for _ in range(repeats):
-        turns.append([epoch_clock(side, least) for side in sides])
+        turns.append([epoch_clock(contender, least) for contender in contenders])
         print([round(clock.cpu, 4) for clock in turns[-1]], file=sys.stderr, flush=True)
     return [
         {
-            "name": side.name,
+            "name": contender.name,
             "wall_seconds": statistics.median(clock.wall for clock in clocks),
             "cpu_seconds": statistics.median(clock.cpu for clock in clocks),
-            "padding_share": side.padding,
+            "padding_share": contender.padding,
         }
-        for side, clocks in zip(sides, zip(*turns, strict=True), strict=True)
+        for contender, clocks in zip(contenders, zip(*turns, strict=True), strict=True)
     ]
 
 
-def epoch_sides(pairs: Pairs, words: int, quick: bool) -> list[Side]:
+def epoch_contenders(pairs: Pairs, words: int, quick: bool) -> list[Contender]:
     """All pairs: in buckets, at one length, and as such networks are often trained."""
     cfg = make_config(quick)
     buckets, padding = make_buckets(pairs, cfg, bucket_count(quick))
@@ -253,28 +255,35 @@ def epoch_sides(pairs: Pairs, words: int, quick: bool) -> list[Side]:
     runs = [make_run(PairsTask(bucket.pairs, words), cfg) for bucket in buckets]
     shares = [float(bucket.batches) for bucket in buckets]
     return [
-        Side(f"{len(buckets)} buckets", runs, shares, padding),
-        Side("one length", [make_run(PairsTask(whole.pairs, words), cfg)], [1.0], fixed_padding),
-        Side("old way", [make_old_run(pairs, words, cfg)], [1.0]),
+        Contender(f"{len(buckets)} buckets", runs, shares, padding),
+        Contender(
+            "one length", [make_run(PairsTask(whole.pairs, words), cfg)], [1.0], fixed_padding
+        ),
+        Contender("old way", [make_old_run(pairs, words, cfg)], [1.0]),
     ]
 
 
-def bucket_sides(pairs: Pairs, words: int, quick: bool) -> list[Side]:
-    """The pairs of the largest bucket, all batches of one shape: each side differs in one way."""
+def bucket_contenders(pairs: Pairs, words: int, quick: bool) -> list[Contender]:
+    """The pairs of the largest bucket, all batches of one shape: each differs in one way."""
 
-    def side(name: str, make: Any = make_run, kind: Any = PairsTask, **changes: Any) -> Side:
-        return Side(name, [make(kind(pairs, words), make_config(quick, **changes))], [1.0])
+    def contender(
+        name: str,
+        make: Callable[[PairsTask, RewriterConfig], Run] = make_run,
+        kind: type[PairsTask] = PairsTask,
+        **changes: object,
+    ) -> Contender:
+        return Contender(name, [make(kind(pairs, words), make_config(quick, **changes))], [1.0])
 
-    small = {"batch_size": make_config(quick).batch_size // 4, "gradient_accumulation": 4}
+    quarter = make_config(quick).batch_size // 4
     return [
-        side("as it is"),
-        side("host batches", tables="host"),
-        side("graph executor", xla=False),
-        side("eager", make_eager_run),
-        side("a draw per step", kind=StepwiseTask),
-        side("mixed_bfloat16", precision="mixed_bfloat16"),
-        side("4 parts", **small),
-        side("1 update a call", updates_per_call=1),
+        contender("as it is"),
+        contender("host batches", tables="host"),
+        contender("graph executor", xla=False),
+        contender("eager", make_eager_run),
+        contender("a draw per step", kind=StepwiseTask),
+        contender("mixed_bfloat16", precision="mixed_bfloat16"),
+        contender("4 parts", batch_size=quarter, gradient_accumulation=4),
+        contender("1 update a call", updates_per_call=1),
     ]
 
 
@@ -288,33 +297,38 @@ def tokens_of(pairs: Pairs, cfg: RewriterConfig) -> float:
     return sum(float(column.lengths.mean()) for column in pairs.values()) * cfg.batch_size
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Measure the comparisons and print the result as the last line."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--collection", default="builtin", help="folder in the BEIR layout, or builtin")
-    add("--repeats", type=int, default=3, help="turns behind each median")
-    add("--only", choices=("epoch", "bucket"), help="one of the two comparisons")
-    add("--updates", type=int, default=CALL, help="updates of each turn, at least")
-    add("--export", help="write batches and weights to this file, and measure nothing")
-    add("--quick", action="store_true", help="a trial run")
-    args = parser.parse_args(argv)
-    pairs, words = load_pairs(args.collection, args.quick)
-    cfg = make_config(args.quick)
-    buckets, _ = make_buckets(pairs, cfg, bucket_count(args.quick))
-    largest = max(buckets, key=lambda bucket: bucket.batches).pairs
-    found: dict[str, Any] = {"pairs": len(pairs["source"].lengths), "words": words}
-    if args.export:
-        tokens, loss = tokens_of(pairs, cfg), export(buckets, words, cfg, args.export)
-        print(json.dumps({**found, "tokens_per_update": tokens, "loss": loss}))
-        return 0
-    for name, part, make in (("epoch", pairs, epoch_sides), ("bucket", largest, bucket_sides)):
-        if args.only in (None, name):
-            sides = measure(make(part, words, args.quick), args.repeats, args.updates)
-            found[name] = {"tokens_per_update": tokens_of(part, cfg), "sides": sides}
-    print(json.dumps(found))
-    return 0
+@dataclasses.dataclass(frozen=True)
+class TrainingOptions:
+    """The comparisons, and their length."""
 
+    collection: str = setting("builtin", "folder in the BEIR layout, or builtin")
+    repeats: int = setting(3, "turns behind each median")
+    only: Literal["all", "epoch", "bucket"] = setting("all", "one of the two comparisons")
+    updates: int = setting(CALL, "updates of each turn, at least")
+    export: str | None = setting(None, "write batches and weights here, and measure nothing")
+    quick: bool = setting(False, "a trial run")
+
+
+def run(options: TrainingOptions) -> Result:
+    """Measure the comparisons, or export what another library measures."""
+    pairs, words = load_pairs(options.collection, options.quick)
+    cfg = make_config(options.quick)
+    buckets, _ = make_buckets(pairs, cfg, bucket_count(options.quick))
+    largest = max(buckets, key=lambda bucket: bucket.batches).pairs
+    result: Result = {"pairs": len(pairs["source"].lengths), "words": words}
+    if options.export:
+        loss = export(buckets, words, cfg, options.export)
+        return {**result, "tokens_per_update": tokens_of(pairs, cfg), "loss": loss}
+    comparisons = {"epoch": (pairs, epoch_contenders), "bucket": (largest, bucket_contenders)}
+    for name, (part, make) in comparisons.items():
+        if options.only in ("all", name):
+            contenders = make(part, words, options.quick)
+            medians = measure(contenders, options.repeats, options.updates)
+            result[name] = {"tokens_per_update": tokens_of(part, cfg), "contenders": medians}
+    return result
+
+
+PROGRAM = Program(run, (TrainingOptions,))
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

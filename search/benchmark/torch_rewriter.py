@@ -6,15 +6,22 @@ timed, the loss of the first batch with these weights must be that of the file.
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kytolly.benchmarks.competitors import Span, print_result, refuse, usable_cores, versions
-from kytolly.benchmarks.competitors.packages import require
+from kytolly.benchmarks.program import Program, Result, Span, refuse, require, run_program, versions
+from kytolly.config.fields import setting
+from kytolly.machine.facts import usable_cores
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    Memory = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor], torch.Tensor]
 
 BEGIN, PADDING, HIDDEN = 1, 0, -1e4
 RATE, DECAY, CLIP, EPSILON = 2e-3, 0.01, 1.0, 1e-7
@@ -23,7 +30,7 @@ CLOSE = 1e-4  # of the two losses
 WEIGHTS = 17  # bias, vectors, 4 x 3 of the LSTMs, queries, 2 of the merge
 
 
-def make_network(saved: Any) -> Any:
+def make_network(saved: dict[str, np.ndarray]) -> torch.nn.Module:
     """The network with the weights of the file."""
     (torch,) = require("torch")
     nn, words, units = torch.nn, int(saved["words"]), int(saved["units"])
@@ -39,16 +46,14 @@ def make_network(saved: Any) -> Any:
             self.encoder = nn.LSTM(dimension, units, 2, batch_first=True)
             self.decoder = nn.LSTM(dimension, units, 2, batch_first=True)
             self.queries = nn.Linear(units, units, bias=False)
-            self.merge, self.bias = (
-                nn.Linear(2 * units, dimension),
-                nn.Parameter(torch.zeros(words)),
-            )
+            self.merge = nn.Linear(2 * units, dimension)
+            self.bias = nn.Parameter(torch.zeros(words))
 
-        def encode(self, source: Any, kept: Any) -> Any:
+        def encode(self, source: torch.Tensor, mask: torch.Tensor) -> Memory:
             """Outputs, states and what hides padding."""
             lengths = (source != PADDING).sum(dim=1)
             packed = nn.utils.rnn.pack_padded_sequence(
-                self.vectors(source) * kept, lengths, batch_first=True, enforce_sorted=False
+                self.vectors(source) * mask, lengths, batch_first=True, enforce_sorted=False
             )
             outputs, states = self.encoder(packed)
             outputs, _ = nn.utils.rnn.pad_packed_sequence(
@@ -56,27 +61,29 @@ def make_network(saved: Any) -> Any:
             )
             return outputs, states, HIDDEN * (source == PADDING).float()[:, None]
 
-        def decode(self, inputs: Any, memory: Any, kept: Any) -> Any:
+        def decode(
+            self, inputs: torch.Tensor, memory: Memory, mask: torch.Tensor | float
+        ) -> torch.Tensor:
             """[B, T, V] logits."""
             outputs, states, absent = memory
-            found, _ = self.decoder(self.vectors(inputs), states)
-            scores = self.queries(found) @ outputs.transpose(1, 2) + absent
+            outer, _ = self.decoder(self.vectors(inputs), states)
+            scores = self.queries(outer) @ outputs.transpose(1, 2) + absent
             seen = torch.softmax(scores, dim=-1) @ outputs
-            merged = torch.tanh(self.merge(torch.cat([found, seen], dim=-1))) * kept
+            merged = torch.tanh(self.merge(torch.cat([outer, seen], dim=-1))) * mask
             return merged @ self.vectors.weight.T + self.bias
 
-        def loss(self, source: Any, target: Any, draws: bool) -> Any:
+        def loss(self, source: torch.Tensor, target: torch.Tensor, draws: bool) -> torch.Tensor:
             """Cross-entropy; dropout and scheduled sampling where there are draws."""
-            kept = torch.ones(2, source.shape[0], 1, dimension)
+            masks = torch.ones(2, source.shape[0], 1, dimension)
             if draws:
-                kept = (torch.rand(kept.shape) >= DROPOUT) / (1.0 - DROPOUT)
-            memory, inputs = self.encode(source, kept[0]), before(target)
+                masks = (torch.rand(masks.shape) >= DROPOUT) / (1.0 - DROPOUT)
+            memory, inputs = self.encode(source, masks[0]), before(target)
             if draws:
                 with torch.no_grad():
                     likely = self.decode(inputs, memory, 1.0).argmax(dim=-1)
-                own = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
-                inputs = before(torch.where(own, likely, target))
-            logits = self.decode(inputs, memory, kept[1])
+                guessed = (torch.rand(target.shape) < SAMPLED) & (target != PADDING)
+                inputs = before(torch.where(guessed, likely, target))
+            logits = self.decode(inputs, memory, masks[1])
             entropy = nn.CrossEntropyLoss(ignore_index=PADDING)
             return entropy(logits.flatten(0, 1), target.flatten())
 
@@ -85,13 +92,13 @@ def make_network(saved: Any) -> Any:
     return network
 
 
-def before(target: Any) -> Any:
+def before(target: torch.Tensor) -> torch.Tensor:
     """The token before each token."""
     (torch,) = require("torch")
     return torch.cat([torch.full_like(target[:, :1], BEGIN), target[:, :-1]], dim=1)
 
 
-def place_weights(network: Any, arrays: list[Any]) -> None:
+def place_weights(network: torch.nn.Module, arrays: list[torch.Tensor]) -> None:
     """Give the network the arrays of the Keras network, in its order."""
     if len(arrays) != WEIGHTS:
         refuse(f"the file has {len(arrays)} weights, expected {WEIGHTS}. Write it anew.")
@@ -109,33 +116,45 @@ def place_weights(network: Any, arrays: list[Any]) -> None:
     network.merge.bias.data.copy_(next(rest))
 
 
-def make_update(network: Any, loss: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+def make_update(
+    network: torch.nn.Module, loss: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor]
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """A function that makes an update from a batch, and returns its loss."""
     (torch,) = require("torch")
-    weights = [one for one in network.parameters() if one.requires_grad]
+    weights = [weight for weight in network.parameters() if weight.requires_grad]
     groups = [
-        {"params": [one for one in weights if one.dim() >= 2], "weight_decay": DECAY},
-        {"params": [one for one in weights if one.dim() < 2], "weight_decay": 0.0},
+        {"params": [weight for weight in weights if weight.dim() >= 2], "weight_decay": DECAY},
+        {"params": [weight for weight in weights if weight.dim() < 2], "weight_decay": 0.0},
     ]
     adamw = torch.optim.AdamW(groups, lr=RATE, eps=EPSILON, fused=True)
 
-    def update(source: Any, target: Any) -> Any:
+    def update(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         adamw.zero_grad(set_to_none=True)
-        found = loss(source, target, True)
-        found.backward()
+        value = loss(source, target, True)
+        value.backward()
         torch.nn.utils.clip_grad_norm_(weights, CLIP)
         adamw.step()
-        return found.detach()
+        return value.detach()
 
     return update
 
 
-def run(path: Path, updates: int, compiled: bool) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class TorchOptions:
+    """The file, and how its batches are timed."""
+
+    file: Path = setting(dataclasses.MISSING, "batches and weights of text_training --export")
+    updates: int = setting(16, "updates to time in each bucket")
+    compiled: bool = setting(False, "with torch.compile")
+
+
+def run(options: TorchOptions) -> Result:
     """Check the loss, time the updates of each bucket, and return the result."""
     torch, numpy = require("torch", "numpy")
     torch.set_num_threads(usable_cores())
     torch.manual_seed(0)
-    saved, began = dict(numpy.load(path)), time.perf_counter()
+    saved, began = dict(numpy.load(options.file)), time.perf_counter()
+    updates = options.updates
     network = make_network(saved)
     shares = saved["shares"].tolist()
     buckets = [
@@ -143,10 +162,10 @@ def run(path: Path, updates: int, compiled: bool) -> dict[str, Any]:
         for number in range(len(shares))
     ]
     with torch.no_grad():
-        found = float(network.loss(*(column[0] for column in buckets[0]), draws=False))
-    if abs(found - float(saved["loss"])) > CLOSE:
-        refuse(f"the loss is {found}, expected {float(saved['loss'])}: not the same network.")
-    update = make_update(network, torch.compile(network.loss) if compiled else network.loss)
+        loss = float(network.loss(*(column[0] for column in buckets[0]), draws=False))
+    if abs(loss - float(saved["loss"])) > CLOSE:
+        refuse(f"the loss is {loss}, expected {float(saved['loss'])}: not the same network.")
+    update = make_update(network, torch.compile(network.loss) if options.compiled else network.loss)
     clocks = []
     for source, target in buckets:
         for batch in range(2):  # compiles, and warms up
@@ -165,29 +184,19 @@ def run(path: Path, updates: int, compiled: bool) -> dict[str, Any]:
         for name in ("wall", "cpu")
     )
     return {
-        "name": "PyTorch, compiled" if compiled else "PyTorch",
+        "name": "PyTorch, compiled" if options.compiled else "PyTorch",
         "versions": versions("torch"),
         "wall_seconds": wall,
         "cpu_seconds": cpu,
         "seconds_in_all": time.perf_counter() - began,
-        "loss": found,
+        "loss": loss,
         "loss_there": float(saved["loss"]),
         "losses": [(first, last) for _, first, last in clocks],
         "usable_cores": usable_cores(),
     }
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the program."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    add = parser.add_argument
-    add("--file", type=Path, required=True, help="batches and weights of text_training --export")
-    add("--updates", type=int, default=16, help="updates to time in each bucket")
-    add("--compiled", action="store_true", help="with torch.compile")
-    arguments = parser.parse_args(argv)
-    print_result(run(arguments.file, arguments.updates, arguments.compiled))
-    return 0
-
+PROGRAM = Program(run, (TorchOptions,))
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(PROGRAM, __doc__))

@@ -47,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.search.text.classification_report import csv_text
     from kytolly.search.text.classifier import TextClassifier
 
-    found = TextClassifier.load(args.run_dir).predict(texts)
+    predictions = TextClassifier.load(args.run_dir).predict(texts)
     rows = [
-        (one.label, f"{one.probability:.4f}", text) for one, text in zip(found, texts, strict=True)
+        (one.label, f"{one.probability:.4f}", text)
+        for one, text in zip(predictions, texts, strict=True)
     ]
     table = csv_text([("class", "probability", "text"), *rows])
     if args.output is not None:
@@ -57,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
             Path(args.output), lambda to: to.write_text(table, encoding="utf-8", newline="")
         )
     if args.json:
-        counts = dict.fromkeys(sorted({one.label for one in found}), 0)
-        for one in found:
+        counts = dict.fromkeys(sorted({one.label for one in predictions}), 0)
+        for one in predictions:
             counts[one.label] += 1
         print(json.dumps({"texts": len(texts), "classes": counts, "run_dir": args.run_dir}))
     elif args.output is None:

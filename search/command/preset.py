@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kytolly.command.exits import print_problem
 from kytolly.command.preset import AUTO, check_name, over_preset
@@ -12,12 +11,16 @@ from kytolly.config.presets import PRESETS
 from kytolly.machine.doctor import Check
 from kytolly.search.config.presets import text_preset
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
+Settings: TypeAlias = dict[str, Any]  # by name, as a file or flags give them
 # Of a text model, and of each token of its batch; docs/training_faults.md has the measurement.
 TEXT_BYTES = 700 * 2**20
 TEXT_TOKEN_BYTES = 400_000
 
 
-def with_text_preset(name: str, given: dict[str, Any], kind: str) -> dict[str, Any]:
+def with_text_preset(name: str, given: Settings, kind: str) -> Settings:
     """Settings of which those that were given win over the preset's.
 
     Args:
@@ -31,7 +34,7 @@ def with_text_preset(name: str, given: dict[str, Any], kind: str) -> dict[str, A
     return over_preset(name, text_preset(name, kind), given)
 
 
-def fitting_text_preset(given: dict[str, Any]) -> str:
+def fitting_text_preset(given: Settings) -> str:
     """The preset of text models that fits the free memory; a line says which, and why."""
     prepare_machine()
     from kytolly.machine.devices import device_name
@@ -42,7 +45,7 @@ def fitting_text_preset(given: dict[str, Any]) -> str:
     return name
 
 
-def text_needs(given: Mapping[str, Any]) -> dict[str, int]:
+def text_needs(given: Settings) -> dict[str, int]:
     """Bytes that each preset takes to train a text model, with the settings that are given.
 
     They are those of a re-ranker with two Transformer blocks, which takes most.
@@ -54,7 +57,7 @@ def text_needs(given: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def check_text_preset(tf: Any) -> Check:
+def check_text_preset(tf: ModuleType) -> Check:
     """The preset for text models, by what a re-ranker takes."""
     from kytolly.machine.presets import recommend
 

@@ -1,4 +1,4 @@
-"""What the commands that search with a run have in common: options, checks and the results."""
+"""Options, checks and results that the commands which search with a run share."""
 
 from __future__ import annotations
 

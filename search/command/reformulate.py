@@ -35,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         reformulator = Reformulator.load(args.run_dir, args.collection, args.fusion)
     if args.queries is None:
-        found = reformulator.reformulate(args.query, args.top or 10)
-        result, lines = found.as_dict(), found.lines()
+        reformulation = reformulator.reformulate(args.query, args.top or 10)
+        result, lines = reformulation.as_dict(), reformulation.lines()
         if args.export is not None:
-            exported = EXPORTS[args.export](found.words, args.field or "text")
+            exported = EXPORTS[args.export](reformulation.words, args.field or "text")
             result["export"] = exported
             lines = [exported if isinstance(exported, str) else json.dumps(exported)]
     else:

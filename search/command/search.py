@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
 from kytolly.search.command.query_options import add_query_options, check_query_options
+
+if TYPE_CHECKING:
+    from kytolly.search.chain import ChainResult
+    from kytolly.search.reformulate.result import Hit
 
 WIDTH = 100  # characters of a line
 GAP = 2  # between two columns
@@ -49,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
         result = search_file(chain, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
     else:
-        found = chain.search([query], args.top or 10)[0]
+        result_of_query = chain.search([query], args.top or 10)[0]
         texts = dict(zip(chain.collection.doc_ids, chain.collection.texts, strict=True))
-        result, lines = found.as_dict(), list(table_lines(found, texts))
+        result, lines = result_of_query.as_dict(), list(table_lines(result_of_query, texts))
         if chain.ranker:
             result["weight"] = chain.weight
             if not chain.weight:
@@ -68,24 +72,24 @@ def query_class(run_dir: str, query: str) -> tuple[dict[str, Any], str]:
     """The predicted class of a query, and a line that says so."""
     from kytolly.search.text.classifier import TextClassifier
 
-    found = TextClassifier.load(run_dir).predict([query])[0]
-    line = f"Class: {found.label} (probability {found.probability:.2f})"
-    return {"label": found.label, "probability": found.probability}, line
+    prediction = TextClassifier.load(run_dir).predict([query])[0]
+    line = f"Class: {prediction.label} (probability {prediction.probability:.2f})"
+    return {"label": prediction.label, "probability": prediction.probability}, line
 
 
-def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
+def table_lines(result: ChainResult, texts: dict[str, str]) -> Iterator[str]:
     """The query, what the agent changed, and a column for each search, for a reader.
 
     Args:
-        found: What `SearchChain.search` found.
+        result: What `SearchChain.search` found.
         texts: Document id -> text.
     """
-    yield f"Query: {found.text}"
-    if (made := found.reformulation) is not None:
-        changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in made.added]
-        changes += [f"- {term.surface} ^{term.weight:.2f}" for term in made.lowered]
-        yield from folded_lines("Terms: ", changes or [f"unchanged, {made.reason}"])
-    names, columns = list(found.columns), list(found.columns.values())
+    yield f"Query: {result.text}"
+    if (query := result.reformulation) is not None:
+        changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in query.added]
+        changes += [f"- {term.surface} ^{term.weight:.2f}" for term in query.lowered]
+        yield from folded_lines("Terms: ", changes or [f"unchanged, {query.reason}"])
+    names, columns = list(result.columns), list(result.columns.values())
     if not any(columns):
         yield "No document is found."
         return
@@ -103,7 +107,7 @@ def table_lines(found: Any, texts: dict[str, str]) -> Iterator[str]:
         yield "Signs compare with the column to the left: ^ higher, v lower, * new, = same place."
 
 
-def cell(hit: Any, before: Sequence[Any] | None, place: int, texts: dict[str, str]) -> str:
+def cell(hit: Hit, before: Sequence[Hit] | None, place: int, texts: dict[str, str]) -> str:
     """A document's move since the search before, if there is one, its id, and its text."""
     text = f"[{hit.doc_id}] {' '.join(texts[hit.doc_id].split())}"
     if before is None:

@@ -1,4 +1,4 @@
-"""What the commands that train text models have in common: options, config, and how they run."""
+"""Options, config and run that the commands which train text models share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def add_training_options(
     does: str,
     source: str,
     name: str | None = None,
-    **how: Any,
+    metavar: str | None = None,
+    help: str | None = None,
 ) -> None:
     """Add the options of a command that trains a text model, and a flag for every setting.
 
@@ -34,7 +35,8 @@ def add_training_options(
         does: What the command does, for its help.
         source: The flag that says what to learn from.
         name: Of the kind of model; None: that of the config.
-        how: Of this flag, as for `add_argument`.
+        metavar: Of this flag.
+        help: Of this flag.
     """
     algorithm = algorithm_of(kind)
     presets = algorithm in KINDS
@@ -44,7 +46,7 @@ def add_training_options(
     )
     add = parser.add_argument
     add("algorithm", metavar=name or algorithm, help="this kind of model")
-    add(source, type=path, **how)
+    add(source, type=path, metavar=metavar, help=help)
     add("--config", metavar="FILE", type=path, help="YAML file with settings")
     if presets:
         add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
@@ -112,13 +114,13 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
         settings = RunFolder.existing(args.resume).read_config().settings
     elif args.config:
         settings = read_settings(args.config)[0]
-    own = algorithm_of(kind)
-    found = settings.get("algorithm", own)
-    if found != own:
-        raise BadInput(f"this is {own}, and those are settings of {found}: give others.")
+    algorithm = algorithm_of(kind)
+    other = settings.get("algorithm", algorithm)
+    if other != algorithm:
+        raise BadInput(f"this is {algorithm}, and those are settings of {other}: give others.")
     given = {**settings, **flags}
     if preset is not None:
         from kytolly.search.command.preset import with_text_preset
 
-        given = with_text_preset(preset, given, own)
+        given = with_text_preset(preset, given, algorithm)
     return from_mapping(kind, given)

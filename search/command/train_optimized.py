@@ -140,13 +140,13 @@ def run(args: argparse.Namespace) -> int:
     prepare_machine()
     import tensorflow as tf
 
-    found = bool(tf.config.list_physical_devices("GPU"))
-    if args.device == "cuda" and not found:
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    if args.device == "cuda" and not has_gpu:
         raise BadInput(
             "--device is cuda, and TensorFlow sees no GPU on this machine. Use --device cpu, or "
             "run `kytolly doctor` to learn why there is none."
         )
-    gpu = found and args.device != "cpu"
+    gpu = has_gpu and args.device != "cpu"
     if args.baseline_flow:
         from kytolly.search.benchmark.reformulation import compare_flows, gain_lines
 

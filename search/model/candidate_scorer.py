@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import keras
-from keras import ops
+import numpy as np
+from keras import KerasTensor, ops
 
 from kytolly.model.actor_critic_mlp import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal_dense
 from kytolly.model.normalization import RunningNormalization
@@ -29,7 +32,9 @@ class CandidateScorer(keras.Model):
         dropout: Share of hidden units dropped while `training`.
     """
 
-    def __init__(self, hidden_units=(32, 32), dropout=0.0, **kwargs):
+    def __init__(
+        self, hidden_units: Sequence[int] = (32, 32), dropout: float = 0.0, **kwargs: object
+    ):
         super().__init__(**kwargs)
         self.hidden_units, self.dropout = tuple(hidden_units), dropout
         self.normalize_candidates = RunningNormalization(5.0)
@@ -45,7 +50,7 @@ class CandidateScorer(keras.Model):
         # One draw for all candidates of a query: a draw for each is 30 times as slow under XLA.
         self.drop = keras.layers.Dropout(dropout, noise_shape=(None, 1, None))
 
-    def build(self, input_shape):
+    def build(self, input_shape: Mapping[str, tuple[int | None, ...]]):
         features, state = input_shape["candidates"][-1], input_shape["state"][-1]
         self.normalize_candidates.build((None, features))
         self.normalize_state.build((None, state))
@@ -62,7 +67,7 @@ class CandidateScorer(keras.Model):
         self.log_std = self.add_weight((), first, "float32", autocast=False, name="log_std")
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Mapping[str, KerasTensor], training: bool = False):
         given = ops.cast(inputs["candidates"], "float32")
         present = ops.any(given != 0.0, axis=-1)
         counted = ops.cast(present, "float32")[..., None]
@@ -88,11 +93,11 @@ class CandidateScorer(keras.Model):
         log_std = ops.broadcast_to(self.log_std, ops.shape(means))
         return ops.concatenate([means, log_std], axis=-1), gain
 
-    def adapt(self, candidates, states):
+    def adapt(self, candidates: np.ndarray, states: np.ndarray):
         """Take the statistics of [n, F] candidates and [m, G] states for normalization."""
         self.normalize_candidates.update(candidates)
         self.normalize_state.update(states)
 
     def get_config(self):
-        own = {"hidden_units": self.hidden_units, "dropout": self.dropout}
-        return {**super().get_config(), **own}
+        arguments = {"hidden_units": self.hidden_units, "dropout": self.dropout}
+        return {**super().get_config(), **arguments}

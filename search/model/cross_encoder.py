@@ -1,9 +1,11 @@
-"""How well a text answers a question, from a Transformer that reads both at once."""
+"""Score of a text as an answer to a question, by a Transformer that reads both at once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from kytolly.model.recomputation import call_with_recomputation
 from kytolly.search.model.text_matches import PAIR_FEATURES, TOKEN_FEATURES, match_features
@@ -29,7 +31,7 @@ class TransformerBlock(keras.layers.Layer):
         dropout: Share of what each half adds that is dropped where noise is given.
     """
 
-    def __init__(self, width, heads, dropout=0.0, **kwargs):
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, **kwargs: object):
         super().__init__(**kwargs)
         self.width, self.heads, self.dropout = width, heads, dropout
         self.before_attention = keras.layers.LayerNormalization(epsilon=1e-6)
@@ -39,7 +41,7 @@ class TransformerBlock(keras.layers.Layer):
         self.hidden = keras.layers.Dense(FEEDFORWARD * width, activation="gelu")
         self.outputs = keras.layers.Dense(width)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[int | None, ...]):
         shape = (None, None, self.width)
         self.before_attention.build(shape)
         self.attention.build(shape, shape)
@@ -48,7 +50,12 @@ class TransformerBlock(keras.layers.Layer):
         self.outputs.build((None, None, FEEDFORWARD * self.width))
         self.built = True
 
-    def call(self, x, present, noise=None):
+    def call(
+        self,
+        x: KerasTensor,
+        present: KerasTensor,
+        noise: KerasTensor | None = None,
+    ):
         """Vectors after the block.
 
         Args:
@@ -58,14 +65,14 @@ class TransformerBlock(keras.layers.Layer):
         """
         noises = [None, None] if noise is None else [noise[:, :1], noise[:, 1:]]
         normal = self.before_attention(x)
-        found = self.attention(normal, normal, attention_mask=present[:, None, :])
-        x = x + without_dropped(found, noises[0], self.dropout)
-        found = self.outputs(self.hidden(self.before_hidden(x)))
-        return x + without_dropped(found, noises[1], self.dropout)
+        attended = self.attention(normal, normal, attention_mask=present[:, None, :])
+        middle = x + without_dropped(attended, noises[0], self.dropout)
+        added = self.outputs(self.hidden(self.before_hidden(middle)))
+        return middle + without_dropped(added, noises[1], self.dropout)
 
     def get_config(self):
-        own = {"width": self.width, "heads": self.heads, "dropout": self.dropout}
-        return {**super().get_config(), **own}
+        arguments = {"width": self.width, "heads": self.heads, "dropout": self.dropout}
+        return {**super().get_config(), **arguments}
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -89,8 +96,8 @@ class CrossEncoder(keras.Model):
         heads: Number of attention heads of a block.
         dropout: Share of numbers that are dropped where noise is given; the same ones at all
             places (Gal & Ghahramani 2016, arXiv:1512.05287), because XLA draws slowly on a CPU.
-        train_embedding: Whether the table of token vectors learns.
-        recompute: Whether a block's activations are computed again for the gradient.
+        train_embedding: The table of token vectors learns.
+        recompute: A block's activations are computed again for the gradient.
         learned: How many tokens have vectors that learn, the first ones; None: all, if any.
 
     Attributes:
@@ -102,17 +109,17 @@ class CrossEncoder(keras.Model):
 
     def __init__(
         self,
-        vocabulary,
-        max_length,
-        dimension=256,
-        width=64,
-        layers=2,
-        heads=4,
-        dropout=0.1,
-        train_embedding=False,
-        recompute=False,
-        learned=None,
-        **kwargs,
+        vocabulary: int,
+        max_length: int,
+        dimension: int = 256,
+        width: int = 64,
+        layers: int = 2,
+        heads: int = 4,
+        dropout: float = 0.1,
+        train_embedding: bool = False,
+        recompute: bool = False,
+        learned: int | None = None,
+        **kwargs: object,
     ):
         super().__init__(**kwargs)
         self.settings = {
@@ -146,7 +153,7 @@ class CrossEncoder(keras.Model):
         """The length of the noise of a pair."""
         return 1 + 2 * self.settings["layers"], self.settings["width"]
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple[int | None, ...] | None = None):
         dimension, width = self.settings["dimension"], self.settings["width"]
         self.embedding.build((None, None))
         self.shared.build((None, PAIR_FEATURES))
@@ -165,11 +172,16 @@ class CrossEncoder(keras.Model):
         self.first_scale = self.add_weight((), begin, dtype="float32", name="first_scale")
         self.built = True
 
-    def add_constant(self, shape, name):
+    def add_constant(self, shape: tuple[int | None, ...], name: str):
         """Numbers that training leaves as they are."""
         return self.add_weight(shape, "ones", dtype="float32", trainable=False, name=name)
 
-    def call(self, inputs, training=False, noise=None):
+    def call(
+        self,
+        inputs: Mapping[str, KerasTensor],
+        training: bool = False,
+        noise: KerasTensor | None = None,
+    ):
         """[B] scores; `noise` [B, *noise_shape] from 0 to 1 decides what is dropped."""
         question, context = inputs["question"], inputs["context"]
         *matches, shared = self.matches(question, context)
@@ -178,30 +190,37 @@ class CrossEncoder(keras.Model):
             scores = scores + self.head(self.read(question, context, matches, training, noise))
         return scores[:, 0]
 
-    def read(self, question, context, matches, training, noise):
+    def read(
+        self,
+        question: KerasTensor,
+        context: KerasTensor,
+        matches: list[KerasTensor],
+        training: bool,
+        noise: KerasTensor | None,
+    ):
         """[B, 2 * width] float32 of `[CLS]`, and the mean of the question's tokens."""
         tokens, segment = token_sequence(question, context)
         present = tokens != 0
         mark = ops.zeros_like(matches[0][:, :1])
-        matches = ops.concatenate([mark, matches[0], mark, matches[1], mark], axis=1)
-        x = self.projection(self.embedding(tokens)) + self.match(matches)
+        features = ops.concatenate([mark, matches[0], mark, matches[1], mark], axis=1)
+        x = self.projection(self.embedding(tokens)) + self.match(features)
         x = x + self.segments(segment) + self.marks(ops.where(tokens <= END, tokens, 0))
         place = ops.cumsum(ops.cast(present, "int32"), axis=1) - 1
         x = x + self.positions(ops.clip(place, 0, self.settings["max_length"] - 1))
         if noise is not None:
             x = without_dropped(x, noise[:, :1], self.settings["dropout"])
         for number, block in enumerate(self.blocks):
-            own = None if noise is None else noise[:, 1 + 2 * number : 3 + 2 * number]
+            part = None if noise is None else noise[:, 1 + 2 * number : 3 + 2 * number]
             if self.settings["recompute"] and training:
-                x = call_with_recomputation(block, x, present=present, noise=own)
+                x = call_with_recomputation(block, x, present=present, noise=part)
             else:
-                x = block(x, present=present, noise=own)
+                x = block(x, present=present, noise=part)
         x = self.normalization(x)
         words = ops.cast((tokens >= SPECIAL) & (segment == 0), x.dtype)[..., None]
         mean = ops.sum(x * words, axis=1) / ops.maximum(ops.sum(words, axis=1), 1.0)
         return ops.cast(ops.concatenate([x[:, 0], mean], axis=-1), "float32")
 
-    def matches(self, question, context):
+    def matches(self, question: KerasTensor, context: KerasTensor):
         """The features of what the texts have in common, as `match_features` says."""
         texts = question, context
         words = [ops.cast(one >= SPECIAL, "float32") for one in texts]
@@ -214,14 +233,14 @@ class CrossEncoder(keras.Model):
         return {**super().get_config(), **self.settings}
 
 
-def without_dropped(values, noise, share):
+def without_dropped(values: KerasTensor, noise: KerasTensor | None, share: float):
     """The values, without those whose noise is below the share, and the others larger."""
     if noise is None:
         return values
     return values * ops.cast(noise >= share, values.dtype) / (1.0 - share)
 
 
-def token_sequence(question, context):
+def token_sequence(question: KerasTensor, context: KerasTensor):
     """Tokens [B, Q + L + 3] of `[CLS] question [SEP] context [SEP]`, and 0 or 1 for their text.
 
     Padding stays where it is, so the last `[SEP]` comes after that of the context.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 HIDDEN = -1e4  # added to the attention that padding would get
 
@@ -42,13 +42,13 @@ class SequenceToSequence(keras.Model):
 
     def __init__(
         self,
-        vocabulary,
-        dimension=256,
-        units=256,
-        layers=2,
-        attention=True,
-        dropout=0.3,
-        **kwargs,
+        vocabulary: int,
+        dimension: int = 256,
+        units: int = 256,
+        layers: int = 2,
+        attention: bool = True,
+        dropout: float = 0.3,
+        **kwargs: object,
     ):
         super().__init__(**kwargs)
         self.vocabulary, self.dimension, self.units = vocabulary, dimension, units
@@ -59,7 +59,7 @@ class SequenceToSequence(keras.Model):
         self.queries = keras.layers.Dense(units, use_bias=False) if attention else None
         self.merge = keras.layers.Dense(dimension, activation="tanh")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: tuple[int | None, ...] | None = None):
         self.embedding.build((None, None))
         for layers in (self.encoders, self.decoders):
             for place, layer in enumerate(layers):
@@ -76,11 +76,11 @@ class SequenceToSequence(keras.Model):
         queries = [] if self.queries is None else [self.queries]
         return [self.embedding, *self.encoders, *self.decoders, *queries, self.merge]
 
-    def call(self, source, inputs, training=False):
+    def call(self, source: KerasTensor, inputs: KerasTensor, training: bool = False):
         """Logits of the tokens that follow each of `inputs`."""
         return self.decode(inputs, self.encode(source))
 
-    def encode(self, source, noise=None):
+    def encode(self, source: KerasTensor, noise: KerasTensor | None = None):
         """The memory of [B, S] tokens; `noise` [B, 1, D] from 0 to 1 decides what is dropped."""
         present = ops.not_equal(source, 0)
         vectors, states = self.drop(self.embedding(source), noise), []
@@ -90,22 +90,22 @@ class SequenceToSequence(keras.Model):
         absent = HIDDEN * (1.0 - ops.cast(present, self.compute_dtype))
         return Memory(vectors, absent[:, None], tuple(states))
 
-    def decode(self, inputs, memory, noise=None):
+    def decode(self, inputs: KerasTensor, memory: Memory, noise: KerasTensor | None = None):
         """[B, T, V] logits; `noise` [B, 1, D] from 0 to 1 decides what is dropped."""
         return self.logits(self.output_vectors(inputs, memory, noise))
 
-    def output_vectors(self, inputs, memory, noise=None):
+    def output_vectors(self, inputs: KerasTensor, memory: Memory, noise: KerasTensor | None = None):
         """[B, T, D] what the logits after each of [B, T] tokens are made of."""
         return self.seen_outputs(self.outputs_after(inputs, memory), memory, noise)
 
-    def outputs_after(self, inputs, memory):
+    def outputs_after(self, inputs: KerasTensor, memory: Memory):
         """[B, T, U] outputs of the decoder's last layer after each of the tokens [B, T]."""
         vectors = self.embedding(inputs)
         for layer, state in zip(self.decoders, memory.states, strict=True):
             vectors = layer(vectors, initial_state=list(state))[0]
         return vectors
 
-    def step(self, token, states, memory):
+    def step(self, token: KerasTensor, states: list[list[KerasTensor]], memory: Memory):
         """[B, V] logits after one more token [B], and the states for the next step."""
         vector, after = self.embedding(token), []
         for layer, state in zip(self.decoders, states, strict=True):
@@ -113,38 +113,39 @@ class SequenceToSequence(keras.Model):
             after.append(tuple(state))
         return self.logits(self.seen_outputs(vector[:, None], memory))[:, 0], tuple(after)
 
-    def seen_outputs(self, outputs, memory, noise=None):
+    def seen_outputs(self, outputs: KerasTensor, memory: Memory, noise: KerasTensor | None = None):
         """[B, T, D] from the outputs [B, T, U] of the decoder's last layer."""
         if self.queries is not None:
             keys = ops.transpose(memory.outputs, (0, 2, 1))
             weights = softmax(ops.matmul(self.queries(outputs), keys) + memory.absent)
-            outputs = ops.concatenate([outputs, ops.matmul(weights, memory.outputs)], axis=-1)
+            seen = ops.matmul(weights, memory.outputs)
+            return self.drop(self.merge(ops.concatenate([outputs, seen], axis=-1)), noise)
         return self.drop(self.merge(outputs), noise)
 
-    def logits(self, hidden):
+    def logits(self, hidden: KerasTensor):
         """[..., V] logits from [..., D]."""
         table = ops.cast(self.embedding.embeddings, self.compute_dtype)
         return ops.matmul(hidden, ops.transpose(table)) + ops.cast(self.bias, self.compute_dtype)
 
-    def drop(self, values, noise):
+    def drop(self, values: KerasTensor, noise: KerasTensor | None):
         """The values, without those whose noise is below the share, and the others larger."""
         if noise is None:
             return values
-        kept = ops.cast(noise >= self.dropout, values.dtype)
-        return values * kept / (1.0 - self.dropout)
+        mask = ops.cast(noise >= self.dropout, values.dtype)
+        return values * mask / (1.0 - self.dropout)
 
     def get_config(self):
         names = ("vocabulary", "dimension", "units", "attention", "dropout")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own, "layers": self.num_layers}
+        arguments = {name: getattr(self, name) for name in names}
+        return {**super().get_config(), **arguments, "layers": self.num_layers}
 
 
-def softmax(values):
+def softmax(values: KerasTensor):
     """Over the last axis. That of Keras warns where the axis is of length 1."""
     powers = ops.exp(values - ops.max(values, axis=-1, keepdims=True))
     return powers / ops.sum(powers, axis=-1, keepdims=True)
 
 
-def make_lstm(units):
+def make_lstm(units: int):
     """A layer that gives its outputs and its last states; cuDNN's kernel would not compile."""
     return keras.layers.LSTM(units, return_sequences=True, return_state=True, use_cudnn=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from kytolly.search.model.token_table import TokenTable
 
@@ -38,16 +38,16 @@ class TextClassifierNetwork(keras.Model):
 
     def __init__(
         self,
-        vocabulary,
-        num_classes,
-        dimension=256,
-        filters=256,
-        kernel_size=3,
-        dropout=0.3,
-        train_embedding=True,
-        pair_buckets=0,
-        seen=None,
-        **kwargs,
+        vocabulary: int,
+        num_classes: int,
+        dimension: int = 256,
+        filters: int = 256,
+        kernel_size: int = 3,
+        dropout: float = 0.3,
+        train_embedding: bool = True,
+        pair_buckets: int = 0,
+        seen: int | None = None,
+        **kwargs: object,
     ):
         super().__init__(**kwargs)
         self.vocabulary, self.num_classes, self.dimension = vocabulary, num_classes, dimension
@@ -65,7 +65,7 @@ class TextClassifierNetwork(keras.Model):
         """Number of features that the head sees."""
         return self.dimension + 2 * self.filters
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[int | None, ...]):
         self.embedding.build((None, None))
         self.products.build((None, None, self.dimension))
         self.head.build((None, self.num_features))
@@ -74,7 +74,12 @@ class TextClassifierNetwork(keras.Model):
         self.bias = self.add_weight((self.filters,), "zeros", name="bias")
         self.built = True
 
-    def call(self, tokens, training=False, noise=None):
+    def call(
+        self,
+        tokens: KerasTensor,
+        training: bool = False,
+        noise: KerasTensor | None = None,
+    ):
         """Logits; `noise` [B, F] from 0 to 1 is what dropout compares with its share."""
         present = ops.cast(tokens != 0, self.compute_dtype)[..., None]
         count = ops.maximum(ops.sum(present, axis=1), 1.0)
@@ -87,12 +92,12 @@ class TextClassifierNetwork(keras.Model):
         ]
         features = ops.cast(ops.concatenate(parts, axis=-1), "float32")
         if noise is not None:
-            kept = ops.cast(noise >= self.dropout, "float32")
-            features = features * kept / (1.0 - self.dropout)
+            mask = ops.cast(noise >= self.dropout, "float32")
+            features = features * mask / (1.0 - self.dropout)
         logits = self.head(features)
         return logits if self.bag is None else logits + self.bag(tokens)
 
-    def convolve(self, vectors):
+    def convolve(self, vectors: KerasTensor):
         """[B, L, F] convolution as one product of matrices.
 
         XLA's own convolution takes 30 times as long on a CPU, within the loop over updates.
@@ -127,7 +132,7 @@ class TokenBag(keras.layers.Layer):
     2017, arXiv:1607.01759.
     """
 
-    def __init__(self, vocabulary, buckets, num_classes, **kwargs):
+    def __init__(self, vocabulary: int, buckets: int, num_classes: int, **kwargs: object):
         super().__init__(dtype="float32", **kwargs)
         self.vocabulary, self.buckets, self.num_classes = vocabulary, buckets, num_classes
 
@@ -136,23 +141,23 @@ class TokenBag(keras.layers.Layer):
         """Number of keys; the key 0 is none."""
         return self.vocabulary + self.buckets
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[int | None, ...]):
         self.idf = self.add_weight((self.num_keys,), "ones", trainable=False, name="idf")
         self.table = self.add_weight((self.num_keys, self.num_classes), "zeros", name="table")
         self.built = True
 
-    def keys(self, tokens):
+    def keys(self, tokens: KerasTensor):
         """[B, 2 L - 1] different keys of each text, among zeros."""
-        tokens = ops.cast(tokens, "int32")
-        first, second = tokens[:, :-1], tokens[:, 1:]
+        numbers = ops.cast(tokens, "int32")
+        first, second = numbers[:, :-1], numbers[:, 1:]
         pairs = self.vocabulary + (first * FACTOR + second) % self.buckets
         pairs = pairs * ops.cast((first != 0) & (second != 0), "int32")
-        single = tokens * ops.cast(tokens < self.vocabulary, "int32")
+        single = numbers * ops.cast(numbers < self.vocabulary, "int32")
         ordered = ops.sort(ops.concatenate([single, pairs], axis=1), axis=1)
         before = ops.pad(ordered[:, :-1], [[0, 0], [1, 0]])
         return ordered * ops.cast(ordered != before, "int32")
 
-    def call(self, tokens):
+    def call(self, tokens: KerasTensor):
         keys = self.keys(tokens)
         weights = ops.take(self.idf, keys, axis=0) * ops.cast(keys != 0, "float32")
         norm = ops.sqrt(ops.sum(ops.square(weights), axis=1, keepdims=True))

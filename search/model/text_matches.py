@@ -1,4 +1,4 @@
-"""What two texts have in common, in numbers: similar tokens, the same ones, and their places.
+"""Features of two texts together: similar tokens, the same ones, and their places.
 
 Nothing here learns. A network that sees these numbers need not learn from a few thousand questions
 what "the same word" is.
@@ -11,7 +11,9 @@ Ranking with Kernel Pooling", arXiv:1706.06613 (how many tokens are how similar)
 
 from __future__ import annotations
 
-from keras import ops
+from collections.abc import Sequence
+
+from keras import KerasTensor, ops
 
 KERNELS = tuple(tenth / 10 for tenth in range(-1, 11))  # cosines around which tokens are counted
 KERNEL_WIDTH = 0.1
@@ -20,7 +22,12 @@ LIKE = 0.3  # cosine from which a token of the question is matched
 TOKEN_FEATURES, PAIR_FEATURES = 4, len(KERNELS) + 10
 
 
-def match_features(vectors, words, rarities, same):
+def match_features(
+    vectors: Sequence[KerasTensor],
+    words: Sequence[KerasTensor],
+    rarities: Sequence[KerasTensor],
+    same: KerasTensor,
+):
     """Features of each token, and of the pair of texts.
 
     Args:
@@ -31,13 +38,15 @@ def match_features(vectors, words, rarities, same):
 
     Returns:
         [B, Q, TOKEN_FEATURES] and [B, L, TOKEN_FEATURES] of each token: the largest cosine with one
-        of the other text, or 0, whether the same one is there, its rarity, and the product of
+        of the other text, or 0, 1 where the same one is there, its rarity, and the product of
         these two.
         [B, PAIR_FEATURES] of the pair.
     """
-    vectors = [one / ops.maximum(ops.norm(one, axis=-1, keepdims=True), 1e-3) for one in vectors]
+    unit = [
+        vector / ops.maximum(ops.norm(vector, axis=-1, keepdims=True), 1e-3) for vector in vectors
+    ]
     pairs = words[0][:, :, None] * words[1][:, None, :]
-    cosines = pairs * ops.matmul(vectors[0], ops.transpose(vectors[1], (0, 2, 1)))
+    cosines = pairs * ops.matmul(unit[0], ops.transpose(unit[1], (0, 2, 1)))
     same = pairs * same
     near = [ops.relu(ops.max(cosines, axis=axis)) for axis in (2, 1)]
     exact = [ops.max(same, axis=axis) for axis in (2, 1)]
@@ -66,11 +75,11 @@ def match_features(vectors, words, rarities, same):
     return tokens[0], tokens[1], ops.stack(of_pair, axis=-1)
 
 
-def next_to_each_other(values):
+def next_to_each_other(values: KerasTensor):
     """[B, Q, L] the product of each number with that of the next tokens of both texts."""
     return values * ops.pad(values[:, 1:, 1:], [[0, 0], [0, 1], [0, 1]])
 
 
-def share_of_sum(values):
+def share_of_sum(values: KerasTensor):
     """[B, n] values, divided by their sum."""
     return values / ops.maximum(ops.sum(values, axis=1, keepdims=True), 1e-3)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
 from kytolly.search.model.sequence_to_sequence import SequenceToSequence
 
@@ -24,16 +27,16 @@ class TokenActorCritic(SequenceToSequence):
 
     begin = 1  # the token before the first
 
-    def __init__(self, vocabulary, temperature=1.0, **options):
+    def __init__(self, vocabulary: int, temperature: float = 1.0, **options: Any):
         super().__init__(vocabulary, **options)
         self.temperature = temperature
         self.value = keras.layers.Dense(1, kernel_initializer="zeros")
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Mapping[str, tuple[int | None, ...]] | None = None):
         super().build()
         self.value.build((None, self.units))
 
-    def call(self, obs, training=False):
+    def call(self, obs: Mapping[str, KerasTensor], training: bool = False):
         """Logits of the next token, and the value."""
         source, written = obs["source"], obs["written"]
         places = ops.shape(written)[1]
@@ -46,15 +49,15 @@ class TokenActorCritic(SequenceToSequence):
         hidden = self.seen_outputs(output[:, None], memory)[:, 0]
         return self.logits(hidden), self.value(output)[:, 0]
 
-    def logits(self, hidden):
+    def logits(self, hidden: KerasTensor):
         """[..., V] logits from [..., D], divided by the temperature."""
         return super().logits(hidden) / self.temperature
 
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}
 
-    def take(self, network):
+    def take(self, network: SequenceToSequence):
         """Take the weights of a `SequenceToSequence` of the same sizes; the value stays."""
-        for own, other in zip(self.parts, network.parts, strict=True):
-            own.set_weights(other.get_weights())
+        for part, other in zip(self.parts, network.parts, strict=True):
+            part.set_weights(other.get_weights())
         self.bias.assign(network.bias)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import keras
-from keras import ops
+import numpy as np
+from keras import KerasTensor, ops
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -20,7 +21,9 @@ class TokenTable(keras.layers.Layer):
         learned: How many tokens learn, the first ones; None: all, unless `trainable` is false.
     """
 
-    def __init__(self, vocabulary, dimension, learned=None, **kwargs):
+    def __init__(
+        self, vocabulary: int, dimension: int, learned: int | None = None, **kwargs: object
+    ):
         super().__init__(**kwargs)
         self.vocabulary, self.dimension, self.learned = vocabulary, dimension, learned
         self.embeddings = self.fixed = None
@@ -30,7 +33,7 @@ class TokenTable(keras.layers.Layer):
         """Number of tokens whose vectors are in `embeddings`."""
         return self.vocabulary if self.learned is None else self.learned
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[int | None, ...]):
         first, others = self.num_first, self.vocabulary - self.num_first
         if first:
             self.embeddings = self.add_weight(
@@ -47,7 +50,7 @@ class TokenTable(keras.layers.Layer):
             )
         self.built = True
 
-    def call(self, tokens):
+    def call(self, tokens: KerasTensor):
         """Vectors, in the layer's precision."""
         first = self.num_first
         if self.fixed is None:
@@ -55,12 +58,12 @@ class TokenTable(keras.layers.Layer):
         if self.embeddings is None:
             return ops.cast(ops.take(self.fixed, tokens, axis=0), self.compute_dtype)
         learns, zero = tokens < first, ops.zeros_like(tokens)
-        own = ops.take(self.embeddings, ops.where(learns, tokens, zero), axis=0)
+        learned = ops.take(self.embeddings, ops.where(learns, tokens, zero), axis=0)
         others = ops.take(self.fixed, ops.where(learns, zero, tokens - first), axis=0)
-        own, others = (ops.cast(part, self.compute_dtype) for part in (own, others))
-        return ops.where(learns[..., None], own, others)
+        learned, others = (ops.cast(part, self.compute_dtype) for part in (learned, others))
+        return ops.where(learns[..., None], learned, others)
 
-    def assign(self, table):
+    def assign(self, table: np.ndarray):
         """Set the vectors [vocabulary, D] of all tokens."""
         if self.embeddings is not None:
             self.embeddings.assign(table[: self.num_first])

@@ -43,7 +43,7 @@ class BucketBatchSampler:
 
     def __init__(
         self,
-        lengths: Any,
+        lengths: np.ndarray | Sequence[int] | Sequence[Sequence[int]],
         batch_size: int,
         num_buckets: int = 10,
         seed: int = 0,

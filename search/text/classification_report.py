@@ -1,4 +1,4 @@
-"""How well labels are predicted: a confusion matrix, and metrics of each class."""
+"""Quality of predicted labels: a confusion matrix, and metrics of each class."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def png(figure: Figure) -> bytes:
     return picture.getvalue()
 
 
-def csv_text(rows: Sequence[Sequence[Any]]) -> str:
+def csv_text(rows: Sequence[Sequence[object]]) -> str:
     """Rows as the content of a CSV file."""
     csv.writer(text := io.StringIO(), lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -89,7 +89,7 @@ class ClassificationTask:
         """Tokens and labels of the training texts."""
         return make_rows(cfg, {"tokens": self.tokens["train"], "label": self.labels["train"]})
 
-    def make_network(self, cfg: ClassifierConfig) -> keras.Model:
+    def make_network(self, cfg: ClassifierConfig) -> TextClassifierNetwork:
         """The network, with wordllama's token vectors to begin with."""
         table = self.vocabulary.first_vectors()
         network = TextClassifierNetwork(
@@ -120,22 +120,22 @@ class ClassificationTask:
 
     def evaluate(self, network: Any) -> dict[str, float]:
         """Macro F1 on the dev split, and on as many training texts without dropout."""
-        found = self.predict(network, "dev")
+        predicted = self.predict(network, "dev")
         learned = class_probabilities(network, self.watched_tokens).argmax(axis=1)
         return {
-            "macro_f1": macro_f1(self.labels["dev"], found),
-            "accuracy": float((found == self.labels["dev"]).mean()),
+            "macro_f1": macro_f1(self.labels["dev"], predicted),
+            "accuracy": float((predicted == self.labels["dev"]).mean()),
             "training_macro_f1": macro_f1(self.labels["train"][self.watched], learned),
         }
 
-    def predict(self, network: Any, split: str) -> np.ndarray:
+    def predict(self, network: TextClassifierNetwork, split: str) -> np.ndarray:
         """[n] index of the predicted class of each text in a split."""
         return class_probabilities(network, self.tokens[split]).argmax(axis=1)
 
-    def report(self, network: Any, split: str) -> ClassificationReport:
+    def report(self, network: TextClassifierNetwork, split: str) -> ClassificationReport:
         """Metrics of a split's predictions."""
-        found = self.predict(network, split)
-        return classification_report(self.data.classes, self.labels[split], found)
+        predicted = self.predict(network, split)
+        return classification_report(self.data.classes, self.labels[split], predicted)
 
 
 class _ClassesFile(TypedDict):
@@ -155,7 +155,7 @@ class TextClassifier:
 
     def __init__(
         self,
-        network: keras.Model,
+        network: TextClassifierNetwork,
         classes: Sequence[str],
         max_length: int,
         vocabulary: Vocabulary,
@@ -175,10 +175,10 @@ class TextClassifier:
         saved = read_json(folder / CLASSES_FILE, _ClassesFile, advice)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)
         network = load_network_of(TextClassifierNetwork, folder / BEST)
-        found = (network.num_classes, network.vocabulary)
-        if found != (len(saved["classes"]), vocabulary.size):
+        sizes = (network.num_classes, network.vocabulary)
+        if sizes != (len(saved["classes"]), vocabulary.size):
             raise ValueError(
-                f"{folder / BEST} tells {found[0]:,} classes apart by {found[1]:,} tokens, and "
+                f"{folder / BEST} tells {sizes[0]:,} classes apart by {sizes[1]:,} tokens, and "
                 f"{CLASSES_FILE} and {VOCABULARY_FILE} have {len(saved['classes']):,} and "
                 f"{vocabulary.size:,}, expected files of one run. Copy them back, or train again."
             )
@@ -197,8 +197,8 @@ class TextClassifier:
 
     def predict(self, texts: Sequence[str]) -> list[Prediction]:
         """The most probable class of each text."""
-        found = self.probabilities(texts)
-        return [Prediction(self.classes[row.argmax()], float(row.max())) for row in found]
+        probabilities = self.probabilities(texts)
+        return [Prediction(self.classes[row.argmax()], float(row.max())) for row in probabilities]
 
 
 def inverse_document_frequencies(bag: TokenBag, tokens: Ragged) -> np.ndarray:
@@ -215,10 +215,10 @@ def inverse_document_frequencies(bag: TokenBag, tokens: Ragged) -> np.ndarray:
     return (idf * (counts > 0)).astype(np.float32)
 
 
-def class_probabilities(network: Any, tokens: Ragged) -> np.ndarray:
+def class_probabilities(network: TextClassifierNetwork, tokens: Ragged) -> np.ndarray:
     """[n, C] probabilities; texts of similar length are computed at once."""
-    found = np.zeros((len(tokens.lengths), network.num_classes), np.float32)
+    probabilities = np.zeros((len(tokens.lengths), network.num_classes), np.float32)
     for rows, length in length_batches(tokens.lengths):
         logits = network(tokens.matrix(rows, length))
-        found[rows] = keras.ops.softmax(logits, axis=-1)
-    return found
+        probabilities[rows] = keras.ops.softmax(logits, axis=-1)
+    return probabilities

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from kytolly.search.text.rewriting_pools import (
 )
 from kytolly.search.text.rewriting_words import source_tokens
 from kytolly.search.text.vocabulary import END, SPECIAL
-from kytolly.trainer import Trainer
+from kytolly.trainer import Callbacks, Trainer
 
 SPLITS = ("train", "dev", "test")
 FREQUENT, KNOWN = 0.5, 0.95  # so many of the most frequent terms must be in the vocabulary
@@ -92,8 +92,8 @@ class FineTuning:
 
     def network(self) -> TokenActorCritic:
         """The rewriter's network with a value; it may end from the beginning."""
-        own = {"temperature": self.cfg.temperature} | self.rewriter.network.get_config()
-        network: Any = TokenActorCritic.from_config(own)
+        arguments = {"temperature": self.cfg.temperature} | self.rewriter.network.get_config()
+        network: Any = TokenActorCritic.from_config(arguments)
         network.build()
         network.take(self.rewriter.network)
         if not self.rewriter.settings.get("may_end"):
@@ -108,8 +108,8 @@ class FineTuning:
 
     def written_terms(self, rewriter: Rewriter, split: str) -> list[list[str]]:
         """The terms that a rewriter writes for the queries of a split."""
-        found = rewriter.terms_of([query.text for query in self.queries[split]])
-        return [[one.term for one in terms] for terms in found]
+        written = rewriter.terms_of([query.text for query in self.queries[split]])
+        return [[one.term for one in terms] for terms in written]
 
     def values(self, split: str, written: Sequence[Sequence[str]]) -> np.ndarray:
         """[Q] the metric of BM25 with written terms, over all documents."""
@@ -119,7 +119,7 @@ class FineTuning:
     def comparison(self, before: Rewriter, after: Rewriter, split: str) -> dict[str, Any]:
         """The terms of two rewriters, their gains, and the difference of these."""
         without = self.values(split, [[] for _ in self.queries[split]])
-        found: dict[str, Any] = {"bm25": float(without.mean())}
+        result: dict[str, Any] = {"bm25": float(without.mean())}
         values, judged = {}, judged_queries(self.collection, self.index, split, self.length)
         judged = [judged[row] for row in some_rows(len(judged), 0)]
         for name, rewriter in (("before", before), ("after", after)):
@@ -127,7 +127,7 @@ class FineTuning:
             values[name] = self.values(split, written)
             gain, *interval = paired_bootstrap(values[name].tolist(), without.tolist())
             terms = float(np.mean([len(row) for row in written]))
-            found[name] = {
+            result[name] = {
                 "gain": gain,
                 "interval": interval,
                 "reward": gain - self.cfg.term_cost * terms,
@@ -137,13 +137,13 @@ class FineTuning:
         difference, *interval = paired_bootstrap(
             values["after"].tolist(), values["before"].tolist()
         )
-        return {**found, "difference": difference, "interval": interval}
+        return {**result, "difference": difference, "interval": interval}
 
 
 def term_share(rewriter: Rewriter, queries: Sequence[JudgedQuery]) -> float:
     """The share of the best terms of queries that a rewriter writes."""
-    found = rewriter.terms_of([query.text for query in queries])
-    return share_of_best(queries, [[one.term for one in terms] for terms in found])
+    written = rewriter.terms_of([query.text for query in queries])
+    return share_of_best(queries, [[one.term for one in terms] for terms in written])
 
 
 class SaveRewriter(Callback):
@@ -166,7 +166,7 @@ def fine_tune_rewriter(
     source: str | Path,
     log_dir: str | Path | None = None,
     *,
-    cb: Sequence[Any] = (),
+    cb: Callbacks = (),
     resume: bool = False,
     progress: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -204,41 +204,41 @@ def fine_tune_rewriter(
     result.require_written()
     folder = Path(result.run_dir)
     after = Rewriter(load_network(folder / BEST), before.vocabulary, settings)
-    found = {"dev": task.comparison(before, after, "dev")}
-    kept = found["dev"]["after"]["reward"] > found["dev"]["before"]["reward"]
-    if not kept:
+    gains = {"dev": task.comparison(before, after, "dev")}
+    improved = gains["dev"]["after"]["reward"] > gains["dev"]["before"]["reward"]
+    if not improved:
         after = before
         save_network(before.network, folder)
     after.save(folder)
-    found |= {s: task.comparison(before, after, s) for s in ("train", "test") if s in task.queries}
+    gains |= {s: task.comparison(before, after, s) for s in ("train", "test") if s in task.queries}
     summary = {
         **result.summary,
         "queries": {split: len(queries) for split, queries in task.queries.items()},
         "metric": cfg.metric,
-        "kept": "fine-tuned" if kept else "supervised",
-        "gains": found,
+        "kept": "fine-tuned" if improved else "supervised",
+        "gains": gains,
     }
     RunFolder(folder).write_result(summary)
     return summary, lines(summary)
 
 
-def lines(summary: dict[str, Any]) -> list[str]:
+def lines(summary: Mapping[str, Any]) -> list[str]:
     """The result for a reader."""
-    found = [f"Gain in {summary['metric']} by the written terms, with its 95% interval:"]
+    text = [f"Gain in {summary['metric']} by the written terms, with its 95% interval:"]
     for split, part in summary["gains"].items():
         for when in ("before", "after"):
             one = part[when]
-            found.append(
+            text.append(
                 f"  {split:<6}{when + ' PPO':<11} {interval_text(one['gain'], one['interval'])}, "
                 f"{one['terms']:.1f} terms, share of the best {one['term_share']:.3f}"
             )
         difference = interval_text(part["difference"], part["interval"])
-        found.append(f"  {split:<6}{'difference':<11} {difference}; BM25 alone {part['bm25']:.4f}")
+        text.append(f"  {split:<6}{'difference':<11} {difference}; BM25 alone {part['bm25']:.4f}")
     if summary["kept"] == "supervised":
-        found.append(
+        text.append(
             "PPO earned no more on dev than the rewriter that it began with, and that one is kept."
         )
-    return found
+    return text
 
 
 def interval_text(mean: float, interval: Sequence[float]) -> str:

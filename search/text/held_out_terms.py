@@ -1,4 +1,4 @@
-"""What a rewriter proposes for queries that it learned from, by others that did not.
+"""Proposals for the queries that a rewriter learned from, by others that did not.
 
 A rewriter knows the terms of its training queries by heart. Who learns how far to trust it has to
 see what it proposes for queries that are new to it. So the training queries are cut into parts
@@ -37,10 +37,10 @@ def read_held_out(path: Path, updates: int | None = None) -> dict[str, list[Term
     if not path.is_file():
         return None
     advice = "expected what `kytolly train rewriter` writes: train it again"
-    found = read_json(path, _HeldOutFile, advice)
-    if updates not in (None, found.updates):
+    saved = read_json(path, _HeldOutFile, advice)
+    if updates not in (None, saved.updates):
         return None
-    return {text: [Term(*one) for one in row] for text, row in found.terms.items()}
+    return {text: [Term(*one) for one in row] for text, row in saved.terms.items()}
 
 
 class _HeldOutFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -141,14 +141,14 @@ def read_given_splits(source: Path, text_column: str, label_column: str) -> dict
 def split_path(folder: Path, split: str) -> Path | None:
     """The one file or folder of a split."""
     names = [split + ending for ending in ("", *DELIMITERS, *JSON_LINES)]
-    found = [folder / name for name in names if (folder / name).exists()]
-    found = [path for path in found if path.suffix or path.is_dir()]
-    if len(found) > 1:
+    paths = [folder / name for name in names if (folder / name).exists()]
+    paths = [path for path in paths if path.suffix or path.is_dir()]
+    if len(paths) > 1:
         raise ValueError(
-            f"{path_text(folder)} has {found[0].name} and {found[1].name}; expected one of them: "
+            f"{path_text(folder)} has {paths[0].name} and {paths[1].name}; expected one of them: "
             "move the other away."
         )
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def read_class_folders(folder: Path) -> LabeledTexts:
@@ -277,20 +277,20 @@ def fill_splits(given: Mapping[str, LabeledTexts]) -> dict[str, LabeledTexts]:
     for index, text in enumerate(train.texts):
         place = text_bucket(text)
         parts[missing[place] if place < len(missing) else "train"].append(index)
-    made = {
+    splits = {
         split: LabeledTexts(
             tuple(train.texts[index] for index in indices),
             tuple(train.labels[index] for index in indices),
         )
         for split, indices in parts.items()
     }
-    for split, part in made.items():
+    for split, part in splits.items():
         if not part.texts:
             raise ValueError(
                 f"{len(train.texts)} texts given leave none for {split}; expected more than "
                 "some dozens: add texts, or give train, dev and test apart."
             )
-    return {**given, **made}
+    return {**given, **splits}
 
 
 def text_bucket(text: str) -> int:

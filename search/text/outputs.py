@@ -1,4 +1,4 @@
-"""What a network gives for rows of held-out data."""
+"""Outputs of a network for rows of held-out data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RowOutputs:
 
     def __call__(self) -> np.ndarray:
         """[N, ...] outputs, in the order of the rows."""
-        found: Any = None
+        outputs: Any = None
         size = self.sampler.batch_size
         for rows, lengths in zip(self.sampler.buckets, self.sampler.bucket_lengths, strict=True):
             for at in range(0, len(rows), size):
@@ -59,11 +59,11 @@ class RowOutputs:
                 full = np.resize(part, size)  # a last batch that is short repeats its rows
                 batch = column_matrix(self.columns, full, lengths)
                 values = self._function({k: tf.constant(v) for k, v in batch.items()}).numpy()
-                if found is None:
-                    found = np.zeros([sum(map(len, self.sampler.buckets)), *values.shape[1:]])
-                    found = found.astype(values.dtype)
-                found[part] = values[: len(part)]
-        return found
+                if outputs is None:
+                    outputs = np.zeros([sum(map(len, self.sampler.buckets)), *values.shape[1:]])
+                    outputs = outputs.astype(values.dtype)
+                outputs[part] = values[: len(part)]
+        return outputs
 
 
 def length_batches(lengths: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-import keras
 import numpy as np
 import tensorflow as tf
 from msgspec import Meta
@@ -142,7 +141,7 @@ class RankingTask:
         }
         return make_rows(cfg, columns)
 
-    def make_network(self, cfg: RankerConfig) -> keras.Model:
+    def make_network(self, cfg: RankerConfig) -> CrossEncoder:
         """The network, with wordllama's token vectors to begin with."""
         self.cfg = cfg  # XLA may be off
         table = self.vocabulary.first_vectors()
@@ -162,7 +161,7 @@ class RankingTask:
         self.set_units(network)
         return network
 
-    def set_units(self, network: Any) -> None:
+    def set_units(self, network: CrossEncoder) -> None:
         """Set what is usual for a question and a document that it finds."""
         train = self.train
         there = np.argwhere(train.documents != NONE)
@@ -190,8 +189,8 @@ class RankingTask:
         if cfg.dropout and cfg.layers:
             shape = [rows * count, *network.noise_shape]
             noise = tf.random.stateless_uniform(shape, batch["seed"][0])
-        own = tf.reshape(network(pairs, training=True, noise=noise), [rows, count])
-        logits = own + network.first_scale * batch["score"]
+        network_logits = tf.reshape(network(pairs, training=True, noise=noise), [rows, count])
+        logits = network_logits + network.first_scale * batch["score"]
         label = tf.zeros([rows], tf.int32)  # the relevant document comes first
         others = tf.reduce_max(logits[:, 1:], axis=1)
         accuracy = tf.reduce_mean(tf.cast(logits[:, 0] > others, tf.float32))
@@ -209,27 +208,30 @@ class RankingTask:
             "first_ndcg": float(ndcg(self.watched, self.watched.scores).mean()),
         }
 
-    def outputs(self, network: Any, found: Candidates) -> RowOutputs:
+    def outputs(self, network: CrossEncoder, candidates: Candidates) -> RowOutputs:
         """The network's scores of all found documents of some queries."""
-        there = found.documents != NONE
-        queries = np.repeat(found.queries, there.sum(axis=1))
+        there = candidates.documents != NONE
+        queries = np.repeat(candidates.queries, there.sum(axis=1))
         columns = {
             "question": Lookup(self.questions, queries),
-            "context": Lookup(self.contexts, found.documents[there]),
+            "context": Lookup(self.contexts, candidates.documents[there]),
         }
         buckets = EVALUATION_BUCKETS
         return RowOutputs(network, score_batch, columns, num_buckets=buckets, xla=self.cfg.xla)
 
-    def scores(self, network: Any, found: Candidates) -> np.ndarray:
+    def scores(self, network: CrossEncoder, candidates: Candidates) -> np.ndarray:
         """[Q, depth] scores of the network; 0 where there is no document."""
-        return pair_scores(self.outputs(network, found), found)
+        return pair_scores(self.outputs(network, candidates), candidates)
 
-    def choose_weight(self, network: Any) -> Weight:
+    def choose_weight(self, network: CrossEncoder) -> Weight:
         """The weight beside the first search, by dev queries that did not pick the network."""
-        found = self.choosing
-        scores, start = self.scores(network, found), ndcg(found, found.scores)
+        candidates = self.choosing
+        scores, start = self.scores(network, candidates), ndcg(candidates, candidates.scores)
         gains = np.array(
-            [ndcg(found, mixed_scores(found.scores, scores, one)) - start for one in WEIGHTS]
+            [
+                ndcg(candidates, mixed_scores(candidates.scores, scores, one)) - start
+                for one in WEIGHTS
+            ]
         )
         best, chance = best_row(gains, CHANCE, self.cfg.seed)
         if best is None:
@@ -257,7 +259,7 @@ class Ranker:
 
     def __init__(
         self,
-        network: keras.Model,
+        network: CrossEncoder,
         vocabulary: Vocabulary,
         weight: float,
         cfg: RankerConfig,
@@ -289,8 +291,8 @@ class Ranker:
         network = load_network_of(CrossEncoder, folder / BEST)
         check_positions(network, cfg, folder)
         require_tokens(network.settings["vocabulary"], vocabulary, folder / BEST)
-        own = saved["collection"], saved["search_identity"]
-        return cls(network, vocabulary, saved["weight"], cfg, *own)
+        origin = saved["collection"], saved["search_identity"]
+        return cls(network, vocabulary, saved["weight"], cfg, *origin)
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network and its config."""
@@ -303,11 +305,11 @@ class Ranker:
         """[n] the network's score of each document."""
         question = text_tokens(self.vocabulary, [query], self.cfg.max_question_length).tokens
         contexts = text_tokens(self.vocabulary, documents, self.cfg.context_length)
-        found = np.zeros(len(documents), np.float32)
+        scores = np.zeros(len(documents), np.float32)
         for rows, length in length_batches(contexts.lengths):
             asked = np.tile(question, (len(rows), 1))
-            found[rows] = self._scores(asked, contexts.matrix(rows, length)).numpy()
-        return found
+            scores[rows] = self._scores(asked, contexts.matrix(rows, length)).numpy()
+        return scores
 
     def rank(
         self, query: str, documents: Sequence[str], scores: Sequence[float] | None = None
@@ -359,18 +361,19 @@ def rarity(texts: Ragged, vocabulary: int) -> np.ndarray:
     return (1.0 - np.log1p(frequency) / np.log1p(count)).astype(np.float32)
 
 
-def shared_features(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def shared_features(network: CrossEncoder, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """[B, PAIR_FEATURES] what the texts of a batch of pairs have in common."""
-    return network.matches(batch["question"], batch["context"])[2]
+    *_, shared = network.matches(batch["question"], batch["context"])
+    return tf.convert_to_tensor(shared)
 
 
-def score_batch(network: keras.Model, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def score_batch(network: CrossEncoder, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
     """[B] scores of a batch of pairs."""
     return network(dict(batch))
 
 
-def pair_scores(outputs: RowOutputs, found: Candidates) -> np.ndarray:
+def pair_scores(outputs: RowOutputs, candidates: Candidates) -> np.ndarray:
     """[Q, depth] scores from those of the documents that were found."""
-    scores = np.zeros(found.documents.shape, np.float32)
-    scores[found.documents != NONE] = outputs()
+    scores = np.zeros(candidates.documents.shape, np.float32)
+    scores[candidates.documents != NONE] = outputs()
     return scores

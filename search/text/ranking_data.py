@@ -1,4 +1,4 @@
-"""What a search finds for judged queries, the rows that a re-ranker learns from, and its metric."""
+"""Candidates of judged queries, the rows that a re-ranker learns from, and its metric."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def search_split(collection: Collection, first: FirstSearch, split: str, depth: 
 
 
 def training_rows(
-    collection: Collection, found: Candidates, negatives: int, samples: int | None, seed: int
+    collection: Collection, candidates: Candidates, negatives: int, samples: int | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of a question, a relevant document and negatives.
 
@@ -66,7 +66,7 @@ def training_rows(
 
     Args:
         collection: Documents and the judgments of "train".
-        found: The best documents of a search for the train queries.
+        candidates: The best documents of a search for the train queries.
         negatives: Documents of a row beside the relevant one.
         samples: Number of rows; None: one for each relevant document of each query.
         seed: Seed of the draws.
@@ -81,11 +81,11 @@ def training_rows(
         ValueError: No query has both a relevant document and another one.
     """
     pairs, rng = [], np.random.default_rng(seed)
-    for row, query in enumerate(found.queries.tolist()):
+    for row, query in enumerate(candidates.queries.tolist()):
         good = collection.relevant(query, "train")
-        own = collection.own_document(query)
-        if len({*good, own} - {None}) < len(collection.doc_ids):
-            pairs += [(row, doc) for doc in good if doc != own]
+        itself = collection.own_document(query)
+        if len({*good, itself} - {None}) < len(collection.doc_ids):
+            pairs += [(row, doc) for doc in good if doc != itself]
     if not pairs:
         raise ValueError(
             f"{collection.name} has no train query with a relevant document and another one; "
@@ -95,14 +95,14 @@ def training_rows(
     order = np.resize(order, len(pairs) if samples is None else samples)
     documents = np.empty((len(order), 1 + negatives), np.int32)
     for place, (row, doc) in enumerate(pairs[number] for number in order):
-        documents[place] = doc, *_negatives(collection, found, row, negatives, rng)
+        documents[place] = doc, *_negatives(collection, candidates, row, negatives, rng)
     rows = np.array([pairs[number][0] for number in order])
-    return found.queries[rows], documents, known_scores(found, rows, documents)
+    return candidates.queries[rows], documents, known_scores(candidates, rows, documents)
 
 
-def known_scores(found: Candidates, rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
+def known_scores(candidates: Candidates, rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
     """[N, D] scores of documents [N, D] for the queries in rows [N], as `training_rows` says."""
-    docs, scores = found.documents[rows], in_units_of_highest(found.scores)[rows]
+    docs, scores = candidates.documents[rows], in_units_of_highest(candidates.scores)[rows]
     lowest = np.where(docs == NONE, np.inf, scores).min(axis=1)
     values = np.where(np.isfinite(lowest), lowest, 0.0)[:, np.newaxis].repeat(documents.shape[1], 1)
     for place in range(documents.shape[1]):
@@ -112,17 +112,17 @@ def known_scores(found: Candidates, rows: np.ndarray, documents: np.ndarray) -> 
 
 
 def _negatives(
-    collection: Collection, found: Candidates, row: int, count: int, rng: np.random.Generator
+    collection: Collection, candidates: Candidates, row: int, count: int, rng: np.random.Generator
 ) -> np.ndarray:
     """[count] documents that are not relevant to the query of a row."""
-    docs = found.documents[row]
-    hard = docs[(docs != NONE) & ~found.relevant[row]]
+    docs = candidates.documents[row]
+    hard = docs[(docs != NONE) & ~candidates.relevant[row]]
     drawn = rng.permutation(hard)[:count]
     if len(drawn) == count:
         return drawn
-    query = int(found.queries[row])
-    own = collection.own_document(query)
-    known = [*collection.relevant(query, "train"), *drawn, *([] if own is None else [own])]
+    query = int(candidates.queries[row])
+    itself = collection.own_document(query)
+    known = [*collection.relevant(query, "train"), *drawn, *([] if itself is None else [itself])]
     others = np.setdiff1d(np.arange(len(collection.doc_ids)), known)
     others = others if len(others) else hard
     missing = count - len(drawn)
@@ -146,9 +146,11 @@ def mixed_scores(scores: np.ndarray, network: np.ndarray, weight: float) -> np.n
     return in_units_of_highest(scores) + weight * network
 
 
-def ndcg(found: Candidates, scores: np.ndarray) -> np.ndarray:
+def ndcg(candidates: Candidates, scores: np.ndarray) -> np.ndarray:
     """[Q] nDCG@10 of the documents in the order of scores [Q, depth]; equal ones stay in order."""
-    order = np.argsort(-np.where(found.documents == NONE, -np.inf, scores), axis=1, kind="stable")
+    order = np.argsort(
+        -np.where(candidates.documents == NONE, -np.inf, scores), axis=1, kind="stable"
+    )
     ranks = np.argsort(order, axis=1, kind="stable")
-    ranks = np.where(found.relevant, ranks, NOT_RANKED).astype(np.int32)
-    return metric(METRIC, tf.constant(ranks), tf.constant(found.counts, tf.int32)).numpy()
+    ranks = np.where(candidates.relevant, ranks, NOT_RANKED).astype(np.int32)
+    return metric(METRIC, tf.constant(ranks), tf.constant(candidates.counts, tf.int32)).numpy()

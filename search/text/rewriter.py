@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import keras
 import msgspec
 import numpy as np
 import tensorflow as tf
@@ -26,7 +25,7 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.tokens import EnglishTokenizer
 from kytolly.search.model.sequence_to_sequence import SequenceToSequence
-from kytolly.search.model.token_actor_critic import TokenActorCritic  # noqa: F401  for Keras: of a file
+from kytolly.search.model.token_actor_critic import TokenActorCritic
 from kytolly.search.text.outputs import RowOutputs
 from kytolly.search.text.rewriting_pairs import (
     JudgedQuery,
@@ -135,7 +134,7 @@ class RewriterTask:
         """Sources and targets of the training queries."""
         return make_rows(cfg, self.pairs["train"])
 
-    def make_network(self, cfg: RewriterConfig) -> keras.Model:
+    def make_network(self, cfg: RewriterConfig) -> SequenceToSequence:
         """The network, with wordllama's vectors of the words to begin with, if so configured."""
         network = SequenceToSequence(
             self.vocabulary.size,
@@ -182,7 +181,7 @@ class RewriterTask:
         """Token accuracy, and the share of the best terms that are written, of dev queries."""
         return self.metrics(network, "dev")
 
-    def metrics(self, network: Any, split: str) -> dict[str, float]:
+    def metrics(self, network: SequenceToSequence, split: str) -> dict[str, float]:
         """Metrics of a split, of at most `EVALUATED` queries and pairs."""
         if split not in self._outputs or self._outputs[split][0] is not network:
             self._outputs[split] = (network, *self._row_outputs(network, split))
@@ -211,19 +210,21 @@ class RewriterTask:
         longest = self.cfg.max_source_length
         return source_tokens(self.vocabulary, texts, self.terms_tokenizer, longest)
 
-    def _row_outputs(self, network: Any, split: str) -> tuple[RowOutputs, RowOutputs]:
+    def _row_outputs(
+        self, network: SequenceToSequence, split: str
+    ) -> tuple[RowOutputs, RowOutputs]:
         count = len(self.pairs[split]["source"].lengths)
         chosen = some_rows(count, self.cfg.seed)
         pairs = {name: column.part(chosen) for name, column in self.pairs[split].items()}
         texts = [query.text for query in self.query_sample(split)]
         sources = self._source(texts)
 
-        def accuracy(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        def accuracy(network: SequenceToSequence, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
             target = batch["target"]
             logits = network.decode(decoder_inputs(target), network.encode(batch["source"]))
             return right_tokens(logits, target)
 
-        def tokens(network: Any, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        def tokens(network: SequenceToSequence, batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
             return written_tokens(
                 network, batch["source"], self.cfg.max_target_length, self.writes_terms
             )
@@ -251,7 +252,12 @@ class Rewriter:
             if it learned to write fewer terms than it may.
     """
 
-    def __init__(self, network: Any, vocabulary: Words, settings: Mapping[str, Any]):
+    def __init__(
+        self,
+        network: SequenceToSequence | TokenActorCritic,
+        vocabulary: Words,
+        settings: Mapping[str, Any],
+    ):
         self.network, self.vocabulary, self.tokenizer = network, vocabulary, EnglishTokenizer()
         self.settings, self.writes_terms = dict(settings), settings["target"] == "terms"
         self._source_length = int(settings["max_source_length"])
@@ -315,11 +321,11 @@ class Rewriter:
         matrix, size = source.matrix(np.arange(len(queries)), self._source_length), 1
         if len(queries) > 1:
             size = TOGETHER
-        found = [
+        written = [
             self._written(tf.constant(np.resize(part, (size, part.shape[1]))))[: len(part)]
             for part in (matrix[at : at + size] for at in range(0, len(matrix), size))
         ]
-        return np.concatenate(found) if found else np.zeros((0, 0, 2))
+        return np.concatenate(written) if written else np.zeros((0, 0, 2))
 
 
 def some_rows(count: int, seed: int) -> np.ndarray:

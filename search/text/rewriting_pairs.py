@@ -1,4 +1,4 @@
-"""What a rewriter learns from a collection: queries, and terms or texts of their documents."""
+"""Training data of a rewriter: queries, and terms or texts of their documents."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def judged_queries(
         split: Its name.
         count: Most terms of a query.
     """
-    found = []
+    queries = []
     for number in collection.split(split):
-        text, own = collection.queries[number], collection.own_document(number)
+        text, itself = collection.queries[number], collection.own_document(number)
         relevant = collection.relevant_others(number, split)
         best = best_terms(index, relevant, index.tokenizer(text), count)
         if best:
-            found.append(JudgedQuery(text, relevant, own, best))
-    return found
+            queries.append(JudgedQuery(text, relevant, itself, best))
+    return queries
 
 
 def best_terms(index: BM25Index, docs: Iterable[int], without: Group[str], count: int) -> list[str]:
@@ -92,13 +92,13 @@ def document_queries(
         The queries and the rest of each document's text.
     """
     drawn = np.random.default_rng(seed).permutation(len(collection.texts))[:most]
-    found = []
+    queries = []
     for doc in map(int, np.sort(drawn)):
         opening, rest = first_words(collection.texts[doc])
         best = best_terms(index, [doc], index.tokenizer(opening), count)
         if opening and best:
-            found.append((JudgedQuery(opening, [doc], None, best), rest))
-    return found
+            queries.append((JudgedQuery(opening, [doc], None, best), rest))
+    return queries
 
 
 def first_words(text: str) -> tuple[str, str]:
@@ -113,8 +113,8 @@ def first_words(text: str) -> tuple[str, str]:
 def mined_terms(index: BM25Index, query: JudgedQuery, count: int) -> list[str]:
     """The best terms of the documents that the query finds: what needs no learning."""
     docs, _ = index.search(index.query_weights(query.text), FEEDBACK + 1)
-    found = [int(doc) for doc in docs if doc != query.own][:FEEDBACK]
-    return best_terms(index, found, index.tokenizer(query.text), count)
+    others = [int(doc) for doc in docs if doc != query.own][:FEEDBACK]
+    return best_terms(index, others, index.tokenizer(query.text), count)
 
 
 def frequent_terms(
@@ -123,11 +123,11 @@ def frequent_terms(
     """For each query the terms that most queries of training should get: no look at the query."""
     terms, times = np.unique([term for one in learned for term in one.best], return_counts=True)
     ordered = [str(term) for term in terms[np.argsort(-times, kind="stable")]]
-    found = []
+    chosen = []
     for query in queries:
-        own = set(index.tokenizer(query.text))
-        found.append([term for term in ordered[: count + len(own)] if term not in own][:count])
-    return found
+        typed = set(index.tokenizer(query.text))
+        chosen.append([term for term in ordered[: count + len(typed)] if term not in typed][:count])
+    return chosen
 
 
 def share_of_best(queries: Sequence[JudgedQuery], terms: Sequence[Sequence[str]]) -> float:

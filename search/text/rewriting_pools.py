@@ -63,17 +63,17 @@ class Postings(NamedTuple):
 
 def searched_queries(collection: Collection, split: str) -> list[SearchedQuery]:
     """The queries of a split with a relevant document that is not the query itself."""
-    found = []
+    queries = []
     for number in collection.split(split):
         if relevant := collection.relevant_others(number, split):
-            own = collection.own_document(number)
-            found.append(SearchedQuery(collection.queries[number], relevant, own))
-    if not found:
+            itself = collection.own_document(number)
+            queries.append(SearchedQuery(collection.queries[number], relevant, itself))
+    if not queries:
         raise ValueError(
             f"no query of the split {split} of {collection.name} has a relevant document. Give "
             "another collection."
         )
-    return found
+    return queries
 
 
 def make_pools(
@@ -119,10 +119,10 @@ def make_pools(
 
 def matrix(rows: Sequence[np.ndarray], filler: float, kind: type) -> np.ndarray:
     """[Q, longest] of rows, with a filler after their end."""
-    found = np.full((len(rows), max(map(len, rows))), filler, kind)
-    for line, row in zip(found, rows, strict=True):
+    filled = np.full((len(rows), max(map(len, rows))), filler, kind)
+    for line, row in zip(filled, rows, strict=True):
         line[: len(row)] = row
-    return found
+    return filled
 
 
 def make_postings(index: BM25Index, words: Sequence[str]) -> Postings:
@@ -144,8 +144,8 @@ def query_scores(index: BM25Index, query: SearchedQuery, added: Mapping[str, flo
 def found_ranks(scores: tf.Tensor, relevant: tf.Tensor) -> tf.Tensor:
     """[..., R] ranks of relevant documents; one of score 0 is not found, as BM25 does not."""
     axes = len(scores.shape) - 1
-    own = tf.gather(scores, tf.maximum(relevant, 0), axis=-1, batch_dims=axes)
-    return tf.where(own == 0.0, NOT_RANKED, relevant_ranks(scores, relevant))
+    relevant_scores = tf.gather(scores, tf.maximum(relevant, 0), axis=-1, batch_dims=axes)
+    return tf.where(relevant_scores == 0.0, NOT_RANKED, relevant_ranks(scores, relevant))
 
 
 def metric_values(

@@ -69,12 +69,12 @@ def index_terms(
         written: [T, 2] tokens and their log-probabilities; an end ends it.
         are_terms: Whether the tokens are terms already, else words of a text.
     """
-    own, found = set(tokenizer(query)), {}
+    typed, scores = set(tokenizer(query)), {}
     for token, score in written:
         if token == END:
             break
         word = vocabulary.decode([int(token)])
         for term in [word] if are_terms else tokenizer(word):
-            if term not in own:
-                found.setdefault(term, float(score))
-    return [Term(*item) for item in found.items()]
+            if term not in typed:
+                scores.setdefault(term, float(score))
+    return [Term(*item) for item in scores.items()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -57,7 +57,7 @@ class Ragged(NamedTuple):
         """[N] tokens of each row."""
         return np.diff(np.asarray(self.starts))
 
-    def matrix(self, rows: Any, length: int) -> np.ndarray:
+    def matrix(self, rows: np.ndarray, length: int) -> np.ndarray:
         """[..., length] tokens of the rows [...], with padding after their end."""
         starts, ends = self.starts[rows], self.starts[np.asarray(rows) + 1]
         places = starts[..., np.newaxis] + np.arange(length)
@@ -95,7 +95,7 @@ class Lookup(NamedTuple):
         lengths = self.table.lengths[np.asarray(self.rows)]
         return lengths.reshape(len(lengths), -1).max(axis=1)
 
-    def matrix(self, rows: Any, length: int) -> np.ndarray:
+    def matrix(self, rows: np.ndarray, length: int) -> np.ndarray:
         """[..., length] tokens of the sequences of the rows."""
         return self.table.matrix(self.rows[rows], length)
 
@@ -104,7 +104,8 @@ class Lookup(NamedTuple):
         return self.table.matrix_on_device(tf.gather(self.rows, rows), length)
 
 
-Columns = Mapping[str, Any]  # `Ragged`, `Lookup` or arrays [N, ...], of equally many rows, by name
+Column: TypeAlias = Ragged | Lookup | np.ndarray  # of N rows; an array is [N, ...]
+Columns: TypeAlias = Mapping[str, Column]  # of equally many rows
 
 
 class Call(NamedTuple):
@@ -157,7 +158,9 @@ class Rows:
 
     def lengths(self, bucket: int) -> dict[str, int]:
         """The length of each ragged column in a bucket."""
-        names = [name for name, column in self.columns.items() if is_ragged(column)]
+        names = [
+            name for name, column in self.columns.items() if isinstance(column, Ragged | Lookup)
+        ]
         return dict(zip(names, map(int, self.sampler.bucket_lengths[bucket]), strict=bool(names)))
 
     def arguments(self, number: int) -> Any:
@@ -199,7 +202,7 @@ class DeviceRows(Rows):
         rows, lengths = tf.gather(arguments, index), self.lengths(bucket)
         return {
             name: table.matrix_on_device(rows, lengths[name])
-            if is_ragged(table)
+            if isinstance(table, Ragged | Lookup)
             else tf.gather(table, rows)
             for name, table in self.tables.items()
         }
@@ -237,7 +240,7 @@ class HostRows(Rows):
         front, lengths = [self.sampler.group, self.sampler.batch_size], self.lengths(bucket)
         return {
             name: tf.TensorSpec([*front, *row_shape(column), lengths[name]], tf.int32)
-            if is_ragged(column)
+            if isinstance(column, Ragged | Lookup)
             else tf.TensorSpec([*front, *row_shape(column)], column.dtype)
             for name, column in self.columns.items()
         }
@@ -279,7 +282,9 @@ def make_rows(cfg: SupervisedConfig, columns: Columns) -> Rows:
     """
     limits = cfg.column_lengths
     columns = {
-        name: column.cut(limits[name]) if name in limits and is_ragged(column) else column
+        name: column.cut(limits[name])
+        if name in limits and isinstance(column, Ragged | Lookup)
+        else column
         for name, column in columns.items()
     }
     lengths, group = row_lengths(columns), cfg.updates_per_call
@@ -298,16 +303,11 @@ def on_device(cfg: SupervisedConfig, columns: Columns) -> bool:
     return free is None or size * DEVICE_SHARE <= free
 
 
-def is_ragged(column: Any) -> bool:
-    """True if a column holds sequences of tokens."""
-    return isinstance(column, (Ragged, Lookup))
-
-
-def row_shape(column: Any) -> tuple[int, ...]:
+def row_shape(column: Column) -> tuple[int, ...]:
     """The shape of a row, without the length of its sequences."""
-    if is_ragged(column):
-        return tuple(column.rows.shape[1:]) if isinstance(column, Lookup) else ()
-    return tuple(column.shape[1:])
+    if isinstance(column, Ragged):
+        return ()
+    return tuple((column.rows if isinstance(column, Lookup) else column).shape[1:])
 
 
 def row_lengths(columns: Columns) -> np.ndarray:
@@ -317,7 +317,7 @@ def row_lengths(columns: Columns) -> np.ndarray:
         ValueError: There is no row, or the columns differ in their number of rows.
     """
     counts = {
-        name: len(column.lengths) if is_ragged(column) else len(column)
+        name: len(column.lengths) if isinstance(column, Ragged | Lookup) else len(column)
         for name, column in columns.items()
     }
     if len(set(counts.values())) != 1 or 0 in counts.values():
@@ -325,7 +325,7 @@ def row_lengths(columns: Columns) -> np.ndarray:
             f"the data has {counts} rows, expected the same number of rows, at least 1, in each "
             "column. Leave out rows that are not complete."
         )
-    ragged = [column.lengths for column in columns.values() if is_ragged(column)]
+    ragged = [column.lengths for column in columns.values() if isinstance(column, Ragged | Lookup)]
     return np.stack(ragged, axis=1) if ragged else np.ones([max(counts.values()), 1], np.int64)
 
 
@@ -334,7 +334,7 @@ def column_matrix(columns: Columns, rows: np.ndarray, lengths: Sequence[int]) ->
     left = iter(lengths)
     return {
         name: column.matrix(rows, int(next(left)))
-        if is_ragged(column)
+        if isinstance(column, Ragged | Lookup)
         else np.asarray(column[rows])
         for name, column in columns.items()
     }

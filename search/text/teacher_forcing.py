@@ -1,4 +1,4 @@
-"""What a decoder is given and what it is asked for, when it learns from targets."""
+"""Inputs and right tokens of a decoder that learns from targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def decoder_inputs(target: tf.Tensor) -> tf.Tensor:
 def sampled_inputs(
     target: tf.Tensor,
     hidden: tf.Tensor,
-    own: tf.Tensor,
+    guessed: tf.Tensor,
     most: int,
     logits: Callable[[tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
@@ -28,13 +28,13 @@ def sampled_inputs(
     Args:
         target: [B, T] int32 tokens.
         hidden: [B, T, D] what the logits of a decoder that was given the targets are made of.
-        own: [B, T] true where the most probable token stands for the target's.
+        guessed: [B, T] true where the most probable token stands for the target's.
         most: Places that get a guess; where `own` has more, the last ones keep the target's token.
         logits: Function from [most, D] to [most, V]. For all places, where few need a guess, it
             would cost as much as all else of a decoder.
     """
     tokens, rows = tf.reshape(target, [-1]), tf.reshape(hidden, [-1, hidden.shape[-1]])
-    wanted = tf.reshape(own, [-1]) & (tokens != PADDING)
+    wanted = tf.reshape(guessed, [-1]) & (tokens != PADDING)
     needed, places = tf.math.top_k(tf.cast(wanted, tf.int32), most)
     needed = tf.cast(needed, tf.bool)
     guesses = most_probable(logits(tf.gather(rows, places)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kytolly.search.config.classifier import ClassifierConfig
 from kytolly.search.text.classification_report import CURVE, f1_curve_figure, png, write_report
 from kytolly.search.text.classifier import ClassificationTask, TextClassifier
 from kytolly.search.text.labeled_texts import read_labeled_texts
-from kytolly.trainer import Trainer
+from kytolly.trainer import Callbacks, Trainer
 
 
 def train_classifier(
@@ -25,7 +24,7 @@ def train_classifier(
     data: str | Path,
     log_dir: str | Path | None = None,
     *,
-    cb: Sequence[Any] = (),
+    cb: Callbacks = (),
     resume: bool = False,
     progress: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -71,7 +70,7 @@ def save_f1_curve(folder: Path) -> None:
     """Save the plot of training and validation F1 over the run."""
     columns = ("evaluation_training_macro_f1", "evaluation_macro_f1")
     rows = read_rows(folder / NAME, "updates")
-    found = np.array([[number_in(row, name) for name in ("updates", *columns)] for row in rows])
-    updates, training, validation = found[np.isfinite(found[:, 1])].T
+    values = np.array([[number_in(row, name) for name in ("updates", *columns)] for row in rows])
+    updates, training, validation = values[np.isfinite(values[:, 1])].T
     picture = png(f1_curve_figure(updates, training, validation))
     write_file(folder / f"{CURVE}.png", lambda to: to.write_bytes(picture))

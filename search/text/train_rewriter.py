@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from kytolly.search.text.held_out_terms import HELD_OUT_FILE, read_held_out, wri
 from kytolly.search.text.rewriter import Rewriter, RewriterTask
 from kytolly.search.text.rewriting_pairs import frequent_terms, mined_terms, share_of_best
 from kytolly.search.text.rewriting_words import Term
-from kytolly.trainer import Trainer
+from kytolly.trainer import Callbacks, Trainer
 
 SPLITS = ("train", "dev", "test")
 PARTS = "held_out"  # folder of the rewriters that learn without a part; gone at the end
@@ -31,7 +31,7 @@ def train_rewriter(
     source: str | Path,
     log_dir: str | Path | None = None,
     *,
-    cb: Sequence[Any] = (),
+    cb: Callbacks = (),
     resume: bool = False,
     progress: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
@@ -128,7 +128,7 @@ def held_out_terms(
         updates: Those of the run, by which a part of a shorter run is told.
         progress: Show a progress bar on standard error.
     """
-    path, found, count = folder / HELD_OUT_FILE, {}, int(parts.max()) + 1
+    path, by_query, count = folder / HELD_OUT_FILE, {}, int(parts.max()) + 1
     done = read_held_out(path, updates)
     if done is not None:
         return done
@@ -146,10 +146,10 @@ def held_out_terms(
             terms = dict(zip(texts, proposed, strict=True))
             write_held_out(saved, terms, updates)
             shutil.rmtree(run)
-        found |= terms
-    write_held_out(path, found, updates)
+        by_query |= terms
+    write_held_out(path, by_query, updates)
     shutil.rmtree(folder / PARTS)
-    return found
+    return by_query
 
 
 def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
     written = [[one.term for one in row] for row in rewriter.terms_of([q.text for q in queries])]
     mined = [mined_terms(task.index, query, 2 * count) for query in queries]
     few = [terms[:count] for terms in mined]
-    both = [[*own, *others] for own, others in zip(written, few, strict=True)]
+    both = [[*written_terms, *others] for written_terms, others in zip(written, few, strict=True)]
     frequent = frequent_terms(queries, task.index, task.queries["train"], count)
     return {
         **task.metrics(rewriter.network, "test"),
@@ -176,17 +176,17 @@ def measure(task: RewriterTask, rewriter: Rewriter) -> dict[str, Any]:
     }
 
 
-def lines(summary: dict[str, Any]) -> list[str]:
+def lines(summary: Mapping[str, Any]) -> list[str]:
     """The result for a reader."""
-    found = summary["test"]
+    test = summary["test"]
     tail = []
     if summary["held_out"] is not None:
-        own = summary["held_out"]
+        held_out = summary["held_out"]
         tail = [
-            f"Share for the {own['queries']:,} train queries, by rewriters that learned without "
-            f"them: {own['term_share']:.3f}"
+            f"Share for the {held_out['queries']:,} train queries, by rewriters that learned "
+            f"without them: {held_out['term_share']:.3f}"
         ]
-    if found is None:
+    if test is None:
         return [f"Best on dev: {summary['evaluation']}", *tail]
     rows = {
         "written by the rewriter": "term_share",
@@ -195,6 +195,6 @@ def lines(summary: dict[str, Any]) -> list[str]:
         "of those documents, twice as many": "share_mined_twice_as_many",
         "of those documents, and written": "share_mined_and_written",
     }
-    head = f"Share of the {found['terms']} best terms of relevant documents, test queries:"
-    body = [f"  {words:<40} {found[name]:.3f}" for words, name in rows.items()]
-    return [head, *body, f"Token accuracy {found['token_accuracy']:.3f}", *tail]
+    head = f"Share of the {test['terms']} best terms of relevant documents, test queries:"
+    body = [f"  {words:<40} {test[name]:.3f}" for words, name in rows.items()]
+    return [head, *body, f"Token accuracy {test['token_accuracy']:.3f}", *tail]

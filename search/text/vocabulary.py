@@ -110,18 +110,18 @@ class BytePairs:
 
     def new_numbers(self, texts: Ragged) -> Ragged:
         """Texts with this vocabulary's numbers in place of the tokenizer's own."""
-        own = self._numbers.copy()
-        own[:SPECIAL] = np.arange(SPECIAL)
-        return texts._replace(tokens=own[texts.tokens])
+        numbers = self._numbers.copy()
+        numbers[:SPECIAL] = np.arange(SPECIAL)
+        return texts._replace(tokens=numbers[texts.tokens])
 
     def encode(self, texts: Iterable[str]) -> list[np.ndarray]:
         """[length] int32 tokens of each text."""
-        texts, found = list(texts), []
+        texts, encoded = list(texts), []
         for at in range(0, len(texts), BATCH):
             part = texts[at : at + BATCH]
             encodings = self._tokenizer.encode_batch_fast(part, add_special_tokens=False)
-            found += [self._numbers[encoding.ids] for encoding in encodings]
-        return found
+            encoded += [self._numbers[encoding.ids] for encoding in encodings]
+        return encoded
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from kytolly.search.model.sequence_to_sequence import SequenceToSequence
 from kytolly.search.text.vocabulary import BEGIN, END, PADDING, UNKNOWN
 
 NEVER = -1e9  # in place of the log-probability of a token that may not come
 
 
 def greedy_tokens(
-    network: Any, source: tf.Tensor, length: int, distinct: bool, may_end: bool = False
+    network: SequenceToSequence,
+    source: tf.Tensor,
+    length: int,
+    distinct: bool,
+    may_end: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Tokens that a `SequenceToSequence` writes, and what each is worth.
 
@@ -36,12 +41,19 @@ def greedy_tokens(
         places = tf.stack([tf.zeros_like(source) + tf.range(rows)[:, tf.newaxis], source], axis=-1)
         banned = tf.tensor_scatter_nd_max(banned, places, tf.ones(tf.shape(source)))
 
-    def write(at, token, states, banned, tokens, scores):
+    def write(
+        at: tf.Tensor,
+        token: tf.Tensor,
+        states: Sequence[Sequence[tf.Tensor]],
+        banned: tf.Tensor,
+        tokens: tf.Tensor,
+        scores: tf.Tensor,
+    ) -> tuple:
         logits, states = network.step(token, states, memory)
-        found = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-        token = tf.argmax(found + NEVER * banned, axis=-1, output_type=tf.int32)
+        likely = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+        token = tf.argmax(likely + NEVER * banned, axis=-1, output_type=tf.int32)
         here = tf.range(length) == at
-        score = tf.gather(found, token, batch_dims=1)
+        score = tf.gather(likely, token, batch_dims=1)
         tokens = tf.where(here, token[:, tf.newaxis], tokens)
         scores = tf.where(here, score[:, tf.newaxis], scores)
         if distinct:
@@ -55,7 +67,11 @@ def greedy_tokens(
 
 
 def written_tokens(
-    network: Any, source: tf.Tensor, length: int, distinct: bool, may_end: bool = False
+    network: SequenceToSequence,
+    source: tf.Tensor,
+    length: int,
+    distinct: bool,
+    may_end: bool = False,
 ) -> tf.Tensor:
     """[B, T, 2] float32: what `greedy_tokens` gives, side by side."""
     tokens, scores = greedy_tokens(network, source, length, distinct, may_end)

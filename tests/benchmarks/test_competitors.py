@@ -11,14 +11,14 @@ import pathlib
 import subprocess
 import sys
 import textwrap
-import types
 
 import numpy as np
 import pytest
 
-from kytolly.benchmarks import competitors
-from kytolly.benchmarks.competitors import packages
-from kytolly.benchmarks.competitors.settings import PPOSettings, Settings
+from kytolly.benchmarks import program
+from kytolly.benchmarks.program import Program, run_programs
+from kytolly.benchmarks.settings import DQNSettings, PPOSettings
+from kytolly.machine.facts import usable_cores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKOUT = "PUREJAXRL_CHECKOUT"
@@ -49,9 +49,9 @@ def need(*packages):
             pytest.skip(f"{package} is not installed; python -m pip install 'kytolly[benchmark]'")
 
 
-def run(program, *arguments):
+def run(module, *arguments):
     """Run a competitor in its own process and return the object in its last line."""
-    command = [sys.executable, "-m", f"kytolly.benchmarks.competitors.{program}", *arguments]
+    command = [sys.executable, "-m", f"kytolly.benchmarks.competitors.{module}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -62,9 +62,10 @@ STUBS = ("torch", "gymnasium", "stable_baselines3", "jax", "jaxlib", "rejax", "g
 STUB = "try:\n    import tensorflow\nexcept ImportError:\n    pass\n"
 RUN_UNTIL_IT_FAILS = """
     import importlib, json, sys
-    program = importlib.import_module("kytolly.benchmarks.competitors." + sys.argv[1])
+    from kytolly.benchmarks.program import run_programs
+    module = importlib.import_module("kytolly.benchmarks.competitors." + sys.argv[1])
     try:
-        program.main(sys.argv[2:])
+        run_programs(module.PROGRAMS, module.__doc__, sys.argv[2:])
     except (Exception, SystemExit):
         pass  # a stub has none of what the program asks it for
     print(json.dumps({name: module is not None for name, module in sys.modules.items()}))
@@ -72,21 +73,23 @@ RUN_UNTIL_IT_FAILS = """
 
 
 @pytest.mark.parametrize(
-    ("program", "package"),
-    [("sb3_dqn", "stable_baselines3"), ("rejax_ppo", "rejax"), ("jax_update", "jax"),
-     ("purejaxrl_dqn", "flashbax")],
-)  # fmt: skip
+    ("module", "name", "package"),
+    [
+        ("sb3", "dqn", "stable_baselines3"),
+        ("rejax", "ppo", "rejax"),
+        ("purejaxrl", "dqn", "flashbax"),
+    ],
+)
 def test_a_competitor_whose_packages_ask_for_tensorflow_does_not_get_it(
-    program, package, tmp_path, monkeypatch
+    module, name, package, tmp_path
 ):
-    for name in (*STUBS, "tensorflow"):  # every package asks for it, as TensorBoard does
-        (tmp_path / f"{name}.py").write_text(STUB if name != "tensorflow" else "")
+    for stub in (*STUBS, "tensorflow"):  # every package asks for it, as TensorBoard does
+        (tmp_path / f"{stub}.py").write_text(STUB if stub != "tensorflow" else "")
     (tmp_path / "purejaxrl").mkdir()
-    for name in ("dqn", "ppo"):
-        (tmp_path / "purejaxrl" / f"{name}.py").write_text("")
-    clone = ["--checkout", str(tmp_path)] if program.startswith("purejaxrl") else []
+    (tmp_path / "purejaxrl" / "dqn.py").write_text("")
+    clone = ["--checkout", str(tmp_path)] if module == "purejaxrl" else []
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(RUN_UNTIL_IT_FAILS), program, *clone],
+        [sys.executable, "-c", textwrap.dedent(RUN_UNTIL_IT_FAILS), module, name, *clone],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
@@ -96,80 +99,36 @@ def test_a_competitor_whose_packages_ask_for_tensorflow_does_not_get_it(
     assert loaded["tensorflow"] is False  # looked up, and refused
 
 
-def check_loop(result, env_steps, train_interval, without_update=0):
-    """Check what every competitor that has an environment promises."""
-    assert result["env_steps"] == env_steps
-    assert result["updates"] == (env_steps - without_update) // train_interval
+@pytest.mark.parametrize(
+    "module, name, needs, env_steps, updates",
+    [
+        # 200 / 5 updates: none of the warm-up, none of the settling.
+        ("sb3", "dqn", ("torch", "stable_baselines3"), 200, 40),
+        ("rejax", "dqn", ("jax", "rejax"), 200, 40),
+        # It always starts from the beginning: 250 env steps, no update in the first 50.
+        ("purejaxrl", "dqn", ("jax", "gymnax", "flashbax", "flax", "optax", "chex"), 250, 40),
+        # 12.5 rollouts become 13, with 6 updates after each; the untimed ones are not among them.
+        ("sb3", "ppo", ("torch", "stable_baselines3"), 208, 78),
+        ("rejax", "ppo", ("jax", "rejax"), 208, 78),
+        ("purejaxrl", "ppo", ("jax", "gymnax", "flax", "optax", "chex", "distrax"), 208, 78),
+    ],
+)
+def test_a_competitor_counts_what_it_was_asked_for(module, name, needs, env_steps, updates):
+    need(*needs)
+    flags = [*(SMALL if name == "dqn" else SMALL_PPO), "--env-steps", "200"]
+    if module == "purejaxrl":
+        if not os.environ.get(CHECKOUT):
+            pytest.skip(f"{CHECKOUT} names no clone of https://github.com/luchris429/purejaxrl")
+        flags += ["--checkout", os.environ[CHECKOUT]]
+    result = run(module, name, *flags)
+    assert (result["env_steps"], result["updates"]) == (env_steps, updates)
     assert result["env_steps_per_second"] == pytest.approx(env_steps / result["wall_seconds"])
     assert result["cpu_seconds"] > 0.0
-    assert result["settings"]["hidden"] == [120, 84]
+    assert (result["compile_seconds"] > 0.0) == (module != "sb3")
+    assert result["settings"]["hidden"] == ([120, 84] if name == "dqn" else [64, 64])
     assert result["settings"]["seed"] == 3
     assert "python" in result["versions"]
     assert "Off:" in result["note"]
-
-
-def test_stable_baselines3_updates_once_per_train_interval_after_the_warm_up():
-    need("torch", "stable_baselines3")
-    result = run("sb3_dqn", *SMALL, "--env-steps", "200")
-    check_loop(result, 200, 5)  # 40 updates: none of the warm-up, none of the settling
-    assert result["compile_seconds"] == 0.0
-
-
-def test_rejax_reaches_the_train_interval_with_that_many_environments():
-    need("jax", "rejax")
-    result = run("rejax_dqn", *SMALL, "--env-steps", "200")
-    check_loop(result, 200, 5)
-    assert result["settings"]["num_envs"] == 5
-    assert result["compile_seconds"] > 0.0
-
-
-def test_purejaxrl_runs_from_a_clone():
-    need("jax", "gymnax", "flashbax", "flax", "optax", "chex")
-    if not os.environ.get(CHECKOUT):
-        pytest.skip(f"{CHECKOUT} names no clone of https://github.com/luchris429/purejaxrl")
-    clone = os.environ[CHECKOUT]
-    result = run("purejaxrl_dqn", *SMALL, "--env-steps", "200", "--checkout", clone)
-    # It always starts from the beginning: 250 env steps, no update in the first 50.
-    check_loop(result, 250, 5, without_update=50)
-    assert result["compile_seconds"] > 0.0
-
-
-def check_ppo(result, env_steps):
-    """Check what every PPO promises: whole rollouts of 16 env steps, 6 updates after each."""
-    assert result["env_steps"] == env_steps
-    assert result["updates"] == env_steps // 16 * 6
-    assert result["env_steps_per_second"] == pytest.approx(env_steps / result["wall_seconds"])
-    assert result["cpu_seconds"] > 0.0
-    assert result["settings"]["hidden"] == [64, 64]
-    assert result["settings"]["num_envs"] == 2
-    assert result["settings"]["seed"] == 3
-    assert "python" in result["versions"]
-    assert "Off:" in result["note"]
-
-
-def test_stable_baselines3_ppo_counts_updates_and_not_its_epochs():
-    need("torch", "stable_baselines3")
-    result = run("sb3_ppo", *SMALL_PPO, "--env-steps", "200")
-    check_ppo(result, 208)  # 12.5 rollouts become 13; the untimed ones are not among them
-    assert result["compile_seconds"] == 0.0
-    assert result["settings"]["torch_threads"] == 1
-
-
-def test_rejax_ppo_times_whole_rollouts():
-    need("jax", "rejax")
-    result = run("rejax_ppo", *SMALL_PPO, "--env-steps", "200")
-    check_ppo(result, 208)
-    assert result["compile_seconds"] > 0.0
-
-
-def test_purejaxrl_ppo_runs_from_a_clone():
-    need("jax", "gymnax", "flax", "optax", "chex", "distrax")
-    if not os.environ.get(CHECKOUT):
-        pytest.skip(f"{CHECKOUT} names no clone of https://github.com/luchris429/purejaxrl")
-    clone = os.environ[CHECKOUT]
-    result = run("purejaxrl_ppo", *SMALL_PPO, "--env-steps", "200", "--checkout", clone)
-    check_ppo(result, 208)
-    assert result["compile_seconds"] > 0.0
 
 
 @pytest.mark.parametrize("batches", ["fresh", "predrawn"])
@@ -189,7 +148,7 @@ def test_jax_update_learns_from_another_batch_each_time():
 
     from kytolly.benchmarks.competitors import jax_update
 
-    settings = Settings(batch_size=8, hidden=(5,), learning_rate=0.0)
+    settings = DQNSettings(batch_size=8, hidden=(5,), learning_rate=0.0)
     params = jax_update.init_params(jax.random.PRNGKey(1), (4, 5, 2))
     replay = jax_update.make_replay(jax.random.PRNGKey(2), settings.buffer)
     state = jax_update.make_optimizer(settings).init(params)
@@ -205,7 +164,7 @@ def test_jax_update_is_the_dqn_update_written_out():
 
     from kytolly.benchmarks.competitors import jax_update
 
-    settings = Settings(
+    settings = DQNSettings(
         batch_size=2, hidden=(3,), learning_rate=0.5, gamma=0.9, max_grad_norm=0.1, buffer=1_000
     )
     rng = np.random.default_rng(0)
@@ -260,37 +219,26 @@ def test_jax_update_is_the_dqn_update_written_out():
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("kind", "given", "complaint"),
     [
-        ({"env_steps": 0}, "--env-steps is 0, expected at least 1"),
-        ({"num_envs": 4}, "not a multiple"),  # of the train interval, 10
-        ({"warmup_env_steps": 100}, "less than one batch"),  # of 128
-        ({"buffer": 500}, "holds less"),  # than the warm-up, 1,000
-        ({"hidden": ()}, "--hidden is empty, expected at least one layer"),
+        (DQNSettings, {"env_steps": 0}, "--env-steps is 0"),
+        (DQNSettings, {"num_envs": 4}, "not a multiple"),  # of the train interval, 10
+        (DQNSettings, {"warmup_env_steps": 100}, "less than one batch"),  # of 128
+        (DQNSettings, {"buffer": 500}, "holds less"),  # than the warm-up, 1,000
+        (DQNSettings, {"hidden": ()}, "empty"),
+        (PPOSettings, {"env_steps": 0}, "--env-steps is 0"),
+        (PPOSettings, {"epochs": 0}, "--epochs is 0"),
+        (PPOSettings, {"minibatches": 3}, "not a multiple"),  # of 512 rows
+        (PPOSettings, {"minibatches": 512}, "one row in each"),
+        (PPOSettings, {"hidden": (64, 0)}, "at least one layer"),
     ],
 )
-def test_settings_that_would_falsify_a_measurement_are_refused(given, complaint):
+def test_settings_that_would_falsify_a_measurement_are_refused(kind, given, complaint):
     with pytest.raises(ValueError, match=complaint):
-        Settings(**given)
+        kind(**given)
 
 
-@pytest.mark.parametrize(
-    ("given", "complaint"),
-    [
-        ({"env_steps": 0}, "--env-steps is 0, expected at least 1"),
-        ({"epochs": 0}, "--epochs is 0, expected at least 1"),
-        ({"minibatches": 3}, "not a multiple"),  # of 512 rows
-        ({"minibatches": 512}, "one row in each"),
-        ({"hidden": (64, 0)}, "at least one layer"),
-        ({"activation": "swish"}, "--activation is swish, expected one of tanh, relu"),
-    ],
-)
-def test_ppo_settings_that_would_falsify_a_measurement_are_refused(given, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        PPOSettings(**given)
-
-
-def test_ppo_settings_know_the_size_of_a_rollout_and_of_a_minibatch():
+def test_settings_know_their_sizes():
     first, second = PPOSettings(), PPOSettings(num_envs=2048, num_steps=16, minibatches=32)
     assert (first.env_steps_per_iteration, first.minibatch_rows) == (4 * 128, 128)
     assert (second.env_steps_per_iteration, second.minibatch_rows) == (32_768, 1_024)
@@ -298,66 +246,64 @@ def test_ppo_settings_know_the_size_of_a_rollout_and_of_a_minibatch():
     assert first.whole_env_steps == 196 * 512
     assert second.whole_env_steps == 4 * 32_768
     assert PPOSettings(env_steps=1_024).whole_env_steps == 1_024
-
-
-def test_the_target_interval_becomes_env_steps():
     # 50 updates at one per 10 env steps, and at one per env step.
-    assert Settings().target_sync_env_steps == 500
-    assert Settings(train_interval=1).target_sync_env_steps == 50
+    assert DQNSettings().target_sync_env_steps == 500
+    assert DQNSettings(train_interval=1).target_sync_env_steps == 50
 
 
-def test_command_line_and_settings_have_the_same_fields_and_defaults():
-    settings, _ = competitors.parse(competitors.make_parser("x", "A title.\n\nMore."), [])
-    assert settings == Settings()
-    given = ["--hidden", "32,16,8", "--learning-rate", "1e-3"]
-    settings, _ = competitors.parse(competitors.make_parser("x", "A title."), given)
-    assert settings == Settings(hidden=(32, 16, 8), learning_rate=1e-3)
+def test_a_command_line_has_the_fields_of_its_settings_and_prints_one_object_last(capsys):
+    given = []
+
+    def measure(settings):
+        given.append(settings)
+        span = program.Span()
+        span.wall_seconds, span.cpu_seconds = 4.0, 3.0
+        return program.make_result(
+            name="n", versions={}, env_steps=100, updates=10, span=span,
+            compile_seconds=1.0, settings={"seed": 0}, note="",
+        )  # fmt: skip
+
+    programs = {"dqn": Program(measure, (DQNSettings,), {"num_envs": 2})}
+    run_programs(programs, "A title.\n\nMore.", ["dqn"])
+    flags = ["--hidden", "32,16,8", "--learning-rate", "1e-3"]
+    run_programs(programs, "A title.", ["dqn", *flags])
+    assert given[0] == DQNSettings(num_envs=2)
+    assert given[1] == DQNSettings(num_envs=2, hidden=(32, 16, 8), learning_rate=1e-3)
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["env_steps_per_second"] == 25.0  # 100 steps in 4 s; compile and CPU time aside
+    assert result["cpu_seconds"] == 3.0
+    assert result["settings"]["usable_cores"] == usable_cores()
 
 
-def refusal(capsys, call, *arguments):
-    """Return the one line that a refused call prints; it must end with status 2."""
+@pytest.mark.parametrize(
+    "module, words, complaint",
+    [
+        ("purejaxrl", ["dqn", "--checkout", "{}"], "no purejaxrl/dqn.py"),
+        ("purejaxrl", ["dqn", "--checkout", "{}", "--hidden", "64,64"], "--hidden is 64,64"),
+        ("sb3", ["ppo", "--activation", "swish"], "tanh"),
+        ("sb3", ["dqn", "--buffer", "500"], "--buffer"),
+    ],
+)
+def test_a_competitor_refuses_what_it_cannot_do(module, words, complaint, capsys, tmp_path):
+    competitor = importlib.import_module(f"kytolly.benchmarks.competitors.{module}")
     with pytest.raises(SystemExit) as stopped:
-        call(*arguments)
+        run_programs(competitor.PROGRAMS, None, [word.format(tmp_path) for word in words])
     assert stopped.value.code == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.count("\n") == 1
-    return printed.err
+    assert complaint in printed.err
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(capsys):
-    line = refusal(capsys, packages.require, "json", "no_such_package")
-    assert "python -m pip install no-such-package" in line
-
-
-def test_purejaxrl_refuses_a_folder_that_is_no_clone_and_another_network(capsys, tmp_path):
-    from kytolly.benchmarks.competitors import purejaxrl_dqn
-
-    where = ["--checkout", str(tmp_path)]
-    assert "no purejaxrl/dqn.py" in refusal(capsys, purejaxrl_dqn.main, where)
-    line = refusal(capsys, purejaxrl_dqn.main, [*where, "--hidden", "64,64"])
-    assert "--hidden is 64,64" in line
+    with pytest.raises(SystemExit):
+        program.require("json", "no_such_package")
+    assert "python -m pip install no-such-package" in capsys.readouterr().err
 
 
 def test_a_span_takes_both_clocks_at_its_begin_and_at_its_end(monkeypatch):
     wall, cpu = iter([10.0, 14.0]), iter([1.0, 1.5])
-    clocks = types.SimpleNamespace(perf_counter=lambda: next(wall), process_time=lambda: next(cpu))
-    monkeypatch.setattr(competitors, "time", clocks)
-    with competitors.Span() as span:
+    monkeypatch.setattr(program.time, "perf_counter", lambda: next(wall))
+    monkeypatch.setattr(program.time, "process_time", lambda: next(cpu))
+    with program.Span() as span:
         pass
     assert (span.wall_seconds, span.cpu_seconds) == (4.0, 0.5)
-
-
-def test_the_result_is_the_last_line_and_carries_the_rate(capsys):
-    span = competitors.Span()
-    span.wall_seconds, span.cpu_seconds = 4.0, 3.0
-    competitors.print_result(
-        competitors.make_result(
-            name="n", versions={}, env_steps=100, updates=10, span=span,
-            compile_seconds=1.0, settings={"seed": 0}, note="",
-        )
-    )  # fmt: skip
-    result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["env_steps_per_second"] == 25.0  # 100 steps in 4 s; compile and CPU time aside
-    assert result["cpu_seconds"] == 3.0
-    assert result["settings"]["usable_cores"] == competitors.usable_cores()

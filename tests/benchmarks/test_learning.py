@@ -25,6 +25,14 @@ def test_interquartile_mean_leaves_a_quarter_out_at_each_end():
     assert seed_statistics.interval([500.0] * 10) == (500.0, 500.0)
 
 
+def test_curves_are_brought_to_one_grid_as_far_as_the_shortest_goes():
+    steps, returns = comparison.common_grid(
+        [[(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 0.0), (25, 6.0)]]
+    )
+    np.testing.assert_array_equal(steps, [10, 20])
+    np.testing.assert_allclose(returns, [[1.0, 3.0], [0.0, 4.0]])  # 0 + 6 * 10 / 15
+
+
 def test_every_seed_is_a_run_of_its_own_and_a_failed_one_is_named(monkeypatch, tmp_path, watch):
     commands = []
 
@@ -53,14 +61,6 @@ def test_every_seed_is_a_run_of_its_own_and_a_failed_one_is_named(monkeypatch, t
     trained = [" ".join(arguments) for module, arguments in commands if module == suite.COMMAND]
     assert len(trained) == 3
     assert all("--total-env-steps 100000 --reward-threshold none" in line for line in trained)
-
-
-def test_curves_are_brought_to_one_grid_as_far_as_the_shortest_goes():
-    steps, returns = comparison.common_grid(
-        [[(10, 1.0), (20, 3.0), (30, 5.0)], [(10, 0.0), (25, 6.0)]]
-    )
-    np.testing.assert_array_equal(steps, [10, 20])
-    np.testing.assert_allclose(returns, [[1.0, 3.0], [0.0, 4.0]])  # 0 + 6 * 10 / 15
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_the_last_weights_play_the_newest_checkpoint(
     small_config = dataclasses.replace(small_config, env_kwargs=arguments)
     folder = RunFolder.create(tmp_path / "run", "unused")
     folder.write_config(small_config, "CartPole-v1", "device")
-    side = make_env_runner(small_config, wrapped_source("CartPole-v1", arguments, ()))
-    agent = make_agent(small_config, side.spec)
-    trackables = {"agent": agent, **side.loop(agent, None).trackables}
+    runner = make_env_runner(small_config, wrapped_source("CartPole-v1", arguments, ()))
+    agent = make_agent(small_config, runner.spec)
+    trackables = {"agent": agent, **runner.loop(agent, None).trackables}
     (folder.path / "checkpoints").mkdir()
     weights = agent.policy.network.get_weights()
     assert weights[-1].shape == (2,)
@@ -106,7 +106,7 @@ def test_the_last_weights_play_the_newest_checkpoint(
         agent.policy.set_weights([*weights[:-1], np.array(bias)])
         agent.env_steps.assign(env_steps)
         write_checkpoint(complete_checkpoint(trackables), folder.path, env_steps, 2, {}, None)
-    found = play_last.play_last(str(folder.path), 16)
-    assert (found["env_steps"], found["episodes"]) == (400, 16)
-    assert found["weights"] == "last" and abs(found["return_iqm"] - found["return_mean"]) < 1.0
-    assert least <= found["return_mean"] <= most
+    played = play_last.play_last(str(folder.path), 16)
+    assert (played["env_steps"], played["episodes"]) == (400, 16)
+    assert played["weights"] == "last" and abs(played["return_iqm"] - played["return_mean"]) < 1.0
+    assert least <= played["return_mean"] <= most

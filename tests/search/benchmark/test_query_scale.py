@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kytolly.benchmarks import suite
+from kytolly.benchmarks.program import run_program
 from kytolly.benchmarks.suite import Options
 from kytolly.search.benchmark import query_latency, query_scale
 from kytolly.search.benchmark.query_latency import PARTS
@@ -59,7 +60,7 @@ def test_one_size_is_measured(capsys, monkeypatch):
     uncompiled = lambda *args: dataclasses.replace(made(*args), xla=False)  # noqa: E731
     monkeypatch.setattr(ppo_training, "ppo_config", uncompiled)
     argv = "--documents 200 --train 20 --dev 5 --rollouts 1"
-    assert query_scale.main(argv.split()) == 0
+    assert run_program(query_scale.PROGRAM, None, argv.split()) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["documents"] == 200 and found["queries"] == {"train": 20, "dev": 5}
     assert found["episodes"] > 500 and found["table_mib"] > 1
@@ -68,15 +69,16 @@ def test_one_size_is_measured(capsys, monkeypatch):
 
 def test_one_query_is_measured_in_parts_that_add_up(capsys, tmp_path):
     argv = "--documents 300 --queries 8 --encoder hash"
-    assert query_latency.main(argv.split()) == 0
+    assert run_program(query_latency.PROGRAM, None, argv.split()) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["documents"] == 300 and found["encoder"] == "hash" and found["queries"] == 8
     assert 0 < found["cpu_ms"] <= found["slow_ms"] and 0 < found["added"] <= 20
     assert found["parts_ms"].keys() == set(PARTS) and min(found["parts_ms"].values()) > 0
     assert sum(found["parts_ms"].values()) < 10 * found["cpu_ms"]
     query_scale.write_collection(tmp_path / "few", 50, {"dev": 10})
-    with pytest.raises(ValueError, match="different queries, expected at least 22"):
-        query_latency.main(["--collection", str(tmp_path / "few"), "--encoder", "hash"])
+    few = query_latency.LatencyOptions(encoder="hash", collection=str(tmp_path / "few"))
+    with pytest.raises(ValueError, match="different queries"):
+        query_latency.measure_latency(few)
 
 
 def test_parts_leave_out_the_parts_inside_them():

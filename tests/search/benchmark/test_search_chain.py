@@ -33,6 +33,7 @@ def test_each_row_is_compared_with_bm25_and_with_the_row_above():
     assert report.data["milliseconds"] == times and "whole chain 30.0 ms" in report.notes[2]
 
 
+@pytest.mark.learning
 def test_a_chain_is_trained_and_measured_on_test_queries(tmp_path):
     folder = str(write_ranking(tmp_path / "data", topics=24))
     found = chain_values(folder, 0, agent="pretrained", quick=True)

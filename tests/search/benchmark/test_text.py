@@ -10,8 +10,8 @@ pytest.importorskip("wordllama")
 from kytolly.benchmarks.suite import ChildFailed, Options, Watch, progress_display
 from kytolly.search.benchmark import text, text_training, torch_rewriter
 from kytolly.search.benchmark.text_training import (
+    Contender,
     PairsTask,
-    Side,
     StepwiseTask,
     epoch_clock,
     make_config,
@@ -71,7 +71,7 @@ def test_an_epoch_has_each_bucket_as_often_as_it_has_batches(monkeypatch):
         return text_training.Clock(seconds[run], 2 * seconds[run])
 
     monkeypatch.setattr(text_training, "seconds_per_update", clock)
-    assert epoch_clock(Side("", ["short", "long"], [3.0, 1.0]), 1) == (2.0, 4.0)
+    assert epoch_clock(Contender("", ["short", "long"], [3.0, 1.0]), 1) == (2.0, 4.0)
 
 
 def test_another_library_gets_what_it_needs_to_compute_the_same_loss(tmp_path):
@@ -86,18 +86,18 @@ def test_another_library_gets_what_it_needs_to_compute_the_same_loss(tmp_path):
     assert saved["weight_00"].shape == (12,) and saved["weight_01"].shape == (12, 256)
 
 
-def side(name, cpu, wall, padding=0.0):
+def ran(name, cpu, wall, padding=0.0):
     return {"name": name, "cpu_seconds": cpu, "wall_seconds": wall, "padding_share": padding}
 
 
 def test_the_table_has_the_ratios_of_both_clocks(monkeypatch):
-    others = [side(name, 2.0, 3.0) for name in text.MEASURES]
-    own = {
+    others = [ran(name, 2.0, 3.0) for name in text.MEASURES]
+    ours = {
         "pairs": 9, "words": 12,
         "epoch": {"tokens_per_update": 100.0,
-                  "sides": [side("4 buckets", 0.5, 1.0, 0.1), side("one length", 1.0, 3.0, 0.5),
-                            side("old way", 2.0, 8.0)]},
-        "bucket": {"tokens_per_update": 50.0, "sides": [side("as it is", 1.0, 1.0), *others]},
+                  "contenders": [ran("4 buckets", 0.5, 1.0, 0.1),
+                                 ran("one length", 1.0, 3.0, 0.5), ran("old way", 2.0, 8.0)]},
+        "bucket": {"tokens_per_update": 50.0, "contenders": [ran("as it is", 1.0, 1.0), *others]},
     }  # fmt: skip
     called = []
 
@@ -106,8 +106,8 @@ def test_the_table_has_the_ratios_of_both_clocks(monkeypatch):
         if module == text.TORCH:
             if "--compiled" in arguments:
                 raise ChildFailed("no compiler")
-            return side("PyTorch", 0.75, 2.0)
-        return own
+            return ran("PyTorch", 0.75, 2.0)
+        return ours
 
     monkeypatch.setattr(text, "run_module", run)
     monkeypatch.setattr(text.Contender, "why_absent", lambda self: "")

@@ -10,7 +10,7 @@ pytest.importorskip("wordllama")
 
 from kytolly.command import entry
 from kytolly.search.text.fine_tune_rewriter import SaveRewriter
-from tests.search.text.test_rewriter import write_animals
+from tests.search.text.collection_files import write_animals
 
 FLAGS = (
     "--total-updates 2 --batch-size 4 --num-buckets 1 --units 2 --max-target-length 2 --no-xla "
@@ -79,6 +79,7 @@ def test_a_rewriter_is_fine_tuned_and_that_continues(folder, plain, capsys, monk
     assert "`kytolly train rewriter --collection DIR --resume plain` measures it again" in found
 
 
+@pytest.mark.learning
 def test_an_interrupted_fine_tuning_names_the_command_that_continues(
     folder, plain, capsys, monkeypatch
 ):

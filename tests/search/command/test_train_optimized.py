@@ -87,6 +87,7 @@ def test_with_json_the_last_line_is_one_object(folder, capsys, monkeypatch):
     assert result == {"run_dir": str(folder / "json"), "epochs": 1, "gpu": False}
 
 
+@pytest.mark.learning
 def test_the_baseline_flow_is_run_and_compared(folder, capsys, monkeypatch):
     monkeypatch.setenv("KYTOLLY_XLA", "off")
     argv = ["--config", str(folder / "settings.yaml"), "--device", "cpu", "--baseline-flow", "0.03"]

@@ -60,7 +60,9 @@ def write_texts(home):
     Rewriter(network, WORDS, lengths).save(home / "rewriter")
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize(
+    "name", [ODD_NAMES[0], *(pytest.param(n, marks=pytest.mark.learning) for n in ODD_NAMES[1:])]
+)
 def test_a_run_is_used_whatever_its_folder_is_called(name, folders, tmp_path):
     for kind, use in USES.items():
         place = tmp_path / kind / name
@@ -71,8 +73,11 @@ def test_a_run_is_used_whatever_its_folder_is_called(name, folders, tmp_path):
             assert use(place) == 0
 
 
-@pytest.mark.parametrize("kind", USES)
-@pytest.mark.parametrize("examples", [12, pytest.param(100, marks=pytest.mark.learning)])
+@pytest.mark.parametrize(
+    "kind",
+    ["ranker", *(pytest.param(k, marks=pytest.mark.learning) for k in ("classifier", "rewriter"))],
+)
+@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.learning)])
 def test_any_file_of_a_stranger_s_folder_is_used_or_refused_in_one_line(
     kind, examples, folders, tmp_path
 ):

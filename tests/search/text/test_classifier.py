@@ -78,6 +78,7 @@ def test_only_the_tokens_of_training_texts_learn_and_take_room(tmp_path):
     assert weights and max(weights) < 40e6
 
 
+@pytest.mark.learning
 def test_a_run_whose_tokens_all_learn_is_loaded_as_before_and_not_resumed(tmp_path, monkeypatch):
     data, folder = write_labeled(tmp_path / "a.csv"), tmp_path / "run"
     cfg = dataclasses.replace(TINY, train_embedding=True, total_updates=2, pair_buckets=64)

@@ -1,7 +1,7 @@
 """A rewriter learns by PPO which terms help BM25."""
 
-import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from kytolly.search.text.rewriter import Rewriter
 from kytolly.search.text.rewriting_env import allowed_tokens
 from kytolly.search.text.train_rewriter import train_rewriter
 from kytolly.search.text.vocabulary import END, SPECIAL
-from tests.search.text.test_rewriter import write_animals
+from tests.search.text.collection_files import write_animals, write_collection_files
 
 ANIMALS = "cat dog horse bird fish snake cow pig".split()
 COST = 0.05
@@ -44,14 +44,7 @@ def write_helpful(folder):
         for split, word in (("train", "see"), ("dev", "find"), ("test", "name")):
             rows.append((f"{split}{k}", f"{word} {animal}"))
             qrels[split].append((f"{split}{k}", f"b{k}"))
-    (folder / "qrels").mkdir(parents=True)
-    for name, part in (("corpus", docs), ("queries", rows)):
-        text = "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in part)
-        (folder / f"{name}.jsonl").write_text(text, "utf-8")
-    for split, pairs in qrels.items():
-        text = "".join(f"{query}\t{doc}\t1\n" for query, doc in pairs)
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + text)
-    return folder
+    return write_collection_files(folder, docs, rows, qrels)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +80,7 @@ def tuned(folder):
     return run, summary
 
 
+@pytest.mark.learning
 def test_a_term_that_helps_is_learned_and_nothing_else_is_written(tuned):
     run, summary = tuned
     rewriter = Rewriter.load(run)
@@ -102,6 +96,7 @@ def test_a_term_that_helps_is_learned_and_nothing_else_is_written(tuned):
     assert any(f"{test['after']['gain']:+.4f}" in line for line in lines(summary))
 
 
+@pytest.mark.learning
 def test_the_reward_of_dev_is_the_gain_of_the_written_terms(tuned):
     _, summary = tuned
     costs = COST * summary["gains"]["dev"]["after"]["terms"]
@@ -110,6 +105,7 @@ def test_the_reward_of_dev_is_the_gain_of_the_written_terms(tuned):
     assert summary["evaluation"]["return_mean"] == pytest.approx(found["reward"], abs=1e-5)
 
 
+@pytest.mark.learning
 def test_a_run_goes_on_with_its_own_reference(tuned, folder):
     run, summary = tuned
     cfg = settings(folder, total_env_steps=4_608)
@@ -118,6 +114,7 @@ def test_a_run_goes_on_with_its_own_reference(tuned, folder):
     assert again["gains"]["test"]["after"] == summary["gains"]["test"]["after"]
 
 
+@pytest.mark.learning
 def test_a_large_coefficient_keeps_the_policy_near_the_rewriter(tuned, folder):
     cfg = settings(folder, kl_coef=30.0, total_env_steps=512)
     fine_tune_rewriter(cfg, folder / "helpful", folder / "near", progress=False)
@@ -161,17 +158,16 @@ def test_before_training_the_network_writes_as_the_rewriter_and_ends_as_asked(fo
 
 
 def test_what_does_not_fit_is_refused(folder, tmp_path):
-    cfg = settings(folder)
-    with pytest.raises(ValueError, match="fine_tune is None, expected the run"):
-        FineTuning(dataclasses.replace(cfg, fine_tune=None), folder / "helpful")
-    with pytest.raises(ValueError, match="is no run"):
-        FineTuning(dataclasses.replace(cfg, fine_tune=str(tmp_path)), folder / "helpful")
-    with pytest.raises(ValueError, match=r"vocabulary of .*plain has 0 of the .* terms of animals"):
-        FineTuning(cfg, write_animals(tmp_path / "animals"))
-    with pytest.raises(ValueError, match="ndcg"):
-        FineTuning(dataclasses.replace(cfg, metric="ndgc@10"), folder / "helpful")
-    texts = dataclasses.replace(PLAIN, target="texts")
-    train_rewriter(texts, folder / "helpful", tmp_path / "texts", progress=False)
-    cfg = dataclasses.replace(cfg, fine_tune=str(tmp_path / "texts"))
-    with pytest.raises(ValueError, match="writes texts, expected one that writes terms"):
-        FineTuning(cfg, folder / "helpful")
+    texts = shutil.copytree(folder / "plain", tmp_path / "texts")
+    saved = json.loads((texts / "rewriter.json").read_text("utf-8"))
+    (texts / "rewriter.json").write_text(json.dumps(saved | {"target": "texts"}))
+    helpful = folder / "helpful"
+    for changes, collection, message in (
+        ({"fine_tune": None}, helpful, "fine_tune is None"),
+        ({"fine_tune": str(tmp_path)}, helpful, "is no run"),
+        ({}, write_animals(tmp_path / "animals"), "has 0 of the .* terms of animals"),
+        ({"metric": "ndgc@10"}, helpful, "ndcg"),
+        ({"fine_tune": str(texts)}, helpful, "writes texts"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FineTuning(settings(folder, **changes), collection)

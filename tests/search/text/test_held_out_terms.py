@@ -36,10 +36,10 @@ def known_by_heart(tmp_path_factory):
     """A collection whose dev queries are of other animals than the train queries, and a run."""
     folder = tmp_path_factory.mktemp("far")
     collection = write_far_terms(folder / "animals")
-    for name, kept in (("train", "01234"), ("dev", "5")):
+    for name, wanted in (("train", "01234"), ("dev", "5")):
         path = collection / "qrels" / f"{name}.tsv"
         rows = path.read_text("utf-8").splitlines()
-        chosen = [row for row in rows[1:] if row.split("\t")[0][-1] in kept]
+        chosen = [row for row in rows[1:] if row.split("\t")[0][-1] in wanted]
         path.write_text("\n".join([rows[0], *chosen]) + "\n", "utf-8")
     return collection, make_rewriter(folder / "run", collection, held_out_folds=3)
 
@@ -57,17 +57,18 @@ def test_held_out_terms_are_as_bad_as_those_of_new_queries(known_by_heart):
     known = Rewriter.load(run).terms_of(texts)
     assert share_of_best(learned, [[one.term for one in row] for row in known]) > 0.8
     others = [[one.term for one in held_out[text]] for text in texts]
-    found = share_of_best(learned, others)
-    assert found == 0.0  # no other animal is that being
+    share = share_of_best(learned, others)
+    assert share == 0.0  # no other animal is that being
     summary = json.loads((run / "result.json").read_text("utf-8"))
-    assert summary["held_out"] == {"queries": 15, "term_share": found}
+    assert summary["held_out"] == {"queries": 15, "term_share": share}
     assert (
-        f"15 train queries, by rewriters that learned without them: {found:.3f}"
+        f"15 train queries, by rewriters that learned without them: {share:.3f}"
         in (module.lines(summary)[-1])
     )
     assert not (run / "held_out").exists()
 
 
+@pytest.mark.learning
 def test_an_interrupted_run_goes_on_with_the_parts_that_are_left(
     known_by_heart, tmp_path, monkeypatch, capsys
 ):
@@ -95,9 +96,3 @@ def test_an_interrupted_run_goes_on_with_the_parts_that_are_left(
     for part in (2, 3):  # each says in its lines which one it is
         assert shown.count(f"animals, held-out terms, part {part} of 3") == 1
     assert read_held_out(tmp_path / "run" / HELD_OUT_FILE) == read_held_out(whole / HELD_OUT_FILE)
-
-
-def test_without_parts_there_are_no_held_out_terms(known_by_heart, tmp_path):
-    run = make_rewriter(tmp_path / "run", known_by_heart[0], held_out_folds=0, total_updates=10)
-    assert not (run / HELD_OUT_FILE).exists()
-    assert json.loads((run / "result.json").read_text("utf-8"))["held_out"] is None

@@ -42,6 +42,11 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def task(data):
+    return RankingTask(load_collection(data, ("train", "dev")), TINY)
+
+
+@pytest.fixture(scope="module")
 def run(data):
     summary, lines = train_ranker(TINY, data, data.parent / "run", progress=False)
     return data.parent / "run", summary, lines
@@ -77,7 +82,7 @@ def test_the_run_ranks_the_same_alone_and_among_others(run):
     assert ranker.rank(query, []) == [] and len(ranker.rank("half a \ud800", ["\ud800"])) == 1
 
 
-@pytest.mark.parametrize("train_embedding", [False, True])
+@pytest.mark.parametrize("train_embedding", [pytest.param(False, marks=pytest.mark.learning), True])
 def test_only_tokens_of_the_collection_learn(data, train_embedding):
     cfg = dataclasses.replace(TINY, train_embedding=train_embedding)
     task = RankingTask(load_collection(data, ["train", "dev"]), cfg)
@@ -103,25 +108,22 @@ def test_scores_that_do_not_fit_are_refused(run, scores):
 
 
 @pytest.mark.parametrize("sign, used", [(1.0, True), (-1.0, False), (0.0, False)])
-def test_only_a_network_that_helps_beyond_chance_has_a_weight(data, monkeypatch, sign, used):
-    task = RankingTask(load_collection(data, ("train", "dev")), TINY)
+def test_only_a_network_that_helps_beyond_chance_has_a_weight(task, monkeypatch, sign, used):
     monkeypatch.setattr(task, "scores", lambda network, found: sign * 50.0 * found.relevant)
-    found = task.choose_weight(None)
-    assert (found.weight > 0) is used and (found.gain > 0.2) is used and found.queries == 8
-    assert (found.chance <= 0.1) is used
+    choice = task.choose_weight(None)
+    assert (choice.weight > 0) is used and (choice.gain > 0.2) is used and choice.queries == 8
+    assert (choice.chance <= 0.1) is used
 
 
-def test_queries_that_pick_the_network_do_not_choose_its_weight(data):
-    task = RankingTask(load_collection(data, ("train", "dev")), TINY)
+def test_queries_that_pick_the_network_do_not_choose_its_weight(task, data):
     watched, choosing = set(task.watched.queries.tolist()), set(task.choosing.queries.tolist())
     assert len(watched) == 7 and len(choosing) == 8 and not watched & choosing
     few = dataclasses.replace(TINY, dev_queries=3)
-    task = RankingTask(load_collection(data, ("train", "dev")), few)
-    assert len(task.watched.queries) == 3 and len(task.choosing.queries) == 12
+    other = RankingTask(load_collection(data, ("train", "dev")), few)
+    assert len(other.watched.queries) == 3 and len(other.choosing.queries) == 12
 
 
-def test_scores_of_pairs_lie_where_their_documents_are(data):
-    task = RankingTask(load_collection(data, ("train", "dev")), TINY)
+def test_scores_of_pairs_lie_where_their_documents_are(task):
     network = task.make_network(TINY)
     found = task.watched
     assert (found.documents == NONE).sum() == 0
@@ -134,6 +136,7 @@ def test_scores_of_pairs_lie_where_their_documents_are(data):
     np.testing.assert_allclose(scores[2, :4], expected, atol=1e-4)
 
 
+@pytest.mark.learning
 def test_a_collection_without_test_queries_is_not_measured(tmp_path):
     data = write_ranking(tmp_path / "data", topics=20, splits=("train", "dev"))
     cfg = dataclasses.replace(TINY, total_updates=2, samples=8)

@@ -29,6 +29,7 @@ from kytolly.search.text.rewriting_words import index_terms, word_vectors
 from kytolly.search.text.teacher_forcing import decoder_inputs
 from kytolly.search.text.train_rewriter import lines, train_rewriter
 from kytolly.search.text.vocabulary import END, UNKNOWN, Words
+from tests.search.text.collection_files import write_animals, write_collection_files
 from tests.test_examples import PYTHON_BLOCK
 
 DOCS = [
@@ -40,7 +41,6 @@ DOCS = [
     "a shore",
     "far",
 ]
-ANIMALS = "cat dog horse bird fish snake".split()
 TINY = RewriterConfig(
     batch_size=12,
     total_updates=60,
@@ -53,29 +53,14 @@ TINY = RewriterConfig(
     evaluation_interval_updates=30,
     log_interval_updates=30,
     updates_per_call=10,
-    held_out_folds=2,
+    held_out_folds=0,
     xla=False,
 )
 
 
-def write_animals(folder):
-    """Queries for an animal, whose documents say what it is and has, in other words."""
-    docs = [(f"d{k}", f"being{k} limb{k}") for k in range(6)]
-    docs += [(f"e{k}", f"being{k} limb{k} limb{k}") for k in range(6)]
-    rows, qrels = [], {"train": [], "dev": [], "test": []}
-    for split, words in (("train", "see a find"), ("dev", "some"), ("test", "any")):
-        for word in words.split():
-            for k, animal in enumerate(ANIMALS):
-                rows.append((f"{word}{k}", f"{word} {animal}"))
-                qrels[split] += [(f"{word}{k}", f"d{k}"), (f"{word}{k}", f"e{k}")]
-    (folder / "qrels").mkdir(parents=True)
-    for name, part in (("corpus", docs), ("queries", rows)):
-        text = "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in part)
-        (folder / f"{name}.jsonl").write_text(text, "utf-8")
-    for split, pairs in qrels.items():
-        text = "".join(f"{query}\t{doc}\t1\n" for query, doc in pairs)
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + text)
-    return folder
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory):
+    return load_collection(write_animals(tmp_path_factory.mktemp("animals") / "a"))
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +77,7 @@ def test_a_run_learns_what_the_first_search_cannot_find(run):
     assert summary["test"]["term_share"] > 0.8 > summary["test"]["share_mined"] == 0.0
     assert summary["test"]["share_mined_and_written"] == summary["test"]["term_share"]
     assert summary["queries"] == {"train": 18, "dev": 6, "test": 6}
+    assert summary["held_out"] is None and not (folder / "run" / "held_out_terms.json").exists()
     assert json.loads((folder / "run" / "result.json").read_text("utf-8")) == summary
     assert f"{summary['test']['term_share']:.3f}" in lines(summary)[1]
     header = (folder / "run" / "metrics.csv").read_text("utf-8").splitlines()[0]
@@ -118,9 +104,9 @@ def test_a_run_of_another_kind_is_refused(tmp_path):
         Rewriter.load(tmp_path)
 
 
-def test_texts_have_a_row_for_each_relevant_document_and_an_end(tmp_path):
-    cfg = RewriterConfig(target="texts", max_target_length=2, pretrained=False, units=4)
-    task = RewriterTask(load_collection(write_animals(tmp_path / "a")), cfg)
+def test_texts_have_a_row_for_each_relevant_document_and_an_end(animals):
+    cfg = RewriterConfig(target="texts", max_target_length=2, pretrained=False, units=4, xla=False)
+    task = RewriterTask(animals, cfg)
     source, target = task.pairs["train"].values()
     assert len(source.lengths) == len(target.lengths) == 36
     assert task.vocabulary.decode(source.tokens[:2]) == "see cat"
@@ -130,9 +116,9 @@ def test_texts_have_a_row_for_each_relevant_document_and_an_end(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_scheduled_sampling_changes_the_loss_and_both_ways_have_gradients(tmp_path, share):
+def test_scheduled_sampling_changes_the_loss_and_both_ways_have_gradients(animals, share):
     cfg = RewriterConfig(scheduled_sampling=share, dropout=0.0, pretrained=False, units=4)
-    task = RewriterTask(load_collection(write_animals(tmp_path / "a")), cfg)
+    task = RewriterTask(animals, cfg)
     network, rows = task.make_network(cfg), task.make_rows(cfg)
     batch = {**rows.example(), "seed": tf.constant([[1, 2]])}
     with tf.GradientTape() as tape:
@@ -146,10 +132,10 @@ def test_scheduled_sampling_changes_the_loss_and_both_ways_have_gradients(tmp_pa
     assert (abs(float(plain - loss)) > 1e-6) == bool(share)
 
 
-def test_guesses_where_they_are_needed_are_those_of_guesses_everywhere(tmp_path):
+def test_guesses_where_they_are_needed_are_those_of_guesses_everywhere(animals):
     share = 0.5
     cfg = RewriterConfig(scheduled_sampling=share, dropout=0.0, pretrained=False, units=4)
-    task = RewriterTask(load_collection(write_animals(tmp_path / "a")), cfg)
+    task = RewriterTask(animals, cfg)
     network, seed = task.make_network(cfg), tf.constant([[1, 2]])
     source, target = (task.make_rows(cfg).example()[name] for name in ("source", "target"))
     own = tf.random.stateless_uniform(target.shape, seed[0] + [SAMPLING_SEED, 0]) < share
@@ -171,23 +157,10 @@ def test_the_best_terms_are_frequent_in_the_documents_and_rare_elsewhere():
 
 
 def test_queries_leave_themselves_out_and_mining_too(tmp_path):
-    folder = tmp_path / "a"
-    (folder / "qrels").mkdir(parents=True)
-    docs = [
-        ("0", "red tree"),
-        ("1", "red bird"),
-        ("2", "tree bird"),
-        ("3", "sea"),
-        ("4", "sea"),
-        ("5", "far"),
-    ]
-    text = "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in docs)
-    for name in ("corpus", "queries"):
-        (folder / f"{name}.jsonl").write_text(text, "utf-8")
-    judged = (
-        "query-id\tcorpus-id\tscore\n0\t0\t1\n0\t2\t1\n3\t3\t1\n"  # each itself, and 0 one more
-    )
-    (folder / "qrels" / "train.tsv").write_text(judged, "utf-8")
+    texts = ["red tree", "red bird", "tree bird", "sea", "sea", "far"]
+    docs = [(str(number), text) for number, text in enumerate(texts)]
+    judged = [("0", "0"), ("0", "2"), ("3", "3")]  # each itself, and 0 one more
+    folder = write_collection_files(tmp_path / "a", docs, docs, {"train": judged})
     collection = load_collection(folder, ["train"])
     index = BM25Index(collection.texts)
     (query,) = judged_queries(collection, index, "train", 5)  # the other one has itself only
@@ -217,15 +190,14 @@ def test_words_begin_with_the_vectors_of_their_parts():
     assert np.linalg.norm(vectors[UNKNOWN]) > 0.5 and np.isclose(vectors[4:].std(), 0.1, 1e-3)
 
 
-def test_documents_are_learned_from_their_first_words(tmp_path):
+def test_documents_are_learned_from_their_first_words(animals):
     assert first_words("What is it? A fish, in water.") == ("What is it?", "A fish, in water.")
     assert first_words("No. It has no end of a sentence") == ("No. It has no", "end of a sentence")
     long = " ".join(map(str, range(30)))
     assert first_words(long)[0] == "0 1 2 3 4 5 6 7"
     assert first_words("one") == ("", "one") and first_words("") == ("", "")
-    collection = load_collection(write_animals(tmp_path / "a"))
-    cfg = dataclasses.replace(TINY, documents=9, held_out_folds=0, pretrained=False, units=4)
-    task = RewriterTask(collection, cfg)
+    cfg = dataclasses.replace(TINY, documents=9, pretrained=False, units=4)
+    task = RewriterTask(animals, cfg)
     source, target = task.pairs["train"].values()
     assert len(source.lengths) == 18 + 9 and len(task.pairs["dev"]["source"].lengths) == 6
     assert task.vocabulary.decode(target.tokens[-1:])[:4] == "limb"  # after "being", of the same
@@ -233,7 +205,7 @@ def test_documents_are_learned_from_their_first_words(tmp_path):
         task.vocabulary.decode(source.tokens[-1:])[-1]
         == task.vocabulary.decode(target.tokens[-1:])[-1]
     )
-    texts = RewriterTask(collection, dataclasses.replace(cfg, target="texts"))
+    texts = RewriterTask(animals, dataclasses.replace(cfg, target="texts"))
     assert len(texts.pairs["train"]["source"].lengths) == 36 + 9
     assert (texts.pairs["train"]["target"].tokens[-1:] == END).all()
 
@@ -247,16 +219,12 @@ def test_settings_that_mean_nothing_are_refused(name, value):
 
 
 def test_a_collection_without_anything_to_learn_is_refused(tmp_path):
-    folder = write_animals(tmp_path / "a")
-    (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"_id": f"{d}{k}", "text": "x"}) + "\n" for d in "de" for k in range(6)),
-        "utf-8",
-    )
-    (folder / "queries.jsonl").write_text(
-        (folder / "queries.jsonl").read_text("utf-8").replace('"text": "', '"text": "x '), "utf-8"
-    )
+    docs = [(f"d{k}", "x") for k in range(6)]
+    queries = [(f"{split}{k}", "x y") for split in ("train", "dev") for k in range(6)]
+    judged = {split: [(f"{split}{k}", f"d{k}") for k in range(6)] for split in ("train", "dev")}
+    folder = write_collection_files(tmp_path / "a", docs, queries, judged)
     with pytest.raises(ValueError, match="no query of the split train of a has a relevant"):
-        RewriterTask(load_collection(folder), TINY)
+        RewriterTask(load_collection(folder, ["train", "dev"]), TINY)
 
 
 def test_the_python_of_the_page_runs(run, tmp_path, monkeypatch, capsys):

@@ -150,7 +150,7 @@ def test_the_environment_keeps_the_promises_of_all_and_draws_its_queries():
 
 def test_a_split_without_a_relevant_document_is_refused(tmp_path):
     from kytolly.search.index.corpus import load_collection
-    from tests.search.text.test_rewriter import write_animals
+    from tests.search.text.collection_files import write_animals
 
     folder = write_animals(tmp_path / "a")
     collection = load_collection(folder)

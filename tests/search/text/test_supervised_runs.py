@@ -38,10 +38,30 @@ def rows_without_times(run):
     return [row | dict.fromkeys(VARIES) for row in read_rows(run / "metrics.csv", "updates")]
 
 
+class Watch(Callback):
+    """Remembers what it sees of a run."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_log(self, state):
+        self.seen.append((state.progress, state.total, state.units))
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def callbacks():
+    """One of ours, and one of Keras's with the logs that it gets."""
+    epochs = []
+    keras_callback = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda _, logs: epochs.append(logs)
+    )
+    return Watch(), keras_callback, epochs
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, callbacks):
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    return train(folder, small_config())
+    return train(folder, small_config(), callbacks[:2])
 
 
 def test_a_run_learns_and_leaves_the_files_of_an_agents_run(whole):
@@ -64,7 +84,7 @@ def test_the_result_has_the_best_weights(whole):
 
 
 @pytest.mark.parametrize(
-    ("at", "tables"), [(12, "host"), (27, "device")], ids=["first interval", "after an evaluation"]
+    ("at", "tables"), [(12, "host"), pytest.param(27, "device", marks=pytest.mark.learning)]
 )
 def test_ctrl_c_and_resume_give_the_run_that_was_not_interrupted(
     at, tables, whole, tmp_path, monkeypatch
@@ -107,34 +127,24 @@ def test_a_run_stops_early_where_evaluations_do_not_improve(tmp_path):
     assert result.stopped_by == "early_stop" and result.summary["updates"] == 15
 
 
-def test_callbacks_of_ours_and_of_keras_watch_a_run(tmp_path):
-    seen = []
-
-    class Watch(Callback):
-        def on_log(self, state):
-            seen.append((state.progress, state.total, state.units))
-
-    epochs = []
-    own = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: epochs.append(logs))
-    train(tmp_path / "run", small_config(), [Watch(), own])
-    assert seen == [(n, 40, "updates") for n in (10, 20, 30, 40)]
+def test_callbacks_of_ours_and_of_keras_watch_a_run(whole, callbacks):
+    watch, _, epochs = callbacks
+    assert watch.seen == [(n, 40, "updates") for n in (10, 20, 30, 40)]
     assert [set(logs) >= {"loss", "evaluation_accuracy"} for logs in epochs] == [True, True]
 
 
-def test_a_metric_that_the_evaluation_lacks_is_named(tmp_path):
-    class Other(ContainsWord):
-        best_metric = "f1"
-
-    with pytest.raises(ValueError, match="gives accuracy, and best_metric is 'f1'"):
-        train(tmp_path / "run", small_config(), task=Other())
-
-
-def test_metrics_of_the_loss_must_have_the_given_names(tmp_path):
-    class Other(ContainsWord):
-        metric_names = ("accuracy", "f1")
-
-    with pytest.raises(ValueError, match=r"\['accuracy'\], and metric_names are"):
-        train(tmp_path / "run", small_config(), task=Other())
+@pytest.mark.parametrize(
+    "changes, complaint",
+    [
+        ({"best_metric": "f1"}, "gives accuracy, and best_metric is 'f1'"),
+        ({"metric_names": ("accuracy", "f1")}, r"\['accuracy'\], and metric_names are"),
+    ],
+)
+def test_a_metric_that_is_not_there_is_named(changes, complaint, tmp_path):
+    task = ContainsWord()
+    vars(task).update(changes)
+    with pytest.raises(ValueError, match=complaint):
+        train(tmp_path / "run", small_config(), task=task)
 
 
 def test_epochs_say_how_long_a_run_is():
@@ -143,6 +153,7 @@ def test_epochs_say_how_long_a_run_is():
     assert learner.total_updates == 5 * learner.rows.updates_per_epoch >= 5 * 3
 
 
+@pytest.mark.learning
 def test_a_run_with_xla_and_half_precision_learns(tmp_path):
     parts = {"batch_size": 4, "gradient_accumulation": 2}
     cfg = small_config(xla=True, precision="mixed_float16", num_buckets=1, **parts)
@@ -254,6 +265,7 @@ def test_a_loss_that_is_not_a_number_halves_the_rate(tmp_path, monkeypatch):
     assert max(row["learning_rate"] for row in result.history) <= 0.0075
 
 
+@pytest.mark.learning
 def test_the_task_of_the_page_on_text_models_learns(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "training_text_models.md").read_text(

@@ -5,11 +5,8 @@ Run as a program, `python gpu_optimize.py`, it measures what each optimization i
 
 from __future__ import annotations
 
-from kytolly.machine.configure import (
-    configure_gpu_optimization,
-    require_tensorflow_backend,
-    xla_enabled,
-)
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.machine.facts import require_tensorflow_backend, xla_enabled
 
 __all__ = ["configure_gpu_optimization", "require_tensorflow_backend", "xla_enabled"]
 

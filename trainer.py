@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kytolly.machine.configure import require_tensorflow_backend, xla_enabled
+from kytolly.machine.facts import require_tensorflow_backend, xla_enabled
 
 require_tensorflow_backend()
 

@@ -18,7 +18,8 @@ def prepare_machine(cfg: RunConfig | SupervisedConfig | None = None) -> None:
     """Configure TensorFlow before its first import and hide its start-up messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     warnings.showwarning = lambda message, *_, **__: print(f"kytolly: {message}", file=sys.stderr)
-    from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
+    from kytolly.machine.configure import configure_gpu_optimization
+    from kytolly.machine.facts import xla_enabled
 
     with hide_standard_error():
         wanted = xla_enabled() and (cfg is None or cfg.xla)  # KYTOLLY_XLA=off is for every command

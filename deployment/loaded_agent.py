@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kytolly.machine.configure import require_tensorflow_backend
+from kytolly.machine.facts import require_tensorflow_backend
 
 require_tensorflow_backend()
 

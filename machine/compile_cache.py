@@ -21,9 +21,9 @@ from google.protobuf import empty_pb2
 from google.protobuf.message import DecodeError
 
 from kytolly.machine import facts
+from kytolly.machine.facts import OFF_WORDS
 from kytolly.machine.switches import (
     LATE,
-    OFF_WORDS,
     ReportItem,
     add_flags,
     flags_were_read,

@@ -16,7 +16,6 @@ from typing import TextIO
 from kytolly.machine import facts
 from kytolly.machine.switches import (
     LATE,
-    OFF_WORDS,
     OptimizationReport,
     ReportItem,
     item_failed,
@@ -25,24 +24,6 @@ from kytolly.machine.switches import (
     use_libdevice,
     variable_items,
 )
-
-
-def require_tensorflow_backend() -> None:
-    """Raise ValueError where Keras runs, or would run, on something other than TensorFlow."""
-    backend, where = facts.keras_backend()
-    if backend != "tensorflow":
-        raise ValueError(
-            f"{where} {backend!r}, expected 'tensorflow': training compiles Keras models into "
-            "TensorFlow programs. Set KERAS_BACKEND=tensorflow before Python starts."
-        )
-
-
-def xla_enabled() -> bool:
-    """True where programs should be built with `jit_compile=True`.
-
-    Kept in the environment variable KYTOLLY_XLA, so that worker processes inherit the answer.
-    """
-    return os.environ.get("KYTOLLY_XLA", "on").lower() not in OFF_WORDS
 
 
 def set_gpu_memory(tf: ModuleType, gpus: list, growth: bool, limit_mb: int | None) -> ReportItem:
@@ -197,7 +178,7 @@ def configure_gpu_optimization(
         num_intra_threads=num_intra_threads,
         num_inter_threads=num_inter_threads,
     )
-    require_tensorflow_backend()
+    facts.require_tensorflow_backend()
     from kytolly.machine.compile_cache import use_compile_cache
 
     items = [use_libdevice()] if facts.nvidia_gpu_plausible() else []

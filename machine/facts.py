@@ -1,4 +1,4 @@
-"""Facts of this machine: cores, memory, processor, GPU, and the backend that Keras runs on.
+"""Facts of this machine: cores, memory, processor, GPU, Keras's backend, and whether XLA is on.
 
 Nothing here imports TensorFlow: some of these answers are needed before its first import.
 """
@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+OFF_WORDS = ("off", "0", "false")
+
 
 def keras_backend() -> tuple[str, str]:
     """The backend that Keras runs on, or would when imported, and what says so."""
@@ -31,6 +33,24 @@ def keras_backend() -> tuple[str, str]:
         return json.loads(path.read_text()).get("backend", "tensorflow"), f"{path} has the backend"
     except (OSError, ValueError, AttributeError, RuntimeError):
         return "tensorflow", "Keras's default is"
+
+
+def require_tensorflow_backend() -> None:
+    """Raise ValueError where Keras runs, or would run, on something other than TensorFlow."""
+    backend, where = keras_backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"{where} {backend!r}, expected 'tensorflow': training compiles Keras models into "
+            "TensorFlow programs. Set KERAS_BACKEND=tensorflow before Python starts."
+        )
+
+
+def xla_enabled() -> bool:
+    """True where programs should be built with `jit_compile=True`.
+
+    Kept in the environment variable KYTOLLY_XLA, so that worker processes inherit the answer.
+    """
+    return os.environ.get("KYTOLLY_XLA", "on").lower() not in OFF_WORDS
 
 
 def named_gpus(visible: str | None) -> list[str] | None:

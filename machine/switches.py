@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from kytolly.machine.facts import OFF_WORDS
+
 LATE = "call configure_gpu_optimization() before anything else touches TensorFlow"
 AUTO_JIT_FLAG = "tf_xla_auto_jit"
 CUDA_FLAG = "xla_gpu_cuda_data_dir"
-OFF_WORDS = ("off", "0", "false")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.ppo import PPOConfig
-from kytolly.machine.configure import xla_enabled
+from kytolly.machine.facts import xla_enabled
 from kytolly.policy.continuous import Gaussian
 from kytolly.policy.losses import clipped_surrogate, value_loss
 from kytolly.policy.ppo import normalize

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.machine.configure import xla_enabled
+from kytolly.machine.facts import xla_enabled
 from kytolly.policy.weights import clip_factor, squared_norm
 from kytolly.search.index.training_queries import JudgedTexts, held_out_parts
 from kytolly.search.model.candidate_scorer import CandidateScorer

@@ -14,7 +14,7 @@ import tensorflow as tf
 from msgspec import Meta
 
 from kytolly.config.files import read_json
-from kytolly.machine.configure import xla_enabled
+from kytolly.machine.facts import xla_enabled
 from kytolly.policy.supervised import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from kytolly.machine import compile_cache, facts, switches
-from kytolly.machine.configure import configure_gpu_optimization, xla_enabled
+from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.machine.facts import xla_enabled
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLES = ("TF_XLA_FLAGS", "XLA_FLAGS", "KYTOLLY_XLA", "KYTOLLY_COMPILE_CACHE")

@@ -42,8 +42,8 @@ report = configure_gpu_optimization(
 )
 assert not xla_enabled() and not report["xla"].done
 require_tensorflow_backend()
-import kytolly.machine.configure
-assert not kytolly.machine.configure.xla_enabled()  # a door keeps no state of its own
+import kytolly.machine.facts
+assert not kytolly.machine.facts.xla_enabled()  # a door keeps no state of its own
 
 import os, sys
 os.chdir(sys.argv[1])

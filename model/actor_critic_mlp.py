@@ -90,7 +90,8 @@ class ActorCriticMLP(keras.Model):
         value = self.value_head(policy if self.shared_torso else value)
         params = ops.cast(self.policy_head(policy), "float32")
         if self.free_scales:
-            scales = ops.zeros_like(params[:, : self.free_scales]) + self.scales
+            scales = ops.zeros_like(params[:, : self.free_scales])
+            scales += ops.cast(self.scales, "float32")  # half within a mixed policy
             params = ops.concatenate([params, scales], axis=-1)
         return params, ops.cast(value, "float32")[:, 0]
 

@@ -74,10 +74,19 @@ def keep_xla_setting(monkeypatch):
     monkeypatch.setenv("KYTOLLY_XLA", xla)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def permanent_modules():
+    """Load what all tests need; no later collection of garbage looks at it again (0.2 s each)."""
+    import keras  # noqa: F401 - not above: the process that only hands out tests needs none
+    import tensorflow  # noqa: F401
+
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def release_memory(request):
+def release_memory(request, permanent_modules):
     """Give back what a file compiled: a program stays as long as anything refers to it."""
-    import tensorflow as tf  # not above: the process that only hands out tests needs none
+    import tensorflow as tf
 
     before = megabytes()
     yield

@@ -30,13 +30,13 @@ SHORT_OF = {
 ONLY_PARSED = ("watch", "tune")  # a window; several minutes
 
 
-def make_env():
-    return gymnasium.make("CartPole-v1")
-
-
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory):
-    """What the page's lines may use, beside what the lines before them made."""
+    """Names that the page's lines may use, beside what the lines before them made."""
+
+    def make_env():  # local: worker processes need not import this module and TensorFlow for it
+        return gymnasium.make("CartPole-v1")
+
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     names = {"make_env": make_env, "my_model": model, "MyCallback": Callback}
     names |= {"obs": np.zeros(4, np.float32), "batch_of_obs": np.zeros((3, 4), np.float32)}

@@ -55,7 +55,10 @@ def check_pair(name, count):
     return text
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    "name",
+    ["train_dqn_notebook", pytest.param("train_ppo_notebook", marks=pytest.mark.learning)],
+)
 def test_it_runs_from_its_folder_and_draws(name, tmp_path):
     check_run(link_repository(tmp_path), name, SHORT[name], PICTURES[name])
 

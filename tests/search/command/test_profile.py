@@ -1,13 +1,13 @@
 """`--profile` of a model of texts: the parts of an update."""
 
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kytolly.loop import profile
 from kytolly.loop.profile import profile_run, update_parts
-from kytolly.loop.supervised import Learner
+from kytolly.loop.supervised import Learner, SupervisedState
 from tests.search.text.tiny_task import ContainsWord, small_config
 
 
@@ -33,7 +33,7 @@ def test_the_parts_of_an_update_leave_the_network_as_it_was(changes, monkeypatch
 
 def test_what_was_slower_apart_is_scaled_and_what_is_left_is_idle(monkeypatch):
     learner = Learner(ContainsWord(), small_config())
-    state = SimpleNamespace(learner=learner, trackables={}, device=None)
+    state = SupervisedState(Path("run"), learner.cfg, "texts", "device", "/CPU:0", learner=learner)
     summary = {"updates": 10, "updates_per_second": 2.0}
     for each, seconds in ((0.1, {"data": 1.0, "forward": 2.0, "idle": 2.0}),
                           (0.5, {"data": 5 / 3, "forward": 10 / 3, "idle": 0.0})):  # fmt: skip

@@ -64,6 +64,7 @@ def test_one_epoch_and_the_test_queries(folder, capsys):
     assert (folder / "run" / "calibration.png").stat().st_size > 10_000
 
 
+@pytest.mark.learning
 def test_a_run_without_ppo_is_a_run(folder, capsys):
     argv = ["--config", str(folder / "settings.yaml"), "--epochs", "0", "--device", "cpu"]
     assert train_optimized.main([*argv, "--log-dir", str(folder / "listwise"), "--json"]) == 0

@@ -126,6 +126,7 @@ def test_a_large_coefficient_keeps_the_policy_near_the_rewriter(tuned, folder):
     assert distance["tuned"][512] > 0.1 > 0.005 > distance["near"][512] > 0.0
 
 
+@pytest.mark.learning
 def test_where_nothing_more_is_earned_the_rewriter_stays_as_it_was(folder, tmp_path):
     cfg = settings(folder, learning_rate=1e-12, total_env_steps=256, end_probability=1e-6)
     summary, said = fine_tune_rewriter(cfg, folder / "helpful", tmp_path / "a", progress=False)

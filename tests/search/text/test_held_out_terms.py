@@ -44,6 +44,7 @@ def known_by_heart(tmp_path_factory):
     return collection, make_rewriter(folder / "run", collection, held_out_folds=3)
 
 
+@pytest.mark.learning
 def test_held_out_terms_are_as_bad_as_those_of_new_queries(known_by_heart):
     _, run = known_by_heart
     held_out = read_held_out(run / HELD_OUT_FILE) or {}

@@ -7,26 +7,22 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 # TensorFlow keeps what it compiled until its process ends: each group of folders has processes of
-# its own, which stay below this limit even if one of them gets every file of its group.
+# its own, which stay below this limit. pytest prints their peaks.
 MEGABYTES ?= 3000
-LOOPS := tests/loop
-TRAINER := tests/trainer
-FAMILY := tests/family
-COMMANDS := tests/command tests/policy tests/model
-AGENTS := tests/agent tests/environment
-TEXT_COMMANDS := tests/search/command tests/search/model
-BENCHMARKS := tests/benchmarks tests/search/benchmark
-QUERIES := tests/search/reformulate
-TEXTS := tests/search/text
-GROUPED := $(LOOPS) $(TRAINER) $(FAMILY) $(COMMANDS) $(AGENTS) $(TEXT_COMMANDS) $(BENCHMARKS) $(QUERIES) $(TEXTS)
+LOOPS := tests/loop tests/trainer
+POLICIES := tests/family tests/policy tests/model
+FOLDERS := tests/record tests/callback tests/deployment tests/machine tests/config
+COMMANDS := tests/command tests/agent tests/environment
+TEXTS := tests/search/text tests/search/model tests/search/command
+QUERIES := tests/search/reformulate tests/search/benchmark tests/benchmarks
+GROUPED := $(LOOPS) $(POLICIES) $(FOLDERS) $(COMMANDS) $(TEXTS) $(QUERIES)
 REST := tests $(patsubst %,--ignore=%,$(GROUPED))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --most-megabytes $(MEGABYTES)
 TYPES = $(BIN)/pyright --pythonpath $(BIN)/python
 # pyright needs one core for half a minute: it works beside the tests, and has the last word.
 define run-tests
 @$(TYPES) > $(VENV)/types.txt 2>&1 & types=$$!; failed=0; \
-for group in "$(LOOPS)" "$(TRAINER)" "$(FAMILY)" "$(COMMANDS)" "$(AGENTS)" "$(TEXT_COMMANDS)" \
-	"$(BENCHMARKS)" "$(QUERIES)" "$(TEXTS)" "$(REST)"; do \
+for group in "$(LOOPS)" "$(POLICIES)" "$(FOLDERS)" "$(COMMANDS)" "$(TEXTS)" "$(QUERIES)" "$(REST)"; do \
 	echo "$(PYTEST) $(subst ",',$(1)) $$group"; $(PYTEST) $(1) $$group || failed=1; done; \
 wait $$types || failed=1; cat $(VENV)/types.txt; exit $$failed
 endef

@@ -39,6 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shel
 xla = os.environ.get("KYTOLLY_XLA", "on")
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []
+peaks: list[int] = []  # megabytes of each process of the tests, where these are handed out
 
 
 def pytest_addoption(parser):
@@ -110,11 +111,34 @@ def megabytes() -> int:
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 10**6
 
 
+def peak_megabytes() -> int:
+    """Megabytes that this process had in memory at most; 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    match = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return int(match[1]) * 1024 // 10**6 if match else 0
+
+
+def pytest_sessionfinish(session):
+    """Report the peak of a process of the tests to the one that hands them out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["megabytes"] = peak_megabytes()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Keep the peak that a process of the tests reports."""
+    peaks.append(getattr(node, "workeroutput", {}).get("megabytes", 0))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the memory that the processes of the tests needed."""
+    if peaks:
+        terminalreporter.write_line(f"Peaks of memory: {', '.join(f'{n:,} MB' for n in peaks)}")
+
+
 def check_peak(most: int) -> None:
     """Fail, once, in a process that has needed more than `most` megabytes."""
-    status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
-    peak = int(found[1]) * 1024 // 10**6 if found else 0
+    peak = peak_megabytes()
     if peak > most and not failed_for_memory:
         failed_for_memory.append(peak)
         largest = sorted(kept, key=kept.__getitem__, reverse=True)[:5]

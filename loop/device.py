@@ -148,7 +148,7 @@ class DeviceLoop(tf.Module):
         ) -> tuple[tf.Tensor, DeviceState, Obs, Columns, tf.Tensor]:
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
-            params, value = agent.policy.outputs(obs, weights, row_noise)
+            params, value = agent.policy.outputs(obs, weights, noise=row_noise)
             action, log_prob = exploration.action(params, now)
             to_env = agent.policy.distribution.to_env(action)
             state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))

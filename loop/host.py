@@ -55,7 +55,7 @@ class HostLoop:
             policy.network,
             policy.distribution,
             agent.env_spec.obs,
-            lambda obs, noise=None: policy.outputs(obs, policy.current_weights(), noise)[0],
+            lambda obs, noise=None: policy.outputs(obs, policy.current_weights(), noise=noise)[0],
         )
         inference = self.actor.numpy_network
         if inference is not None:

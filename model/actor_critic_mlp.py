@@ -78,7 +78,7 @@ class ActorCriticMLP(keras.Model):
         if self.free_scales:
             initializer = keras.initializers.Constant(self.scale_init)
             self.scales = self.add_weight(
-                (self.free_scales,), initializer, "float32", name="scales"
+                (self.free_scales,), initializer, "float32", autocast=False, name="scales"
             )
 
     def call(self, obs, training: bool = False):
@@ -90,8 +90,8 @@ class ActorCriticMLP(keras.Model):
         value = self.value_head(policy if self.shared_torso else value)
         params = ops.cast(self.policy_head(policy), "float32")
         if self.free_scales:
-            scales = ops.zeros_like(params[:, : self.free_scales])
-            scales += ops.cast(self.scales, "float32")  # half within a mixed policy
+            # Never cast: of a cast weight NumPy inference would know the present number only.
+            scales = ops.zeros_like(params[:, : self.free_scales]) + self.scales
             params = ops.concatenate([params, scales], axis=-1)
         return params, ops.cast(value, "float32")[:, 0]
 

@@ -20,7 +20,8 @@ class DuelingMLP(QNetwork):
         self.value, self.advantage = self.head(1), self.head(self.num_actions)
 
     def call(self, obs, training: bool = False, noise=None):
-        features, options = self.features(obs, training, noise), noise_option(noise)
+        options = noise_option(noise)
+        features = self.features(obs, training, **options)
         advantage = keras.ops.cast(self.advantage(features, **options), "float32")
         centered = advantage - keras.ops.mean(advantage, axis=-1, keepdims=True)
         return keras.ops.cast(self.value(features, **options), "float32") + centered

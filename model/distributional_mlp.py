@@ -43,7 +43,8 @@ class DistributionalMLP(QNetwork):
 
     def action_distributions(self, obs, training: bool = False, noise=None):
         """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
-        features, options = self.features(obs, training, noise), noise_option(noise)
+        options = noise_option(noise)
+        features = self.features(obs, training, **options)
         traced = keras.utils.is_keras_tensor(features)  # see `model.numpy_inference`
         if self.noise_scale and self.dueling and noise is None and not traced:
             from kytolly.model.noisy import merged_streams
@@ -63,7 +64,7 @@ class DistributionalMLP(QNetwork):
         return ops.stack(ops.split(outputs, self.num_actions, axis=-1), axis=1)
 
     def call(self, obs, training: bool = False, noise=None):
-        return self.mean(self.action_distributions(obs, training, noise))
+        return self.mean(self.action_distributions(obs, training, **noise_option(noise)))
 
     def mean(self, outputs):
         """[B, A] means of distributions [B, A, Z]."""

@@ -90,11 +90,22 @@ class QNetwork(keras.Model):
         return layer
 
     def build(self, input_shape):
+        self.build_features(input_shape)
+        self.build_heads()
+
+    def build_features(self, input_shape):
+        """Build the torso and the hidden layers."""
         if self.torso is not None:
             if not self.torso.built:  # a torso from a file comes built
                 self.torso.build(input_shape)
             input_shape = self.torso.compute_output_shape(input_shape)
         self.hidden.build(input_shape)
+
+    def build_heads(self):
+        """Build the heads that are not made by `head`: those of a user's subclass."""
+        for layer in self.layers:
+            if not layer.built:
+                layer.build((None, self.hidden_units[-1]))
 
     def features(self, obs, training: bool = False, noise=None):
         """[B, features] of [B, *obs]."""
@@ -122,8 +133,9 @@ class DQNMLP(QNetwork):
         self.q_values = self.head(self.num_actions)
 
     def call(self, obs, training: bool = False, noise=None):
-        features = self.features(obs, training, noise)
-        return keras.ops.cast(self.q_values(features, **noise_option(noise)), "float32")
+        options = noise_option(noise)
+        features = self.features(obs, training, **options)
+        return keras.ops.cast(self.q_values(features, **options), "float32")
 
 
 def noise_options(cfg):

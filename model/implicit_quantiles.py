@@ -57,9 +57,10 @@ class IQNMLP(QNetwork):
         self.state_value = self.head(1) if dueling else None
 
     def build(self, input_shape):
-        super().build(input_shape)
+        self.build_features(input_shape)
         self.level_features.build((None, self.num_cosines))
         self.after.build((None, self.hidden.hidden_units[-1]))
+        self.build_heads()
 
     def action_quantiles(self, obs, levels, training: bool = False, noise=None):
         """[B, N, A] float32 quantiles of each action's return at levels [B, N], or [N] for all."""
@@ -67,8 +68,8 @@ class IQNMLP(QNetwork):
         cosines = ops.cast(ops.cos(ops.expand_dims(levels, -1) * steps), self.compute_dtype)
         flat = self.level_features(ops.reshape(cosines, (-1, self.num_cosines)))
         by_level = ops.reshape(flat, (*levels.shape, -1))
-        features = ops.expand_dims(self.features(obs, training, noise), 1) * by_level
         options = noise_option(noise)
+        features = ops.expand_dims(self.features(obs, training, **options), 1) * by_level
         features = self.after(ops.reshape(features, (-1, features.shape[-1])), **options)
         quantiles = ops.cast(self.q_values(features, **options), "float32")
         if self.state_value is not None:
@@ -84,7 +85,8 @@ class IQNMLP(QNetwork):
             levels = Constant(levels)
         else:
             levels = ops.convert_to_tensor(levels)
-        return ops.mean(self.action_quantiles(obs, levels, training, noise), axis=1)
+        quantiles = self.action_quantiles(obs, levels, training, **noise_option(noise))
+        return ops.mean(quantiles, axis=1)
 
     def get_config(self):
         own = {

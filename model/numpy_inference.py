@@ -32,6 +32,7 @@ from kytolly.model.numpy_operations import (
 )
 
 Obs = np.ndarray | Mapping[str, np.ndarray]  # [E, *obs]
+INTEGERS = ("bool", "uint8", "int8", "int16", "int32", "int64")  # a layer does not cast them
 
 
 class Step(NamedTuple):
@@ -109,7 +110,8 @@ def numpy_network(network: keras.Model, obs_spec: Any) -> NumpyNetwork | None:
     """The network in NumPy, or None where it has operations that are not known here.
 
     Before it is trusted it is compared with the network on random observations, with weights other
-    than those of the trace: they tell what was read while tracing, and would never change.
+    than those of the trace: they tell what was read while tracing, and would never change. A
+    network whose call changes variables, as random numbers do, is left to TensorFlow.
 
     Args:
         network: Built Keras model whose output, or first output, is [B, P].
@@ -150,8 +152,11 @@ def trace(network: keras.Model, obs_spec: Any) -> Program:
     }
     tracer = _Tracer(ordered_weights(network))
     known = {id(tensor): tracer.new_register() for tensor in tensors.values()}
-    outputs = network.call(tensors if is_dict else tensors[""])
-    output = tracer.register(keras.tree.flatten(outputs)[0], known)
+    with keras.StatelessScope() as scope:  # what a call assigns, or adds to the losses, is dropped
+        outputs = network.call(tensors if is_dict else tensors[""])
+        output = tracer.register(keras.tree.flatten(outputs)[0], known)
+    if scope.state_mapping:
+        raise NotImplementedError("a call that changes variables")
     names = tuple((name, np.dtype(spec.dtype.as_numpy_dtype)) for name, spec in entries)
     return tracer.program(names, output)
 
@@ -200,14 +205,16 @@ class _Tracer:
         inputs = [self.register(tensor, known) for tensor in node.arguments.keras_tensors]
         if not isinstance(operation, keras.layers.Layer):
             return self._function(operation, node, inputs)
-        for kind in type(operation).__mro__:
+        for kind in known_classes(operation):
             if kind.__name__ in IDENTITIES:
                 return inputs[:1]
             if kind.__name__ == "Conv2D":
                 return [self._convolution(operation, inputs[0])]
             if kind.__name__ in LAYERS:
-                bind = LAYERS[kind.__name__](operation, self.places)
-                return [self.step(bind, inputs[0])]
+                bind, source = LAYERS[kind.__name__](operation, self.places), inputs[0]
+                if kind.__name__ != "Flatten" and node.arguments.keras_tensors[0].dtype in INTEGERS:
+                    source = self.step(float32, source)
+                return [self.step(bind, source)]
         inner: dict[int, int] = {}
 
         def renamed(argument: Any) -> Any:
@@ -247,6 +254,8 @@ class _Tracer:
             outputs = self.step(lambda _: lambda *arrays: function(arrays), *inputs)
         else:
             outputs = self.step(self._filled(function, args), *inputs)
+        if name not in ("Cast", "ConvertToTensor") and self._widens(node, args):
+            outputs = self.step(float32, outputs)
         if name in ("Cast", "ConvertToTensor") and operation.dtype == "float32":
             self.casts[outputs] = inputs[0]
         if name in ("Divide", "TrueDivide") and isinstance(args[1], (int, float)):
@@ -257,6 +266,12 @@ class _Tracer:
             self.step(lambda _, part=part: operator.itemgetter(part), outputs)
             for part in range(len(node.outputs))
         ]
+
+    def _widens(self, node: Any, args: Sequence[Any]) -> bool:
+        """True where NumPy may give float64 for Keras's float32: of integers or of float64."""
+        dtypes = {keras.backend.standardize_dtype(x.dtype) for x in args if hasattr(x, "dtype")}
+        wide = dtypes != {"float32"}
+        return wide and [x.dtype for x in node.outputs] == ["float32"]
 
     def _filled(self, function: Function, args: Sequence[Any]) -> Bind:
         """A function of those of its arguments that are symbolic; the others are known."""
@@ -295,6 +310,22 @@ class _Tracer:
         return Program(entries, constants, steps, make, self.has_convolutions)
 
 
+def known_classes(layer: keras.layers.Layer) -> Sequence[type]:
+    """The classes of a layer by which it may be known; none where its `call` is the user's."""
+    classes = type(layer).__mro__
+    defining = next(kind for kind in classes if "call" in vars(kind))
+    if defining.__module__.partition(".")[0] in ("keras", "kytolly"):
+        return classes
+    if any(kind.__name__ == "NoisyDense" for kind in classes):  # its weights are stacks with noise
+        raise NotImplementedError(defining.__name__)
+    return ()
+
+
+def float32(weights: Weights) -> Function:
+    """A cast, for NumPy would go on in float64 with integers."""
+    return lambda x: x.astype(np.float32, copy=False)
+
+
 def straight_line(
     num_entries: int, constants: Sequence[Step], steps: Sequence[Step], output: int
 ) -> Callable[..., Function]:
@@ -317,19 +348,37 @@ def straight_line(
 
 
 def _agrees(inference: NumpyNetwork, network: keras.Model, obs_spec: Any) -> bool:
-    """Whether both give the same, with other weights than the network's present ones."""
+    """True if both give the same, for one row and for many, with other weights than now."""
     rng = np.random.default_rng(0)
 
     def other(weight: np.ndarray) -> np.ndarray:
         size = rng.uniform(0.0, 1.0, weight.shape).astype(np.float32)
-        return np.where(weight == 0.0, 0.1 * size, weight * (0.5 + size))
+        # A small weight becomes a larger one, else its part in the outputs could go unseen.
+        return np.where(np.abs(weight) < 1e-3, 0.1 * size, weight * (0.5 + size))
 
     weights = [other(weight) for weight in inference.weights]
+    candidate = inference.with_weights(weights)
+    return all(_agrees_on(rows, candidate, network, obs_spec, rng) for rows in (8, 1))
+
+
+def _agrees_on(
+    rows: int,
+    candidate: NumpyNetwork,
+    network: keras.Model,
+    obs_spec: Any,
+    rng: np.random.Generator,
+) -> bool:
     obs = keras.tree.map_structure(
-        lambda spec: rng.normal(size=(8, *spec.shape)).astype(spec.dtype.as_numpy_dtype), obs_spec
+        lambda spec: rng.normal(size=(rows, *spec.shape)).astype(spec.dtype.as_numpy_dtype),
+        obs_spec,
     )
-    with keras.StatelessScope(list(zip(ordered_weights(network), weights, strict=True))):
+    mapping = zip(ordered_weights(network), candidate.weights, strict=True)
+    with keras.StatelessScope(list(mapping)):
         expected = np.asarray(keras.tree.flatten(network(obs))[0])
-    found = inference.with_weights(weights)(obs)
+    params = candidate(obs)
     size = float(np.abs(expected).max())
-    return found.shape == expected.shape and np.allclose(found, expected, 1e-3, 1e-3 * size)
+    return (
+        params.shape == expected.shape
+        and params.dtype == np.float32
+        and np.allclose(params, expected, 1e-3, 1e-3 * size)
+    )

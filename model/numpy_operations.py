@@ -21,6 +21,13 @@ def require(supported: bool) -> None:
         raise NotImplementedError
 
 
+def known_activation(layer: Any) -> Function | None:
+    """The activation of a layer; a function of the user's may have the name of one of Keras's."""
+    name = layer.activation.__name__
+    require(keras.activations.get(name) is layer.activation)
+    return ACTIVATIONS[name]
+
+
 def flatten(layer: keras.layers.Flatten, places: Places) -> Bind:
     """`keras.layers.Flatten` of channels that come last."""
     require(layer.data_format == "channels_last")
@@ -35,7 +42,7 @@ def rescaling(layer: keras.layers.Rescaling, places: Places) -> Bind:
 
 def dense(layer: keras.layers.Dense, places: Places) -> Bind:
     """`keras.layers.Dense` and what computes the same."""
-    activation = ACTIVATIONS[layer.activation.__name__]
+    activation = known_activation(layer)
     kernel, bias = places[id(layer.kernel)], places.get(id(layer.bias))
     return lambda weights: product(
         weights[kernel], None if bias is None else weights[bias], activation
@@ -46,7 +53,7 @@ def convolution(layer: keras.layers.Conv2D, places: Places, divisor: float = 1.0
     """`keras.layers.Conv2D`, and what computes the same, of images that are divided by a number."""
     require(layer.groups == 1 and layer.dilation_rate == (1, 1))
     require(layer.data_format == "channels_last")
-    activation = ACTIVATIONS[layer.activation.__name__]
+    activation = known_activation(layer)
     kernel, bias = places[id(layer.kernel)], places.get(id(layer.bias))
 
     def bind(weights: Weights) -> Function:
@@ -132,13 +139,17 @@ def product(kernel: np.ndarray, bias: np.ndarray | None, activation: Function | 
         nonlocal repeated
         if kernel.ndim == 2:
             features = features.dot(kernel)
+        elif features.ndim > 2:
+            flat = apply(features.reshape(-1, features.shape[-1]))
+            return flat.reshape(*features.shape[:-1], -1)
         else:
             stacked = features.reshape(len(kernel), -1, features.shape[-1])
             features = (stacked @ kernel).reshape(len(features), -1)
         if features.ndim == 2:
-            if len(repeated) != len(features):  # a sum that broadcasts takes three times as long
-                repeated = np.repeat(rows, len(features) // len(rows), axis=0)
-            features += repeated
+            bias_rows = repeated  # another thread may ask for another number of rows
+            if len(bias_rows) != len(features):  # a sum that broadcasts takes three times as long
+                bias_rows = repeated = np.repeat(rows, len(features) // len(rows), axis=0)
+            features += bias_rows
         else:
             features += bias
         return features if activation is None else activation(features, features)
@@ -192,6 +203,7 @@ def reduction(function: np.ufunc) -> Callable[[Any], Function]:
 
     def of(operation: Any) -> Function:
         axis, keepdims = axes(operation.axis), operation.keepdims
+        require(getattr(operation, "initial", None) is None)
         return lambda x: function.reduce(x, axis, None, None, keepdims)
 
     return of

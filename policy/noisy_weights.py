@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -102,13 +103,18 @@ class NoisyWeights(FlatWeights):
 def takes_row_noise(network: keras.Model) -> bool:
     """Whether the `noise` of a network's call reaches all of its noisy layers.
 
-    It does in networks of ours, unless a torso of the user's has such layers too.
+    It does in networks of ours, unless a torso of the user's has such layers too, or a subclass
+    of the user's has a method without `noise`.
     """
     if not isinstance(network, QNetwork):
+        return False
+    methods = [getattr(network, name, None) for name in NOISE_METHODS]
+    if any(method and "noise" not in inspect.signature(method).parameters for method in methods):
         return False
     return network.torso is None or not noisy_layers(network.torso)
 
 
+NOISE_METHODS = ("call", "features", "action_distributions", "action_quantiles")
 PARTS = ("kernel", "bias", "kernel_deviation", "bias_deviation")
 
 

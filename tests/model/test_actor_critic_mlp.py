@@ -83,6 +83,14 @@ def test_the_numpy_network_agrees(name):
     np.testing.assert_allclose(inference(obs), model(obs)[0], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_scales_stay_float32_in_half_precision(precision):
+    model = ActorCriticMLP(4, (8,), free_scales=2, scale_init=-1.0001, dtype=precision)
+    params, _ = model(np.zeros((3, 5), np.float32))
+    assert params.dtype == "float32"
+    np.testing.assert_allclose(params[:, 2:], np.full((3, 2), -1.0001), rtol=1e-6)
+
+
 def test_the_numpy_network_follows_new_statistics():
     model, obs = make_built("dict")
     inference = numpy_network(model, spec_of(obs))

@@ -10,6 +10,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import default_network
 from kytolly.agent.noisy_greedy import HostNoise
 from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.model.ddqn_mlp import DuelingMLP
 from kytolly.model.noisy import NoisyDense, noise_widths, noisy_layers, row_noise
 from kytolly.policy.action_values import ActionValues
 from kytolly.policy.noisy_weights import NoisyWeights, factor_noise
@@ -137,3 +138,52 @@ def test_outputs_are_a_pure_function_that_can_be_mapped_over_agents(make):
             noisy = weights.with_noise(weights.split(vectors[agent]), [one[row] for one in noise])
             alone = weights.call(noisy, obs[row : row + 1])
             np.testing.assert_allclose(mapped[agent, row], alone[0], rtol=1e-4, atol=1e-5)
+
+
+class Halved(DuelingMLP):
+    """A subclass of the user's whose methods know no noise."""
+
+    def features(self, obs, training=False):
+        return super().features(obs / 2, training)
+
+    def call(self, obs, training=False):
+        return super().call(obs, training)
+
+
+class WithHead(DuelingMLP):
+    """A subclass with one more head."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.more = keras.layers.Dense(self.num_actions)
+
+    def call(self, obs, training=False):
+        return super().call(obs, training) + self.more(self.features(obs, training))
+
+
+@pytest.mark.parametrize("kind", [Halved, WithHead])
+def test_a_subclass_without_noise_in_its_methods_learns_with_noise(kind):
+    network = kind(3, (9, 7), noise_scale=0.5)
+    network.build((None, 4))
+    assert all(layer.built for layer in network.layers)  # so a file with its weights can be read
+    weights, obs = NoisyWeights(network), tf.constant(observations(5))
+    noise = [tf.constant(one) for one in HostNoise(3).draw(5, noise_widths(weights.layers))]
+    current = weights.split(weights.vector)
+    rows = weights.call(current, obs, noise=noise)
+    for row in range(5):
+        noisy = weights.with_noise(current, [one[row] for one in noise])
+        alone = weights.call(noisy, obs[row : row + 1])
+        np.testing.assert_allclose(rows[row], alone[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_noisy_layer_of_several_vectors_a_row_has_each_rows_noise_in_numpy():
+    inputs = keras.Input([2, 4])
+    network = keras.Model(inputs, keras.layers.Flatten()(NoisyDense(3, "tanh")(inputs)))
+    actor = HostActor(network, ActionValues(6), tf.TensorSpec([2, 4]))
+    assert actor.numpy_network is not None
+    obs, weights = observations(10).reshape(5, 2, 4), NoisyWeights(network)
+    noise = HostNoise(3).draw(5, noise_widths(weights.layers))
+    expected = weights.call(
+        weights.split(weights.vector), tf.constant(obs), noise=list(map(tf.constant, noise))
+    )
+    np.testing.assert_allclose(HostNoise(3).params(actor, obs), expected, rtol=1e-4, atol=1e-5)

@@ -115,3 +115,104 @@ def test_a_subclass_needs_nothing_of_its_own():
     model = Residual()
     model(np.zeros((1, 3), np.float32))
     assert_agrees(model, tf.TensorSpec([3]))
+
+
+class Clipped(layers.Dense):
+    """A layer of the user's that is a dense one for small outputs."""
+
+    def call(self, obs, training=None):
+        return keras.ops.clip(super().call(obs), -9.0, 9.0)
+
+
+def relu(features):
+    """Another function than Keras's of this name."""
+    return keras.ops.clip(features, 0.0, 9.0)
+
+
+def test_a_layer_or_an_activation_of_the_users_is_not_taken_for_keras_own():
+    clipped = keras.Sequential([keras.Input([3]), Clipped(2)])
+    assert_agrees(clipped, tf.TensorSpec([3]))  # of observations that are 20 times as large
+    other = keras.Sequential([keras.Input([3]), layers.Dense(4, relu), layers.Dense(2)])
+    assert numpy_network(other, tf.TensorSpec([3])) is None
+
+
+class Counts(keras.Model):
+    """Its call changes a weight, adds to the losses, or draws."""
+
+    def __init__(self, effect):
+        super().__init__()
+        self.effect, self.last = effect, layers.Dense(2)
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+        self.seeds = keras.random.SeedGenerator(1)
+
+    def call(self, obs):
+        params = self.last(obs)
+        if self.effect == "counts":
+            self.calls.assign_add(1.0)
+        if self.effect == "loss":
+            self.add_loss(keras.ops.mean(params))
+        if self.effect == "draws":
+            params += 1e-5 * keras.random.normal((1, 2), seed=self.seeds)
+        return params
+
+
+@pytest.mark.parametrize("effect", ["counts", "draws", "loss"])
+def test_the_trace_leaves_a_model_as_it_was_and_refuses_a_call_that_changes_it(effect):
+    model = Counts(effect)
+    model(np.zeros((1, 3), np.float32))
+    before = [np.asarray(variable) for variable in model.variables]
+    inference = numpy_network(model, tf.TensorSpec([3]))
+    assert inference is None or effect == "loss"
+    assert not any(keras.utils.is_keras_tensor(loss) for loss in model.losses)
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+class ByRows(keras.Model):
+    """Another function for one row than for several."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = layers.Dense(2)
+
+    def call(self, obs):
+        return self.last(obs) * (2.0 if obs.shape[0] == 1 else 1.0)
+
+
+class SmallScale(keras.Model):
+    """A weight that is read once by a trace, and shows in nothing while it is small."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight((3,), keras.initializers.Constant(1e-6))
+
+    def call(self, obs):
+        return obs + obs * keras.ops.reshape(self.scale, (1, 3))
+
+
+@pytest.mark.parametrize("kind", [ByRows, SmallScale])
+def test_what_few_observations_or_the_first_weights_hide_is_refused(kind):
+    model = kind()
+    model(np.zeros((2, 3), np.float32))
+    assert numpy_network(model, tf.TensorSpec([3])) is None
+
+
+class Squares(keras.Model):
+    """Computes with integers as they come."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = layers.Dense(4, "relu"), layers.Dense(2)
+
+    def call(self, obs):
+        return self.last(self.first(keras.ops.square(obs) / 2))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float32"])
+def test_integers_become_float32_as_in_keras(dtype):
+    model, spec = Squares(), tf.TensorSpec([3], dtype)
+    model(np.zeros((2, 3), dtype))
+    inference = numpy_network(model, spec)
+    assert inference is not None
+    obs = np.arange(6, dtype=dtype).reshape(2, 3)
+    assert inference(obs).dtype == np.float32
+    np.testing.assert_allclose(inference(obs), model(obs), rtol=1e-4, atol=1e-4)

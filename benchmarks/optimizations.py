@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import gymnasium
 
-from kytolly.machine import configure as gpu_optimize
 from kytolly.machine import facts
+from kytolly.machine.configure import configure_gpu_optimization
 
 if TYPE_CHECKING:
     from kytolly.benchmarks import core
@@ -177,7 +177,7 @@ def slow_loop(async_envs: bool) -> Iterator[Any]:
         num_minibatches=1,
         async_envs=async_envs,
         loop="host",
-        xla=gpu_optimize.xla_enabled(),
+        xla=facts.xla_enabled(),
     )
     runner = make_env_runner(cfg, SlowCartPole)
     try:
@@ -222,7 +222,7 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
     """
     from kytolly.benchmarks import core
 
-    jit = gpu_optimize.xla_enabled() or None
+    jit = facts.xla_enabled() or None
     learner = make_learner()
     fused = core.fused_updates(learner, jit)
     yield Case(
@@ -277,7 +277,7 @@ def run_cases(quick: bool) -> list[Row]:
     repeats, seconds, count = (3, 0.01, 5) if quick else (7, 0.2, 50)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     rows: list[Row] = []
-    total = 5 + gpu_optimize.xla_enabled() + 3 * (not quick)
+    total = 5 + facts.xla_enabled() + 3 * (not quick)
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("building the agent", total=None)
         for case in cases(count, wide=not quick):
@@ -319,7 +319,7 @@ class _Parser(argparse.ArgumentParser):
 
 def run(quick: bool) -> dict[str, Any]:
     """Configure, measure and print; returns what `--json` prints."""
-    report = gpu_optimize.configure_gpu_optimization()
+    report = configure_gpu_optimization()
     rows = run_cases(quick)
     iteration = next(row for row in rows if row.name == "fused updates")
     print_rows(rows, iteration)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import cast
 
-from kytolly.machine import configure as gpu_optimize
+from kytolly.machine.facts import require_tensorflow_backend
 
-gpu_optimize.require_tensorflow_backend()
+require_tensorflow_backend()
 
 # ruff: noqa: E402  Keras reads its backend when it is imported
 import keras

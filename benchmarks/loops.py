@@ -128,9 +128,14 @@ def dqn_work(settings: DQNSettings, variant: Variant = Variant()) -> Work:
         name="DQN" if cfg.algorithm == "dqn" else cfg.algorithm,
         settings=settings,
         cfg=cfg,
-        untimed=settings.warmup_env_steps + SETTLING_UPDATES * settings.train_interval,
+        untimed=untimed_env_steps(settings),
         note=", with exploration at its final value",
     )
+
+
+def untimed_env_steps(settings: DQNSettings) -> int:
+    """Env steps of DQN before the clock starts."""
+    return settings.warmup_env_steps + SETTLING_UPDATES * settings.train_interval
 
 
 def dqn_config(settings: DQNSettings, variant: Variant = Variant()) -> DQNConfig:
@@ -144,7 +149,7 @@ def dqn_config(settings: DQNSettings, variant: Variant = Variant()) -> DQNConfig
         changes["num_atoms"] = variant.atoms
     return make_config(
         {
-            "total_env_steps": settings.env_steps,
+            "total_env_steps": untimed_env_steps(settings) + settings.env_steps,
             "num_envs": settings.num_envs,
             "seed": settings.seed,
             "hidden_units": settings.hidden,

@@ -134,6 +134,8 @@ def test_the_configs_are_what_the_competitors_are_asked_for():
     noisy = loops.dqn_work(DQN, loops.Variant(switch="noisy"))
     assert (noisy.cfg.noisy, noisy.untimed) == (True, 550)  # 50 and 100 updates of 5 env steps
     assert loops.atari_work(DQN).cfg.network == "cnn"
+    # Fewer timed steps than the warm-up has, as in a trial run: 1,000, 100 updates of 10, and 400.
+    assert loops.dqn_work(DQNSettings(env_steps=400)).cfg.total_env_steps == 2_400
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an agent does and thinks, for whoever has one: nothing here trains."""
+"""Actions and estimates of an agent, for whoever has one: nothing here trains."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class InferencePolicy:
         return parts.get("", parts), is_one
 
     def _as_in_training(self, given: np.ndarray, name: str, method: str) -> np.ndarray:
-        """What the environment returns for an entry as training sees it; all else as it is."""
+        """An environment's value of an entry as training sees it; all else as it is."""
         encoding = self._encodings[name]
         is_raw = given.shape == encoding.shape or (
             given.ndim > 0 and given.shape[1:] == encoding.shape

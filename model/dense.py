@@ -34,5 +34,5 @@ def dense(units: int, activation: str | None = None, **options):
 
 
 def noise_option(noise):
-    """What the call of a layer takes where its weights have noise; see `model.noisy.RowNoise`."""
+    """The options of a layer's call where its weights have noise; see `model.noisy.RowNoise`."""
     return {} if noise is None else {"noise": noise}

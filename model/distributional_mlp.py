@@ -146,7 +146,7 @@ def quantile_midpoints(count: int):
 
 
 def is_dueling(cfg):
-    """Whether a config asks for two streams."""
+    """True where a config asks for two streams."""
     return cfg.network.startswith("dueling")
 
 

@@ -56,7 +56,7 @@ class HiddenLayers(keras.layers.Layer):
 
 
 class QNetwork(keras.Model):
-    """What networks of action values share: a torso and hidden layers. A subclass has the heads.
+    """The common part of networks of action values: a torso and hidden layers. A subclass has the heads.
 
     Args:
         num_actions: `A`.
@@ -139,7 +139,7 @@ class DQNMLP(QNetwork):
 
 
 def noise_options(cfg):
-    """What a network's maker takes for the noise of its weights."""
+    """The options of a network's maker for the noise of its weights."""
     return {"noise_scale": cfg.noise_scale} if getattr(cfg, "noisy", False) else {}
 
 

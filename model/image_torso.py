@@ -13,7 +13,7 @@ KINDS = {"grid_cnn": "grid", "small_cnn": "small"}  # of what passes images, oth
 
 
 def image_layout(cfg, network, entries):
-    """How entries with three axes and more pass through convolutions.
+    """The way of entries with three axes and more through convolutions.
 
     Args:
         cfg: Configuration, which has the settings of `impala`.
@@ -57,7 +57,7 @@ def image_layout(cfg, network, entries):
 
 
 def layout(shape):
-    """Where the channels of an image are: first, last, in a stack of images, or None: unclear."""
+    """The place of the channels of an image: first, last, in a stack of images, or None: unclear."""
     if len(shape) == 4:
         count, *size, channels = shape
         is_stack = count <= MAX_CHANNELS and min(size) >= PIXELS and channels in (1, 3, 4)

@@ -61,7 +61,7 @@ MatmulConv2D.__name__ = MatmulGradientConv2D.__name__ = "Conv2D"
 
 
 def has_gpu():
-    """Whether Keras computes on a GPU."""
+    """True where Keras computes on a GPU."""
     return keras.distribution.list_devices()[0].startswith("gpu")
 
 

@@ -80,7 +80,7 @@ def noisy_layers(network):
 
 
 def noise_widths(layers):
-    """How many numbers of noise each layer takes, for its inputs and its outputs in turn."""
+    """The numbers of noise that each layer takes, for its inputs and its outputs in turn."""
     return [int(width) for layer in layers for width in layer.kernel.shape]
 
 
@@ -108,7 +108,7 @@ def merged_streams(features, state, advantage):
 
 
 def row_noise(layers: Sequence[NoisyDense], noises: Sequence[Tensor]) -> RowNoise:
-    """What a network's call takes, from e_in [E, F] and e_out [E, units] of each layer in turn."""
+    """The noise of a network's call, from e_in [E, F] and e_out [E, units] of each layer in turn."""
     pairs = zip(noises[::2], noises[1::2], strict=True)
     return {id(layer): pair for layer, pair in zip(layers, pairs, strict=True)}
 

@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is computed of an observation, in registers: the first ones hold its entries."""
+    """The operations on an observation, in registers: the first ones hold its entries."""
 
     entries: tuple[tuple[str, np.dtype], ...]  # names in a Dict observation, "" without one
     constants: tuple[Step, ...]  # depend on weights only
@@ -184,7 +184,7 @@ class _Tracer:
         return self.steps[-1].output
 
     def register(self, tensor: Any, known: dict[int, int]) -> int:
-        """Where a tensor is after the steps; `known` has those of the inputs."""
+        """The register of a tensor after the steps; `known` has those of the inputs."""
         if id(tensor) not in known:
             self._alive.append(tensor)
             if isinstance(tensor, Constant):

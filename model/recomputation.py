@@ -8,7 +8,7 @@ import keras
 
 
 def call_with_recomputation(layer: keras.Layer, *inputs: Any, **options: Any) -> Any:
-    """What `layer(*inputs, **options)` returns, with the same gradient, in less memory.
+    """The result of `layer(*inputs, **options)`, with the same gradient, in less memory.
 
     Of the layer's activations only its inputs are kept; the gradient computes the others again,
     with the same draws of dropout. `keras.RematScope` does the same where a layer is called outside

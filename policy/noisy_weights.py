@@ -101,7 +101,7 @@ class NoisyWeights(FlatWeights):
 
 
 def takes_row_noise(network: keras.Model) -> bool:
-    """Whether the `noise` of a network's call reaches all of its noisy layers.
+    """True where the `noise` of a network's call reaches all of its noisy layers.
 
     It does in networks of ours, unless a torso of the user's has such layers too, or a subclass
     of the user's has a method without `noise`.

@@ -1,1 +1,1 @@
-"""What makes the data and networks that come with the package. Not installed."""
+"""The makers of the data and networks that come with the package. Not installed."""

@@ -56,7 +56,7 @@ class HiddenLayers(keras.layers.Layer):
 
 
 class QNetwork(keras.Model):
-    """The common part of networks of action values: a torso and hidden layers. A subclass has the heads.
+    """The torso and hidden layers of networks of action values. A subclass has the heads.
 
     Args:
         num_actions: `A`.

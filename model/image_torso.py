@@ -57,7 +57,7 @@ def image_layout(cfg, network, entries):
 
 
 def layout(shape):
-    """The place of the channels of an image: first, last, in a stack of images, or None: unclear."""
+    """Place of the channels of an image: first, last, in a stack of images, or None: unclear."""
     if len(shape) == 4:
         count, *size, channels = shape
         is_stack = count <= MAX_CHANNELS and min(size) >= PIXELS and channels in (1, 3, 4)

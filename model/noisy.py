@@ -108,7 +108,7 @@ def merged_streams(features, state, advantage):
 
 
 def row_noise(layers: Sequence[NoisyDense], noises: Sequence[Tensor]) -> RowNoise:
-    """The noise of a network's call, from e_in [E, F] and e_out [E, units] of each layer in turn."""
+    """Noise of a network's call, from e_in [E, F] and e_out [E, units] of each layer in turn."""
     pairs = zip(noises[::2], noises[1::2], strict=True)
     return {id(layer): pair for layer, pair in zip(layers, pairs, strict=True)}
 

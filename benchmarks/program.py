@@ -72,10 +72,9 @@ def print_run(program: Program, given: Mapping[str, object]) -> int:
     """Run a program with the values of its flags, and print its result."""
     try:
         settings = [kind(**shared_fields(kind, given)) for kind in program.kinds]
-        result = program.run(*settings)
     except ValueError as error:
         refuse(str(error))
-    print_result(result)
+    print_result(program.run(*settings))
     return 0
 
 

@@ -294,6 +294,14 @@ def test_a_competitor_refuses_what_it_cannot_do(module, words, complaint, capsys
     assert complaint in printed.err
 
 
+def test_an_error_within_a_measurement_is_not_taken_for_a_bad_setting():
+    def fail(settings):
+        raise ValueError("of the library that is measured")
+
+    with pytest.raises(ValueError, match="of the library that is measured"):
+        run_programs({"dqn": Program(fail, (DQNSettings,))}, None, ["dqn"])
+
+
 def test_a_missing_package_is_named_with_the_command_that_installs_it(capsys):
     with pytest.raises(SystemExit):
         program.require("json", "no_such_package")

@@ -1,10 +1,10 @@
 """Queries whose relevant documents only a rewriter can lead to, and options to train on them."""
 
 import dataclasses
-import json
 
 from kytolly.search.config.rewriter import RewriterConfig
 from kytolly.search.text.train_rewriter import train_rewriter
+from tests.search.text.collection_files import write_collection_files
 
 ANIMALS = "cat dog horse bird fish snake".split()
 TINY = RewriterConfig(
@@ -43,14 +43,7 @@ def write_far_terms(folder, splits=("train", "dev", "test")):
             for k, animal in enumerate(ANIMALS):
                 rows.append((f"{word}{k}", f"{word} {animal}"))
                 qrels[split] += [(f"{word}{k}", f"good{k}.{n}") for n in (0, 1)]
-    (folder / "qrels").mkdir(parents=True)
-    for name, part in (("corpus", docs), ("queries", rows)):
-        text = "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in part)
-        (folder / f"{name}.jsonl").write_text(text, "utf-8")
-    for split, pairs in qrels.items():
-        text = "".join(f"{query}\t{doc}\t1\n" for query, doc in pairs)
-        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + text)
-    return folder
+    return write_collection_files(folder, docs, rows, qrels)
 
 
 def make_rewriter(folder, collection, **changes):

@@ -108,6 +108,9 @@ class Trainer:
             closing.callback(runner.close)
             xla = cfg.xla and xla_enabled()
             cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
+            if cfg.normalize_observations is None:
+                normalizes = model is None and runner.spec.has_real_vectors
+                cfg = dataclasses.replace(cfg, normalize_observations=normalizes)
             init_run = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
                 from kytolly.loop.evaluation import make_evaluation_runner

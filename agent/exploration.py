@@ -20,6 +20,10 @@ if TYPE_CHECKING:  # what an algorithm does not need is not loaded for it
     HostParams = Callable[..., np.ndarray]  # [E, *obs] -> [E, P], of a noisy network with its noise
 
 
+ROUNDING = 1e-6  # by which epsilon may miss its end
+REPEATS = (1, 1, 1, 2, 4, 8, 16, 32)  # steps that random actions may last, equally likely
+
+
 class Exploration(Protocol):
     """The step from the params of a distribution to the actions of `E` environments.
 
@@ -28,6 +32,7 @@ class Exploration(Protocol):
 
     num_random_words: int  # uint32 words for an action
     gives_log_prob: bool  # `action` says how probable its actions were
+    gives_explored: bool  # `explored` says which actions were random
     metric_names: tuple[str, ...]
     final_state: np.ndarray  # as `state` when exploration has fallen
 
@@ -37,6 +42,10 @@ class Exploration(Protocol):
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> Any:
         """A structure of [T, E, ...] tensors, from [T, E, num_random_words] words."""
+        ...
+
+    def explored(self, noise: Any) -> Any:
+        """[T, E] or, of a step's noise, [E] bool which actions are random, by tensors or arrays."""
         ...
 
     def action(self, params: tf.Tensor, noise: Any) -> tuple[tf.Tensor, tf.Tensor | None]:
@@ -52,6 +61,13 @@ class Exploration(Protocol):
     def host_action(self, params: HostParams, obs: HostObs, noise: Any) -> np.ndarray:
         """[E, ...] raw actions for [E, *obs]; `params` gives [E, P] where they are needed."""
         ...
+
+
+def held(random_bits: tf.Tensor, repeats: tf.Tensor) -> tf.Tensor:
+    """[T, E, N] words of which each stays for the [E] `repeats` steps of its environment."""
+    steps, by_env = tf.range(random_bits.shape[0]), tf.transpose(random_bits, [1, 0, 2])
+    deciding = steps // repeats[:, tf.newaxis] * repeats[:, tf.newaxis]  # [E, T]
+    return tf.transpose(tf.gather(by_env, deciding, batch_dims=1), [1, 0, 2])
 
 
 class EpsilonGreedy:
@@ -83,6 +99,7 @@ class EpsilonGreedy:
         """
         self.cfg, self.distribution, self.schedule = cfg, distribution, schedule
         self.num_actions = distribution.num_params
+        self.gives_explored = cfg.cuts_n_step
         self.final_state = np.array([cfg.epsilon_final])  # as `state` when exploration has fallen
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
@@ -98,10 +115,20 @@ class EpsilonGreedy:
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""
-        if self.cfg.exploration_repeat > 1:
-            random_bits = tf.gather(random_bits, self._deciding_steps(random_bits.shape[0]))
+        repeat = self.cfg.exploration_repeat
+        if repeat is None:  # by the lowest bits, of which no other number is made
+            drawn = tf.cast(random_bits[0, :, 0], tf.int64) % len(REPEATS)
+            repeats = tf.gather(tf.constant(REPEATS), drawn)
+            falling = self.state(env_steps) > self.cfg.epsilon_final + ROUNDING
+            random_bits = held(random_bits, tf.where(falling, repeats, 1))
+        elif repeat > 1:
+            random_bits = held(random_bits, tf.fill([random_bits.shape[1]], repeat))
         explores = uniform(random_bits[..., 0]) < self.state(env_steps)
         return explores, randint(random_bits[..., 1], tf.constant(self.num_actions))
+
+    def explored(self, noise: Any) -> Any:
+        """[T, E] or, of a step's noise, [E] bool which actions are random."""
+        return noise[0]
 
     def action(
         self, params: tf.Tensor, noise: tuple[tf.Tensor, tf.Tensor]
@@ -115,15 +142,15 @@ class EpsilonGreedy:
     ) -> list[Any]:
         """The noise that `host_action` takes for each of the `T` steps of a `shape` (T, E)."""
         explores, actions = rng.random(shape) < state[0], rng.integers(self.num_actions, size=shape)
-        if self.cfg.exploration_repeat > 1:
-            deciding = self._deciding_steps(shape[0])
-            explores, actions = explores[deciding], actions[deciding]
+        repeat = self.cfg.exploration_repeat
+        if repeat != 1:
+            drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=shape[1])]
+            repeats = repeat or np.where(state > self.cfg.epsilon_final + ROUNDING, drawn, 1)
+            deciding = np.arange(shape[0])[:, np.newaxis] // repeats * repeats
+            deciding = np.broadcast_to(deciding, shape)
+            explores = np.take_along_axis(explores, deciding, 0)
+            actions = np.take_along_axis(actions, deciding, 0)
         return list(zip(explores, actions, strict=True))
-
-    def _deciding_steps(self, steps: int) -> np.ndarray:
-        """[T] the step of the rollout whose exploration each step has."""
-        held = self.cfg.exploration_repeat
-        return np.arange(steps) // held * held
 
     def host_action(
         self, params: HostParams, obs: HostObs, noise: tuple[np.ndarray, np.ndarray]

@@ -49,7 +49,7 @@ class InferencePolicy:
         env_spec: EnvSpec,
         exploration: Exploration,
         learns: bool = False,
-        reward_scale: float = 1.0,
+        reward_scale: float | tf.Variable = 1.0,
     ):
         obs_spec: ObsSpec = env_spec.obs
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
@@ -109,7 +109,7 @@ class InferencePolicy:
         if isinstance(self.distribution, Distribution):
             values = self._outputs(batch)[1].numpy()
         else:
-            values = self._actor.params(batch).max(axis=-1) / self.reward_scale
+            values = self._actor.params(batch).max(axis=-1) / float(self.reward_scale)
         return float(values[0]) if is_one else values
 
     def q_values(self, obs: Observation) -> np.ndarray:
@@ -124,7 +124,7 @@ class InferencePolicy:
                 f"DQN family. It has {self._methods()}."
             )
         batch, is_one = self._batch(obs, "q_values")
-        values = self._actor.params(batch) / self.reward_scale
+        values = self._actor.params(batch) / float(self.reward_scale)
         return values[0] if is_one else values
 
     def log_prob(self, obs: Observation, action: ArrayLike) -> float | np.ndarray:

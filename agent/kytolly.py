@@ -149,9 +149,10 @@ class KytollyAgent(tf.Module):
     @cached_property
     def _inference(self) -> InferencePolicy:
         from kytolly.agent.inference import InferencePolicy
+        from kytolly.policy.action_values import reward_scale
 
         policy, spec = self.policy, self.env_spec
-        scale = getattr(self.cfg, "reward_scale", 1.0)
+        scale = reward_scale(self.cfg, policy.network)
         return InferencePolicy(
             policy.network, policy.distribution, spec, self.exploration, True, scale
         )

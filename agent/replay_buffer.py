@@ -17,6 +17,7 @@ from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
     from kytolly.agent.frame_store import FrameStore
+    from kytolly.agent.reward_scale import ReturnScale
     from kytolly.config.dqn import DQNConfig
 
 
@@ -37,6 +38,9 @@ class ReplayBuffer(tf.Module):
         noise: Random numbers that go with each row of a batch.
         network_noise: Random numbers of a noisy network for an update.
         gradient_parts: Parts of an update, each of which gets the same `network_noise`.
+        cuts_explored: The n rewards of a row end before a random action.
+        return_scale: Size of the returns seen, which the policy's network is told; None: nobody
+            wants to know.
         frame_stack: Frames that an observation [H, W, K] stacks, each kept once; 0: it is no stack.
     """
 
@@ -55,6 +59,8 @@ class ReplayBuffer(tf.Module):
         frame_stack: int = 0,
         network_noise: int = 0,
         gradient_parts: int = 1,
+        cuts_explored: bool = False,
+        return_scale: ReturnScale | None = None,
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
@@ -83,6 +89,8 @@ class ReplayBuffer(tf.Module):
             next_obs=observations(),
         )
         self.last = column(tf.bool)
+        self.return_scale = return_scale
+        self.explored = column(tf.bool) if cuts_explored else None
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
@@ -93,6 +101,11 @@ class ReplayBuffer(tf.Module):
     @classmethod
     def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
+        scale = None
+        if cfg.reward_scale is None:
+            from kytolly.agent.reward_scale import ReturnScale
+
+            scale = ReturnScale(cfg.num_envs, cfg.gamma)
         return {
             "capacity": cfg.replay_capacity,
             "obs_spec": env_spec.obs,
@@ -103,6 +116,8 @@ class ReplayBuffer(tf.Module):
             "noise": cfg.uniforms_per_row,
             "frame_stack": env_spec.frame_stack,
             "gradient_parts": cfg.gradient_accumulation,
+            "cuts_explored": cfg.cuts_n_step,
+            "return_scale": scale,
         }
 
     @property
@@ -117,8 +132,11 @@ class ReplayBuffer(tf.Module):
 
     def open(self, rollout: Rollout, policy: Policy) -> tuple[None, tf.Tensor]:
         """Remember [T, E] env steps in the order of time; batches then come from all rows."""
+        if self.return_scale is not None:
+            policy.take_reward_scale(self.return_scale.factor(rollout))
         *columns, last = map(merge_time, rollout[:6])
-        self.add(Transition(*columns), last)
+        explored = None if self.explored is None else merge_time(rollout.explored)
+        self.add(Transition(*columns), last, explored)
         return None, tf.zeros([0])  # nothing to pass on, and no metrics
 
     def batch(self, opened: None, index: int | tf.Tensor, random_bits: tf.Tensor) -> Transition:
@@ -138,7 +156,7 @@ class ReplayBuffer(tf.Module):
     def close(self, batch: Transition, td_error: tf.Tensor | None) -> None:
         """Nothing: rows are drawn uniformly, whatever their errors."""
 
-    def add(self, rows: Transition, last: tf.Tensor) -> None:
+    def add(self, rows: Transition, last: tf.Tensor, explored: tf.Tensor | None = None) -> None:
         """Write [B] one-step rows over the oldest; `last` [B] bool, the episode ended there."""
         count = rows.reward.shape[0]
         if count is None or count > self.capacity:
@@ -157,6 +175,8 @@ class ReplayBuffer(tf.Module):
             column.scatter_nd_update(tf.tile(slots, [copies, 1]), value)
         if self.n_step > 1:
             self.last.scatter_nd_update(slots, last)
+        if self.explored is not None:
+            self.explored.scatter_nd_update(slots, explored)
         self.added.assign_add(count)
 
     def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:
@@ -208,7 +228,11 @@ class ReplayBuffer(tf.Module):
         steps = self.stride * tf.range(self.n_step)
         window = (slots[:, tf.newaxis] + steps) % self.capacity
         columns = self.columns.reward, self.columns.discount, self.last
-        total, weight, used = n_step_return(*(tf.gather(column, window) for column in columns))
+        reward, discount, ends = (tf.gather(column, window) for column in columns)
+        if self.explored is not None:  # the return ends before a random action
+            random = tf.gather(self.explored, window[:, 1:])
+            ends = tf.logical_or(ends, tf.pad(random, [[0, 0], [0, 1]]))
+        total, weight, used = n_step_return(reward, discount, ends)
         end = (slots + used * self.stride) % self.capacity
         # Else it is computed anew for all that it reaches.
         return loop_fusion_barrier((total, weight, end), slots[0] >= 0)

@@ -8,40 +8,22 @@ from kytolly.model.normalization import merge_statistics
 from kytolly.policy.batch import Rollout
 
 
-class RewardScale(tf.Module):
-    """Divides rewards by the running deviation of the discounted return.
+class DiscountedReturns(tf.Module):
+    """The discounted sums of the past rewards of each environment, through all rollouts.
 
     Args:
         num_envs: Environments, `E`.
         gamma: Discount of an env step.
-        clip: Largest absolute reward that it returns.
-
-    Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "reward scaling".
+        name: Of the module.
     """
 
-    def __init__(self, num_envs: int, gamma: float, clip: float):
-        super().__init__(name="reward_scale")
-        self.gamma, self.clip = gamma, clip
+    def __init__(self, num_envs: int, gamma: float, name: str):
+        super().__init__(name=name)
+        self.gamma = gamma
         self.discounted = tf.Variable(tf.zeros([num_envs]), trainable=False, name="discounted")
-        self.mean, self.variance, self.count = (
-            tf.Variable(begin, trainable=False, name=name)
-            for begin, name in ((0.0, "mean"), (1.0, "variance"), (1e-4, "count"))
-        )
 
-    def divide(self, rollout: Rollout) -> tf.Tensor:
-        """[T, E] rewards in units of that deviation, this rollout's returns counted in."""
-        discounted, returns = self._returns(rollout)
-        self.discounted.assign(discounted)
-        count = float(returns.shape[0] * returns.shape[1])
-        new = (tf.reduce_mean(returns), tf.math.reduce_variance(returns), count)
-        old = (self.mean, self.variance, self.count)
-        for statistic, value in zip(old, merge_statistics(*old, *new), strict=True):
-            statistic.assign(value)
-        scaled = rollout.reward * tf.math.rsqrt(self.variance + 1e-8)
-        return tf.clip_by_value(scaled, -self.clip, self.clip)
-
-    def _returns(self, rollout: Rollout) -> tuple[tf.Tensor, tf.Tensor]:
-        """The discounted sums of past rewards, [E] now and [T, E] after every step."""
+    def returns(self, rollout: Rollout) -> tf.Tensor:
+        """[T, E] the sums after every step of the next rollout."""
         steps = rollout.reward.shape[0]
 
         def step(
@@ -57,4 +39,61 @@ class RewardScale(tf.Module):
             step,
             (tf.constant(0), self.discounted.read_value(), sums),
         )
-        return discounted, sums.stack()
+        self.discounted.assign(discounted)
+        return sums.stack()
+
+
+class RewardScale(DiscountedReturns):
+    """Divides rewards by the running deviation of the discounted return.
+
+    Args:
+        num_envs: Environments, `E`.
+        gamma: Discount of an env step.
+        clip: Largest absolute reward that it returns.
+
+    Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "reward scaling".
+    """
+
+    def __init__(self, num_envs: int, gamma: float, clip: float):
+        super().__init__(num_envs, gamma, "reward_scale")
+        self.clip = clip
+        self.mean, self.variance, self.count = (
+            tf.Variable(begin, trainable=False, name=name)
+            for begin, name in ((0.0, "mean"), (1.0, "variance"), (1e-4, "count"))
+        )
+
+    def divide(self, rollout: Rollout) -> tf.Tensor:
+        """[T, E] rewards in units of that deviation, this rollout's returns counted in."""
+        returns = self.returns(rollout)
+        count = float(returns.shape[0] * returns.shape[1])
+        new = (tf.reduce_mean(returns), tf.math.reduce_variance(returns), count)
+        old = (self.mean, self.variance, self.count)
+        for statistic, value in zip(old, merge_statistics(*old, *new), strict=True):
+            statistic.assign(value)
+        scaled = rollout.reward * tf.math.rsqrt(self.variance + 1e-8)
+        return tf.clip_by_value(scaled, -self.clip, self.clip)
+
+
+class ReturnScale(DiscountedReturns):
+    """The inverse size of the discounted return, for targets of about the same size everywhere.
+
+    The size is the root of the mean square of all sums so far: unlike a deviation, it bounds what
+    the network must be able to say where returns are large and much the same.
+
+    Args:
+        num_envs: Environments, `E`.
+        gamma: Discount of an env step.
+    """
+
+    def __init__(self, num_envs: int, gamma: float):
+        super().__init__(num_envs, gamma, "return_scale")
+        self.square = tf.Variable(0.0, trainable=False, name="square")
+        self.count = tf.Variable(0.0, trainable=False, name="count")
+
+    def factor(self, rollout: Rollout) -> tf.Tensor:
+        """[] 1 over the size, this rollout counted in; 1 as long as there was no reward."""
+        squares = tf.square(self.returns(rollout))
+        self.count.assign_add(float(squares.shape.num_elements()))
+        share = squares.shape.num_elements() / self.count
+        self.square.assign_add(share * (tf.reduce_mean(squares) - self.square))
+        return tf.where(self.square > 0.0, tf.math.rsqrt(self.square), 1.0)

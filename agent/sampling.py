@@ -23,6 +23,7 @@ class Sampling:
     """Draws from the policy's own distribution; noise of continuous actions may be correlated."""
 
     gives_log_prob = True
+    gives_explored = False
     metric_names = ()
     final_state = np.zeros(0)
 

@@ -204,6 +204,7 @@ def ppo_work(settings: PPOSettings) -> Work:
         entropy_coef=settings.entropy_coef,
         value_coef=settings.value_coef,
         max_grad_norm=settings.max_grad_norm,
+        normalize_rewards=False,
     )
     untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
     return Work("PPO", settings, cfg, untimed)

@@ -9,7 +9,16 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from kytolly.config.fields import EnvSteps, NotNegative, Positive, Rows, Share, Widths, setting
+from kytolly.config.fields import (
+    Default,
+    EnvSteps,
+    NotNegative,
+    Positive,
+    Rows,
+    Share,
+    Widths,
+    setting,
+)
 from kytolly.config.run import RunConfig
 
 _Updates = Annotated[int, Meta(ge=1, le=10**6), "updates"]
@@ -18,6 +27,7 @@ NETWORKS = Literal[
     "dueling", "dueling_auto", "dueling_cnn", "dueling_small_cnn", "dueling_grid_cnn",
     "dueling_impala",
 ]  # fmt: skip
+COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
 
@@ -46,12 +56,17 @@ class DQNConfig(RunConfig):
         0.0, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     adam_epsilon: Positive = setting(1e-7, "constant in Adam's denominator (epsilon-hat)")
-    reward_scale: Annotated[float, Meta(gt=0, le=1e6)] = setting(
-        1.0, "factor of the rewards learned from: action values and errors are in its units"
+    reward_scale: Annotated[float, Meta(gt=0, le=1e6)] | None = setting(
+        None,
+        "factor of the rewards learned from: errors are in its units; none: 1 over the size of the "
+        "returns seen so far, which the network keeps",
     )
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
         5, "rewards that are summed before bootstrapping"
+    )
+    cut_at_exploration: bool = setting(
+        True, "sum no reward that follows a later random action, as the values suppose none"
     )
     double: bool = setting(False, "let the online network pick the next action of a target")
     noisy: bool = setting(False, "explore by noise in the network's weights, in place of epsilon")
@@ -78,11 +93,12 @@ class DQNConfig(RunConfig):
         "one train interval, or several where one is shorter than 32 env steps",
     )
     target_sync_updates: _Updates = setting(
-        200, "updates between two changes of the target network"
+        Default(4), "updates between two changes of the target network; 200 where these are copies"
     )
-    target_mix: Annotated[float, Meta(gt=0, le=1)] = setting(
-        1.0,
-        "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average",
+    target_mix: Annotated[float, Meta(gt=0, le=1)] | None = setting(
+        None,
+        "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average, "
+        "which is evaluated and saved; none: 0.02, or 1 where target_sync_updates is given",
     )
     huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
     max_grad_norm: Positive | None = setting(
@@ -91,8 +107,10 @@ class DQNConfig(RunConfig):
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
     exploration_env_steps: EnvSteps = setting(5_000, "length of epsilon's linear decay")
-    exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] = setting(
-        1, "steps of an environment for which a random action lasts, at most a train interval"
+    exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] | None = setting(
+        None,
+        "steps of an environment for which a random action lasts, at most a train interval; none: "
+        "1 to 32, drawn for each interval while epsilon falls, then 1",
     )
     munchausen = False  # a setting of most others of the family
     outputs_per_action = 1  # numbers that the network gives for each action
@@ -103,6 +121,11 @@ class DQNConfig(RunConfig):
         RunConfig.__post_init__(self)
         if self.algorithm == "ddqn":  # the older name of the setting
             object.__setattr__(self, "double", True)
+        if self.target_mix is None:
+            mix = 0.02 if isinstance(self.target_sync_updates, Default) else 1.0
+            object.__setattr__(self, "target_mix", mix)
+        elif self.target_mix == 1.0 and isinstance(self.target_sync_updates, Default):
+            object.__setattr__(self, "target_sync_updates", COPY_UPDATES)
         rows = self.env_steps_per_iteration
         needed = rows * (1 + self.n_step)
         if self.warmup_env_steps < self.rows_per_update:
@@ -148,6 +171,11 @@ class DQNConfig(RunConfig):
                 f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
                 f"{MAX_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
             )
+
+    @property
+    def cuts_n_step(self) -> bool:
+        """True where the n rewards of a row end before a random action."""
+        return self.cut_at_exploration and self.n_step > 1 and not self.noisy
 
     @property
     def rows_per_update(self) -> int:

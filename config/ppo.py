@@ -63,7 +63,7 @@ class PPOConfig(RolloutConfig):
     noise_correlation: Annotated[float, Meta(ge=0, le=0.9999)] = setting(
         0.0, "correlation of a continuous action's noise with the previous step's"
     )
-    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
+    normalize_rewards: bool = setting(True, "divide rewards by the running deviation of returns")
 
     units_of_weights = ("normalize_rewards",)  # settings without which learned values mean nothing
 

@@ -14,6 +14,7 @@ class PPOKLConfig(PPOConfig):
     """Settings of PPO that stays near the network that it began with, beside those of PPO."""
 
     algorithm: Literal["ppo-kl"] = setting("ppo-kl", "ppo-kl")
+    normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
     kl_coef: NotNegative = setting(
         0.05, "weight of the KL divergence from the network before training"
     )

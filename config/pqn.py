@@ -31,7 +31,9 @@ class PQNConfig(RolloutConfig):
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
     num_minibatches: Minibatches = setting(
-        Default(8), "equal parts of a rollout, with one gradient each; fewer where 8 do not fit"
+        Default(8),
+        "equal parts of a rollout, with one gradient each; fewer where 8 do not fit, or have less "
+        "than 64 rows",
     )
     learning_rate: Positive = setting(1e-3, "RAdam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
@@ -58,6 +60,7 @@ class PQNConfig(RolloutConfig):
     units_of_weights = ("normalize_rewards",)  # as in PPOConfig
     optimizer = "radam"
     exploration_repeat = 1  # each step decides anew
+    cuts_n_step = False
 
     def __post_init__(self) -> None:
         RolloutConfig.__post_init__(self)

@@ -13,6 +13,9 @@ from kytolly.config.fields import Default, Environments, EnvSteps, setting
 from kytolly.config.run import RunConfig
 
 Minibatches = Annotated[int, Meta(ge=1, le=2**17), "minibatches"]
+RolloutSteps = Annotated[int, Meta(ge=1, le=10**6), "env steps"]
+DEFAULT_ROWS = 1_024  # of a rollout, at least
+MIN_MINIBATCH_ROWS = 64  # below which more gradients are noise
 MAX_ROWS = 2**26  # of a rollout; an observation of 4 numbers then takes 1 GiB
 
 
@@ -22,12 +25,14 @@ class RolloutConfig(RunConfig):
 
     total_env_steps: EnvSteps = setting(100_000, "length of training, all environments together")
     num_envs: Environments = setting(Default(8), "environments stepped together")
-    rollout_steps: Annotated[int, Meta(ge=1, le=10**6), "env steps"] = setting(
-        128, "steps of each environment per iteration"
+    rollout_steps: RolloutSteps = setting(
+        Default(128), "steps of each environment per iteration; more where they are below 8"
     )
-    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
+    epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(10, "passes over a rollout")
     num_minibatches: Minibatches = setting(
-        Default(4), "equal parts of a rollout, with one gradient each; fewer where 4 do not fit"
+        Default(16),
+        "equal parts of a rollout, with one gradient each; fewer where 16 do not fit, or have less "
+        "than 64 rows",
     )
 
     # Other configs have properties or fields in their place.
@@ -36,6 +41,10 @@ class RolloutConfig(RunConfig):
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)
+        defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
+        if isinstance(self.rollout_steps, Default):
+            steps = max(defaults["rollout_steps"], -(-DEFAULT_ROWS // self.num_envs))
+            object.__setattr__(self, "rollout_steps", Default(steps))
         rows = self.env_steps_per_iteration
         product = f"num_envs {self.num_envs} x rollout_steps {self.rollout_steps}"
         if rows > MAX_ROWS:
@@ -44,7 +53,8 @@ class RolloutConfig(RunConfig):
                 "one of them."
             )
         if isinstance(self.num_minibatches, Default):
-            count = next(n for n in range(self.num_minibatches, 0, -1) if rows % n == 0)
+            most = min(defaults["num_minibatches"], max(1, rows // MIN_MINIBATCH_ROWS))
+            count = next(n for n in range(most, 0, -1) if rows % n == 0)
             object.__setattr__(self, "num_minibatches", Default(count))
         if rows % self.num_minibatches:
             raise ValueError(

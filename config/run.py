@@ -113,8 +113,10 @@ class RunConfig(Settings):
     weight_decay: NotNegative = setting(
         0.0, "share of the weights in matrices, times the learning rate, that an update removes"
     )
-    normalize_observations: bool = setting(
-        False, "scale observations by their running mean and deviation, which the network keeps"
+    normalize_observations: bool | None = setting(
+        None,
+        "scale observations by their running mean and deviation, which the network keeps; none: "
+        "where they are vectors of real numbers and the network is not your own",
     )
     normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
     schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(

@@ -12,6 +12,22 @@ from kytolly.config.words import nearest, value_text
 if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
 
+# What the rows below were tuned with: they say nothing of newer defaults.
+Q_LEARNING: dict[str, Any] = {
+    "reward_scale": 1.0,
+    "target_sync_updates": 200,
+    "target_mix": 1.0,
+    "cut_at_exploration": False,
+    "exploration_repeat": 1,
+    "normalize_observations": False,
+}
+ROLLOUTS: dict[str, Any] = {
+    "epochs": 4,
+    "num_minibatches": 4,
+    "normalize_observations": False,
+    "normalize_rewards": False,
+}
+
 DQN: dict[str, dict[str, Any]] = {
     "CartPole-v1": {"evaluation_episodes": 100},
     "Acrobot-v1": {
@@ -225,13 +241,19 @@ QR_DQN: dict[str, dict[str, Any]] = {
     }
 }
 
+
+def _rows(common: dict[str, Any], rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {env: common | row for env, row in rows.items()}
+
+
+DQN = _rows(Q_LEARNING, DQN)
 TUNED = {
     "dqn": DQN,
     "ddqn": DQN,
-    "qr-dqn": QR_DQN,
-    "munchausen": MUNCHAUSEN,
-    "ppo": PPO,
-    "pqn": PQN,
+    "qr-dqn": _rows(Q_LEARNING, QR_DQN),
+    "munchausen": _rows(Q_LEARNING, MUNCHAUSEN),
+    "ppo": _rows(ROLLOUTS, PPO),
+    "pqn": _rows({"normalize_observations": False}, PQN),
 }
 
 

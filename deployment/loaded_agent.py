@@ -20,6 +20,7 @@ from kytolly.config.words import path_text
 from kytolly.deployment.trained_run import read_run
 from kytolly.environment.saved_spec import spec_from_dict
 from kytolly.environment.spec import EnvSpec
+from kytolly.policy.action_values import reward_scale
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
 from kytolly.record.network_file import load_network, take_checkpoint_weights
 from kytolly.record.run_folder import RunFolder, SavedConfig
@@ -45,7 +46,7 @@ class LoadedAgent(InferencePolicy):
     def __init__(self, network: keras.Model, cfg: RunConfig, env_spec: EnvSpec, path: Path):
         distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
         exploration = part_for(cfg, "exploration")(cfg, distribution)
-        scale = getattr(cfg, "reward_scale", 1.0)
+        scale = reward_scale(cfg, network)
         super().__init__(network, distribution, env_spec, exploration, reward_scale=scale)
         self.cfg = cfg
         self.env_name = env_spec.name

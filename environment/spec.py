@@ -106,6 +106,17 @@ class EnvSpec(NamedTuple):
         return seen
 
     @property
+    def has_real_vectors(self) -> bool:
+        """True where observations are vectors of real numbers: no images, grids or one-hot ones."""
+        entries = self.obs if isinstance(self.obs, dict) else {"": self.obs}
+        one_hot = {name for name, encoding in self.encodings if encoding.counts}
+        return all(
+            spec.dtype.is_floating and len(spec.shape) == 1
+            for name, spec in entries.items()
+            if name != ACTION_MASK
+        ) and not (one_hot or self.grids)
+
+    @property
     def masked(self) -> bool:
         """True where observations say which actions are allowed."""
         return isinstance(self.obs, dict) and ACTION_MASK in self.obs

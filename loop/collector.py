@@ -18,6 +18,9 @@ from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.loop.limits import OutOfTime
 from kytolly.policy.batch import Rollout, map_columns, present, with_present
 
+# Observations, actions, the step, and which actions were random, if anybody wants to know.
+Row = tuple[Any, np.ndarray, HostStep, np.ndarray | None]
+
 
 class Collector:
     """Acts for one group of environments and remembers their steps.
@@ -56,6 +59,8 @@ class Collector:
         self._state = np.zeros(0)
         self._noise: Sequence[Any] = ()
         self._time = 0
+        self._explored = self.exploration.explored if self.exploration.gives_explored else None
+        self._step_explored: np.ndarray | None = None
         self._valid = np.zeros(env.num_envs, int)  # rows of each environment
         self._cut = np.zeros(env.num_envs, bool)
         self.deadline = math.inf
@@ -66,7 +71,7 @@ class Collector:
         """Begin a new episode in every environment."""
         self._open = False  # whether a rollout has begun and is not complete
         self._obs = self.env.reset(seed)
-        self._rows: list[tuple[Any, np.ndarray, HostStep]] = []
+        self._rows: list[Row] = []
         self._valid[:] = 0
 
     def begin_rollout(self, state: np.ndarray) -> None:
@@ -96,12 +101,13 @@ class Collector:
             return
         choose, to_env = self.exploration.host_action, self.distribution.host_to_env
         params, step, obs = self.actor.params, self.env.step, self._obs
+        explored = self._explored
         if self.deadline < math.inf:
             step = self._step_in_time
         for noise in self._noise:
             action = choose(params, obs, noise)
             outcome = step(to_env(action))
-            self._rows.append((obs, action, outcome))
+            self._rows.append((obs, action, outcome, explored(noise) if explored else None))
             obs = outcome.obs
         self._obs, self._time = obs, self.steps
 
@@ -114,6 +120,7 @@ class Collector:
         else:
             shape = (1, self.env.num_envs)
             noise = self.exploration.host_noise(self.rng, shape, self._state)[0]
+        self._step_explored = self._explored(noise) if self._explored else None
         self._action = self.exploration.host_action(self.actor.params, self._obs, noise)
         self.env.begin_step(self.distribution.host_to_env(self._action))
 
@@ -121,7 +128,7 @@ class Collector:
         """Wait for the environments and remember what happened."""
         step = self.env.finish_step()
         self._time += 1
-        self._rows.append((self._obs, self._action, step))
+        self._rows.append((self._obs, self._action, step, self._step_explored))
         self._obs = step.obs
         if self.env.has_dummy_steps:
             self._valid += step.valid
@@ -132,7 +139,7 @@ class Collector:
 
     def rollout(self) -> Rollout:
         """The rows of the rollout, [T, E, ...] arrays."""
-        observations, actions, steps = zip(*self._rows, strict=True)
+        observations, actions, steps, explored = zip(*self._rows, strict=True)
         outcomes = HostStep._make(zip(*steps, strict=True))
         reward = stack_time(outcomes.reward)
         columns = Rollout(
@@ -142,6 +149,7 @@ class Collector:
             discount=self.agent.discount(stack_time(outcomes.terminated)),
             next_obs=stack_time(outcomes.next_obs),
             last=stack_time(outcomes.ended),
+            explored=None if self._explored is None else stack_time(explored),
         )
         self._open = False
         if self.env.has_dummy_steps:
@@ -157,15 +165,21 @@ class Collector:
         """Everything between two rollouts that the next one depends on."""
         if self._open:
             raise NotSavable("the run was stopped within a rollout")
-        rows = [(obs, action, tuple(step)) for obs, action, step in self._rows]
+        rows = [
+            (obs, action, tuple(step), *([] if explored is None else [explored]))
+            for obs, action, step, explored in self._rows
+        ]
         obs, rows = tf.nest.map_structure(np.array, (self._obs, rows))  # no views of one array
         return {"rng": self.rng, "obs": obs, "rows": rows, "env": self.env}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self._obs = state["obs"]
-        self._rows = [(obs, action, HostStep(*step)) for obs, action, step in state["rows"]]
-        self._valid[:] = sum(step.valid for *_, step in self._rows)
+        self._rows = [
+            (obs, action, HostStep(*step), *(explored or [None]))
+            for obs, action, step, *explored in state["rows"]
+        ]
+        self._valid[:] = sum(step.valid for _, _, step, _ in self._rows)
 
     def take_cut(self) -> np.ndarray:
         """[E] bool, since the last call an episode ended with the last row of a rollout."""
@@ -187,11 +201,11 @@ class Collector:
 
     def _end_previous_row(self, env: int) -> None:
         for index in reversed(range(len(self._rows))):
-            obs, action, step = self._rows[index]
+            obs, action, step, explored = self._rows[index]
             if step.valid[env]:
                 ended = step.ended.copy()
                 ended[env] = True
-                self._rows[index] = obs, action, step._replace(ended=ended)
+                self._rows[index] = obs, action, step._replace(ended=ended), explored
                 return
         self._cut[env] = True
 
@@ -219,8 +233,8 @@ class Collector:
         first = int(times[0]) if len(times) else len(left)
         rest, left = self._rows[first:], left[first:]
         self._rows = [
-            (obs, action, step._replace(valid=row))
-            for (obs, action, step), row in zip(rest, left, strict=True)
+            (obs, action, step._replace(valid=row), explored)
+            for (obs, action, step, explored), row in zip(rest, left, strict=True)
         ]
         self._valid = left.sum(axis=0)
 

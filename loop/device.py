@@ -137,7 +137,7 @@ class DeviceLoop(tf.Module):
         noise, draws = exploration.noise(noise_bits, agent.env_steps), uniform(env_bits)
         weights, row_noise = agent.policy.acting_weights(network_noise)  # once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
-        spec = rollout_spec(self.env.spec, self.num_envs, *keeps)
+        spec = rollout_spec(self.env.spec, self.num_envs, *keeps)  # what a step gives
         empty = [
             tf.TensorArray(s.dtype, self.rollout_steps, element_shape=s.shape)
             for s in present(spec)
@@ -172,6 +172,8 @@ class DeviceLoop(tf.Module):
             (tf.constant(0), *env_state, empty, tf.zeros([3])),
         )
         rollout = with_present(spec, [column.stack() for column in columns])
+        if exploration.gives_explored:
+            rollout = rollout._replace(explored=exploration.explored(noise))
         return (state, obs), rollout, episodes
 
     def _run(self, iterations: tf.Tensor) -> LoopMetrics:

@@ -66,7 +66,9 @@ class HostLoop:
         self.env_steps_per_iteration = self.block * cfg.env_steps_per_iteration
         self.specs = map_columns(
             lambda s: tf.TensorSpec([self.block, cfg.rollout_steps, *s.shape], s.dtype),
-            rollout_spec(agent.env_spec, cfg.num_envs, keeps_log_prob=False),
+            rollout_spec(
+                agent.env_spec, cfg.num_envs, keeps_explored=agent.exploration.gives_explored
+            ),
         )
         signature = [tf.TensorSpec([], tf.int32), *present(self.specs)]
         self.program = Program(self._learn, signature, cfg.xla, device)

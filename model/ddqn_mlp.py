@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 
 from kytolly.model.dense import noise_option
-from kytolly.model.dqn_mlp import DQNMLP, QNetwork, make_torso, noise_options
+from kytolly.model.dqn_mlp import DQNMLP, QNetwork, learning_options, make_torso
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -31,4 +31,4 @@ def make_q_network(cfg, obs_spec, distribution):
     """The network that `cfg.network` names; `auto` takes a convolutional one for images."""
     network = DuelingMLP if cfg.network.startswith("dueling") else DQNMLP
     shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
-    return network(*shared, **noise_options(cfg))
+    return network(*shared, **learning_options(cfg))

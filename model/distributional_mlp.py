@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from kytolly.model.dense import noise_option
-from kytolly.model.dqn_mlp import QNetwork, make_torso, noise_options
+from kytolly.model.dqn_mlp import QNetwork, learning_options, make_torso
 
 
 class DistributionalMLP(QNetwork):
@@ -131,13 +131,13 @@ def make_atom_network(cfg, obs_spec, distribution):
     """The network that the config of C51 describes."""
     bounds = {"value_min": cfg.value_min, "value_max": cfg.value_max}
     shared = _arguments(cfg, obs_spec, distribution)
-    return AtomMLP(*shared, cfg.num_atoms, is_dueling(cfg), **bounds, **noise_options(cfg))
+    return AtomMLP(*shared, cfg.num_atoms, is_dueling(cfg), **bounds, **learning_options(cfg))
 
 
 def make_quantile_network(cfg, obs_spec, distribution):
     """The network that the config of QR-DQN describes."""
     shared = _arguments(cfg, obs_spec, distribution)
-    return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **noise_options(cfg))
+    return QuantileMLP(*shared, cfg.num_quantiles, is_dueling(cfg), **learning_options(cfg))
 
 
 def quantile_midpoints(count: int):

@@ -65,6 +65,8 @@ class QNetwork(keras.Model):
             `model.observation_features.ObservationFeatures` for dicts and for normalization.
         noise_scale: Of the layers after the torso, as in `model.noisy.NoisyDense`; 0: no noise.
         hidden: Layers between the torso and the heads; None: a `HiddenLayers`.
+        learns_scale: Whether the values are in units that change while it learns: the weight
+            `reward_scale` is the factor by which they are larger than returns.
     """
 
     def __init__(
@@ -74,9 +76,15 @@ class QNetwork(keras.Model):
         torso=None,
         noise_scale: float = 0.0,
         hidden=None,
+        learns_scale: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        if learns_scale:
+            self.reward_scale = self.add_weight(
+                (), "ones", "float32", trainable=False, autocast=False, name="reward_scale"
+            )
+        self.learns_scale = learns_scale
         self.num_actions, self.hidden_units = num_actions, tuple(hidden_units)
         self.noise_scale = noise_scale
         is_config = isinstance(torso, dict)
@@ -121,6 +129,7 @@ class QNetwork(keras.Model):
         torso = None if self.torso is None else keras.saving.serialize_keras_object(self.torso)
         own = {"num_actions": self.num_actions, "hidden_units": self.hidden_units, "torso": torso}
         own |= {"noise_scale": self.noise_scale} if self.noise_scale else {}
+        own |= {"learns_scale": True} if self.learns_scale else {}
         return {**super().get_config(), **own}
 
 
@@ -138,9 +147,10 @@ class DQNMLP(QNetwork):
         return keras.ops.cast(self.q_values(features, **options), "float32")
 
 
-def noise_options(cfg):
-    """The options of a network's maker for the noise of its weights."""
-    return {"noise_scale": cfg.noise_scale} if getattr(cfg, "noisy", False) else {}
+def learning_options(cfg):
+    """The options of a network's maker for the noise of its weights and the scale of its values."""
+    options = {"noise_scale": cfg.noise_scale} if getattr(cfg, "noisy", False) else {}
+    return options | ({"learns_scale": True} if getattr(cfg, "reward_scale", 1.0) is None else {})
 
 
 def make_torso(cfg, obs_spec):

@@ -14,8 +14,8 @@ from kytolly.model.dqn_mlp import (
     HiddenLayers,
     QNetwork,
     fan_in_dense,
+    learning_options,
     make_torso,
-    noise_options,
 )
 
 
@@ -101,4 +101,4 @@ def make_implicit_quantile_network(cfg, obs_spec, distribution):
     """The network that the config of IQN describes."""
     shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
     own = cfg.num_acting_quantiles, cfg.num_cosines, is_dueling(cfg)
-    return IQNMLP(*shared, *own, **noise_options(cfg))
+    return IQNMLP(*shared, *own, **learning_options(cfg))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -69,3 +70,15 @@ def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
     if len(outputs.shape) == 3:
         taken = tf.expand_dims(taken, -1)
     return tf.reduce_sum(outputs * taken, axis=1)
+
+
+def reward_scale(cfg: Any, network: keras.Model) -> Any:
+    """The factor by which a network's action values are larger than returns: a float or a weight.
+
+    It is 1 where neither the config nor the network has one.
+    """
+    given = getattr(cfg, "reward_scale", 1.0)
+    learned = getattr(network, "reward_scale", None)
+    if given is None and learned is not None:
+        return learned.value
+    return 1.0 if given is None else given

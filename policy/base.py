@@ -237,6 +237,9 @@ class Policy(tf.Module):
         """[] bool, whether another update of this iteration may follow; None for always."""
         return None
 
+    def take_reward_scale(self, factor: tf.Tensor) -> None:
+        """Learn from rewards times a factor; nothing where the rule has no units."""
+
     def publish(self) -> None:
         """Copy the weights that learn into the Keras network, for whoever looks at it."""
         self.weights.publish()

@@ -27,6 +27,7 @@ class Rollout(NamedTuple):
     last: Any  # [T, E] bool, the episode ended with the step: terminated or truncated
     log_prob: tf.Tensor | None = None  # [T, E] of the action; None where it was not kept
     value: tf.Tensor | None = None  # [T, E] the policy's, of `obs`; None where it was not kept
+    explored: Any = None  # [T, E] bool, the action was a random one; None where it was not kept
 
 
 class Transition(NamedTuple):
@@ -46,7 +47,11 @@ class Transition(NamedTuple):
 
 
 def rollout_spec(
-    env_spec: EnvSpec, num_envs: int, keeps_log_prob: bool, keeps_value: bool = False
+    env_spec: EnvSpec,
+    num_envs: int,
+    keeps_log_prob: bool = False,
+    keeps_value: bool = False,
+    keeps_explored: bool = False,
 ) -> Rollout:
     """TensorSpecs of one env step of `num_envs` environments: a rollout without its time axis."""
     obs = tf.nest.map_structure(
@@ -54,8 +59,9 @@ def rollout_spec(
     )
     number, flag = tf.TensorSpec([num_envs], tf.float32), tf.TensorSpec([num_envs], tf.bool)
     action = action_spec(env_spec.action, num_envs)
-    optional = (number if keeps else None for keeps in (keeps_log_prob, keeps_value))
-    return Rollout(obs, action, number, number, obs, flag, *optional)
+    log_prob, value = (number if keeps else None for keeps in (keeps_log_prob, keeps_value))
+    explored = flag if keeps_explored else None
+    return Rollout(obs, action, number, number, obs, flag, log_prob, value, explored)
 
 
 def map_columns(function: Callable[[Any], Any], columns: Columns) -> Columns:

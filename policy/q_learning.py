@@ -13,7 +13,12 @@ import tensorflow as tf
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.action_values import ActionValues, action_values_for, take_action
+from kytolly.policy.action_values import (
+    ActionValues,
+    action_values_for,
+    reward_scale,
+    take_action,
+)
 from kytolly.policy.base import ActionReader, Loss, Policy
 from kytolly.policy.batch import Obs, Transition
 from kytolly.policy.heads import Head, Next, Scalar
@@ -94,6 +99,16 @@ class QLearningPolicy(Policy):
         return NoisyWeights(network)
 
     @property
+    def hyper(self) -> Hyper:
+        """As for every policy; `reward_scale` is the network's where the config has none."""
+        return super().hyper._replace(reward_scale=reward_scale(self.cfg, self.network))
+
+    def take_reward_scale(self, factor: tf.Tensor) -> None:
+        """Learn from rewards times a factor, which the network keeps if it can."""
+        if hasattr(self.network, "reward_scale"):
+            self.network.reward_scale.assign(factor)
+
+    @property
     def noise_draws(self) -> int:
         """Draws of a noisy network's noise: for estimates, targets and `double`'s selection."""
         return 3 if self.selection.double else 2
@@ -172,6 +187,10 @@ class QLearningPolicy(Policy):
         super().apply(vector, hyper)
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
         tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
+
+    def publish(self) -> None:
+        """As for every policy; where the target network is an average, that one."""
+        self.weights.publish(self.target_vector if self.cfg.target_mix != 1.0 else None)
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """As for every policy; the target network gets them too."""

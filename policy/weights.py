@@ -86,9 +86,10 @@ class FlatWeights(tf.Module):
         """The weights themselves, and no noise."""
         return weights, None
 
-    def publish(self) -> None:
-        """Copy the vector into the Keras network."""
-        for weight, part in zip(self._weights, self.split(self.vector), strict=True):
+    def publish(self, vector: tf.Variable | None = None) -> None:
+        """Copy the vector, or another one [W], into the Keras network."""
+        parts = self.split(self.vector if vector is None else vector)
+        for weight, part in zip(self._weights, parts, strict=True):
             weight.assign(part)
 
     def take(self) -> None:

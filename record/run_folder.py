@@ -240,6 +240,8 @@ class RunFolder:
         elif "environment" not in beside:
             lacking = "environment"
         else:
+            if "n_step" in settings:  # runs of 0.2.0 and before had no such setting
+                settings.setdefault("cut_at_exploration", False)
             return SavedConfig(
                 settings,
                 beside["environment"],

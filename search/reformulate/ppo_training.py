@@ -102,6 +102,7 @@ def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes
         learning_rate=training.learning_rate,
         learning_rate_final=0.0,
         gamma=1.0,
+        normalize_rewards=False,
         clip_range=agent.clip_range,
         entropy_coef=agent.entropy_coef,
         value_coef=agent.value_coef,

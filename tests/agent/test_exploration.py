@@ -61,6 +61,25 @@ def test_what_explores_lasts_for_whole_blocks_of_steps_on_the_device_and_on_the_
         assert 100 < (column[0] != column[3]).sum() < 400
 
 
+def test_random_actions_last_for_lengths_that_are_drawn_until_epsilon_has_fallen():
+    exploration = make_epsilon_greedy()
+
+    def repeats(env_steps):
+        """Of each environment, how many of 32 steps act as the step before."""
+        bits = tf.reshape(RandomStream(0).random_bits(32 * 4_000 * 2), [32, 4_000, 2])
+        on_device = exploration.noise(bits, tf.constant(env_steps, tf.int64))[1].numpy()
+        state = exploration.state(tf.constant(env_steps, tf.int64)).numpy()
+        on_host = exploration.host_noise(np.random.default_rng(0), (32, 4_000), state)
+        on_host = np.stack([actions for _, actions in on_host])
+        return [(column[1:] == column[:-1]).sum(axis=0) for column in (on_device, on_host)]
+
+    for found in repeats(0):
+        assert 0.10 < (found == 31).mean() < 0.15  # 1 of 8 lengths is 32
+        assert 0.40 < (found < 20).mean() < 0.55  # 3 are 1, with 1/3 x 31 steps by chance, 1 is 2
+    for found in repeats(900):
+        assert (found < 25).all()
+
+
 def first(column):
     return column[0]
 

@@ -54,6 +54,18 @@ def test_n_step_stops_at_the_end_of_an_episode():
     np.testing.assert_allclose(found.next_obs[:, 0], [3, 3, 6])
 
 
+def test_n_step_stops_before_a_random_action_and_goes_on_from_there():
+    buffer = ReplayBuffer(20, SPEC, n_step=3, cuts_explored=True)
+    batch = rows(range(1, 7))
+    explored = tf.constant([True, False, True, True, False, False])
+    buffer.add(batch, none_last(batch), explored)
+    found = buffer.rows(tf.constant([0, 1, 2, 3]))
+    # The own action may be random; the rewards end before the next one that is.
+    np.testing.assert_allclose(found.reward, [1 + 0.5 * 2, 2, 3, 4 + 0.5 * 5 + 0.25 * 6])
+    np.testing.assert_allclose(found.discount, [0.25, 0.5, 0.5, 0.125])
+    np.testing.assert_allclose(found.next_obs[:, 0], [3, 3, 4, 7])
+
+
 def test_images_stay_uint8():
     image = tf.TensorSpec([8, 8, 3], tf.uint8)
     assert ReplayBuffer(4, image).columns.obs.dtype == tf.uint8

@@ -112,6 +112,36 @@ def test_a_config_knows_which_number_was_given():
     is_default = [isinstance(cfg.num_envs, Default) for cfg in (PPOConfig(), PPOConfig(num_envs=8))]
     assert is_default == [True, False]
     assert isinstance(dataclasses.replace(PPOConfig(), seed=3).num_envs, Default)
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({}, (4, 0.02)),
+        ({"target_sync_updates": 100}, (100, 1.0)),  # copies, as whoever counts updates expects
+        ({"target_mix": 1.0}, (200, 1.0)),
+        ({"target_mix": 0.005}, (4, 0.005)),
+        ({"target_sync_updates": 1, "target_mix": 0.005}, (1, 0.005)),
+    ],
+)
+def test_the_target_network_is_an_average_unless_copies_are_asked_for(given, expected):
+    cfg = dataclasses.replace(DQNConfig(**given), seed=3)
+    assert (cfg.target_sync_updates, cfg.target_mix) == expected
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({}, (128, 16)),
+        ({"num_envs": 1}, (1_024, 16)),
+        ({"num_envs": 4, "rollout_steps": 32}, (32, 2)),  # minibatches of 64 rows
+        ({"num_envs": 2, "rollout_steps": 4}, (4, 1)),
+        ({"rollout_steps": 100}, (100, 10)),  # 12 do not divide 800 rows, nor do 11
+    ],
+)
+def test_rollout_and_minibatches_of_ppo_follow_the_number_of_environments(given, expected):
+    cfg = dataclasses.replace(PPOConfig(**given), seed=3)
+    assert (cfg.rollout_steps, cfg.num_minibatches) == expected
     assert yaml.safe_load(yaml_text(PPOConfig(), {}))["settings"]["num_envs"] == 8
 
 

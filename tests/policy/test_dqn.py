@@ -115,6 +115,18 @@ def test_polyak_sync_moves_by_its_share(batch):
     np.testing.assert_allclose(policy.target_vector, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("mix, published", [(0.25, "target"), (1.0, "online")])
+def test_an_average_is_what_the_keras_network_gets(mix, published, batch):
+    policy = make_policy(target_sync_updates=1, target_mix=mix)
+    policy.update(batch)
+    online = policy.weights.vector.numpy()
+    policy.publish()
+    expected = {"target": policy.target_vector.numpy(), "online": online}[published]
+    found = np.concatenate([w.numpy().ravel() for w in policy.network.trainable_variables])
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(policy.weights.vector, online)  # learning goes on from there
+
+
 def test_double_dqn_differs_where_the_networks_disagree(batch):
     plain, double = make_policy(), make_policy(algorithm="ddqn")
     for policy in (plain, double):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kytolly.machine.facts import require_tensorflow_backend, xla_enabled
+from kytolly.machine.facts import device_name, require_tensorflow_backend, xla_enabled
 
 require_tensorflow_backend()
 
@@ -21,7 +21,6 @@ from kytolly.agent.parts import CustomParts, MakeOptimizer, Model, Optimizer
 from kytolly.callback.base import Callback, Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.loop.env_runner import make_env_runner
-from kytolly.machine.devices import device_name
 from kytolly.policy.base import Policy
 from kytolly.training_run import (
     AgentTraining,

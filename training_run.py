@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -36,21 +35,6 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
 
 
-class NotWritten(OSError):
-    """Training ended, but not all of its files could be written; the message is one line."""
-
-    def __init__(self, run_dir: Path, unwritten: Mapping[str, str]):
-        reasons = ", ".join(f"{what} ({why})" for what, why in unwritten.items())
-        super().__init__(
-            errno.EIO,
-            f"training ended, but not all of {run_dir} was written: {reasons}. Make room or give "
-            "the folder back; what was written before is whole.",
-        )
-
-    def __str__(self) -> str:
-        return str(self.strerror)
-
-
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
     """The outcome of a training run."""
@@ -66,6 +50,8 @@ class TrainResult:
     def require_written(self) -> None:
         """Raise `NotWritten` where a file is missing: for whoever goes on from the files."""
         if self.unwritten:
+            from kytolly.loop.recovery import NotWritten
+
             raise NotWritten(self.run_dir, self.unwritten)
 
 
@@ -142,9 +128,12 @@ class TrainingRun(Generic[Config]):
             try:
                 if resume:
                     from kytolly.record.resume import restored_state
+                    from kytolly.record.saved_run import SavedRun
 
                     names = dict(session.learner.part_names)
-                    session.restore_session(*restored_state(folder, session.state, names))
+                    session.restore_session(
+                        *restored_state(SavedRun(folder.path), session.state, names)
+                    )
                 return self._run_session(session, folder, began)
             finally:
                 self.progress = session.state.progress
@@ -152,7 +141,9 @@ class TrainingRun(Generic[Config]):
     def _lock_folder(self, environment: str) -> RunFolder:
         """The folder to train in, held by this process: a new one, or that of a run to continue."""
         if self.resume:
-            return RunFolder.resumable(self.log_dir).lock_folder()
+            from kytolly.record.saved_run import SavedRun
+
+            return RunFolder(SavedRun.resumable(self.log_dir).path).lock_folder()
         name = f"{environment}_{self.cfg.algorithm}_{self.cfg.seed}"
         return RunFolder.create(self.log_dir, name)
 
@@ -160,7 +151,9 @@ class TrainingRun(Generic[Config]):
         """The run whose weights a new learner begins with; None where a checkpoint has others."""
         if self.init_run is None or not self.resume:
             return self.init_run
-        folder = RunFolder.existing(str(self.log_dir))
+        from kytolly.record.saved_run import SavedRun
+
+        folder = SavedRun.existing(str(self.log_dir))
         return self.init_run if folder.is_before_first_checkpoint() else None
 
     def _run_session(
@@ -238,20 +231,3 @@ class AgentTraining:
             yield Parts(agent, loop, report)
         finally:
             runner.reclaim()
-
-
-def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
-    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
-    if not resume and init is not None:
-        from kytolly.deployment.zoo import run_path
-
-        return run_path(init).absolute()
-    if not resume:
-        return None
-    if init is not None:
-        raise ValueError(
-            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
-            "on with its own weights. Leave one out."
-        )
-    saved = RunFolder.resumable(log_dir).read_config().init
-    return None if saved is None else Path(saved)

@@ -11,6 +11,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kytolly.environment.faults import one_line
@@ -34,6 +35,21 @@ CLASSES = {"ResourceExhaustedError", "MemoryError", "NotEnoughMemory"}
 
 class OutOfMemory(MemoryError):
     """Memory does not suffice for training; the message is one line."""
+
+
+class NotWritten(OSError):
+    """Training ended, but not all of its files could be written; the message is one line."""
+
+    def __init__(self, run_dir: Path, unwritten: Mapping[str, str]):
+        reasons = ", ".join(f"{what} ({why})" for what, why in unwritten.items())
+        super().__init__(
+            errno.EIO,
+            f"training ended, but not all of {run_dir} was written: {reasons}. Make room or give "
+            "the folder back; what was written before is whole.",
+        )
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class NotFinite(ArithmeticError):

@@ -18,7 +18,7 @@ from kytolly.machine.memory import NotEnoughMemory
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOPolicy
 from kytolly.record.metrics_file import read_rows
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.trainer import Trainer
 
 COMMON = {
@@ -37,7 +37,7 @@ def train(folder, settings, **changes):
 
 
 def saved_settings(folder):
-    return RunFolder.existing(folder).read_config().settings
+    return SavedRun.existing(folder).read_config().settings
 
 
 def weights(result):

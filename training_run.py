@@ -19,7 +19,7 @@ from kytolly.agent.parts import CustomParts, Model
 from kytolly.callback.base import Callback, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
-from kytolly.environment.saved_spec import spec_to_dict
+from kytolly.environment.spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Parts, Training, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory

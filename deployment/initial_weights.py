@@ -16,8 +16,8 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
 from kytolly.deployment.zoo import run_path
-from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
-from kytolly.record.files import path_without_pattern
+from kytolly.record.checkpoint import FOLDER, checkpoints
+from kytolly.record.saved_checkpoint import DAMAGE, check_files, path_without_pattern
 from kytolly.record.saved_run import SavedRun
 
 UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting

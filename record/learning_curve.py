@@ -54,34 +54,6 @@ def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> A
     return finish_axes(ax, "env steps", bool(rows))
 
 
-def plot_supervised_curve(run_dir_or_csv: str | Path, metric: str, ax: Axes | None = None) -> Axes:
-    """Plot the loss of supervised training, and on a second axis a metric of the evaluations.
-
-    Args:
-        run_dir_or_csv: The run's folder, or its metrics file.
-        metric: Name of the metric, without `evaluation_`.
-        ax: Where to draw; axes of a new figure by default.
-
-    Returns:
-        The axes of the loss; `.figure` is the figure.
-
-    Raises:
-        ValueError: There is no such file.
-    """
-    rows = read_curve(run_dir_or_csv, "updates")
-    ax = ax or make_axes()
-    updates, loss = curve(rows, "loss", count="updates")
-    (line,) = ax.plot(updates, loss, color=TRAINING_COLOR, lw=1.2, label="training loss")
-    right: Any = ax.twinx()
-    updates, values = curve(rows, f"evaluation_{metric}", count="updates")
-    style: Any = {"color": EVALUATION_COLOR, "lw": 2, "marker": "o", "ms": 4}
-    (dots,) = right.plot(updates, values, label=f"evaluation: {metric}", **style)
-    right.spines["top"].set_visible(False)
-    right.set_ylabel(metric)
-    ax.set_ylabel("loss")
-    return finish_axes(ax, "updates", bool(rows), [line, dots])
-
-
 def read_curve(run_dir_or_csv: str | Path, count: str) -> list[dict[str, str]]:
     """The rows of a run's metrics; ValueError where there is no such file."""
     path = Path(run_dir_or_csv)
@@ -92,14 +64,6 @@ def read_curve(run_dir_or_csv: str | Path, count: str) -> list[dict[str, str]]:
             "training printed as run_dir."
         )
     return read_rows(path, count)
-
-
-def plain_text(text: str) -> str:
-    """A text that Matplotlib draws as it is.
-
-    Between two dollars it would read a formula. A legend leaves out what begins with `_`.
-    """
-    return " " * text.startswith("_") + text.replace("$", r"\$")
 
 
 def make_axes() -> Axes:
@@ -128,7 +92,12 @@ def save_learning_curve(run_dir: str | Path, metric: str | None = None) -> Path:
         run_dir: The run's folder.
         metric: What picks the best weights of supervised training; None: the run is an agent's.
     """
-    ax = plot_learning_curve(run_dir) if metric is None else plot_supervised_curve(run_dir, metric)
+    if metric is None:
+        ax = plot_learning_curve(run_dir)
+    else:
+        from kytolly.record.pictures import plot_supervised_curve
+
+        ax = plot_supervised_curve(run_dir, metric)
     figure: Any = ax.figure
     path = Path(run_dir) / "learning_curve.png"
     figure.savefig(picture := io.BytesIO(), dpi=120, format="png")

@@ -18,18 +18,21 @@ import yaml
 
 from kytolly.config.words import value_text
 from kytolly.record.checkpoint import (
-    DAMAGE,
     FOLDER,
-    check_files,
     checkpoints,
     complete_checkpoint,
     place_best,
     public_name,
     read_manifest,
+)
+from kytolly.record.files import checksum, write_file
+from kytolly.record.run_folder import yaml_text
+from kytolly.record.saved_checkpoint import (
+    DAMAGE,
+    check_files,
+    path_without_pattern,
     short_reason,
 )
-from kytolly.record.files import checksum, path_without_pattern, write_file
-from kytolly.record.run_folder import yaml_text
 from kytolly.record.saved_run import SavedRun, bare_id
 
 if TYPE_CHECKING:

@@ -121,7 +121,7 @@ class RunFolder:
             cfg: The config.
             environment: The name of the environment.
             loop: The loop that runs.
-            spec: As `environment.saved_spec.spec_to_dict` makes it; None without agent.
+            spec: As `environment.spec.spec_to_dict` makes it; None without agent.
             init: Folder of the run whose weights this one began with, if any.
             parts: Class names of the user's own optimizer and policy.
         """

@@ -18,7 +18,6 @@ from kytolly.environment.spec import (
     ActionSpace,
     Box,
     Discrete,
-    Encoding,
     EnvSpec,
     num_choices,
 )

@@ -9,7 +9,7 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import tensorflow as tf
 
@@ -21,9 +21,9 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentReport
-from kytolly.loop.session import Parts, Training, TrainingSession
+from kytolly.loop.session import Parts, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
-from kytolly.record.learning_curve import save_learning_curve
+from kytolly.record.learning_curve import plot_learning_curve, save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kytolly.loop.recovery import Fault
 
 Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
+AnyConfig = TypeVar("AnyConfig", contravariant=True)  # of its kind of training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,24 @@ class TrainResult:
             from kytolly.loop.recovery import NotWritten
 
             raise NotWritten(self.run_dir, self.unwritten)
+
+
+class Training(Protocol[AnyConfig]):
+    """A kind of training: makes what a session drives.
+
+    Attributes:
+        unit: What a run counts, as in `TrainState`.
+        device: Where it trains, such as "/GPU:0"; None: on the CPU.
+    """
+
+    unit: str
+    device: str | None
+
+    def parts(
+        self, cfg: AnyConfig, init_run: Path | None
+    ) -> contextlib.AbstractContextManager[Parts]:
+        """Parts for a config, released after the block; they begin with the weights of a run."""
+        ...
 
 
 class TrainingRun(Generic[Config]):
@@ -127,13 +146,13 @@ class TrainingRun(Generic[Config]):
             session = TrainingSession(parts, callbacks, state, self.faults, memory)
             try:
                 if resume:
+                    from kytolly.loop.session_state import restore_session
                     from kytolly.record.resume import restored_state
                     from kytolly.record.saved_run import SavedRun
 
                     names = dict(session.learner.part_names)
-                    session.restore_session(
-                        *restored_state(SavedRun(folder.path), session.state, names)
-                    )
+                    saved = restored_state(SavedRun(folder.path), session.state, names)
+                    restore_session(session, *saved)
                 return self._run_session(session, folder, began)
             finally:
                 self.progress = session.state.progress
@@ -178,9 +197,13 @@ class TrainingRun(Generic[Config]):
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-        metric = evaluation.best_metric
+        plot = plot_learning_curve
+        if evaluation.best_metric is not None:
+            from kytolly.record.pictures import plot_supervised_curve
+
+            plot = functools.partial(plot_supervised_curve, metric=evaluation.best_metric)
         write_or_note(
-            "learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten
+            "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
         )
         notify(session.callbacks, "on_run_end", session.state, unwritten)
         return TrainResult(

@@ -7,7 +7,7 @@ and does not touch the figures of a notebook or of another thread.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,21 +85,11 @@ def finish_axes(ax: Axes, label: str, known: bool, lines: Sequence[Artist] | Non
     return ax
 
 
-def save_learning_curve(run_dir: str | Path, metric: str | None = None) -> Path:
-    """Save `learning_curve.png` in the run's folder, if it changes; returns its path.
-
-    Args:
-        run_dir: The run's folder.
-        metric: What picks the best weights of supervised training; None: the run is an agent's.
-    """
-    if metric is None:
-        ax = plot_learning_curve(run_dir)
-    else:
-        from kytolly.record.pictures import plot_supervised_curve
-
-        ax = plot_supervised_curve(run_dir, metric)
+def save_learning_curve(run_dir: Path, plot: Callable[[Path], Axes] = plot_learning_curve) -> Path:
+    """Save `learning_curve.png` in the run's folder, if it changes; returns its path."""
+    ax = plot(run_dir)
     figure: Any = ax.figure
-    path = Path(run_dir) / "learning_curve.png"
+    path = run_dir / "learning_curve.png"
     figure.savefig(picture := io.BytesIO(), dpi=120, format="png")
     if path.is_file() and path.read_bytes() == picture.getvalue():
         return path

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from kytolly.callback.base import TrainState
 
@@ -17,22 +16,6 @@ IDLE_SECONDS = 30.0  # of training, before anything is said about it
 CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution's bounds are wrong
 NOISE = 2.0  # deviations of an evaluation's returns by which it must have fallen
 MIN_FALL = 0.01  # of the first score, by which the last one must be lower
-
-
-class TrendPoint(NamedTuple):
-    """The returns of training and of evaluation at one evaluation; higher is better.
-
-    Attributes:
-        training: Return of the training episodes; of texts, the negative loss.
-        score: Score of the evaluation.
-        deviation: Standard deviation of the returns of its episodes; 0 of texts.
-        comparable: Training and evaluation measure the same, in the same units.
-    """
-
-    training: float
-    score: float
-    deviation: float
-    comparable: bool
 
 
 class RareMetrics:
@@ -83,38 +66,41 @@ def jumped_loss(state: TrainState, name: str, value: float, usual: float, jump: 
     )
 
 
-def overfitting(state: TrainState, trend: Sequence[tuple[float, float, float, bool]]) -> str | None:
+def overfitting(
+    state: TrainState, points: Sequence[tuple[float, float, float, bool]]
+) -> str | None:
     """The warning about evaluations that fall while training rises; None where they do not.
 
     Evaluations of agents that learn well go up and down, too. So each must be worse than the one
     before, the fall more than noise, and the last below the training episodes, which explore. Those
     of texts have no noise of episodes: it suffices that none comes near the first again.
+
+    Args:
+        state: After the last evaluation.
+        points: A `training_warnings.TrendPoint` for each evaluation.
     """
-    points = [TrendPoint(*point) for point in trend]
-    first, last = points[0], points[-1]
+    training, scores, deviations, comparable = zip(*points, strict=True)
     when = f"over {len(points)} evaluations up to {state.units[:-1]} {state.progress:,}"
-    fell = f"fell from {first.score:.4g} to {last.score:.4g}"
+    fell = f"fell from {scores[0]:.4g} to {scores[-1]:.4g}"
     advice = "The best weights are kept"
-    if not last.comparable:
-        name = state.evaluation.best_metric if state.evaluation else "score"
-        best_fall = first.score - max(point.score for point in points[1:])
-        if best_fall <= MIN_FALL * abs(first.score):
+    least = MIN_FALL * abs(scores[0])
+    if not comparable[-1]:
+        if scores[0] - max(scores[1:]) <= least:
             return None
+        name = state.evaluation.best_metric if state.evaluation else "score"
         return (
-            f"{when} the training loss fell from {-first.training:.4g} to {-last.training:.4g}, "
-            f"and {name} of the evaluations {fell}: the network overfits its training data. "
-            f"{advice}; stop early with early_stop_patience, raise weight_decay, or give more data."
+            f"{when} the training loss fell from {-training[0]:.4g} to {-training[-1]:.4g}, and "
+            f"{name} of the evaluations {fell}: the network overfits its training data. {advice}; "
+            "stop early with early_stop_patience, raise weight_decay, or give more data."
         )
-    steps = itertools.pairwise(points)
-    diverge = all(old.training < new.training and old.score > new.score for old, new in steps)
-    noise = NOISE * max(point.deviation for point in points)
-    fall = first.score - last.score
-    big = fall > noise and fall > MIN_FALL * abs(first.score)
-    if not (diverge and big and last.score < last.training):
+    rises = all(old < new for old, new in itertools.pairwise(training))
+    falls = all(old > new for old, new in itertools.pairwise(scores))
+    big = scores[0] - scores[-1] > max(least, NOISE * max(deviations))
+    if not (rises and falls and big and scores[-1] < training[-1]):
         return None
     return (
-        f"{when} the training return rose from {first.training:.4g} to {last.training:.4g}, and "
-        f"the evaluation return {fell}: the agent may fit its exploration or its training "
+        f"{when} the training return rose from {training[0]:.4g} to {training[-1]:.4g}, and the "
+        f"evaluation return {fell}: the agent may fit its exploration or its training "
         f"environments. {advice}; look at the evaluation environment, or stop early with "
         "early_stop_patience."
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from kytolly.record.files import write_file
 from kytolly.record.metrics_file import NAME, number_in, read_rows
@@ -74,7 +74,8 @@ def make_axes() -> Axes:
 def finish_axes(ax: Axes, label: str, known: bool, lines: Sequence[Artist] | None = None) -> Axes:
     """Label the axis of counts, and show the legend or that there is nothing yet."""
     ax.set_xlabel(label)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
+    ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # such as 2.5k or 10M
     ax.margins(x=0.01)
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
@@ -104,11 +105,3 @@ def curve(
     table = np.array([[number_in(row, name) for name in names] for row in rows])
     table = table.reshape(-1, len(names))
     return list(table[np.isfinite(table[:, 1])].T)
-
-
-def thousands(value: float) -> str:
-    """A count in few characters, such as 2.5k or 10M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"

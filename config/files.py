@@ -115,6 +115,8 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"{', '.join(BESIDE_SETTINGS)}.{nearest(name, BESIDE_SETTINGS)} Move it below "
                 "settings."
             )
+    if "n_step" in settings:  # the run of a kytolly that had no such setting
+        settings.setdefault("cut_at_exploration", False)
     try:
         return settings, dict(msgspec.convert(values, BesideSettings))
     except msgspec.ValidationError as error:

@@ -175,8 +175,8 @@ class Collector:
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         self._obs = state["obs"]
-        self._rows = [
-            (obs, action, HostStep(*step), *(explored or [None]))
+        self._rows = [  # of older runs three columns
+            (obs, action, HostStep(*step), explored[0] if explored else None)
             for obs, action, step, *explored in state["rows"]
         ]
         self._valid[:] = sum(step.valid for _, _, step, _ in self._rows)

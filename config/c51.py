@@ -28,8 +28,8 @@ class C51Config(MunchausenConfig):
     num_atoms: Annotated[int, Meta(ge=2, le=4_096), "atoms"] = setting(
         51, "returns, evenly spaced, to which an action's distribution gives probabilities"
     )
-    value_min: _Return = setting(-100.0, "lowest return of the distributions, times reward_scale")
-    value_max: _Return = setting(100.0, "highest return of the distributions, times reward_scale")
+    value_min: _Return = setting(-10.0, "lowest return of the distributions, times reward_scale")
+    value_max: _Return = setting(10.0, "highest return of the distributions, times reward_scale")
     outputs_per_action = property(lambda cfg: cfg.num_atoms)
     units_of_weights = (*DQNConfig.units_of_weights, "value_min", "value_max")
 

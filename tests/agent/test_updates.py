@@ -21,7 +21,9 @@ def updates_of_iterations(count, **settings):
     shape = [cfg.rollout_steps, cfg.num_envs]
     obs = tf.ones([*shape, *Ring().spec.obs.shape])
     number = tf.ones(shape)
-    rollout = Rollout(obs, tf.zeros(shape, tf.int32), number, number, obs, number < 0.0)
+    rollout = Rollout(
+        obs, tf.zeros(shape, tf.int32), number, number, obs, number < 0.0, explored=number < 0.0
+    )
 
     def learn_once(random_bits):
         enabled = warm_up_ends_within(by_learn, cfg.env_steps_per_iteration)

@@ -73,7 +73,7 @@ def test_fields_that_contradict_each_other_are_refused(settings, words):
             "num_minibatches (4) does not divide the rollout of 21",
         ),
         ({"gradient_accumulation": 3}, "gradient_accumulation (3) does not divide num_minibatches"),
-        ({"num_envs": 1, "rollout_steps": 4}, "leaves 1 row per update"),
+        ({"num_envs": 1, "rollout_steps": 4, "num_minibatches": 4}, "leaves 1 row per update"),
         ({"clip_range": 0}, "clip_range is 0, expected a number, above 0"),
         ({"target_kl": -1}, "target_kl is -1, expected a number, above 0"),
         ({"gae_lambda": 1.1}, "gae_lambda is 1.1, expected a number, at least 0 and at most 1"),
@@ -94,16 +94,16 @@ def test_rows_and_updates_of_ppo():
     cfg = PPOConfig(num_envs=6, rollout_steps=8, num_minibatches=12, gradient_accumulation=3)
     # 48 rows in 12 parts of 4; three of them, 12 rows, make one of 4 updates a pass
     assert (cfg.env_steps_per_iteration, cfg.rows_per_update, cfg.updates_per_epoch) == (48, 12, 4)
-    one = PPOConfig(num_envs=1, rollout_steps=4, normalize_advantage=False)
+    one = PPOConfig(num_envs=1, rollout_steps=4, num_minibatches=4, normalize_advantage=False)
     assert one.rows_per_update == 1
-    assert (cfg.rollout_steps, cfg.updates_per_iteration) == (8, 4 * 4)
+    assert (cfg.rollout_steps, cfg.updates_per_iteration) == (8, 10 * 4)
 
 
 def test_what_nobody_gave_fits_what_is_given():
-    default = PPOConfig(rollout_steps=7)
-    assert (default.num_envs, default.num_minibatches) == (8, 4)
+    default = PPOConfig(rollout_steps=70)
+    assert (default.num_envs, default.num_minibatches) == (8, 8)
     fitted = dataclasses.replace(dataclasses.replace(default, seed=3), num_envs=3)
-    assert (fitted.num_minibatches, fitted.rows_per_update) == (3, 7)  # 4 do not divide 21 rows
+    assert (fitted.num_minibatches, fitted.rows_per_update) == (3, 70)
     with pytest.raises(ValueError, match="num_minibatches"):
         dataclasses.replace(PPOConfig(rollout_steps=7, num_minibatches=4), num_envs=3)
 

@@ -40,7 +40,8 @@ def test_a_loaded_agent_acts_by_means(algorithm, tmp_path):
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     q = agent.q_values(obs)
     assert q.shape == (5, 2)
-    np.testing.assert_allclose(q, agent.network(obs), rtol=1e-4, atol=1e-4)
+    scaled = agent.network(obs) / agent.network.reward_scale
+    np.testing.assert_allclose(q, scaled, rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(agent.act(obs), q.argmax(axis=1))
     np.testing.assert_allclose(agent.values(obs), q.max(axis=1))
     assert Trainer().evaluate(tmp_path / "a", episodes=2).return_mean > 0.0
@@ -111,7 +112,7 @@ def test_a_network_without_distributions_is_refused(tmp_path):
         (AtomMLP(2, (8,), num_outputs=7), "has num_outputs 7, expected 11: num_atoms of c51"),
         (
             AtomMLP(2, (8,), num_outputs=11, value_max=5.0),
-            "has value_max 5.0, expected 100.0: value_max",
+            "has value_max 5.0, expected 10.0: value_max",
         ),
     ],
 )

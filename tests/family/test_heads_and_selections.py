@@ -33,6 +33,8 @@ SETTINGS = {
     "train_interval_env_steps": 32,
     "updates_per_interval": 32,
     "target_sync_updates": 20,
+    "reward_scale": 1.0,  # the temperature is in its units
+    "normalize_observations": False,
     "learning_rate": 2e-2,
     "learning_rate_final": 1e-3,
     "total_env_steps": 640,

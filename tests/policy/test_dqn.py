@@ -19,6 +19,7 @@ def make_policy(model=None, **settings):
         "train_interval_env_steps": 4,
         "target_sync_updates": 3,
         "learning_rate": 0.01,
+        "reward_scale": 1.0,
     }
     return make_agent(DQNConfig(**{**defaults, **settings}), CartPole().spec, model).policy
 

@@ -8,7 +8,7 @@ from tests.learning.test_dqn import trained_values
 
 # Atoms and quantiles of three places whose values lie in [0, 17].
 FAMILY = {
-    "c51": {"num_atoms": 31, "value_min": -10.0, "value_max": 20.0},
+    "c51": {"num_atoms": 31, "value_min": -10.0, "value_max": 20.0, "reward_scale": 1.0},
     "qr-dqn": {"num_quantiles": 8},
     "iqn": {"num_acting_quantiles": 8},
     "munchausen": {"munchausen": False},

@@ -113,6 +113,7 @@ def test_replayed_rows_of_a_vector_environment_are_all_steps_in_the_order_of_tim
         env=lambda: vector_of_three(mode),
         num_envs=None,
         n_step=3,
+        cut_at_exploration=False,
         xla=False,
         acting_interval_env_steps=acting_interval,
         train_interval_env_steps=24,

@@ -94,6 +94,7 @@ def make_shared(num_envs):
         xla=False,
         replay_capacity=LARGE * num_envs,
         epsilon_final=1.0,
+        cut_at_exploration=False,
         train_interval_env_steps=4 * num_envs,
         acting_interval_env_steps=8 * num_envs,  # two iterations in a block
     )

@@ -87,6 +87,7 @@ def test_another_activation_and_other_actions_are_refused(pendulum, tmp_path):
         begin(tmp_path / "run", PPO, narrow, pendulum)
 
 
+@pytest.mark.learning
 def test_a_run_that_died_before_its_first_checkpoint_begins_with_them_again(dqn, tmp_path):
     path = tmp_path / "run"
     with pytest.raises(MemoryError):
@@ -134,6 +135,7 @@ def test_the_scale_of_rewards_goes_on_where_the_run_left_it(scaled, tmp_path):
     assert mean < -1.0 and variance > 1.0  # a new scale has 0 and 1
 
 
+@pytest.mark.learning
 def test_a_run_without_checkpoints_says_that_the_scale_of_its_rewards_is_unknown(scaled, tmp_path):
     run, first = tmp_path / "only_best", FirstScale()
     shutil.copytree(scaled, run, ignore=shutil.ignore_patterns("checkpoints"))

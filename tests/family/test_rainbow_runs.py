@@ -49,7 +49,7 @@ TWO_STREAMS = {"rainbow": RAINBOW, "iqn": {**BOTH, "network": "dueling"}}
     "algorithm, loop, precision",
     rest_learning(
         [*itertools.product(TWO_STREAMS, ["device", "host"], ["mixed_float16", "mixed_bfloat16"])],
-        [("rainbow", "device", "mixed_float16"), ("iqn", "host", "mixed_bfloat16")],
+        [("rainbow", "device", "mixed_float16")],
     ),
 )
 def test_noise_and_two_streams_learn_in_half_precision(algorithm, loop, precision, tmp_path):
@@ -67,7 +67,7 @@ def test_noise_and_two_streams_learn_in_half_precision(algorithm, loop, precisio
         learning(("ddqn", "host", {"network": "dueling"})),
         learning(("c51", "device", {"num_atoms": 11, "munchausen": True})),
         learning(("qr-dqn", "host", {"double": True})),
-        ("iqn", "device", {"network": "dueling", "munchausen": True, "double": True}),
+        learning(("iqn", "device", {"network": "dueling", "munchausen": True, "double": True})),
         learning(("iqn", "host", {})),
         learning(("munchausen", "device", {"double": True})),
     ],
@@ -106,6 +106,7 @@ def test_the_file_of_beyond_the_rainbow_trains(env, more, tmp_path):
     assert all(np.isfinite(weight).all() for weight in network.get_weights())
 
 
+@pytest.mark.learning
 def test_priorities_alone_and_noise_alone_change_what_is_learned(tmp_path):
     short = {"total_env_steps": 120, "loop": "host"}
     plain = train(tmp_path / "a", "dqn", **short)
@@ -187,6 +188,7 @@ def test_the_command_line_names_the_algorithms_that_have_a_switch(words, capsys)
     assert words[1] in error and "rainbow" in error and len(error.strip().splitlines()) == 1
 
 
+@pytest.mark.learning
 def test_rainbow_is_trained_from_the_command_line(tmp_path, capsys):
     from kytolly.command.entry import main
 

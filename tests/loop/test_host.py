@@ -97,7 +97,7 @@ def stepped_by_hand(env_id, actions):
 @pytest.mark.parametrize(
     "acting_interval, mode",
     [
-        (1, AutoresetMode.NEXT_STEP),
+        pytest.param(1, AutoresetMode.NEXT_STEP, marks=learning),
         (48, AutoresetMode.NEXT_STEP),
         (48, AutoresetMode.SAME_STEP),
         (48, AutoresetMode.DISABLED),
@@ -254,7 +254,8 @@ def test_correlated_noise_follows_itself_in_time_and_not_across_environments():
 
 
 @pytest.mark.parametrize(
-    "algorithm, xla", [("dqn", True), ("ppo", False), pytest.param("ppo", True, marks=learning)]
+    "algorithm, xla",
+    [("dqn", True), *(pytest.param("ppo", xla, marks=learning) for xla in (False, True))],
 )
 def test_one_seed_gives_one_run_bit_for_bit_however_it_is_cut_into_calls(algorithm, xla):
     """Another seed begins with other weights."""
@@ -409,7 +410,7 @@ def test_an_environment_that_fails_is_reported_and_ends_the_learner(algorithm):
 
 
 @both
-@pytest.mark.parametrize("num_envs", [1, 64])
+@pytest.mark.parametrize("num_envs", [pytest.param(1, marks=learning), 64])
 def test_any_number_of_environments_runs(algorithm, num_envs):
     own = {"dqn": {"train_interval_env_steps": 8 * num_envs, "replay_capacity": 10_000}, "ppo": {}}
     metrics, rollout, _ = watched_run(

@@ -14,7 +14,7 @@ from tests.search.text.collection_files import write_animals
 
 FLAGS = (
     "--total-updates 2 --batch-size 4 --num-buckets 1 --units 2 --max-target-length 2 --no-xla "
-    "--no-pretrained --no-attention --evaluation-interval-updates 2"
+    "--no-pretrained --no-attention --evaluation-interval-updates 2 --held-out-folds 0"
 ).split()
 
 

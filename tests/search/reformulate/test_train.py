@@ -201,6 +201,7 @@ def test_without_ppo_a_run_is_complete(collection, tmp_path, forbid_pretrained):
     assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").added
 
 
+@pytest.mark.learning
 def test_the_network_of_the_package_is_one_of_those_that_are_tried(
     collection, tmp_path, monkeypatch
 ):
@@ -234,6 +235,7 @@ def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, monkey
     assert selection.judged_fusion(found.context, None, None) == 0.0
 
 
+@pytest.mark.learning
 def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()

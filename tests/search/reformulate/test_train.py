@@ -172,7 +172,8 @@ def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path
         return real(self, cfg, *args, **options)
 
     monkeypatch.setattr(ppo_training.Trainer, "train_ppo", scarce)
-    options = make_options(collection, epochs=1, warm_start_epochs=0, collect_batch_size=16)
+    few = {"epochs": 1, "warm_start_epochs": 0, "held_out_folds": 0}
+    options = make_options(collection, collect_batch_size=16, **few)
     summary = train(options, log_dir=tmp_path / "d", say=lines.append)
     assert num_envs == [16, 8] and summary["collect_batch_size"] == 8
     assert "out of memory with collect_batch_size 16: PPO starts again with 8" in lines
@@ -307,7 +308,7 @@ def test_a_run_that_was_interrupted_is_usable(collection, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match=r"The run is saved in .*kytolly reformulate"):
-        train(make_options(collection), log_dir=tmp_path / "run", say=say)
+        train(make_options(collection, held_out_folds=0), log_dir=tmp_path / "run", say=say)
     assert not (tmp_path / "run" / "choice.json").exists()
     found = Reformulator.load(tmp_path / "run")
     assert found.choices == Choices(None, {}) and found.reformulate("key12 noise1").added

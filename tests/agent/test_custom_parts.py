@@ -241,6 +241,7 @@ def test_a_clip_range_of_a_schedule_limits_the_ratio():
     assert float(one.metrics[5]) > 0  # some rows are clipped
 
 
+@pytest.mark.learning
 def test_a_schedule_of_epsilon_begins_with_learning(tmp_path):
     result = train(tmp_path / "run", DQNConfig(**DQN, schedules="epsilon=1:0.8 0.5:0.4 0:0.2"))
     # After 32, 64, 96 and 128 env steps 0.75, 0.5, 0.25 and nothing remain.

@@ -29,13 +29,17 @@ CASES = [  # the others only confirm what these show
     ("dqn", "saved_model"),
     ("normalized", "onnx"),
     ("masked parts", "litert"),
-    ("dict", "onnx"),
-    ("image", "litert"),
     ("half", "saved_model"),
 ]
 MORE = [(name, format) for name in ("dqn", "normalized", "masked parts", "dict")
         for format in LOADERS if (name, format) not in CASES]  # fmt: skip
-MORE += [("image", "onnx"), ("masked", "litert"), ("dueling", "litert"), ("ppo", "onnx")]
+MORE += [
+    ("image", "litert"),
+    ("image", "onnx"),
+    ("masked", "litert"),
+    ("dueling", "litert"),
+    ("ppo", "onnx"),
+]
 MORE += [("squashed", "litert")]
 CASES += [pytest.param(*case, marks=pytest.mark.learning) for case in MORE]
 

@@ -98,6 +98,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_with_them_again(dqn,
     assert RunFolder.existing(path).read_config().init == str(dqn.path)
 
 
+@pytest.mark.learning
 def test_a_resumed_run_goes_on_with_its_own_weights(dqn, tmp_path):
     path, keeper = tmp_path / "run", KeepWeights()
     Trainer(path, progress=False).train(DQN, "CartPole-v1", [keeper], init=dqn.path)

@@ -47,6 +47,7 @@ def test_a_loaded_agent_acts_by_means(algorithm, tmp_path):
     assert result.agent.q_values(obs).shape == (5, 2)
 
 
+@pytest.mark.learning
 def test_bounds_that_returns_leave_are_said_and_measured(tmp_path):
     with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
         train(tmp_path / "a", "c51", value_min=-1.0, value_max=2.0)

@@ -45,6 +45,7 @@ def test_rainbow_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_pat
 TWO_STREAMS = {"rainbow": RAINBOW, "iqn": {**BOTH, "network": "dueling"}}
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize(
     "algorithm, loop, precision",
     rest_learning(
@@ -62,7 +63,7 @@ def test_noise_and_two_streams_learn_in_half_precision(algorithm, loop, precisio
 @pytest.mark.parametrize(
     "algorithm, loop, more",
     [
-        ("dqn", "device", {"gradient_accumulation": 2}),
+        learning(("dqn", "device", {"gradient_accumulation": 2})),
         ("dqn", "host", {"precision": "mixed_bfloat16", "network": "dueling"}),  # without a twin
         learning(("ddqn", "host", {"network": "dueling"})),
         learning(("c51", "device", {"num_atoms": 11, "munchausen": True})),
@@ -85,6 +86,7 @@ def test_the_switches_combine_freely(algorithm, loop, more, tmp_path):
 IMPALA = {"network": "dueling_impala", "impala_width": 1, "impala_pool_size": 2}
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize(
     "env, more",
     [

@@ -153,7 +153,7 @@ def test_a_time_limit_keeps_its_discount_and_the_observation_before_the_reset(
     assert_consecutive(rollout)
 
 
-@pytest.mark.parametrize("make_env", [MaskedAction, MaskedKinds])
+@pytest.mark.parametrize("make_env", [learning(MaskedAction), MaskedKinds])
 def test_no_forbidden_action_is_ever_taken(make_env):
     _, rollout, log_prob = watched_run("ppo", make_env(), 640, num_envs=16, learning_rate=0.05)
     assert rollout.reward.min() > FORBIDDEN_REWARD

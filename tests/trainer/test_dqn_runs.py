@@ -252,6 +252,7 @@ SHORT = {"total_env_steps": 60, "xla": False, "evaluation_episodes": 2, "hidden_
 SHORT |= {"final_evaluation_episodes": 2, "warmup_env_steps": 16, "batch_size": 8}
 
 
+@pytest.mark.learning
 def test_a_mapping_is_a_configuration(tmp_path):
     trainer = Trainer(tmp_path / "k", progress=False)
     result = trainer.train_dqn({**SHORT, "algorithm": "ddqn"}, "CartPole-v1")
@@ -273,6 +274,7 @@ def test_a_mapping_must_name_its_algorithm_and_know_its_settings(tmp_path):
     assert not (tmp_path / "l").exists()
 
 
+@pytest.mark.learning
 def test_the_functions_of_the_module_make_a_folder_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = train_dqn(SHORT, "CartPole-v1")

@@ -84,6 +84,7 @@ def test_stacked_frames_are_channels_of_one_image(algorithm, tmp_path):
     assert again.return_mean == 15.0
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("algorithm", ["ppo", slow("dqn")])
 def test_an_image_without_clear_channels_is_refused_with_what_mends_it(algorithm, tmp_path):
     env = Screen(spaces.Box(0, 255, (3, 3, 84), np.uint8))
@@ -106,6 +107,7 @@ def test_a_grid_gets_a_small_convolution(algorithm, dtype, tmp_path):
     assert again.return_mean == 15.0
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("shape, dtype", [((10, 10, 4), np.float32), slow((8, 8, 111), np.bool_)])
 def test_what_is_no_grid_stays_flat(shape, dtype, tmp_path):
     result = train("dqn", Screen(spaces.Box(0, 1, shape, dtype)), tmp_path)

@@ -215,6 +215,7 @@ def test_a_loss_that_is_no_number_halves_the_rate(settings, final, tmp_path, mon
     )
 
 
+@pytest.mark.learning
 def test_restarts_are_bounded_and_without_leave_there_is_none(tmp_path, monkeypatch):
     spoil_losses(monkeypatch, above=0.0)
     monkeypatch.setattr(recovery, "MAX_RESTARTS", 1)
@@ -266,6 +267,7 @@ def test_the_ladder_ends_with_precision():
     assert recovery.reduce_memory(SupervisedConfig(batch_size=1), brain_float=False) is None
 
 
+@pytest.mark.learning
 def test_an_estimate_that_is_too_large_shrinks_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr("kytolly.machine.memory.SMALL_BYTES", 0)
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 12_000)

@@ -89,9 +89,10 @@ def test_the_best_network_is_not_forgotten_and_one_damaged_copy_of_it_is_mended(
     assert scores[0] == scores[1] > 0
 
 
-def test_ctrl_c_within_a_log_interval_changes_nothing(trained, cfg, tmp_path, monkeypatch):
+def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch):
     """The signal comes in the call to 160 env steps; the row of 200 has the sums of both parts."""
     monkeypatch.setattr(kytolly.loop.session, "MAX_UNITS_PER_CALL", 20)
+    Trainer(tmp_path / "whole", progress=False).train(cfg, "CartPole-v1")
     call = DeviceLoop.run
 
     def press(loop, *args):
@@ -110,19 +111,20 @@ def test_ctrl_c_within_a_log_interval_changes_nothing(trained, cfg, tmp_path, mo
             signal.signal(signal.SIGINT, before)
     Trainer(run, progress=False).train(cfg, "CartPole-v1", resume=True)
     rows, whole = (
-        [row | dict.fromkeys(TIMES) for row in read_rows(folder / "metrics.csv")]
-        for folder in (run, trained)
+        [row | dict.fromkeys(TIMES) for row in read_rows(tmp_path / name / "metrics.csv")]
+        for name in ("run", "whole")
     )
     assert rows == whole and len(rows) == 4
     found, expected = (
-        tf.train.load_checkpoint(str(folder / "checkpoints" / "ckpt-400"))
-        for folder in (run, trained)
+        tf.train.load_checkpoint(str(tmp_path / name / "checkpoints" / "ckpt-400"))
+        for name in ("run", "whole")
     )
     for key in expected.get_variable_to_shape_map():
         if key != "_CHECKPOINTABLE_OBJECT_GRAPH":
             np.testing.assert_array_equal(found.get_tensor(key), expected.get_tensor(key), key)
 
 
+@pytest.mark.learning
 def test_a_full_disk_does_not_end_training_and_earlier_files_stay_whole(cfg, tmp_path, monkeypatch):
     class FillDisk(Callback):
         """From 200 env steps on nothing can be written whole; nor can rows be, until 300."""
@@ -154,6 +156,7 @@ def test_a_full_disk_does_not_end_training_and_earlier_files_stay_whole(cfg, tmp
     assert rows == ["100", "200", "300", "400"]
 
 
+@pytest.mark.learning
 def test_a_folder_that_is_removed_does_not_end_training(cfg, tmp_path):
     class Remove(Callback):
         def on_log(self, state):

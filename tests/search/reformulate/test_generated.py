@@ -117,7 +117,9 @@ def test_the_agent_finds_what_the_first_search_cannot_lead_to(animals, trained, 
         assert systems[name]["ndcg@10"]["over_mined"]["low"] > 0.5
     text = "\n".join(report_lines(summary["test"]))
     assert "greedy ceiling, mined" in text and "over that of mined terms" in text
-    alone = train(options_of(animals, None, warm_start_epochs=2), log_dir=tmp_path / "run", test=True)
+    alone = train(
+        options_of(animals, None, warm_start_epochs=2), log_dir=tmp_path / "run", test=True
+    )
     assert alone["test"]["systems"]["agent"]["ndcg@10"]["mean"] == 0.0
     assert "ceiling_mined" not in alone["test"]["systems"]
 

@@ -139,6 +139,7 @@ def test_a_noisy_agent_acts_without_noise_and_is_loaded_and_exported(tmp_path):
     assert (report.path / "1" / "saved_model.pb").exists()
 
 
+@pytest.mark.learning
 def test_errors_that_are_not_finite_are_said_once(tmp_path):
     from kytolly.policy.dqn import DQNPolicy
 

@@ -252,7 +252,6 @@ SHORT = {"total_env_steps": 60, "xla": False, "evaluation_episodes": 2, "hidden_
 SHORT |= {"final_evaluation_episodes": 2, "warmup_env_steps": 16, "batch_size": 8}
 
 
-@pytest.mark.learning
 def test_a_mapping_is_a_configuration(tmp_path):
     trainer = Trainer(tmp_path / "k", progress=False)
     result = trainer.train_dqn({**SHORT, "algorithm": "ddqn"}, "CartPole-v1")

@@ -180,6 +180,7 @@ def test_dqn_normalizes_observations_and_the_network_keeps_the_statistics(loop, 
     np.testing.assert_allclose(best(obs), result.agent.q_values(obs), atol=1e-5)
 
 
+@pytest.mark.learning
 def test_evaluations_are_in_rewards_of_the_environment(tmp_path):
     space = spaces.Box(-1, 1, (2,), np.float32)
     make = lambda: NormalizeReward(ClipReward(Screen(space), -1, 1))  # noqa: E731

@@ -160,6 +160,7 @@ def test_parts_that_do_not_divide_a_rollout_are_refused():
         ppo_config(make_options("x", gradient_accumulation=5), 1001, 4)
 
 
+@pytest.mark.learning
 def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path, monkeypatch):
     num_envs, lines = [], []
     real = ppo_training.Trainer.train_ppo

@@ -202,6 +202,7 @@ def test_parts_of_a_batch_shrink_until_they_fit(tmp_path, monkeypatch):
     assert result.summary["memory"]["process_memory_mb"] > 50
 
 
+@pytest.mark.learning
 def test_then_texts_get_shorter_until_they_fit(tmp_path, monkeypatch):
     whole, seen = ContainsWord.loss, []
 

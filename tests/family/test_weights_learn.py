@@ -27,7 +27,6 @@ ROLLOUT = {"total_env_steps": 256, "num_envs": 4, "rollout_steps": 16, "hidden_u
 BREAKOUT, PENDULUM = "MinAtar/Breakout-v0", "Pendulum-v1"
 FAMILY = ("dqn", "c51", "qr-dqn", "iqn", "munchausen")
 QUICK = [
-    ("c51", "CartPole-v1", {"network": "dueling"}),
     ("rainbow", "CartPole-v1", {}),
     ("pqn", "CartPole-v1", {}),
     ("ppo", PENDULUM, {"state_dependent_std": True}),

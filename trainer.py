@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kytolly.machine.facts import require_tensorflow_backend, xla_enabled
+from kytolly.machine.facts import device_name, require_tensorflow_backend, xla_enabled
 
 require_tensorflow_backend()
 
@@ -21,14 +21,8 @@ from kytolly.agent.parts import CustomParts, MakeOptimizer, Model, Optimizer
 from kytolly.callback.base import Callback, Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.loop.env_runner import make_env_runner
-from kytolly.machine.devices import device_name
 from kytolly.policy.base import Policy
-from kytolly.training_run import (
-    AgentTraining,
-    TrainingRun,
-    TrainResult,
-    resolve_init_run,
-)
+from kytolly.training_run import AgentTraining, TrainingRun, TrainResult
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig
@@ -108,7 +102,11 @@ class Trainer:
             closing.callback(runner.close)
             xla = cfg.xla and xla_enabled()
             cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
-            init_run = resolve_init_run(init, self.log_dir, resume)
+            init_run = None
+            if init is not None or resume:
+                from kytolly.deployment.initial_weights import resolve_init_run
+
+                init_run = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
                 from kytolly.loop.evaluation import make_evaluation_runner
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import gc
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import tensorflow as tf
 
@@ -20,11 +19,11 @@ from kytolly.agent.parts import CustomParts, Model
 from kytolly.callback.base import Callback, notify, write_or_note
 from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
-from kytolly.environment.saved_spec import spec_to_dict
+from kytolly.environment.spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentReport
-from kytolly.loop.session import Parts, Training, TrainingSession
+from kytolly.loop.session import Parts, TrainingSession
 from kytolly.machine.memory import memory_use, require_memory
-from kytolly.record.learning_curve import save_learning_curve
+from kytolly.record.learning_curve import plot_learning_curve, save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -34,21 +33,7 @@ if TYPE_CHECKING:
     from kytolly.loop.recovery import Fault
 
 Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
-
-
-class NotWritten(OSError):
-    """Training ended, but not all of its files could be written; the message is one line."""
-
-    def __init__(self, run_dir: Path, unwritten: Mapping[str, str]):
-        reasons = ", ".join(f"{what} ({why})" for what, why in unwritten.items())
-        super().__init__(
-            errno.EIO,
-            f"training ended, but not all of {run_dir} was written: {reasons}. Make room or give "
-            "the folder back; what was written before is whole.",
-        )
-
-    def __str__(self) -> str:
-        return str(self.strerror)
+AnyConfig = TypeVar("AnyConfig", contravariant=True)  # of its kind of training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +51,27 @@ class TrainResult:
     def require_written(self) -> None:
         """Raise `NotWritten` where a file is missing: for whoever goes on from the files."""
         if self.unwritten:
+            from kytolly.loop.recovery import NotWritten
+
             raise NotWritten(self.run_dir, self.unwritten)
+
+
+class Training(Protocol[AnyConfig]):
+    """A kind of training: makes what a session drives.
+
+    Attributes:
+        unit: What a run counts, as in `TrainState`.
+        device: Where it trains, such as "/GPU:0"; None: on the CPU.
+    """
+
+    unit: str
+    device: str | None
+
+    def parts(
+        self, cfg: AnyConfig, init_run: Path | None
+    ) -> contextlib.AbstractContextManager[Parts]:
+        """Parts for a config, released after the block; they begin with the weights of a run."""
+        ...
 
 
 class TrainingRun(Generic[Config]):
@@ -141,10 +146,13 @@ class TrainingRun(Generic[Config]):
             session = TrainingSession(parts, callbacks, state, self.faults, memory)
             try:
                 if resume:
+                    from kytolly.loop.session_state import restore_session
                     from kytolly.record.resume import restored_state
+                    from kytolly.record.saved_run import SavedRun
 
                     names = dict(session.learner.part_names)
-                    session.restore_session(*restored_state(folder, session.state, names))
+                    saved = restored_state(SavedRun(folder.path), session.state, names)
+                    restore_session(session, *saved)
                 return self._run_session(session, folder, began)
             finally:
                 self.progress = session.state.progress
@@ -152,7 +160,9 @@ class TrainingRun(Generic[Config]):
     def _lock_folder(self, environment: str) -> RunFolder:
         """The folder to train in, held by this process: a new one, or that of a run to continue."""
         if self.resume:
-            return RunFolder.resumable(self.log_dir).lock_folder()
+            from kytolly.record.saved_run import SavedRun
+
+            return RunFolder(SavedRun.resumable(self.log_dir).path).lock_folder()
         name = f"{environment}_{self.cfg.algorithm}_{self.cfg.seed}"
         return RunFolder.create(self.log_dir, name)
 
@@ -160,7 +170,9 @@ class TrainingRun(Generic[Config]):
         """The run whose weights a new learner begins with; None where a checkpoint has others."""
         if self.init_run is None or not self.resume:
             return self.init_run
-        folder = RunFolder.existing(str(self.log_dir))
+        from kytolly.record.saved_run import SavedRun
+
+        folder = SavedRun.existing(str(self.log_dir))
         return self.init_run if folder.is_before_first_checkpoint() else None
 
     def _run_session(
@@ -185,9 +197,13 @@ class TrainingRun(Generic[Config]):
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-        metric = evaluation.best_metric
+        plot = plot_learning_curve
+        if evaluation.best_metric is not None:
+            from kytolly.record.pictures import plot_supervised_curve
+
+            plot = functools.partial(plot_supervised_curve, metric=evaluation.best_metric)
         write_or_note(
-            "learning_curve.png", lambda: save_learning_curve(path, metric), path, unwritten
+            "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
         )
         notify(session.callbacks, "on_run_end", session.state, unwritten)
         return TrainResult(
@@ -238,20 +254,3 @@ class AgentTraining:
             yield Parts(agent, loop, report)
         finally:
             runner.reclaim()
-
-
-def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
-    """The folder of the run that `init` names or, where a run is resumed, that it began with."""
-    if not resume and init is not None:
-        from kytolly.deployment.zoo import run_path
-
-        return run_path(init).absolute()
-    if not resume:
-        return None
-    if init is not None:
-        raise ValueError(
-            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
-            "on with its own weights. Leave one out."
-        )
-    saved = RunFolder.resumable(log_dir).read_config().init
-    return None if saved is None else Path(saved)

@@ -9,7 +9,7 @@ from pathlib import Path
 from kytolly.benchmarks import suite
 from kytolly.benchmarks.settings import ATARI_GAME
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch, comparison
-from kytolly.machine.facts import usable_cores
+from kytolly.machine.hardware import usable_cores
 
 CLONE = "set PUREJAXRL_CHECKOUT to a clone of github.com/luchris429/purejaxrl"
 LOOPS = "kytolly.benchmarks.loops"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 import gymnasium
 
-from kytolly.machine import facts
+from kytolly.machine import facts, hardware
 from kytolly.machine.configure import configure_gpu_optimization
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def half_precision() -> Precision:
     """The half-precision policy that suits the device: bfloat16, or float16 on older GPUs."""
     import tensorflow as tf
 
-    capability = facts.gpu_capability(tf)
+    capability = hardware.gpu_capability(tf)
     return "mixed_float16" if (0, 0) < capability < (8, 0) else "mixed_bfloat16"
 
 
@@ -326,8 +326,8 @@ def run(quick: bool) -> dict[str, Any]:
     return {
         "ms_per_iteration": iteration.on_ms,
         "iterations_per_second": 1000 / iteration.on_ms,
-        "cores": facts.usable_cores(),
-        "cpu": facts.cpu_description()[0],
+        "cores": hardware.usable_cores(),
+        "cpu": hardware.cpu_description()[0],
         "configuration": report.as_dict(),
         "rows": [row.as_dict() for row in rows],
     }

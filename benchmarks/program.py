@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
-from kytolly.machine.facts import usable_cores
+from kytolly.machine.hardware import usable_cores
 
 Result: TypeAlias = dict[str, Any]  # the JSON object of a program; `make_result` says its names
 

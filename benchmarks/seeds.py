@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.benchmarks import suite
-from kytolly.machine.facts import usable_cores
+from kytolly.machine.hardware import usable_cores
 
 SEEDS = 10
 TRAIN = ("train", "ppo", "--env", "CartPole-v1", "--json")

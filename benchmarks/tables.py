@@ -214,11 +214,11 @@ def table_function(name: str) -> Callable[[Options, Watch], Report]:
 
 def machine_facts() -> dict[str, Any]:
     """The facts of the machine that the numbers depend on."""
-    from kytolly.machine import facts
+    from kytolly.machine import hardware
 
     return {
-        "cpu": facts.cpu_description()[0],
-        "cores": facts.usable_cores(),
+        "cpu": hardware.cpu_description()[0],
+        "cores": hardware.usable_cores(),
         "os": platform.platform(),
         "python": platform.python_version(),
         "load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,

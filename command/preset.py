@@ -56,7 +56,7 @@ def fitting_preset(tuned: Settings, given: Settings, algorithm: str, env: str) -
     from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.environment.mask import without_mask
     from kytolly.loop.env_runner import make_env_runner
-    from kytolly.machine.devices import device_name
+    from kytolly.machine.facts import device_name
     from kytolly.machine.memory import training_bytes
     from kytolly.machine.presets import recommend
 

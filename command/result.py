@@ -77,9 +77,10 @@ def write_profile(
     """
     from kytolly.loop.profile import profile_run
     from kytolly.record.run_folder import RunFolder
+    from kytolly.record.saved_run import SavedRun
 
     result = {**summary, "profile": profile_run(state, summary, idle)}
-    RunFolder.existing(summary["run_dir"]).write_result(result)
+    RunFolder(SavedRun.existing(summary["run_dir"]).path).write_result(result)
     return result, profile_lines(result["profile"])
 
 

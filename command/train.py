@@ -237,9 +237,9 @@ def new_run(args: argparse.Namespace, flags: Settings) -> tuple[RunConfig, str]:
 
 def continuation(args: argparse.Namespace, flags: Settings) -> tuple[RunConfig, str]:
     """Config and environment of a run that continues; flags may change what is no structure."""
-    from kytolly.record.run_folder import RunFolder, bare_id
+    from kytolly.record.saved_run import SavedRun, bare_id
 
-    folder = RunFolder.existing(args.resume)
+    folder = SavedRun.existing(args.resume)
     saved = folder.read_config()
     folder.check_version(saved)
     env = args.env or folder.trusted_environment(saved, trust=args.trust)

@@ -15,11 +15,26 @@ from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
-from kytolly.record.checkpoint import DAMAGE, FOLDER, check_files, checkpoints
-from kytolly.record.files import path_without_pattern
+from kytolly.deployment.zoo import run_path
+from kytolly.record.checkpoint import FOLDER, checkpoints
+from kytolly.record.saved_checkpoint import DAMAGE, check_files, path_without_pattern
+from kytolly.record.saved_run import SavedRun
 
 UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+
+
+def resolve_init_run(init: str | Path | None, log_dir: Path | None, resume: bool) -> Path | None:
+    """The folder of the run that `init` names, or else the one that a resumed run began with."""
+    if init is None:
+        saved = SavedRun.resumable(log_dir).read_config().init
+        return None if saved is None else Path(saved)
+    if resume:
+        raise ValueError(
+            f"init is {str(init)!r} and resume is true, expected one of them: a resumed run goes "
+            "on with its own weights. Leave one out."
+        )
+    return run_path(init).absolute()
 
 
 def load_initial_weights(agent: KytollyAgent, run: Path) -> None:

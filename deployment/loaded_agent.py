@@ -22,7 +22,7 @@ from kytolly.environment.saved_spec import spec_from_dict
 from kytolly.environment.spec import EnvSpec
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
 from kytolly.record.network_file import load_network, take_checkpoint_weights
-from kytolly.record.run_folder import RunFolder, SavedConfig
+from kytolly.record.saved_run import SavedConfig, SavedRun
 
 
 class LoadedAgent(InferencePolicy):
@@ -130,7 +130,7 @@ def checkpoint_path(path: Path, weights: str | int) -> str:
     )
 
 
-def read_spec(folder: RunFolder, saved: SavedConfig, cfg: RunConfig) -> EnvSpec:
+def read_spec(folder: SavedRun, saved: SavedConfig, cfg: RunConfig) -> EnvSpec:
     """The spec of the run's environment: from config.yaml or, in old runs, from the environment."""
     if saved.spec is not None:
         return spec_from_dict(saved.environment, saved.spec)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.deployment.act_function import ActFunction, Run
-from kytolly.record.files import path_without_pattern
+from kytolly.record.saved_checkpoint import path_without_pattern
 
 SIGNATURE = "serving_default"
 VERSION = "1"

@@ -12,13 +12,13 @@ from kytolly.config.fields import from_mapping
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.zoo import run_path
-from kytolly.record.run_folder import RunFolder, SavedConfig
+from kytolly.record.saved_run import SavedConfig, SavedRun
 
 
 class TrainedRun(NamedTuple):
     """The run of an agent."""
 
-    folder: RunFolder
+    folder: SavedRun
     saved: SavedConfig  # what its config.yaml says
     cfg: RunConfig  # its config
 
@@ -37,7 +37,7 @@ class TrainedRun(NamedTuple):
 
 def read_run(run: str | os.PathLike[str]) -> TrainedRun:
     """The run in a folder; ValueError where there is none, or not that of an agent."""
-    folder = RunFolder.existing(run_path(run))
+    folder = SavedRun.existing(run_path(run))
     saved = folder.read_config()
     refuse_text_model(saved.settings, path_text(run))
     return TrainedRun(folder, saved, make_config(saved.settings))

@@ -1,4 +1,4 @@
-"""The spec of an environment as plain data, which a run's config.yaml holds, and back."""
+"""The spec of an environment from the plain data that `spec_to_dict` wrote into config.yaml."""
 
 from __future__ import annotations
 
@@ -9,49 +9,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.environment.spec import ActionSpace, Box, Discrete, Encoding, EnvSpec, MultiDiscrete
+from kytolly.environment.encoding import Encoding
+from kytolly.environment.spec import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete
 
 DTYPES = ("float32", "uint8", "bool")  # of observations, and of masks
 MAX_NUMBERS = 2**24  # of an observation, or of actions
-
-
-def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
-    """Observation and action of an environment in words, numbers and lists.
-
-    The observation is {shape, dtype}, or {entries: {name: {shape, dtype}}}. The action is
-    {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}. Where
-    there are some, `grids` are the names of the entries that hold bools or small integers, and
-    `encodings` say how entries are encoded: {name: {shape, counts, starts}}, "" the observation.
-    """
-    data: dict[str, Any] = {
-        "observation": observation_to_dict(env_spec.obs),
-        "action": action_to_dict(env_spec.action),
-    }
-    encodings = {
-        name: {part: list(value) for part, value in encoding._asdict().items()}
-        for name, encoding in env_spec.encodings
-    }
-    if env_spec.grids:
-        data["grids"] = list(env_spec.grids)
-    if encodings:
-        data["encodings"] = encodings
-    return data
-
-
-def observation_to_dict(obs: tf.TensorSpec | dict[str, tf.TensorSpec]) -> dict[str, Any]:
-    """An observation's shape and dtype, or those of its entries by name."""
-    if isinstance(obs, dict):
-        return {"entries": {name: observation_to_dict(entry) for name, entry in obs.items()}}
-    return {"shape": obs.shape.as_list(), "dtype": obs.dtype.name}
-
-
-def action_to_dict(action: ActionSpace) -> dict[str, Any]:
-    """An action space as {discrete}, {multi_discrete} or {low, high}."""
-    if isinstance(action, Discrete):
-        return {"discrete": int(action.count)}
-    if isinstance(action, MultiDiscrete):
-        return {"multi_discrete": [int(count) for count in action.counts]}
-    return {"low": [float(x) for x in action.low], "high": [float(x) for x in action.high]}
 
 
 def spec_from_dict(name: str, values: Mapping[str, Any]) -> EnvSpec:

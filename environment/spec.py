@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK as ACTION_MASK
 from kytolly.environment.mask import without_mask
+
+if TYPE_CHECKING:
+    from kytolly.environment.encoding import Encoding
 
 
 class Discrete(NamedTuple):
@@ -33,46 +34,6 @@ class Box(NamedTuple):
 
 ActionSpace = Discrete | MultiDiscrete | Box
 StepOutcome = tuple[Any, tf.Tensor, tf.Tensor]  # next state, reward [E], terminated [E]
-
-
-class Encoding(NamedTuple):
-    """The way to an array of numbers from what an environment returns: one-hot, or a first axis.
-
-    Attributes:
-        shape: Of what it returns; () for a number.
-        counts: How many numbers each component may be, if they become one-hot, one after another.
-        starts: The lowest number of each component.
-    """
-
-    shape: tuple[int, ...]
-    counts: tuple[int, ...] = ()
-    starts: tuple[int, ...] = ()
-
-    def one_hot(self, values: np.ndarray) -> np.ndarray | None:
-        """[..., sum(counts)] float32 of integers [..., *shape]; None where one is out of range."""
-        counts, starts, offsets = _as_arrays(self.counts, self.starts)
-        batch = values.shape[: values.ndim - len(self.shape)]
-        index = values.reshape(-1, len(counts)) - starts
-        if values.dtype.kind not in "iu" or ((index < 0) | (index >= counts)).any():
-            return None
-        rows, size = len(index), sum(self.counts)
-        result, ones = np.zeros(rows * size, np.float32), index + offsets
-        result[ones if rows == 1 else ones + size * np.arange(rows)[:, np.newaxis]] = 1.0
-        return result.reshape(*batch, size)
-
-    def range_text(self) -> str:
-        """The numbers that are expected."""
-        last = [first + count - 1 for first, count in zip(self.starts, self.counts, strict=True)]
-        if self.shape:
-            return f"integers from {list(self.starts)} to {last}"
-        return f"an integer from {self.starts[0]} to {last[0]}"
-
-
-@functools.cache  # called at every env step
-def _as_arrays(counts: tuple[int, ...], starts: tuple[int, ...]) -> tuple[np.ndarray, ...]:
-    """Counts and starts, and the place of each component's first number."""
-    sizes = np.array(counts, np.int64)
-    return sizes, np.array(starts, np.int64), np.cumsum(sizes) - sizes
 
 
 class EnvSpec(NamedTuple):
@@ -148,3 +109,42 @@ class TensorEnvironment(Protocol):
     def step(self, state: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state, reward and end after an `action` that fits `spec.action`."""
         ...
+
+
+def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
+    """Observation and action of an environment in words, numbers and lists.
+
+    The observation is {shape, dtype}, or {entries: {name: {shape, dtype}}}. The action is
+    {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}. Where
+    there are some, `grids` are the names of the entries that hold bools or small integers, and
+    `encodings` say how entries are encoded: {name: {shape, counts, starts}}, "" the observation.
+    """
+    data: dict[str, Any] = {
+        "observation": observation_to_dict(env_spec.obs),
+        "action": action_to_dict(env_spec.action),
+    }
+    encodings = {
+        name: {part: list(value) for part, value in encoding._asdict().items()}
+        for name, encoding in env_spec.encodings
+    }
+    if env_spec.grids:
+        data["grids"] = list(env_spec.grids)
+    if encodings:
+        data["encodings"] = encodings
+    return data
+
+
+def observation_to_dict(obs: tf.TensorSpec | dict[str, tf.TensorSpec]) -> dict[str, Any]:
+    """An observation's shape and dtype, or those of its entries by name."""
+    if isinstance(obs, dict):
+        return {"entries": {name: observation_to_dict(entry) for name, entry in obs.items()}}
+    return {"shape": obs.shape.as_list(), "dtype": obs.dtype.name}
+
+
+def action_to_dict(action: ActionSpace) -> dict[str, Any]:
+    """An action space as {discrete}, {multi_discrete} or {low, high}."""
+    if isinstance(action, Discrete):
+        return {"discrete": int(action.count)}
+    if isinstance(action, MultiDiscrete):
+        return {"multi_discrete": [int(count) for count in action.counts]}
+    return {"low": [float(x) for x in action.low], "high": [float(x) for x in action.high]}

@@ -19,7 +19,7 @@ from kytolly.experiment.seed_statistics import (
 )
 from kytolly.record.learning_curve import curve, read_curve
 from kytolly.record.metrics_file import COUNTS, number_in
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 
 GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
 DEFAULT_METRIC = "evaluation_return_mean"
@@ -105,7 +105,7 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
     folders: list[Path] = []
     for path in map(Path, paths):
         if not (path / GROUP_FILE).is_file():
-            folders.append(RunFolder.existing(path).path)
+            folders.append(SavedRun.existing(path).path)
             continue
         seeds = [file.parent for file in path.glob("seed-*/metrics.csv")]
         seeds = [run for run in seeds if re.fullmatch("seed-[0-9]+", run.name)]
@@ -130,7 +130,7 @@ def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list
     """
     runs = []
     for path in paths:
-        saved = RunFolder.existing(path).read_config()
+        saved = SavedRun.existing(path).read_config()
         rows = read_curve(path, "updates")  # which both kinds of runs count
         runs.append(ComparedRun(path, saved.environment, saved.settings, rows))
     lacking = [run.path for run in runs if metric not in run.metrics()]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from kytolly.experiment.comparison import Group, group_curves
 from kytolly.experiment.seed_statistics import CONFIDENCE, interquartile_mean, interval
-from kytolly.record.learning_curve import finish_axes, plain_text
+from kytolly.record.learning_curve import finish_axes
 
 BAND_RESAMPLES = 2_000  # at each moment of a curve
 MAX_LEGEND_INSIDE = 4  # entries of a legend within the axes
@@ -186,3 +186,11 @@ def draw_trials(
             marker = "o" if state == "complete" else "x"
             positions, values = zip(*points, strict=True)
             ax.scatter(positions, values, s=18, color=color, marker=marker, label=state, lw=1)
+
+
+def plain_text(text: str) -> str:
+    """A text that Matplotlib draws as it is.
+
+    Between two dollars it would read a formula. A legend leaves out what begins with `_`.
+    """
+    return " " * text.startswith("_") + text.replace("$", r"\$")

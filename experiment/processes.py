@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.config.words import PREFIX
-from kytolly.machine.facts import available_memory_bytes, usable_cores
+from kytolly.machine.facts import available_memory_bytes
+from kytolly.machine.hardware import usable_cores
 from kytolly.record.files import open_regular
 from kytolly.record.metrics_file import evaluations
-from kytolly.record.run_folder import read_result
+from kytolly.record.saved_run import read_result
 
 ROOT = Path(__file__).absolute().parents[2]  # the folder that holds the package kytolly
 # On Linux a child gets SIGTERM when its parent dies: it saves its run and ends.

@@ -18,7 +18,8 @@ from kytolly.experiment.processes import ChildRun, Report, run_children
 from kytolly.experiment.seed_statistics import SeedSummary, summary
 from kytolly.record.files import write_file, write_text
 from kytolly.record.metrics_file import evaluations
-from kytolly.record.run_folder import RunFolder, SavedConfig, read_result, versions, yaml_text
+from kytolly.record.run_folder import RunFolder, versions, yaml_text
+from kytolly.record.saved_run import SavedConfig, SavedRun, read_result
 
 LINE_SECONDS = 5.0  # between two lines about a seed
 
@@ -130,7 +131,7 @@ class SeedGroup:
         Raises:
             ValueError: The folder is no group's, or another one than expected.
         """
-        folder = RunFolder(Path(path))
+        folder = SavedRun(Path(path))
         file = Path(path) / GROUP_FILE
         if not file.is_file():
             raise ValueError(
@@ -147,7 +148,8 @@ class SeedGroup:
                 f"{algorithm} on {env} is asked for, and the group in {path_text(path)} is "
                 f"{cfg.algorithm} on {saved.environment}. Change one of them."
             )
-        held = folder.lock_folder()  # before the group looks at which seeds are done
+        # Before the group looks at which seeds are done.
+        held = RunFolder(folder.path).lock_folder()
         return cls(held, cfg, env, seeds, beside.get("init"), report)
 
     def train(self, jobs: int) -> SeedsResult:

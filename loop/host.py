@@ -25,7 +25,7 @@ from kytolly.environment.faults import one_line
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
 from kytolly.loop.collector import Collector, collect_together
-from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
+from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
 from kytolly.policy.batch import map_columns, present, rollout_spec, with_present
@@ -278,3 +278,9 @@ class HostState(tf.train.experimental.PythonState):
     def deserialize(self, string_value: str) -> None:
         """Give the loop what a checkpoint holds."""
         self.loop.set_state(json.loads(string_value))
+
+
+def warm_up_ends_within(agent: KytollyAgent, env_steps: int) -> bool | tf.Tensor:
+    """[] bool, updates follow so many more env steps; True where there is no warm-up."""
+    first = agent.cfg.first_update_env_steps
+    return agent.env_steps + env_steps >= first if first else True

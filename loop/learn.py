@@ -132,9 +132,3 @@ def learn(
         )[-1]
     agent.finish_iteration(rollout)
     return metrics
-
-
-def warm_up_ends_within(agent: KytollyAgent, env_steps: int) -> bool | tf.Tensor:
-    """[] bool, updates follow so many more env steps; True where there is no warm-up."""
-    first = agent.cfg.first_update_env_steps
-    return agent.env_steps + env_steps >= first if first else True

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-
-COMPILE_ERRORS = (
-    tf.errors.InvalidArgumentError,
-    tf.errors.UnimplementedError,
-    tf.errors.NotFoundError,
-    tf.errors.InternalError,
-)
-COMPILE_WORDS = ("compil", "xla", "jit", "unsupported op", "const", "hlo")
 
 
 class Program:
@@ -51,6 +42,8 @@ class Program:
         try:
             return self.in_graph(*args)
         except tf.errors.OpError as error:
+            from kytolly.loop.recovery import is_compile_error, warn_of_compile_error
+
             if not (self.xla and is_compile_error(error)):
                 raise
             warn_of_compile_error(self.function, error)
@@ -63,23 +56,3 @@ class Program:
             raise RuntimeError("the program is not compiled, expected a call of it before")
         with tf.device(self.device):
             return self._ready(*args)
-
-
-def is_compile_error(error: tf.errors.OpError) -> bool:
-    """True if XLA could not compile, and the program itself may be right."""
-    from kytolly.loop.recovery import is_out_of_memory
-
-    if is_out_of_memory(error):
-        return False
-    text = str(error).lower()
-    return isinstance(error, COMPILE_ERRORS) and any(word in text for word in COMPILE_WORDS)
-
-
-def warn_of_compile_error(function: Callable[..., object], error: tf.errors.OpError) -> None:
-    """Say that a program runs without XLA, and why."""
-    reason = " ".join(str(error).split())[:300]
-    warnings.warn(
-        f"XLA cannot compile {getattr(function, '__qualname__', 'this program')}: "
-        f"{reason} Training goes on without XLA, slower. Set xla=False to choose that.",
-        stacklevel=3,
-    )

@@ -1,4 +1,4 @@
-"""Recovery after a fault of training: smaller batches, a smaller learning rate, or one clear line.
+"""Recovery after a fault: smaller batches, a smaller rate, no XLA, or one clear line.
 
 Nothing here imports TensorFlow: commands ask whether an error means that memory is exhausted.
 """
@@ -10,7 +10,8 @@ import errno
 import itertools
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kytolly.environment.faults import one_line
@@ -32,8 +33,28 @@ FULL_DATABASE = ("database or disk is full", "disk I/O error")  # what SQLite sa
 CLASSES = {"ResourceExhaustedError", "MemoryError", "NotEnoughMemory"}
 
 
+# What TensorFlow raises, and says, where XLA cannot compile.
+COMPILE_CLASSES = {"InvalidArgumentError", "UnimplementedError", "NotFoundError", "InternalError"}
+COMPILE_WORDS = ("compil", "xla", "jit", "unsupported op", "const", "hlo")
+
+
 class OutOfMemory(MemoryError):
     """Memory does not suffice for training; the message is one line."""
+
+
+class NotWritten(OSError):
+    """Training ended, but not all of its files could be written; the message is one line."""
+
+    def __init__(self, run_dir: Path, unwritten: Mapping[str, str]):
+        reasons = ", ".join(f"{what} ({why})" for what, why in unwritten.items())
+        super().__init__(
+            errno.EIO,
+            f"training ended, but not all of {run_dir} was written: {reasons}. Make room or give "
+            "the folder back; what was written before is whole.",
+        )
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class NotFinite(ArithmeticError):
@@ -48,6 +69,24 @@ def is_out_of_memory(error: BaseException) -> bool:
     if any(kind.__name__ == "EnvironmentFault" for kind in type(error).__mro__):
         return False
     return not disk_problem(error) and any(speaks_of_memory(cause) for cause in causes(error))
+
+
+def is_compile_error(error: BaseException) -> bool:
+    """True if XLA could not compile, and the program itself may be right."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = str(error).lower()
+    speaks_of_it = any(word in text for word in COMPILE_WORDS)
+    return bool(names & COMPILE_CLASSES) and speaks_of_it and not is_out_of_memory(error)
+
+
+def warn_of_compile_error(function: Callable[..., object], error: BaseException) -> None:
+    """Say that a program runs without XLA, and why."""
+    reason = " ".join(str(error).split())[:300]
+    warnings.warn(
+        f"XLA cannot compile {getattr(function, '__qualname__', 'this program')}: "
+        f"{reason} Training goes on without XLA, slower. Set xla=False to choose that.",
+        stacklevel=3,
+    )
 
 
 def disk_problem(error: BaseException) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from kytolly.loop.base import Loop, Report
     from kytolly.loop.recovery import Fault
 
-Config = TypeVar("Config", contravariant=True)  # of its kind of training
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
 
 
@@ -31,22 +28,6 @@ class Parts(NamedTuple):
     loop: Loop  # trains it
     report: Report  # says how far the run is, and how good
     keeps_network: bool = False  # after a fault the same network goes on to learn
-
-
-class Training(Protocol[Config]):
-    """A kind of training: makes what a session drives.
-
-    Attributes:
-        unit: What a run counts, as in `TrainState`.
-        device: Where it trains, such as "/GPU:0"; None: on the CPU.
-    """
-
-    unit: str
-    device: str | None
-
-    def parts(self, cfg: Config, init_run: Path | None) -> AbstractContextManager[Parts]:
-        """Parts for a config, released after the block; they begin with the weights of a run."""
-        ...
 
 
 class TrainingSession:
@@ -86,7 +67,7 @@ class TrainingSession:
         self.steady_seconds = 0.0  # in the loop's program after warm-up
         self.steady_units = 0
         self.unwritten: dict[str, str] = {}  # why, by what could not be written
-        self.callback_states: list[tuple[str, JsonObject]] = []  # of a run that is continued
+        self.restore_callbacks: Callable[[TrainState], None] | None = None  # of a continued run
         self._began = time.perf_counter()
 
     def run(self) -> str:
@@ -105,10 +86,8 @@ class TrainingSession:
                 self.compile_seconds += time.perf_counter() - self._began
                 raise_pending()
                 self._notify("on_train_begin")
-                if self.callback_states:
-                    from kytolly.loop.session_state import restore_callbacks
-
-                    restore_callbacks(self.callbacks, self.state, self.callback_states)
+                if self.restore_callbacks is not None:
+                    self.restore_callbacks(self.state)
                 return self._train(raise_pending)
             finally:
                 self._update_state()
@@ -250,36 +229,6 @@ class TrainingSession:
             "faults": self.faults,
             "callbacks": [[type(c).__name__, c.get_state()] for c in self.callbacks],
         }
-
-    def restore_session(
-        self, values: Mapping[str, object], best_weights: list[np.ndarray] | None
-    ) -> None:
-        """Continue from a checkpoint; called before `run`, when the tensors are restored.
-
-        Args:
-            values: What `session_state` gave; empty where nothing was saved.
-            best_weights: `network.get_weights()` at the best evaluation so far.
-        """
-        if not values:
-            return
-        from kytolly.loop.session_state import read_session_state
-
-        saved, evaluation, sums = read_session_state(values, self.report.outcome)
-        self.best_weights, self.sums = best_weights, sums
-        self.interval_end, self.last_evaluation = saved.interval_end, saved.last_evaluation
-        self.compile_seconds, self.steady_seconds, self.steady_units = saved.steady
-        self.history[:] = saved.history
-        self.faults[:] = self.faults or saved.faults  # this process knows the newest
-        self.callback_states = saved.callbacks
-        if self.learner.fixed_rate is not None:  # the checkpoint's may be of another config
-            self.learner.policy.optimizer.learning_rate = self.learner.fixed_rate
-        self.state = dataclasses.replace(
-            self.state,
-            wall_seconds_before=saved.wall_seconds,
-            best_score=saved.best_return,
-            evaluation=evaluation,
-            metrics=saved.metrics,
-        )
 
     def _update_state(self) -> None:
         self.learner.policy.publish()

@@ -1,8 +1,9 @@
-"""Reads what a checkpoint holds of a session, after a look at the types and ranges in the file."""
+"""Lets a session continue from a checkpoint, after a look at types and ranges in its file."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -12,6 +13,7 @@ from msgspec import Meta
 
 from kytolly.callback.base import Callback, JsonObject, TrainState
 from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.session import TrainingSession
 
 Kind = Annotated[str, Meta(pattern=r"\A[<>|][iuf][1248]\Z")]  # of numbers, as NumPy writes it
 
@@ -61,8 +63,43 @@ def read_session_state(
     return saved, evaluation, sums
 
 
+def restore_session(
+    session: TrainingSession,
+    values: Mapping[str, object],
+    best_weights: list[np.ndarray] | None,
+) -> None:
+    """Let a session continue from a checkpoint; called before `run`, when tensors are restored.
+
+    Args:
+        session: At its beginning.
+        values: What its `session_state` gave; empty where nothing was saved.
+        best_weights: `network.get_weights()` at the best evaluation so far.
+    """
+    if not values:
+        return
+    saved, evaluation, sums = read_session_state(values, session.report.outcome)
+    session.best_weights, session.sums = best_weights, sums
+    session.interval_end, session.last_evaluation = saved.interval_end, saved.last_evaluation
+    session.compile_seconds, session.steady_seconds, session.steady_units = saved.steady
+    session.history[:] = saved.history
+    session.faults[:] = session.faults or saved.faults  # this process knows the newest
+    session.restore_callbacks = functools.partial(
+        restore_callbacks, session.callbacks, saved.callbacks
+    )
+    learner = session.learner
+    if learner.fixed_rate is not None:  # the checkpoint's may be of another config
+        learner.policy.optimizer.learning_rate = learner.fixed_rate
+    session.state = dataclasses.replace(
+        session.state,
+        wall_seconds_before=saved.wall_seconds,
+        best_score=saved.best_return,
+        evaluation=evaluation,
+        metrics=saved.metrics,
+    )
+
+
 def restore_callbacks(
-    callbacks: Sequence[Callback], state: TrainState, saved: Sequence[tuple[str, JsonObject]]
+    callbacks: Sequence[Callback], saved: Sequence[tuple[str, JsonObject]], state: TrainState
 ) -> None:
     """Give each callback the saved state of the first callback of its class that is not taken."""
     states = list(saved)

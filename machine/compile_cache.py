@@ -20,7 +20,7 @@ from pathlib import Path
 from google.protobuf import empty_pb2
 from google.protobuf.message import DecodeError
 
-from kytolly.machine import facts
+from kytolly.machine import hardware
 from kytolly.machine.facts import OFF_WORDS
 from kytolly.machine.switches import (
     LATE,
@@ -43,10 +43,12 @@ def machine_description() -> str:
     texts = [Path(f).read_text(errors="replace") for f in sorted(files) if os.path.exists(f)]
     gpus = re.findall(r"^(?:Model|NVRM version):.*$", "\n".join(texts), re.M)
     chosen = (
-        os.environ.get("CUDA_VISIBLE_DEVICES", "all") if facts.nvidia_gpu_plausible() else "none"
+        os.environ.get("CUDA_VISIBLE_DEVICES", "all") if hardware.nvidia_gpu_plausible() else "none"
     )
     flags = sorted(os.environ.get("XLA_FLAGS", "").split())
-    return "\n".join([*facts.cpu_description(), str(facts.usable_cores()), *gpus, chosen, *flags])
+    return "\n".join(
+        [*hardware.cpu_description(), str(hardware.usable_cores()), *gpus, chosen, *flags]
+    )
 
 
 def cache_folder(setting: bool | str | os.PathLike[str] = True) -> Path | None:
@@ -160,7 +162,7 @@ def use_compile_cache(setting: bool | str | os.PathLike[str]) -> ReportItem:
         return item_failed(name, missing, problem)
     if not read_only:
         atexit.register(record_checksums, folder)
-    if not facts.nvidia_gpu_plausible() and "avx512f" in facts.cpu_description()[1]:
+    if not hardware.nvidia_gpu_plausible() and "avx512f" in hardware.cpu_description()[1]:
         # Each load of a cached CPU program logs 4 kB of a false alarm (openxla/xla issue 44565).
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     notes = [f"{damaged} damaged entries removed"] * bool(damaged)

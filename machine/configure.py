@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import TextIO
 
-from kytolly.machine import facts
+from kytolly.machine import facts, hardware
 from kytolly.machine.switches import (
     LATE,
     OptimizationReport,
@@ -29,8 +29,8 @@ from kytolly.machine.switches import (
 def set_gpu_memory(tf: ModuleType, gpus: list, growth: bool, limit_mb: int | None) -> ReportItem:
     """Set memory growth or a limit, the same on all GPUs, as TensorFlow demands."""
     if not gpus:
-        message = f"No GPU: TensorFlow uses the CPU ({facts.usable_cores()} cores)"
-        return item_failed("gpu", message, f"{facts.why_no_gpu()}; see `kytolly doctor`")
+        message = f"No GPU: TensorFlow uses the CPU ({hardware.usable_cores()} cores)"
+        return item_failed("gpu", message, f"{hardware.why_no_gpu()}; see `kytolly doctor`")
     name = "memory_growth" if limit_mb is None else "memory_limit"
     config = tf.config
     words = "enabled" if growth else "disabled: each takes all its memory at once"
@@ -50,7 +50,7 @@ def set_gpu_memory(tf: ModuleType, gpus: list, growth: bool, limit_mb: int | Non
 
 def set_threads(tf: ModuleType, intra: int | None, inter: int | None) -> ReportItem:
     """Set the threads within and between operations; None leaves TensorFlow's choice."""
-    cores = facts.usable_cores()
+    cores = hardware.usable_cores()
     threading = tf.config.threading
     chosen = "TF_NUM_INTRAOP_THREADS" in os.environ  # which TensorFlow reads itself
     if (
@@ -76,7 +76,7 @@ def set_xla(
     tf: ModuleType, capability: tuple[int, int], enable: bool, auto: bool
 ) -> list[ReportItem]:
     """Set explicit compilation (what xla_enabled() answers) and TensorFlow's auto-clustering."""
-    known = facts.known_capability(tf.sysconfig.get_build_info())
+    known = hardware.known_capability(tf.sysconfig.get_build_info())
     too_new = (0, 0) < known < capability and os.environ.get("KYTOLLY_XLA") != "force"
     if enable and too_new:
         reason = f"compute capability {capability}, TensorFlow knows up to {known} and would abort"
@@ -181,11 +181,11 @@ def configure_gpu_optimization(
     facts.require_tensorflow_backend()
     from kytolly.machine.compile_cache import use_compile_cache
 
-    items = [use_libdevice()] if facts.nvidia_gpu_plausible() else []
+    items = [use_libdevice()] if hardware.nvidia_gpu_plausible() else []
     items.append(use_compile_cache(compile_cache))
     tf = importlib.import_module("tensorflow")
     gpus = tf.config.list_physical_devices("GPU")
-    capability = facts.gpu_capability(tf)
+    capability = hardware.gpu_capability(tf)
     items.append(set_gpu_memory(tf, gpus, memory_growth, memory_limit_mb))
     items.append(set_threads(tf, num_intra_threads, num_inter_threads))
     items += set_xla(tf, capability, enable_xla, enable_auto_clustering)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import NamedTuple
 
-from kytolly.machine import facts
+from kytolly.machine import facts, hardware
 from kytolly.machine.compile_cache import cache_folder
 from kytolly.machine.gpu import UnknownGpu, visible_gpus
 
@@ -110,15 +110,17 @@ def check_gpu(tf: ModuleType) -> Check:
         details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
         names = ", ".join(d.get("device_name", "unknown GPU") for d in details)
         return Check("gpu", "ok", f"{len(gpus)}: {names}")
-    finding = f"CPU only ({facts.cpu_description()[0]}): "
+    finding = f"CPU only ({hardware.cpu_description()[0]}): "
     if not tf.test.is_built_with_cuda():
         advice = "pip install 'tensorflow[and-cuda]' (Linux, or Windows through WSL2)"
         return Check("gpu", "ok", finding + "this TensorFlow was built without CUDA", advice)
-    if not facts.nvidia_gpu_plausible():
-        if "hides" in facts.why_no_gpu():
-            return Check("gpu", "warn", finding + facts.why_no_gpu(), "unset CUDA_VISIBLE_DEVICES")
-        return Check("gpu", "ok", finding + facts.why_no_gpu())
-    if facts.driver_cuda_version() is None:
+    if not hardware.nvidia_gpu_plausible():
+        if "hides" in hardware.why_no_gpu():
+            return Check(
+                "gpu", "warn", finding + hardware.why_no_gpu(), "unset CUDA_VISIBLE_DEVICES"
+            )
+        return Check("gpu", "ok", finding + hardware.why_no_gpu())
+    if hardware.driver_cuda_version() is None:
         smi = "nvidia-smi is there" if shutil.which("nvidia-smi") else "nvidia-smi is missing too"
         advice = "install the NVIDIA driver, or start the container with --gpus all"
         return Check("gpu", "fail", f"{finding}libcuda.so.1 cannot be loaded; {smi}", advice)
@@ -131,11 +133,11 @@ def check_cuda(tf: ModuleType) -> Check:
     build = tf.sysconfig.get_build_info()
     cuda, cudnn = (str(build.get(f"{name}_version", "none")) for name in ("cuda", "cudnn"))
     wanted = f"TensorFlow was built for CUDA {cuda}, cuDNN {cudnn}"
-    if not facts.nvidia_gpu_plausible():
+    if not hardware.nvidia_gpu_plausible():
         return Check("cuda", "ok", f"{wanted}; not needed without a GPU")
     wheels = {d.name.lower(): d.version for d in importlib.metadata.distributions() if d.name}
     wheel = wheels.get("nvidia-cudnn-cu12")
-    driver = facts.driver_cuda_version() or "none"
+    driver = hardware.driver_cuda_version() or "none"
     finding = f"{wanted}; driver: CUDA {driver}; cuDNN wheel: {wheel or 'none'}"
     if driver == "none" or int(driver.split(".")[0]) < int(cuda.split(".")[0]):
         return Check("cuda", "fail", finding, f"install an NVIDIA driver for CUDA {cuda}")
@@ -165,8 +167,8 @@ def check_gpu_memory(tf: ModuleType) -> Check:
 
 def check_capability(tf: ModuleType) -> Check:
     """The GPU's capability: XLA aborts the process on one that TensorFlow does not know."""
-    gpu = facts.gpu_capability(tf)
-    known = facts.known_capability(tf.sysconfig.get_build_info())
+    gpu = hardware.gpu_capability(tf)
+    known = hardware.known_capability(tf.sysconfig.get_build_info())
     finding = f"GPU {gpu[0]}.{gpu[1]}, TensorFlow knows up to {known[0]}.{known[1]}"
     if (0, 0) < known < gpu:
         advice = "configure_gpu_optimization(enable_xla=False), or a newer TensorFlow"
@@ -176,8 +178,8 @@ def check_capability(tf: ModuleType) -> Check:
 
 def check_precision(tf: ModuleType) -> Check:
     """The half-precision units."""
-    capability = facts.gpu_capability(tf)
-    flags = facts.cpu_description()[1].split()
+    capability = hardware.gpu_capability(tf)
+    flags = hardware.cpu_description()[1].split()
     if capability != (0, 0):
         fast = [
             n for n, least in (("float16", (7, 0)), ("bfloat16", (8, 0))) if capability >= least
@@ -200,7 +202,7 @@ def seconds_to_compile(tf: ModuleType) -> float:
 
 def check_xla(tf: ModuleType) -> Check:
     """A program that XLA compiles; with a GPU in a separate process, which XLA may abort."""
-    if facts.gpu_capability(tf) == (0, 0):
+    if hardware.gpu_capability(tf) == (0, 0):
         seconds = seconds_to_compile(tf)
     elif check_capability(tf).status == "fail":
         return Check("xla", "fail", "not tried: it would abort on this GPU", "see capability")
@@ -237,7 +239,7 @@ def check_cache() -> Check:
 
 def check_threads(tf: ModuleType) -> Check:
     """TensorFlow's threads against the cores this process may use."""
-    usable = facts.usable_cores()
+    usable = hardware.usable_cores()
     total = os.cpu_count() or 1
     chosen = tf.config.threading.get_intra_op_parallelism_threads()
     words = chosen or "its own choice of"

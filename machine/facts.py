@@ -1,23 +1,15 @@
-"""Facts of this machine: cores, memory, processor, GPU, Keras's backend, and whether XLA is on.
+"""The basis of a training: Keras's backend, XLA, the device, and the free memory.
 
-Nothing here imports TensorFlow: some of these answers are needed before its first import.
+Importing it loads no TensorFlow: some of these answers are needed before that.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import glob
 import json
-import math
 import os
-import platform
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 OFF_WORDS = ("off", "0", "false")
 
@@ -53,93 +45,27 @@ def xla_enabled() -> bool:
     return os.environ.get("KYTOLLY_XLA", "on").lower() not in OFF_WORDS
 
 
-def named_gpus(visible: str | None) -> list[str] | None:
-    """The GPUs that CUDA_VISIBLE_DEVICES names: indices and UUIDs; None: it hides none.
+def device_name(device: str) -> str | None:
+    """TensorFlow's name for `auto`, `cpu`, `gpu` or `gpu:N`; None leaves the choice to it.
 
-    CUDA ignores what follows the first name that no GPU can have, so `-1` and an empty text hide
-    all.
+    `cuda` is another word for `gpu`.
     """
-    if visible is None:
-        return None
-    names = []
-    for name in map(str.strip, visible.split(",")):
-        if not (name.isdecimal() or name.startswith(("GPU-", "MIG-"))):
-            break
-        names.append(name)
-    return names
+    import tensorflow as tf
 
-
-def all_hidden() -> bool:
-    """True where CUDA_VISIBLE_DEVICES hides every GPU."""
-    return named_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) == []
-
-
-def nvidia_gpu_plausible() -> bool:
-    """True where a visible NVIDIA GPU may exist; answers without TensorFlow or CUDA."""
-    if all_hidden():
-        return False
-    return bool(glob.glob("/dev/nvidia[0-9]*")) or os.path.exists("/dev/dxg")
-
-
-def why_no_gpu() -> str:
-    """The likeliest reason that TensorFlow lists no GPU."""
-    if nvidia_gpu_plausible():
-        return "an NVIDIA device exists, but its driver or the CUDA libraries could not be loaded"
-    return (
-        "CUDA_VISIBLE_DEVICES hides every GPU" if all_hidden() else "there is no NVIDIA device here"
-    )
-
-
-def driver_cuda_version() -> str | None:
-    """CUDA version that the installed NVIDIA driver supports; None without a driver."""
-    try:
-        version = ctypes.c_int()
-        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
-            return None
-        return f"{version.value // 1000}.{version.value % 1000 // 10}"
-    except (OSError, AttributeError):
-        return None
-
-
-def known_capability(build_info: Mapping[str, Any]) -> tuple[int, int]:
-    """Newest compute capability that TensorFlow was built for, as (major, minor)."""
-    names = build_info.get("cuda_compute_capabilities") or []
-    digits = [re.sub(r"\D", "", name) for name in names]
-    return max(((int(d[:-1]), int(d[-1])) for d in digits if len(d) > 1), default=(0, 0))
-
-
-def gpu_capability(tf: ModuleType) -> tuple[int, int]:
-    """Highest compute capability of the GPUs; (0, 0) without one."""
-    gpus = tf.config.list_physical_devices("GPU")
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    capabilities = (d.get("compute_capability") or (0, 0) for d in details)
-    return max(((int(major), int(minor)) for major, minor in capabilities), default=(0, 0))
-
-
-@functools.cache
-def cpu_description() -> tuple[str, str]:
-    """Model name of the CPU and its instruction sets, sorted."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(errors="replace")
-    except OSError:
-        return platform.processor() or platform.machine(), ""
-    model, flags = (
-        re.search(rf"^(?:{keys})\s*:\s*(.*)$", text, re.M)
-        for keys in ("model name|CPU part", "flags|Features")
-    )
-    words = flags.group(1).split() if flags else []
-    return model.group(1) if model else platform.machine(), " ".join(sorted(words))
-
-
-def usable_cores() -> int:
-    """Cores this process may use: its affinity mask, cut to the container's CPU quota."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no cgroup v2, or its quota is the word "max"
-        return cores
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if device == "auto":
+        return "/GPU:0" if gpus else None
+    if device == "cpu":
+        return "/CPU:0"
+    kind, _, number = device.partition(":")
+    if kind not in ("gpu", "cuda") or not (number or "0").isdigit():
+        raise ValueError(f"device is {device!r}, expected auto, cpu, gpu or gpu:N.")
+    if int(number or 0) >= gpus:
+        raise ValueError(
+            f"device is {device!r}, and TensorFlow sees {gpus} GPU(s) on this machine. Choose "
+            "device='auto', or run `kytolly doctor` to learn why there is none."
+        )
+    return f"/GPU:{number or 0}"
 
 
 def available_memory_bytes() -> int | None:

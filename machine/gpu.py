@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from kytolly.machine.facts import named_gpus
+from kytolly.machine.hardware import named_gpus
 
 MB = 2**20
 Handle = object  # NVML's pointer to a GPU, or to a MIG instance of one

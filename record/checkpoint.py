@@ -32,8 +32,6 @@ FILE_NAME = re.compile(r"(ckpt|best)-[0-9][\w.-]*", re.ASCII)
 # What a run writes there, and what a kill leaves of it: nothing else is removed.
 ENDINGS = r"(\.json|\.index|\.data-\d+-of-\d+|\.keras|\.weights\.h5)"
 REMOVABLE = re.compile(rf"(ckpt|best)-(\d+){ENDINGS}?(_temp|\.tempstate\d+)?", re.ASCII)
-# What TensorFlow raises for files that are cut off or altered.
-DAMAGE = (tf.errors.OpError, OSError, RuntimeError, IndexError, UnicodeDecodeError)
 
 
 def write_checkpoint(
@@ -177,28 +175,6 @@ def read_manifest(path: str) -> tuple[dict[str, str], dict[str, object]]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass
     raise OSError(f"{Path(path).name}.json is no list of checksums")
-
-
-def check_files(path: str) -> dict[str, object]:
-    """The session's state in a checkpoint; OSError where its files are not those written.
-
-    The best network is left out, since there are two copies of it.
-    """
-    sums, session_state = read_manifest(path)
-    for name in (name for name in sums if name.startswith("ckpt-")):
-        file = Path(path).with_name(name)
-        if not file.is_file():
-            raise OSError(f"{name} is missing")
-        if checksum(file) != sums[name]:
-            raise OSError(f"{name} does not have the checksum with which it was written")
-    return session_state
-
-
-def short_reason(error: BaseException, length: int) -> str:
-    """The text of an error without line breaks and TensorFlow's internal names, cut to `length`."""
-    text = re.sub(r"\{\{.*?\}\}|\[Op:.*?\]|: attributes \{.*", "", str(error), flags=re.DOTALL)
-    words = " ".join(text.split()).rstrip(".") or type(error).__name__
-    return words if len(words) <= length else words[: length - 1] + "…"
 
 
 def save_network(network: keras.Model, folder: Path, name: str = "best") -> Path:

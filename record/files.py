@@ -7,13 +7,8 @@ import errno
 import hashlib
 import os
 import stat
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 PARTIAL = ".partial-"  # begins the name of a file that is being written
 
@@ -60,17 +55,6 @@ def write_output(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
-def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> Path:
-    """Write arrays as NumPy's archive, whole or not at all; returns `path`."""
-    import numpy as np
-
-    def write(to: Path) -> None:
-        with to.open("wb") as file:  # of a path NumPy changes the ending
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
-
-    return write_file(path, write)
-
-
 def open_regular(path: str, flags: int) -> int:
     """Open a file of a run, as an opener of `open`; OSError where the name is a link.
 
@@ -114,22 +98,6 @@ def refuse_links(folder: Path) -> None:
                     f"{path_text(entry.path)} is a link, expected a file or folder of the run: "
                     "training would write to where it leads. Put what it links to in its place."
                 )
-
-
-@contextlib.contextmanager
-def path_without_pattern(folder: Path) -> Iterator[Path]:
-    """The folder under a name that TensorFlow, when it reads, cannot take for a pattern.
-
-    It looks for a checkpoint's files by `glob`, in which a run called `run[1]` does not match
-    itself. Such a folder gets a link in a temporary folder, for as long as the block runs.
-    """
-    if os.name == "nt" or not set("*?[\\") & set(str(folder)):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="kytolly-") as temporary:
-        link = Path(temporary) / "run"
-        link.symlink_to(folder.absolute(), target_is_directory=True)
-        yield link
 
 
 def sync(path: Path) -> None:

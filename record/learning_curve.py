@@ -7,14 +7,14 @@ and does not touch the figures of a notebook or of another thread.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from kytolly.record.files import write_file
 from kytolly.record.metrics_file import NAME, number_in, read_rows
@@ -54,34 +54,6 @@ def plot_learning_curve(run_dir_or_csv: str | Path, ax: Axes | None = None) -> A
     return finish_axes(ax, "env steps", bool(rows))
 
 
-def plot_supervised_curve(run_dir_or_csv: str | Path, metric: str, ax: Axes | None = None) -> Axes:
-    """Plot the loss of supervised training, and on a second axis a metric of the evaluations.
-
-    Args:
-        run_dir_or_csv: The run's folder, or its metrics file.
-        metric: Name of the metric, without `evaluation_`.
-        ax: Where to draw; axes of a new figure by default.
-
-    Returns:
-        The axes of the loss; `.figure` is the figure.
-
-    Raises:
-        ValueError: There is no such file.
-    """
-    rows = read_curve(run_dir_or_csv, "updates")
-    ax = ax or make_axes()
-    updates, loss = curve(rows, "loss", count="updates")
-    (line,) = ax.plot(updates, loss, color=TRAINING_COLOR, lw=1.2, label="training loss")
-    right: Any = ax.twinx()
-    updates, values = curve(rows, f"evaluation_{metric}", count="updates")
-    style: Any = {"color": EVALUATION_COLOR, "lw": 2, "marker": "o", "ms": 4}
-    (dots,) = right.plot(updates, values, label=f"evaluation: {metric}", **style)
-    right.spines["top"].set_visible(False)
-    right.set_ylabel(metric)
-    ax.set_ylabel("loss")
-    return finish_axes(ax, "updates", bool(rows), [line, dots])
-
-
 def read_curve(run_dir_or_csv: str | Path, count: str) -> list[dict[str, str]]:
     """The rows of a run's metrics; ValueError where there is no such file."""
     path = Path(run_dir_or_csv)
@@ -94,14 +66,6 @@ def read_curve(run_dir_or_csv: str | Path, count: str) -> list[dict[str, str]]:
     return read_rows(path, count)
 
 
-def plain_text(text: str) -> str:
-    """A text that Matplotlib draws as it is.
-
-    Between two dollars it would read a formula. A legend leaves out what begins with `_`.
-    """
-    return " " * text.startswith("_") + text.replace("$", r"\$")
-
-
 def make_axes() -> Axes:
     """Axes of a new figure."""
     return Figure(figsize=(7, 4), layout="constrained").add_subplot()
@@ -110,7 +74,8 @@ def make_axes() -> Axes:
 def finish_axes(ax: Axes, label: str, known: bool, lines: Sequence[Artist] | None = None) -> Axes:
     """Label the axis of counts, and show the legend or that there is nothing yet."""
     ax.set_xlabel(label)
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: thousands(value)))
+    ax.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # such as 2.5k or 10M
     ax.margins(x=0.01)
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
@@ -121,16 +86,11 @@ def finish_axes(ax: Axes, label: str, known: bool, lines: Sequence[Artist] | Non
     return ax
 
 
-def save_learning_curve(run_dir: str | Path, metric: str | None = None) -> Path:
-    """Save `learning_curve.png` in the run's folder, if it changes; returns its path.
-
-    Args:
-        run_dir: The run's folder.
-        metric: What picks the best weights of supervised training; None: the run is an agent's.
-    """
-    ax = plot_learning_curve(run_dir) if metric is None else plot_supervised_curve(run_dir, metric)
+def save_learning_curve(run_dir: Path, plot: Callable[[Path], Axes] = plot_learning_curve) -> Path:
+    """Save `learning_curve.png` in the run's folder, if it changes; returns its path."""
+    ax = plot(run_dir)
     figure: Any = ax.figure
-    path = Path(run_dir) / "learning_curve.png"
+    path = run_dir / "learning_curve.png"
     figure.savefig(picture := io.BytesIO(), dpi=120, format="png")
     if path.is_file() and path.read_bytes() == picture.getvalue():
         return path
@@ -145,11 +105,3 @@ def curve(
     table = np.array([[number_in(row, name) for name in names] for row in rows])
     table = table.reshape(-1, len(names))
     return list(table[np.isfinite(table[:, 1])].T)
-
-
-def thousands(value: float) -> str:
-    """A count in few characters, such as 2.5k or 10M."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"

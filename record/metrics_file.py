@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from kytolly.record.files import open_regular, read_regular, write_text
 
@@ -77,35 +76,27 @@ class MetricsFile:
     def append(self, row: Mapping[str, object]) -> None:
         """Write a row; who reads the file finds it when this returns."""
         self.rows.append(row)
-        if self._add_columns(row) or not self._is_whole:
-            self._rewrite()
-            return
-        self._is_whole = False
-        with self._open() as file:
-            self._last_row_starts_at = file.seek(0, os.SEEK_END)
-            file.write(self._line(row))
-        self._is_whole = True
+        self._write_last(row, None)
 
     def replace_last(self, row: Mapping[str, object]) -> None:
         """Write the newest row again, with other values."""
         self.rows[-1] = row
-        if self._add_columns(row) or not (self._is_whole and self._last_row_starts_at):
+        self._write_last(row, self._last_row_starts_at)
+
+    def _write_last(self, row: Mapping[str, object], start: int | None) -> None:
+        """Write the newest row from a byte of the file on, or at its end; if need be, all rows."""
+        columns = self.columns
+        self.columns = column_order([*columns, *row])
+        if self.columns != columns or not self._is_whole or start == 0:
             self._rewrite()
             return
         self._is_whole = False
-        with self._open() as file:
-            file.seek(self._last_row_starts_at)
+        with open(self.path, "r+", newline="", encoding="utf-8", opener=open_regular) as file:
+            place = (0, os.SEEK_END) if start is None else (start, os.SEEK_SET)
+            self._last_row_starts_at = file.seek(*place)
             file.write(self._line(row))
             file.truncate()
         self._is_whole = True
-
-    def _open(self) -> IO[str]:
-        return open(self.path, "r+", newline="", encoding="utf-8", opener=open_regular)
-
-    def _add_columns(self, row: Mapping[str, object]) -> bool:
-        before = self.columns
-        self.columns = column_order([*self.columns, *row])
-        return self.columns != before
 
     def _line(self, row: Mapping[str, object]) -> str:
         return csv_line([row.get(name, "") for name in self.columns])

@@ -18,9 +18,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from kytolly.record.checkpoint import DAMAGE, check_files, is_finite, short_reason
+from kytolly.record.checkpoint import is_finite
 from kytolly.record.dead_weights import living_weights
-from kytolly.record.files import path_without_pattern
+from kytolly.record.saved_checkpoint import (
+    DAMAGE,
+    check_files,
+    path_without_pattern,
+    short_reason,
+)
 
 MODEL_MODULE = re.compile(r"kytolly\.model\.\w+", re.ASCII)
 WEIGHTS = "model.weights.h5"  # in a `.keras` file

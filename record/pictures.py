@@ -1,4 +1,4 @@
-"""Plots of a policy and its values over the state space; the learning curve has its own file.
+"""Plots of a policy and its values over the state space, and the curve of supervised training.
 
 They draw on `matplotlib.figure.Figure` alone, never on pyplot's global state. So they need no
 display and do not touch the figures of a notebook or of another thread.
@@ -7,6 +7,8 @@ display and do not touch the figures of a notebook or of another thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -15,6 +17,14 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
+from kytolly.record.learning_curve import (
+    EVALUATION_COLOR,
+    TRAINING_COLOR,
+    curve,
+    finish_axes,
+    make_axes,
+    read_curve,
+)
 from kytolly.record.learning_curve import plot_learning_curve as plot_learning_curve
 
 Axis = tuple[str, float, float]  # label, lowest, highest
@@ -114,6 +124,34 @@ def plot_over_states(
         ax.set_title(title)
     label_axes(all_axes, x, y)
     return figure
+
+
+def plot_supervised_curve(run_dir_or_csv: str | Path, metric: str, ax: Axes | None = None) -> Axes:
+    """Plot the loss of supervised training, and on a second axis a metric of the evaluations.
+
+    Args:
+        run_dir_or_csv: The run's folder, or its metrics file.
+        metric: Name of the metric, without `evaluation_`.
+        ax: Where to draw; axes of a new figure by default.
+
+    Returns:
+        The axes of the loss; `.figure` is the figure.
+
+    Raises:
+        ValueError: There is no such file.
+    """
+    rows = read_curve(run_dir_or_csv, "updates")
+    ax = ax or make_axes()
+    updates, loss = curve(rows, "loss", count="updates")
+    (line,) = ax.plot(updates, loss, color=TRAINING_COLOR, lw=1.2, label="training loss")
+    right: Any = ax.twinx()
+    updates, values = curve(rows, f"evaluation_{metric}", count="updates")
+    style: Any = {"color": EVALUATION_COLOR, "lw": 2, "marker": "o", "ms": 4}
+    (dots,) = right.plot(updates, values, label=f"evaluation: {metric}", **style)
+    right.spines["top"].set_visible(False)
+    right.set_ylabel(metric)
+    ax.set_ylabel("loss")
+    return finish_axes(ax, "updates", bool(rows), [line, dots])
 
 
 def grid(x: Axis, y: Axis, resolution: int) -> tuple[np.ndarray, np.ndarray]:

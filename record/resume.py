@@ -18,18 +18,22 @@ import yaml
 
 from kytolly.config.words import value_text
 from kytolly.record.checkpoint import (
-    DAMAGE,
     FOLDER,
-    check_files,
     checkpoints,
     complete_checkpoint,
     place_best,
     public_name,
     read_manifest,
+)
+from kytolly.record.files import checksum, write_file
+from kytolly.record.run_folder import yaml_text
+from kytolly.record.saved_checkpoint import (
+    DAMAGE,
+    check_files,
+    path_without_pattern,
     short_reason,
 )
-from kytolly.record.files import checksum, path_without_pattern, write_file
-from kytolly.record.run_folder import RunFolder, bare_id, yaml_text
+from kytolly.record.saved_run import SavedRun, bare_id
 
 if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
@@ -77,7 +81,7 @@ class Restored(NamedTuple):
 
 
 def restored_state(
-    folder: RunFolder, state: RunState, parts: Mapping[str, str]
+    folder: SavedRun, state: RunState, parts: Mapping[str, str]
 ) -> tuple[dict[str, object], list[np.ndarray] | None]:
     """Bring a run to its newest checkpoint; returns the session's state and the best weights.
 
@@ -102,7 +106,7 @@ def restored_state(
 
 
 def changed_settings(
-    folder: RunFolder, cfg: RunConfig | SupervisedConfig, environment: str, loop: str
+    folder: SavedRun, cfg: RunConfig | SupervisedConfig, environment: str, loop: str
 ) -> dict[str, str]:
     """The differences from a run's `config.yaml`, by name and in words.
 
@@ -132,7 +136,7 @@ def changed_settings(
     return changed
 
 
-def check_parts(folder: RunFolder, parts: Mapping[str, str]) -> None:
+def check_parts(folder: SavedRun, parts: Mapping[str, str]) -> None:
     """Refuse other classes of the user's optimizer and policy than the run was trained with."""
     before = folder.read_config().parts or {}
     for part in ("optimizer", "policy"):

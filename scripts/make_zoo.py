@@ -24,7 +24,7 @@ from kytolly.command.result import print_line
 from kytolly.config.words import nearest, value_text
 from kytolly.deployment.zoo import PREFIX, zoo_dir, zoo_names, zoo_result
 from kytolly.record.files import write_text
-from kytolly.record.run_folder import read_result
+from kytolly.record.saved_run import read_result
 
 TASKS = {
     f"{task.algorithm.upper()}/{task.env}": task

@@ -8,7 +8,12 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOORS = ("gpu_optimize", "train_optimized", "scripts")
-SPEC = {"environment.spec", "environment.mask", "environment.fusion_barrier"}
+SPEC = {
+    "environment.spec",
+    "environment.mask",
+    "environment.fusion_barrier",
+    "environment.encoding",
+}
 LIBRARY = {"agent", "callback", "config", "deployment", "environment", "loop", "machine", "model"}
 LIBRARY |= {"policy", "record", "trainer", "training_run"}
 MAY_IMPORT = {

@@ -11,6 +11,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
+from kytolly.environment.encoding import Encoding
 from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.gym.masks import mask_shape_fault
 from kytolly.environment.mask import ACTION_MASK
@@ -18,7 +19,6 @@ from kytolly.environment.spec import (
     ActionSpace,
     Box,
     Discrete,
-    Encoding,
     EnvSpec,
     num_choices,
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kytolly.benchmarks.program import Program, Result, Span, refuse, require, run_program, versions
 from kytolly.config.fields import setting
-from kytolly.machine.facts import usable_cores
+from kytolly.machine.hardware import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np

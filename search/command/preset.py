@@ -37,7 +37,7 @@ def with_text_preset(name: str, given: Settings, kind: str) -> Settings:
 def fitting_text_preset(given: Settings) -> str:
     """The preset of text models that fits the free memory; a line says which, and why."""
     prepare_machine()
-    from kytolly.machine.devices import device_name
+    from kytolly.machine.facts import device_name
     from kytolly.machine.presets import recommend
 
     name, reason = recommend(text_needs(given), device_name(given.get("device", "auto")))

@@ -109,9 +109,9 @@ def given_config(args: argparse.Namespace, kind: type) -> Any:
     flags = given_settings(args, config_fields(kind))
     settings: dict[str, Any] = {}
     if args.resume:
-        from kytolly.record.run_folder import RunFolder
+        from kytolly.record.saved_run import SavedRun
 
-        settings = RunFolder.existing(args.resume).read_config().settings
+        settings = SavedRun.existing(args.resume).read_config().settings
     elif args.config:
         settings = read_settings(args.config)[0]
     algorithm = algorithm_of(kind)

@@ -23,9 +23,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from kytolly.record.files import write_arrays
 from kytolly.search.index.collection import text_digest
-from kytolly.search.index.files import read_arrays
+from kytolly.search.index.files import read_arrays, write_arrays
 from kytolly.search.index.ranking import best_nonzero
 from kytolly.search.index.tokens import EnglishTokenizer, Tokenizer
 

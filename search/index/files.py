@@ -8,16 +8,29 @@ import re
 import reprlib
 import stat
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from kytolly.record.files import write_file
 
 MAX_LINE_BYTES = 2**26  # bytes; no document is as long, and a line must fit into memory
 # What separates the columns of a run file, ends its lines, or commands a terminal; and halves of
 # characters, which JSON can spell and UTF-8 cannot.
 NOT_IN_IDS = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, ArrayLike]) -> Path:
+    """Write arrays as NumPy's archive, whole or not at all; returns `path`."""
+
+    def write(to: Path) -> None:
+        with to.open("wb") as file:  # of a path NumPy changes the ending
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+
+    return write_file(path, write)
 
 
 def open_file(path: str | Path, expected: str) -> BinaryIO:

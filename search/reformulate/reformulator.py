@@ -17,7 +17,7 @@ import numpy as np
 
 from kytolly.record.checkpoint import BEST, is_finite
 from kytolly.record.network_file import load_network
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import is_unicode, read_queries
 from kytolly.search.index.embedding import Encoder
@@ -117,7 +117,7 @@ class Reformulator:
         """
         path = Path(run_dir)
         if not os.path.isfile(path / OPTIONS_FILE):  # False for whatever is no path
-            RunFolder.existing(run_dir)
+            SavedRun.existing(run_dir)
             raise ValueError(
                 f"{run_dir} has no {OPTIONS_FILE}, expected a run of train_optimized.py: give the "
                 "folder that it printed."

@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from kytolly.machine.memory import check_memory
-from kytolly.record.files import write_arrays
 from kytolly.search.index.bm25 import EPSILON, BM25Index
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
-from kytolly.search.index.files import read_arrays
+from kytolly.search.index.files import read_arrays, write_arrays
 from kytolly.search.index.fusion import DocumentVectors, TermVectors
 from kytolly.search.index.ranking import best_nonzero
 from kytolly.search.index.tokens import NONE, Tokenizer, languages, make_tokenizer

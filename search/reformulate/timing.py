@@ -23,8 +23,8 @@ from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.profile import ACTING, ENVIRONMENTS, fastest_call, iteration_parts
 from kytolly.loop.profile import UPDATE as WHOLE_UPDATE
-from kytolly.machine.facts import usable_cores
 from kytolly.machine.gpu import Gpu
+from kytolly.machine.hardware import usable_cores
 from kytolly.search.index.embedding import Encoder
 from kytolly.search.reformulate.device_env import DeviceQueries
 

@@ -17,7 +17,7 @@ from kytolly.policy.supervised import balanced_class_weights, cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.search.config.classifier import ClassifierConfig
 from kytolly.search.model.text_classifier import TextClassifierNetwork, TokenBag
 from kytolly.search.text.classification_report import (
@@ -170,7 +170,7 @@ class TextClassifier:
         Raises:
             ValueError: The folder is no run of a classifier, or its files do not fit.
         """
-        folder = RunFolder.existing(run_dir).path
+        folder = SavedRun.existing(run_dir).path
         advice = "expected a run of `kytolly train classifier`: give the folder that it printed"
         saved = read_json(folder / CLASSES_FILE, _ClassesFile, advice)
         vocabulary = read_vocabulary(folder / VOCABULARY_FILE)

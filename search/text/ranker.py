@@ -18,7 +18,7 @@ from kytolly.policy.supervised import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
@@ -282,7 +282,7 @@ class Ranker:
         Raises:
             ValueError: The folder is no run of a re-ranker, or its files do not fit.
         """
-        run = RunFolder.existing(run_dir)
+        run = SavedRun.existing(run_dir)
         folder = run.path
         advice = "expected a run of `kytolly train ranker`: give the folder that it printed"
         saved = read_json(folder / RANKER_FILE, _RankerFile, advice)

@@ -19,7 +19,7 @@ from kytolly.policy.supervised import cross_entropy
 from kytolly.record.checkpoint import BEST
 from kytolly.record.files import write_text
 from kytolly.record.network_file import load_network_of
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.search.config.rewriter import RewriterConfig
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
@@ -278,7 +278,7 @@ class Rewriter:
         Raises:
             ValueError: The folder is no run of a rewriter, or its files do not fit.
         """
-        return cls.read(RunFolder.existing(run_dir).path)
+        return cls.read(SavedRun.existing(run_dir).path)
 
     @classmethod
     def read(cls, folder: Path) -> Rewriter:

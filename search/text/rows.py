@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.machine.devices import device_name
+from kytolly.machine.facts import device_name
 from kytolly.machine.memory import available_bytes
 from kytolly.search.text.buckets import BucketBatchSampler
 

@@ -20,7 +20,7 @@ from kytolly.loop.device import DeviceLoop
 from kytolly.policy.batch import Transition
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOBatch, PPOPolicy
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from tests.helpers.q_learning_probes import ObservationAction, Ring
 
 SPEC = CartPole().spec
@@ -88,7 +88,7 @@ def test_a_run_with_own_parts_is_not_resumed_without_them(tmp_path):
     cfg = DQNConfig(**DQN)
     parts = {"optimizer": keras.optimizers.SGD(0.05), "policy": ExpectedSarsaPolicy}
     train(tmp_path / "run", cfg, **parts)
-    saved = RunFolder.existing(tmp_path / "run").read_config()
+    saved = SavedRun.existing(tmp_path / "run").read_config()
     assert saved.parts == {"optimizer": "SGD", "policy": "ExpectedSarsaPolicy"}
     for left_out in parts:
         others = {k: v for k, v in parts.items() if k != left_out}
@@ -219,7 +219,7 @@ def test_every_scheduled_setting_has_its_value_in_training_and_is_a_metric(tmp_p
     for row in rows:  # one update an iteration: the ratio is 1, and the policy's loss about 0
         rest = row["policy_loss"] + 0.5 * row["value_loss"] - row["entropy_coef"] * row["entropy"]
         assert row["loss"] == pytest.approx(rest, rel=1e-4)
-    saved = RunFolder.existing(tmp_path / "run").read_config().settings["schedules"]
+    saved = SavedRun.existing(tmp_path / "run").read_config().settings["schedules"]
     assert saved["learning_rate"].startswith("1:0.001 0.6") and saved["clip_range"] == "linear"
     assert saved == PPOConfig(**PPO, schedules=saved).schedules
 
@@ -261,7 +261,7 @@ def test_a_resumed_run_follows_its_schedules(tmp_path):
             self.model.stop_training = True
 
     Trainer(tmp_path / "half", progress=False).train(cfg, "CartPole-v1", [Stop()])
-    table = RunFolder.existing(tmp_path / "half").read_config().settings["schedules"]
+    table = SavedRun.existing(tmp_path / "half").read_config().settings["schedules"]
     resumed = train(tmp_path / "half", PPOConfig(**PPO, schedules=table), resume=True)
     np.testing.assert_array_equal(weights(whole), weights(resumed))
 

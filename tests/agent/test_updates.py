@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
 from kytolly.loop.device import DeviceLoop
-from kytolly.loop.learn import LoopMetrics, learn, warm_up_ends_within
+from kytolly.loop.host import warm_up_ends_within
+from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.policy.batch import Rollout
 from tests.helpers.cases import learning
 from tests.helpers.q_learning_probes import Ring

@@ -18,7 +18,7 @@ import pytest
 from kytolly.benchmarks import program
 from kytolly.benchmarks.program import Program, run_programs
 from kytolly.benchmarks.settings import DQNSettings, PPOSettings
-from kytolly.machine.facts import usable_cores
+from kytolly.machine.hardware import usable_cores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKOUT = "PUREJAXRL_CHECKOUT"

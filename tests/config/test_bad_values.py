@@ -13,6 +13,7 @@ from kytolly.config.files import MAX_BYTES, read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.rollout import nearest_divisors
 from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]
 LONG = "x" * 5_000
@@ -156,7 +157,7 @@ def test_a_bad_path_of_a_file_is_refused_in_one_line(path):
 
 @pytest.mark.parametrize("path", [LONG, "a\0b", "/dev/null/run", "/dev/null"])
 def test_a_bad_path_of_a_run_is_refused_in_one_line(path):
-    assert "is no run" in message_of(RunFolder.existing, path)
+    assert "is no run" in message_of(SavedRun.existing, path)
     message_of(RunFolder.create, path, "dqn")
 
 
@@ -164,7 +165,7 @@ def test_a_bad_path_of_a_run_is_refused_in_one_line(path):
 def test_a_run_whose_versions_are_damaged_is_refused(tmp_path, beside):
     text = f"settings: {{algorithm: dqn}}\nenvironment: X\n{beside}"
     (tmp_path / "config.yaml").write_text(text)
-    message = message_of(RunFolder.resumable, tmp_path)
+    message = message_of(SavedRun.resumable, tmp_path)
     assert "expected 0.2 or newer" in message or "$.versions" in message
 
 

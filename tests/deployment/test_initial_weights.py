@@ -8,7 +8,7 @@ import pytest
 
 from kytolly.callback.base import Callback
 from kytolly.command.entry import main
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.trainer import Trainer
 from tests.deployment.conftest import DQN, PPO, KeepWeights
 
@@ -46,7 +46,7 @@ def test_a_run_begins_with_the_best_weights_and_statistics_of_another(pendulum, 
     best = pendulum.result.agent.policy.network.get_weights()
     assert_same(first.weights, best)
     assert first.count == (0, 0) and sum(map(np.size, best)) > first.vectors[0].size
-    saved = RunFolder.existing(tmp_path / "run").read_config()
+    saved = SavedRun.existing(tmp_path / "run").read_config()
     assert saved.init == str(pendulum.path) and saved.settings["gamma"] == 0.9
 
 
@@ -95,7 +95,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_with_them_again(dqn,
     again = FirstWeights()
     Trainer(path, progress=False).train(DQN, "CartPole-v1", [again], resume=True)
     assert_same(again.weights, dqn.result.agent.policy.network.get_weights())
-    assert RunFolder.existing(path).read_config().init == str(dqn.path)
+    assert SavedRun.existing(path).read_config().init == str(dqn.path)
 
 
 @pytest.mark.learning
@@ -173,7 +173,7 @@ def test_the_command_begins_with_a_run(dqn, tmp_path, capsys):
     line = ["train", "dqn", "--env", "CartPole-v1", "--no-xla", "--init", str(dqn.path), "--json"]
     assert main([*line, "--log-dir", str(tmp_path / "run"), *flags]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["env_steps"] == 64
-    assert RunFolder.existing(tmp_path / "run").read_config().init == str(dqn.path)
+    assert SavedRun.existing(tmp_path / "run").read_config().init == str(dqn.path)
     assert main(["train", "dqn", "--init", str(dqn.path), "--resume", str(tmp_path / "run")]) == 2
     assert "Leave --init out" in capsys.readouterr().err
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import kytolly
-from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
-from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete
+from kytolly.environment.saved_spec import spec_from_dict
+from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete, spec_to_dict
 from tests.helpers.cases import learning
 from tests.helpers.new_process import in_new_process
 

@@ -13,7 +13,8 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.spaces import observation_form
-from kytolly.environment.saved_spec import spec_from_dict, spec_to_dict
+from kytolly.environment.saved_spec import spec_from_dict
+from kytolly.environment.spec import spec_to_dict
 from kytolly.trainer import Trainer
 from tests.helpers.cases import rest_learning
 

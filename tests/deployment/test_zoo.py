@@ -12,9 +12,9 @@ import pytest
 import kytolly
 from kytolly.command import entry
 from kytolly.config.files import read_settings
+from kytolly.deployment.initial_weights import resolve_init_run
 from kytolly.deployment.zoo import FILES, run_path, zoo_dir, zoo_names, zoo_result
 from kytolly.environment.gym.adapter import make_host_env
-from kytolly.training_run import resolve_init_run
 from scripts.make_zoo import BEGIN, END, TASKS, zoo_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"

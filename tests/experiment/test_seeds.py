@@ -10,7 +10,7 @@ import yaml
 
 from kytolly.command.entry import main
 from kytolly.command.options import seed_list
-from kytolly.machine.facts import usable_cores
+from kytolly.machine.hardware import usable_cores
 from tests.helpers.cases import learning
 from tests.helpers.commands import SHORT_PPO, kytolly
 from tests.helpers.processes import Processes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kytolly.machine import compile_cache, facts
+from kytolly.machine import compile_cache, hardware
 from kytolly.machine.compile_cache import cache_folder, record_checksums, sweep_cache
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +34,10 @@ def test_another_machine_gets_another_folder(monkeypatch):
     here = cache_folder()
     assert here == cache_folder()
     with monkeypatch.context() as other:
-        other.setattr(facts, "cpu_description", lambda: ("AMD EPYC", "avx avx2"))
+        other.setattr(hardware, "cpu_description", lambda: ("AMD EPYC", "avx avx2"))
         assert cache_folder() != here
     with monkeypatch.context() as other:
-        other.setattr(facts, "usable_cores", lambda: 1000)
+        other.setattr(hardware, "usable_cores", lambda: 1000)
         assert cache_folder() != here
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_max_isa=AVX2")
     assert cache_folder() != here

@@ -8,7 +8,7 @@ import keras
 import pytest
 import tensorflow as tf
 
-from kytolly.machine import compile_cache, facts, switches
+from kytolly.machine import compile_cache, facts, hardware, switches
 from kytolly.machine.configure import configure_gpu_optimization
 from kytolly.machine.facts import xla_enabled
 
@@ -35,7 +35,7 @@ def machine(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compile_cache.atexit, "register", lambda *args: None)
     monkeypatch.setattr(compile_cache, "flags_were_read", lambda: False)
-    monkeypatch.setattr(facts, "nvidia_gpu_plausible", lambda: False)
+    monkeypatch.setattr(hardware, "nvidia_gpu_plausible", lambda: False)
     yield
     keras.mixed_precision.set_dtype_policy(policy)
 
@@ -216,7 +216,7 @@ def test_threads_follow_the_arguments_or_the_containers_quota(monkeypatch):
     assert calls == {"intra": 3, "inter": 4}
     calls.clear()
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr(facts, "usable_cores", lambda: 2)
+    monkeypatch.setattr(hardware, "usable_cores", lambda: 2)
     configured()
     assert calls == {"intra": 2}
     calls.clear()
@@ -305,7 +305,7 @@ def test_libdevice_is_pointed_at_only_beside_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(cuda_folder(tmp_path / "cuda 12")))
     assert "libdevice" not in {item.name for item in configured().items}
     assert "XLA_FLAGS" not in os.environ
-    monkeypatch.setattr(facts, "nvidia_gpu_plausible", lambda: True)
+    monkeypatch.setattr(hardware, "nvidia_gpu_plausible", lambda: True)
     assert configured()["libdevice"].done
     configured()
     assert os.environ["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir='{tmp_path}/cuda 12'"

@@ -7,7 +7,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from kytolly.machine import doctor, facts
+from kytolly.machine import doctor, facts, hardware
 from kytolly.machine.compile_cache import cache_folder
 from kytolly.machine.doctor import Check
 from tests.helpers.fake_nvml import FakeGpu, install
@@ -32,7 +32,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["GPU:0"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: BUILD)
-    monkeypatch.setattr(facts, "nvidia_gpu_plausible", lambda: True)
+    monkeypatch.setattr(hardware, "nvidia_gpu_plausible", lambda: True)
     return details
 
 
@@ -101,18 +101,18 @@ def test_a_python_outside_the_range_fails(monkeypatch):
 
 def test_the_cpu_fallback_says_why(monkeypatch, no_gpu):
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
-    monkeypatch.setattr(facts.glob, "glob", lambda pattern: [])
-    monkeypatch.setattr(facts.os.path, "exists", lambda path: False)
+    monkeypatch.setattr(hardware.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(hardware.os.path, "exists", lambda path: False)
     assert doctor.check_gpu(tf).status == "ok"
     assert "no NVIDIA device" in doctor.check_gpu(tf).finding
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert doctor.check_gpu(tf).status == "warn"
     assert doctor.check_gpu(tf).advice == "unset CUDA_VISIBLE_DEVICES"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(facts.glob, "glob", lambda pattern: ["/dev/nvidia0"])
-    monkeypatch.setattr(facts, "driver_cuda_version", lambda: None)
+    monkeypatch.setattr(hardware.glob, "glob", lambda pattern: ["/dev/nvidia0"])
+    monkeypatch.setattr(hardware, "driver_cuda_version", lambda: None)
     assert "libcuda.so.1" in doctor.check_gpu(tf).finding
-    monkeypatch.setattr(facts, "driver_cuda_version", lambda: "12.8")
+    monkeypatch.setattr(hardware, "driver_cuda_version", lambda: "12.8")
     assert doctor.check_gpu(tf).status == "fail"
     assert "and-cuda" in doctor.check_gpu(tf).advice
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: False)
@@ -138,7 +138,7 @@ def test_cuda_is_compared_with_what_tensorflow_was_built_for(
 ):
     wheel = types.SimpleNamespace(name="nvidia-cudnn-cu12", version=cudnn)
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: [wheel] if cudnn else [])
-    monkeypatch.setattr(facts, "driver_cuda_version", lambda: driver)
+    monkeypatch.setattr(hardware, "driver_cuda_version", lambda: driver)
     check = doctor.check_cuda(tf)
     assert check.status == status
     assert "CUDA 12.5.1, cuDNN 9" in check.finding
@@ -179,8 +179,8 @@ def test_xla_beside_a_gpu_runs_in_a_process_of_its_own(gpu, monkeypatch, status,
 
 
 def test_the_program_of_that_process_runs(monkeypatch):
-    monkeypatch.setattr(facts, "gpu_capability", lambda tf: (8, 9))
-    monkeypatch.setattr(facts, "known_capability", lambda build: (9, 0))
+    monkeypatch.setattr(hardware, "gpu_capability", lambda tf: (8, 9))
+    monkeypatch.setattr(hardware, "known_capability", lambda build: (9, 0))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     check = doctor.check_xla(tf)
     assert "compiled and ran" in check.finding, check
@@ -191,7 +191,7 @@ def test_precision_names_the_units(gpu, monkeypatch):
     gpu["compute_capability"] = (7, 5)
     assert doctor.check_precision(tf).finding == "tensor cores for float16"
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
-    monkeypatch.setattr(facts, "cpu_description", lambda: ("x", "avx512_bf16 avx512f"))
+    monkeypatch.setattr(hardware, "cpu_description", lambda: ("x", "avx512_bf16 avx512f"))
     assert doctor.check_precision(tf).finding == "CPU with avx512_bf16"
 
 
@@ -211,11 +211,11 @@ def test_the_cache_is_counted_and_its_problems_named(monkeypatch, tmp_path):
 
 
 def test_more_threads_than_cores_is_a_warning(monkeypatch):
-    monkeypatch.setattr(facts, "usable_cores", lambda: 2)
-    monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(hardware, "usable_cores", lambda: 2)
+    monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     check = doctor.check_threads(tf)
     assert check.status == "warn"
     assert check.advice == "configure_gpu_optimization(num_intra_threads=2)"
-    monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: 2)
     assert doctor.check_threads(tf).status == "ok"

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from kytolly.machine import doctor, facts
+from kytolly.machine import doctor, facts, hardware
 
 
 def test_the_backend_is_read_from_the_variable_then_from_kerass_file(monkeypatch, tmp_path):
@@ -19,11 +19,11 @@ def test_the_backend_is_read_from_the_variable_then_from_kerass_file(monkeypatch
 
 
 def test_the_newest_capability_is_read_from_both_spellings():
-    assert facts.known_capability(
+    assert hardware.known_capability(
         {"cuda_compute_capabilities": ["sm_60", "sm_89", "compute_90"]}
     ) == (9, 0)
-    assert facts.known_capability({"cuda_compute_capabilities": ["sm_90a", "sm_120"]}) == (12, 0)
-    assert facts.known_capability({}) == (0, 0)
+    assert hardware.known_capability({"cuda_compute_capabilities": ["sm_90a", "sm_120"]}) == (12, 0)
+    assert hardware.known_capability({}) == (0, 0)
 
 
 @pytest.fixture
@@ -41,17 +41,18 @@ def system_files(monkeypatch, tmp_path):
         file.write_text(text)
         files[name] = file
 
-    monkeypatch.setattr(facts, "Path", path)
+    for module in (facts, hardware):
+        monkeypatch.setattr(module, "Path", path)
     return write
 
 
 def test_cores_are_cut_to_the_containers_quota(monkeypatch, system_files):
-    monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert facts.usable_cores() == 8
+    monkeypatch.setattr(hardware.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    assert hardware.usable_cores() == 8
     system_files("/sys/fs/cgroup/cpu.max", "max 100000\n")
-    assert facts.usable_cores() == 8
+    assert hardware.usable_cores() == 8
     system_files("/sys/fs/cgroup/cpu.max", "150000 100000\n")
-    assert facts.usable_cores() == 2
+    assert hardware.usable_cores() == 2
 
 
 def test_memory_is_cut_to_the_containers_limit(system_files):

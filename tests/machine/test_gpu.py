@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from kytolly.machine import doctor, facts, presets
+from kytolly.machine import doctor, hardware, presets
 from kytolly.machine.gpu import Gpu
 from tests.helpers.fake_nvml import MIB, FakeGpu, install
 
@@ -31,7 +31,7 @@ MIXED = [FakeGpu("GPU-1", 100, name="NVIDIA T4"), FakeGpu("GPU-2", 200, name="NV
     ],
 )
 def test_cuda_visible_devices_is_read_as_cuda_reads_it(text, names):
-    assert facts.named_gpus(text) == names
+    assert hardware.named_gpus(text) == names
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_without_a_gpu_or_its_library_there_is_nothing(monkeypatch):
 
 @pytest.mark.parametrize(("visible", "hidden"), [("", True), ("-1,0", True), ("0,-1", False)])
 def test_a_hidden_gpu_is_not_plausible(monkeypatch, visible, hidden):
-    monkeypatch.setattr(facts.glob, "glob", lambda _: ["/dev/nvidia0"])
+    monkeypatch.setattr(hardware.glob, "glob", lambda _: ["/dev/nvidia0"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert facts.nvidia_gpu_plausible() != hidden
-    assert ("hides" in facts.why_no_gpu()) == hidden
+    assert hardware.nvidia_gpu_plausible() != hidden
+    assert ("hides" in hardware.why_no_gpu()) == hidden

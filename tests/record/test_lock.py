@@ -7,6 +7,7 @@ import pytest
 
 from kytolly.config.dqn import DQNConfig
 from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 
 HOLD = """
 import sys, time
@@ -40,11 +41,13 @@ def test_of_several_starts_at_once_exactly_one_wins_and_its_death_frees_the_fold
         assert words.count("won\n") == 1
         assert all("in use by another" in w or "not empty" in w for w in words if w != "won\n")
         with pytest.raises(ValueError, match="is in use by another process"):
-            RunFolder.existing(run).lock_folder()
+            RunFolder(SavedRun.existing(run).path).lock_folder()
         winner = children[words.index("won\n")]
         os.kill(winner.pid, signal.SIGKILL)
         winner.wait()
-        RunFolder.existing(run).lock_folder().release()  # the lock file that it left means nothing
+        RunFolder(
+            SavedRun.existing(run).path
+        ).lock_folder().release()  # the lock file that it left means nothing
     finally:
         for child in children:
             child.kill()

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from kytolly.callback.csv_log import CSVLog
-from kytolly.record.learning_curve import save_learning_curve, thousands
+from kytolly.record.learning_curve import finish_axes, make_axes, save_learning_curve
 from kytolly.record.pictures import plot_learning_curve, plot_over_states, plot_q_values
 from tests.helpers.states import make_state, metrics_row
 
@@ -205,5 +205,6 @@ def test_what_cannot_be_drawn_over_states_is_refused(changes, words):
 @pytest.mark.parametrize(
     ("value", "words"), [(0, "0"), (950, "950"), (2_500, "2.5k"), (10_000_000, "10M"), (1e9, "1G")]
 )
-def test_thousands(value, words):
-    assert thousands(value) == words
+def test_counts_are_short(value, words):
+    ax = finish_axes(make_axes(), "env steps", known=False)
+    assert ax.xaxis.get_major_formatter()(value) == words

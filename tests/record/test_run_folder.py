@@ -8,7 +8,8 @@ import yaml
 import kytolly
 from kytolly.config.dqn import DQNConfig
 from kytolly.deployment.trained_run import read_run
-from kytolly.record.run_folder import RunFolder, read_result
+from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun, read_result
 
 
 @pytest.fixture
@@ -34,26 +35,26 @@ def set_version(folder, version):
 def test_a_run_names_the_version_that_wrote_it_and_can_be_resumed(folder):
     values = yaml.safe_load((folder.path / "config.yaml").read_text())
     assert values["versions"]["kytolly"] == kytolly.__version__
-    assert RunFolder.resumable(folder.path) == folder
+    assert SavedRun.resumable(folder.path).path == folder.path
 
 
 @pytest.mark.parametrize("version", ["0.2.0", "0.10.1", "1.0.0rc1"])
 def test_later_versions_can_be_resumed(folder, version):
     set_version(folder, version)
-    assert RunFolder.resumable(folder.path) == folder
+    assert SavedRun.resumable(folder.path).path == folder.path
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.1.9", "not installed"])
 def test_the_checkpoints_of_an_early_version_are_refused_in_one_line(folder, version):
     set_version(folder, version)
     with pytest.raises(ValueError) as error:
-        RunFolder.resumable(folder.path)
+        SavedRun.resumable(folder.path)
     message = str(error.value)
     assert f"was written by kytolly {version}, expected 0.2 or newer" in message
     assert f"kytolly evaluate {folder.path}" in message and "start a new run" in message
     assert "\n" not in message
     assert (
-        RunFolder.existing(folder.path).read_config().environment == "CartPole-v1"
+        SavedRun.existing(folder.path).read_config().environment == "CartPole-v1"
     )  # can be played
 
 
@@ -63,7 +64,7 @@ def test_a_run_without_versions_is_refused(folder):
     del values["versions"]
     path.write_text(yaml.safe_dump(values))
     with pytest.raises(ValueError, match=r"expected 0\.2 or newer"):
-        RunFolder.resumable(folder.path)
+        SavedRun.resumable(folder.path)
 
 
 def test_a_second_run_of_a_name_gets_a_number(tmp_path, monkeypatch):
@@ -89,16 +90,17 @@ def test_a_folder_in_use_is_refused_and_left_alone(folder):
 def test_a_config_that_lacks_something_is_named(folder, text, words):
     (folder.path / "config.yaml").write_text(text)
     with pytest.raises(ValueError, match=words):
-        folder.read_config()
+        SavedRun(folder.path).read_config()
 
 
 def test_an_environment_that_would_import_a_module_must_be_trusted(folder):
-    assert folder.trusted_environment(folder.read_config(), trust=False) == "CartPole-v1"
+    run = SavedRun(folder.path)
+    assert run.trusted_environment(run.read_config(), trust=False) == "CartPole-v1"
     folder.write_config(DQNConfig(), "evil.module:Env-v0", "host")
     with pytest.raises(ValueError, match="would import the Python module evil") as error:
-        folder.trusted_environment(folder.read_config(), trust=False)
+        run.trusted_environment(run.read_config(), trust=False)
     assert "--trust" in str(error.value) and "\n" not in str(error.value)
-    assert folder.trusted_environment(folder.read_config(), trust=True) == "evil.module:Env-v0"
+    assert run.trusted_environment(run.read_config(), trust=True) == "evil.module:Env-v0"
 
 
 NONSENSE = ["null", "[]", "3", '"a"', "NaN", "{", "", "[" * 100_000, '{"evaluation": null}']
@@ -123,7 +125,7 @@ def test_a_config_of_other_types_is_used_or_refused_in_one_line(name, value, fol
     values = yaml.safe_load(path.read_text()) | {name: value}
     path.write_text(yaml.safe_dump(values))
     try:
-        saved = folder.read_config()
+        saved = SavedRun(folder.path).read_config()
     except ValueError as error:
         assert "\n" not in str(error) and len(str(error)) < 600
     else:

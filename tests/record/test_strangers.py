@@ -21,6 +21,7 @@ from kytolly.record.files import write_text
 from kytolly.record.metrics_file import MetricsFile, read_rows
 from kytolly.record.network_file import load_network, weights_in
 from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 
 ROOT = Path(__file__).parents[2]
 MAX_MEGABYTES = 1_500
@@ -321,7 +322,7 @@ def test_a_folder_with_a_link_is_not_trained_in(name, outside, tmp_path):
         (run / name).rmdir()
     (run / name).symlink_to(outside)
     with pytest.raises(ValueError, match=f"{name} is a link"):
-        RunFolder.existing(run).lock_folder()
+        RunFolder(SavedRun.existing(run).path).lock_folder()
 
 
 @pytest.mark.parametrize("target", ["outside", "nowhere"])

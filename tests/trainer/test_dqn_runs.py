@@ -13,7 +13,7 @@ import yaml
 from kytolly.callback.base import Callback
 from kytolly.config.dqn import DQNConfig
 from kytolly.loop.host_env_runner import HostEnvRunner
-from kytolly.machine.devices import device_name
+from kytolly.machine.facts import device_name
 from kytolly.trainer import Trainer, train_dqn, train_ppo
 from tests.helpers.cases import learning
 

@@ -13,12 +13,12 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.environment.faults import EnvironmentFault, raise_fault
 from kytolly.loop import recovery
-from kytolly.loop.program import Program, is_compile_error
+from kytolly.loop.program import Program
 from kytolly.machine.memory import NotEnoughMemory
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOPolicy
 from kytolly.record.metrics_file import read_rows
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.trainer import Trainer
 from tests.helpers.cases import learning
 
@@ -38,7 +38,7 @@ def train(folder, settings, **changes):
 
 
 def saved_settings(folder):
-    return RunFolder.existing(folder).read_config().settings
+    return SavedRun.existing(folder).read_config().settings
 
 
 def weights(result):
@@ -240,7 +240,9 @@ def test_restarts_are_bounded_and_without_leave_there_is_none(tmp_path, monkeypa
 )
 def test_which_errors_mean_memory(error, means_memory):
     assert recovery.is_out_of_memory(error) == means_memory
-    assert not (means_memory and is_compile_error(error))  # else the run would go on without XLA
+    assert not (
+        means_memory and recovery.is_compile_error(error)
+    )  # else the run would go on without XLA
     follower = RuntimeError("the state cannot be read")
     follower.__context__ = error
     assert recovery.is_out_of_memory(follower) == means_memory

@@ -16,7 +16,7 @@ from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.recovery import OutOfMemory
 from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.record.metrics_file import read_rows
-from kytolly.record.run_folder import RunFolder
+from kytolly.record.saved_run import SavedRun
 from kytolly.search.config.classifier import ClassifierConfig
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.config.rewriter import RewriterConfig
@@ -195,7 +195,7 @@ def test_parts_of_a_batch_shrink_until_they_fit(tmp_path, monkeypatch):
     ]
     found = [{"fault": "out_of_memory", "updates": 0, "change": rung} for rung in rungs]
     assert result.summary["faults"] == found and "faults" not in expected.summary
-    saved = RunFolder.existing(tmp_path / "run").read_config().settings
+    saved = SavedRun.existing(tmp_path / "run").read_config().settings
     assert (saved["batch_size"], saved["gradient_accumulation"]) == (2, 4)
     assert all(network is result.agent.network for network in networks)  # a task may keep it
     assert result.evaluation == expected.evaluation
@@ -224,7 +224,7 @@ def test_then_texts_get_shorter_until_they_fit(tmp_path, monkeypatch):
     rungs += ["max_length 70 -> 35"]
     assert [fault["change"] for fault in result.summary["faults"]] == rungs
     assert seen[-1] == (1, 35) and result.summary["updates"] == 4
-    assert RunFolder.existing(tmp_path / "run").read_config().settings["max_length"] == 35
+    assert SavedRun.existing(tmp_path / "run").read_config().settings["max_length"] == 35
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""Numbers in place of what an environment of Discrete and MultiDiscrete spaces returns."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Encoding(NamedTuple):
+    """The way to an array of numbers from what an environment returns: one-hot, or a first axis.
+
+    Attributes:
+        shape: Of what it returns; () for a number.
+        counts: How many numbers each component may be, if they become one-hot, one after another.
+        starts: The lowest number of each component.
+    """
+
+    shape: tuple[int, ...]
+    counts: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+
+    def one_hot(self, values: np.ndarray) -> np.ndarray | None:
+        """[..., sum(counts)] float32 of integers [..., *shape]; None where one is out of range."""
+        counts, starts, offsets = _as_arrays(self.counts, self.starts)
+        batch = values.shape[: values.ndim - len(self.shape)]
+        index = values.reshape(-1, len(counts)) - starts
+        if values.dtype.kind not in "iu" or ((index < 0) | (index >= counts)).any():
+            return None
+        rows, size = len(index), sum(self.counts)
+        result, ones = np.zeros(rows * size, np.float32), index + offsets
+        result[ones if rows == 1 else ones + size * np.arange(rows)[:, np.newaxis]] = 1.0
+        return result.reshape(*batch, size)
+
+    def range_text(self) -> str:
+        """The numbers that are expected."""
+        last = [first + count - 1 for first, count in zip(self.starts, self.counts, strict=True)]
+        if self.shape:
+            return f"integers from {list(self.starts)} to {last}"
+        return f"an integer from {self.starts[0]} to {last[0]}"
+
+
+@functools.cache  # called at every env step
+def _as_arrays(counts: tuple[int, ...], starts: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    """Counts and starts, and the place of each component's first number."""
+    sizes = np.array(counts, np.int64)
+    return sizes, np.array(starts, np.int64), np.cumsum(sizes) - sizes

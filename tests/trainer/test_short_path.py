@@ -45,7 +45,6 @@ def lines_of_runs(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.learning
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
 def test_a_run_loads_few_lines(algorithm, lines_of_runs):
     lines = lines_of_runs[algorithm]

@@ -91,7 +91,6 @@ def test_tensorboard_has_the_phases(run):
     assert 0.0 < written("rates/device_utilization") <= 1.0
 
 
-@pytest.mark.learning
 def test_neither_test_judgments_nor_a_profile_change_training(run, tmp_path, monkeypatch):
     monkeypatch.setattr("kytolly.loop.profile.MAX_CALLS", 2)
     folder, summary, _ = run

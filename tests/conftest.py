@@ -20,26 +20,11 @@ import pytest
 
 from kytolly.config.dqn import DQNConfig
 
-# What takes longest begins first, so that no worker waits at the end for another one's last file.
-LONGEST = (
-    "test_train_optimized.py",
-    "test_page.py",
-    "test_host.py",
-    "test_dqn_runs.py",
-    "test_ppo_runs.py",
-    "test_train.py",
-    "test_killed_runs.py",
-    "test_examples.py",
-    "test_notebook.py",
-    "test_gpu_optimize.py",
-    "test_compile_cache.py",
-)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell runs behind `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C
 xla = os.environ.get("KYTOLLY_XLA", "on")
 kept: dict[str, int] = {}  # by file: megabytes that this process did not get back
 failed_for_memory: list[int] = []
-peaks: list[int] = []  # megabytes of each process of the tests, where these are handed out
 
 
 def pytest_addoption(parser):
@@ -64,11 +49,6 @@ def pytest_fixture_setup(request):
     keras.utils.set_random_seed(request.config.getoption("--seed"))
 
 
-def pytest_collection_modifyitems(items):
-    place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
-
-
 @pytest.fixture(autouse=True)
 def keep_xla_setting(monkeypatch):
     """What a command in this process decides is not for the tests after it."""
@@ -78,7 +58,7 @@ def keep_xla_setting(monkeypatch):
 @pytest.fixture(scope="session", autouse=True)
 def permanent_modules():
     """Load what all tests need; no later collection of garbage looks at it again (0.2 s each)."""
-    import keras  # noqa: F401 - not above: the process that only hands out tests needs none
+    import keras  # noqa: F401 - not above: `--help` needs none
     import tensorflow  # noqa: F401
 
     gc.freeze()
@@ -118,22 +98,9 @@ def peak_megabytes() -> int:
     return int(match[1]) * 1024 // 10**6 if match else 0
 
 
-def pytest_sessionfinish(session):
-    """Report the peak of a process of the tests to the one that hands them out."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["megabytes"] = peak_megabytes()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error):
-    """Keep the peak that a process of the tests reports."""
-    peaks.append(getattr(node, "workeroutput", {}).get("megabytes", 0))
-
-
 def pytest_terminal_summary(terminalreporter):
-    """Print the memory that the processes of the tests needed."""
-    if peaks:
-        terminalreporter.write_line(f"Peaks of memory: {', '.join(f'{n:,} MB' for n in peaks)}")
+    """Print the memory that the tests needed."""
+    terminalreporter.write_line(f"Peak of memory: {peak_megabytes():,} MB")
 
 
 def check_peak(most: int) -> None:
@@ -145,7 +112,7 @@ def check_peak(most: int) -> None:
         pytest.fail(
             f"a process of the tests has needed {peak} MB, expected at most {most}; most was kept "
             f"by {', '.join(f'{name} ({kept[name]} MB)' for name in largest)}. Compile less there "
-            "(xla=False), or give its folder a group of its own in the Makefile.",
+            "(xla=False), or give its folder a group of its own in scripts/run_tests.py.",
             pytrace=False,
         )
 

@@ -15,6 +15,7 @@ from kytolly.config.fields import Share, setting
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.trainer import Trainer
+from tests.helpers.cases import learning
 
 GAMMA, EPSILON = 0.9, 0.4
 
@@ -121,7 +122,7 @@ def test_it_takes_at_most_sixty_lines():
 
 
 @pytest.mark.parametrize(
-    "env, loop", [(Fork(), "device"), (HostFork, "host")], ids=["device", "host"]
+    "env, loop", [(Fork(), "device"), learning((HostFork, "host"))], ids=["device", "host"]
 )
 def test_it_finds_the_values_of_its_own_policy_and_is_saved_resumed_and_evaluated(
     tmp_path, env, loop

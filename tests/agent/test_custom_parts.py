@@ -21,7 +21,6 @@ from kytolly.policy.batch import Transition
 from kytolly.policy.dqn import DQNPolicy
 from kytolly.policy.ppo import PPOBatch, PPOPolicy
 from kytolly.record.saved_run import SavedRun
-from tests.helpers.cases import learning, rest_learning
 from tests.helpers.q_learning_probes import ObservationAction, Ring
 
 SPEC = CartPole().spec
@@ -72,7 +71,8 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("kind", rest_learning([*OPTIMIZERS], ["schedule"]))
+@pytest.mark.learning
+@pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_a_resumed_run_with_a_custom_optimizer_equals_one_that_never_stopped(tmp_path, kind):
     make = OPTIMIZERS[kind]
     cfg, half = PPOConfig(**PPO), PPOConfig(**{**PPO, "total_env_steps": 64})
@@ -108,9 +108,8 @@ def test_a_model_that_was_compiled_with_an_optimizer_learns_by_it_and_that_is_sa
     assert type(agent.policy.optimizer).__name__ == "SGD"
 
 
-@pytest.mark.parametrize(
-    "rate", [0.08, learning(keras.optimizers.schedules.PolynomialDecay(0.08, 10**9))]
-)
+@pytest.mark.learning
+@pytest.mark.parametrize("rate", [0.08, keras.optimizers.schedules.PolynomialDecay(0.08, 10**9)])
 def test_a_loss_that_is_not_finite_restarts_with_half_the_optimizers_rate(
     tmp_path, monkeypatch, rate
 ):
@@ -242,6 +241,7 @@ def test_a_clip_range_of_a_schedule_limits_the_ratio():
     assert float(one.metrics[5]) > 0  # some rows are clipped
 
 
+@pytest.mark.learning
 def test_a_schedule_of_epsilon_begins_with_learning(tmp_path):
     result = train(tmp_path / "run", DQNConfig(**DQN, schedules="epsilon=1:0.8 0.5:0.4 0:0.2"))
     # After 32, 64, 96 and 128 env steps 0.75, 0.5, 0.25 and nothing remain.
@@ -279,7 +279,8 @@ def test_expected_sarsa_has_the_target_computed_by_hand():
     np.testing.assert_allclose(policy.bootstrap(batch, [], policy.hyper), [3.9, 3.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("env", [Ring(), learning(ObservationAction())])
+@pytest.mark.learning
+@pytest.mark.parametrize("env", [Ring(), ObservationAction()])
 def test_expected_sarsa_solves_a_probe_environment(env):
     cfg = DQNConfig(
         gamma=0.9, num_envs=4, batch_size=64, hidden_units=(32, 32), learning_rate=3e-3,

@@ -66,6 +66,7 @@ def test_they_are_in_tensorboard_once_and_in_the_history(run):
     )
 
 
+@pytest.mark.learning
 def test_they_are_on_the_progress_line(tmp_path, capsys):
     Trainer(tmp_path / "run").train(
         DQNConfig(**{**SMALL, "total_env_steps": 200}), "CartPole-v1", [Counts()]

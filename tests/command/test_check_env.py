@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from kytolly.command.entry import main
 
 
@@ -28,6 +30,7 @@ def test_an_unknown_environment_is_exit_status_2(capsys):
     assert "CartPole-v1" in capsys.readouterr().err
 
 
+@pytest.mark.learning
 def test_a_window_without_a_display_does_not_end_the_process():
     program = "import sys; from kytolly.command.entry import main; sys.exit(main(sys.argv[1:]))"
     words = "check-env CartPole-v1 --steps 3 --env-kwargs render_mode=human --json".split()

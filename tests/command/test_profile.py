@@ -23,6 +23,7 @@ from kytolly.loop.profile import (
     fastest_call,
     iteration_parts,
 )
+from tests.helpers.cases import learning
 
 FEW = ["--log-interval-env-steps", "256", "--evaluation-interval-env-steps", "600"]
 SMALL = ["--evaluation-episodes", "2", "--final-evaluation-episodes", "2", "--no-xla", "--json"]
@@ -32,8 +33,10 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
-@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize(
+    "algorithm, loop",
+    [("ppo", "device"), ("dqn", "host"), learning(("dqn", "device")), learning(("ppo", "host"))],
+)
 def test_the_parts_of_an_agents_run_are_printed_and_saved(
     algorithm, loop, tmp_path, capsys, monkeypatch
 ):

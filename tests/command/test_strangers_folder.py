@@ -113,6 +113,7 @@ def check_no_import(folder, commands, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.learning
 def test_a_module_that_the_user_names_is_imported_with_its_neighbors(stranger, tmp_path):
     for name in module_names():
         if importlib.util.find_spec(name) is None:  # no such module: ours would count

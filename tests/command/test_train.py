@@ -79,6 +79,7 @@ def trained_ppo(folder):
     return kytolly(*given, *SHORT_PPO, "--normalize-observations", cwd=folder)
 
 
+@pytest.mark.learning
 def test_train_ppo_prints_one_json_object_last(trained_ppo, folder):
     assert trained_ppo.status == 0, trained_ppo.errors
     result = json.loads(trained_ppo.out)

@@ -22,19 +22,24 @@ from kytolly.deployment.observations import random_masks, random_observations
 from kytolly.environment.mask import without_mask
 from tests.deployment.exported_agents import AGENTS, agent_of, observations
 from tests.environment.masked import Masked
+from tests.helpers.cases import learning
 
 LOADERS = {"saved_model": saved_model.load, "litert": litert.load, "onnx": onnx.load}
 CASES = [  # the others only confirm what these show
     ("dqn", "saved_model"),
     ("normalized", "onnx"),
     ("masked parts", "litert"),
-    ("dict", "onnx"),
-    ("image", "litert"),
     ("half", "saved_model"),
 ]
 MORE = [(name, format) for name in ("dqn", "normalized", "masked parts", "dict")
         for format in LOADERS if (name, format) not in CASES]  # fmt: skip
-MORE += [("image", "onnx"), ("masked", "litert"), ("dueling", "litert"), ("ppo", "onnx")]
+MORE += [
+    ("image", "litert"),
+    ("image", "onnx"),
+    ("masked", "litert"),
+    ("dueling", "litert"),
+    ("ppo", "onnx"),
+]
 MORE += [("squashed", "litert")]
 CASES += [pytest.param(*case, marks=pytest.mark.learning) for case in MORE]
 
@@ -74,10 +79,7 @@ def test_an_export_equals_the_agent_on_a_thousand_observations(name, format, tmp
         assert np.mean(action == own) > 0.9
 
 
-@pytest.mark.parametrize(
-    "format",
-    ["litert", *(pytest.param(f, marks=pytest.mark.learning) for f in ("saved_model", "onnx"))],
-)
+@pytest.mark.parametrize("format", ["litert", learning("saved_model"), learning("onnx")])
 def test_any_number_of_observations_may_be_given(format, tmp_path):
     agent = agent_of("masked parts")
     kytolly.export(agent, format, tmp_path / "file")
@@ -87,10 +89,8 @@ def test_any_number_of_observations_may_be_given(format, tmp_path):
         np.testing.assert_array_equal(act(inputs_of(agent, obs))["action"], agent.act(obs))
 
 
-@pytest.mark.parametrize(
-    "quantize", ["int8", *(pytest.param(q, marks=pytest.mark.learning) for q in (None, "float16"))]
-)
-@pytest.mark.parametrize("name", ["masked", "masked parts"])
+@pytest.mark.parametrize("quantize", ["int8", learning(None), learning("float16")])
+@pytest.mark.parametrize("name", [learning("masked"), "masked parts"])
 def test_a_forbidden_action_is_never_taken(name, quantize, tmp_path):
     agent = agent_of(name)
     kytolly.export(agent, "litert", tmp_path / "file", quantize=quantize)

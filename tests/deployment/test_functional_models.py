@@ -13,19 +13,16 @@ from kytolly.record.checkpoint import save_network
 from kytolly.record.network_file import load_network
 from tests.deployment.exported_agents import draws
 from tests.deployment.functional_models import ACTIONS, KINDS, OBS, make_model
+from tests.helpers.cases import rest_learning
 
 # What the converters of today cannot do.
 REFUSED = {("grouped convolution", "onnx"), ("embedding", "litert")}
 QUICK = REFUSED | {("attention", "saved_model"), ("residual", "onnx"), ("LSTM", "litert")}
-CASES = [
-    pytest.param(kind, format, marks=[] if (kind, format) in QUICK else pytest.mark.learning)
-    for kind in KINDS
-    for format in ("saved_model", "litert", "onnx")
-]
+CASES = [(kind, format) for kind in KINDS for format in ("saved_model", "litert", "onnx")]
 SPEC = EnvSpec("none", OBS, Discrete(ACTIONS))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_learning([*KINDS], ["attention", "residual", "LSTM"]))
 def test_a_model_that_trains_is_loaded(kind, tmp_path):
     agent = make_agent(DQNConfig(xla=False), SPEC, make_model(kind))
     network = agent.policy.network
@@ -34,7 +31,7 @@ def test_a_model_that_trains_is_loaded(kind, tmp_path):
     np.testing.assert_allclose(loaded(obs), network(obs), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind, format", CASES)
+@pytest.mark.parametrize("kind, format", rest_learning(CASES, QUICK))
 def test_a_model_is_exported_in_every_format_or_refused_in_one_line(kind, format, tmp_path):
     pytest.importorskip("tf2onnx")
     agent = make_agent(DQNConfig(xla=False), SPEC, make_model(kind))

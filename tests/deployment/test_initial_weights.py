@@ -87,6 +87,7 @@ def test_another_activation_and_other_actions_are_refused(pendulum, tmp_path):
         begin(tmp_path / "run", PPO, narrow, pendulum)
 
 
+@pytest.mark.learning
 def test_a_run_that_died_before_its_first_checkpoint_begins_with_them_again(dqn, tmp_path):
     path = tmp_path / "run"
     with pytest.raises(MemoryError):
@@ -97,6 +98,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_with_them_again(dqn,
     assert SavedRun.existing(path).read_config().init == str(dqn.path)
 
 
+@pytest.mark.learning
 def test_a_resumed_run_goes_on_with_its_own_weights(dqn, tmp_path):
     path, keeper = tmp_path / "run", KeepWeights()
     Trainer(path, progress=False).train(DQN, "CartPole-v1", [keeper], init=dqn.path)
@@ -134,6 +136,7 @@ def test_the_scale_of_rewards_goes_on_where_the_run_left_it(scaled, tmp_path):
     assert mean < -1.0 and variance > 1.0  # a new scale has 0 and 1
 
 
+@pytest.mark.learning
 def test_a_run_without_checkpoints_says_that_the_scale_of_its_rewards_is_unknown(scaled, tmp_path):
     run, first = tmp_path / "only_best", FirstScale()
     shutil.copytree(scaled, run, ignore=shutil.ignore_patterns("checkpoints"))

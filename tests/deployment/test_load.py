@@ -11,6 +11,7 @@ import yaml
 import kytolly
 from kytolly.environment.saved_spec import spec_from_dict
 from kytolly.environment.spec import Box, Discrete, EnvSpec, MultiDiscrete, spec_to_dict
+from tests.helpers.cases import learning
 from tests.helpers.new_process import in_new_process
 
 ROOT = Path(__file__).absolute().parents[2]
@@ -43,7 +44,7 @@ def test_weights_of_a_network_that_normalizes_come_with_their_statistics(pendulu
     np.testing.assert_allclose(agent.values(obs), own.values(obs), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["dqn", "pendulum", "masked"])
+@pytest.mark.parametrize("name", ["dqn", learning("pendulum"), "masked"])
 def test_last_weights_and_those_of_a_checkpoint_are_those_that_were_saved(name, request):
     run = request.getfixturevalue(name)
     saved = sorted(int(p.stem.partition("-")[2]) for p in run.path.glob("checkpoints/ckpt-*.json"))
@@ -182,9 +183,8 @@ def test_loading_imports_nothing_that_trains_and_no_environment(dqn):
     assert ended.stdout.split("\n")[0] == "[] []"
 
 
-@pytest.mark.parametrize(
-    "order", ["kytolly, keras", pytest.param("keras, kytolly", marks=pytest.mark.learning)]
-)
+@pytest.mark.learning
+@pytest.mark.parametrize("order", ["kytolly, keras", "keras, kytolly"])
 def test_keras_loads_a_run_after_import_kytolly_in_either_order(dqn, masked, order):
     code = f"import sys, {order}\nfor path in sys.argv[1:]: keras.models.load_model(path)"
     ended = in_new_process(code, dqn.path / "best.keras", masked.path / "best.keras")

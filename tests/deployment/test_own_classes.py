@@ -58,7 +58,12 @@ def test_a_class_that_nobody_registered_is_registered_before_training(tmp_path):
     best, last = (kytolly.load(result.run_dir, weights) for weights in ("best", "last"))
     assert best.act(OBS) == result.agent.act(OBS) and type(last.network).__name__ == "MyNetwork"
     np.testing.assert_array_equal(best.q_values(OBS), result.agent.q_values(OBS))
-    # Another program does not know the class.
+
+
+@pytest.mark.learning
+def test_another_program_does_not_know_the_class(tmp_path):
+    with pytest.warns(UserWarning, match="under the name Custom>MyNetwork"):
+        train(tmp_path / "run", network_class(whole_config)(2))
     ended = in_new_process("import sys, kytolly; kytolly.load(sys.argv[1])", tmp_path / "run")
     assert "is of the class MyNetwork" in ended.stderr
     assert "@keras.saving.register_keras_serializable() above the class" in ended.stderr

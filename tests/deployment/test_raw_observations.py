@@ -16,6 +16,7 @@ from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.saved_spec import spec_from_dict
 from kytolly.environment.spec import spec_to_dict
 from kytolly.trainer import Trainer
+from tests.helpers.cases import rest_learning
 
 NUMBER = spaces.Discrete(3, start=-1)
 SPACES = {
@@ -127,7 +128,9 @@ def test_as_many_numbers_as_a_number_has_values_are_a_batch():
 MAKERS = [Beside, lambda: Shows(SPACES["nested"]), lambda: Beside(SPACES["nested"])]
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=["info", "nested", "info_nested"])
+@pytest.mark.parametrize(
+    "make", rest_learning(MAKERS, MAKERS[2:]), ids=["info", "nested", "info_nested"]
+)
 def test_a_loaded_agent_takes_what_its_environment_returns(make, tmp_path):
     cfg = PPOConfig(
         total_env_steps=16,

@@ -11,6 +11,7 @@ import yaml
 from kytolly.command.entry import main
 from kytolly.command.options import seed_list
 from kytolly.machine.hardware import usable_cores
+from tests.helpers.cases import learning
 from tests.helpers.commands import SHORT_PPO, kytolly
 from tests.helpers.processes import Processes
 
@@ -130,13 +131,17 @@ def test_options_that_do_not_fit_are_refused(words, message, tmp_path, monkeypat
     assert message in errors and errors.count("\n") == 1
 
 
-def test_two_real_seeds_train(tmp_path):
-    """Two processes; with the seeds apart, so that their runs differ."""
-    words = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", "g", "--seeds", "3,5", "--json"]
+@pytest.mark.parametrize("seeds", [[3], learning([3, 5])])
+def test_real_seeds_train(seeds, tmp_path):
+    """A process each; with the seeds apart, so that their runs differ."""
+    words = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", "g", "--json"]
+    words += ["--seeds", ",".join(map(str, seeds))]
     done = kytolly(*words, *SHORT_PPO, cwd=tmp_path)
     assert done.status == 0, done.errors
     found = json.loads(done.out)
-    assert [(run["seed"], run["env_steps"]) for run in found["runs"]] == [(3, 150), (5, 150)]
-    for seed in (3, 5):
+    assert [(run["seed"], run["env_steps"]) for run in found["runs"]] == [
+        (seed, 150) for seed in seeds
+    ]
+    for seed in seeds:
         text = (tmp_path / "g" / f"seed-{seed}" / "config.yaml").read_text()
         assert f"seed: {seed}\n" in text and "rollout_steps: 25\n" in text

@@ -48,10 +48,17 @@ def test_a_run_is_repeated_and_resumed_bit_for_bit_in_both_loops(loop, tmp_path)
     assert_same_weights(whole, train(tmp_path / "b", **settings, resume=True))
 
 
-def test_a_compiled_run_on_a_grid_is_repeated_loaded_and_exported(tmp_path):
-    env, settings = "MinAtar/Breakout-v0", {"hidden_units": (16,), "xla": True}
-    first = train(tmp_path / "a", env, **settings)
-    assert_same_weights(first, train(tmp_path / "b", env, **settings))
+COMPILED = {"env": "MinAtar/Breakout-v0", "hidden_units": (16,), "xla": True}
+
+
+@pytest.mark.learning
+def test_a_compiled_run_on_a_grid_is_repeated(tmp_path):
+    first = train(tmp_path / "a", **COMPILED)
+    assert_same_weights(first, train(tmp_path / "b", **COMPILED))
+
+
+def test_a_compiled_run_on_a_grid_is_loaded_and_exported(tmp_path):
+    train(tmp_path / "a", **COMPILED)
     agent = kytolly.load(tmp_path / "a")
     obs = np.random.default_rng(0).random((5, 10, 10, 4)) < 0.1
     q = agent.q_values(obs)

@@ -27,18 +27,17 @@ ROLLOUT = {"total_env_steps": 256, "num_envs": 4, "rollout_steps": 16, "hidden_u
 BREAKOUT, PENDULUM = "MinAtar/Breakout-v0", "Pendulum-v1"
 FAMILY = ("dqn", "c51", "qr-dqn", "iqn", "munchausen")
 QUICK = [
-    ("dqn", BREAKOUT, {"network": "dueling_grid_cnn"}),
-    ("c51", "CartPole-v1", {"network": "dueling"}),
-    ("iqn", "CartPole-v1", {"noisy": True, "network": "dueling"}),
     ("rainbow", "CartPole-v1", {}),
     ("pqn", "CartPole-v1", {}),
-    ("ppo", "CartPole-v1", {"shared_torso": True, "normalize_observations": True}),
     ("ppo", PENDULUM, {"state_dependent_std": True}),
 ]
 CASES = [(name, "CartPole-v1", {"network": n}) for name in FAMILY for n in ("mlp", "dueling")]
 CASES += [(name, BREAKOUT, {}) for name in ("dqn", "rainbow", "pqn", "ppo")]
 CASES += [case for case in QUICK if case not in CASES]
 CASES += [
+    ("dqn", BREAKOUT, {"network": "dueling_grid_cnn"}),
+    ("iqn", "CartPole-v1", {"noisy": True, "network": "dueling"}),
+    ("ppo", "CartPole-v1", {"shared_torso": True, "normalize_observations": True}),
     ("dqn", BREAKOUT, {"network": "impala", "impala_width": 1}),
     ("pqn", "CartPole-v1", {"layer_norm": False}),
     ("ppo", "CartPole-v1", {}),

@@ -6,6 +6,7 @@ import pytest
 from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
 from kytolly.loop.device import DeviceLoop
+from tests.helpers.cases import learning
 from tests.helpers.q_learning_probes import PROBES, Ring
 
 GAMMA = 0.9
@@ -40,7 +41,7 @@ def trained_values(env, **settings):
     return agent.q_values(obs), env.true_q(obs, GAMMA)
 
 
-@pytest.mark.parametrize("settings", [{}, {"double": True}], ids=["dqn", "double"])
+@pytest.mark.parametrize("settings", [{}, learning({"double": True})], ids=["dqn", "double"])
 def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(settings):
     """Three places in a circle, cut every 4 steps: a quick one that most faults fail."""
     found, true = trained_values(Ring(), **settings)
@@ -57,6 +58,7 @@ CLOSE = {"prioritized": {"atol": 0.1}}
 CLOSE |= {name: {"atol": 0.2, "rtol": 0.03} for name in ("noisy", "both")}
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("name", ["prioritized", "noisy"])
 def test_it_finds_the_sum_with_priorities_or_noise(name):
     found, true = trained_values(Ring(), **SWITCHES[name])

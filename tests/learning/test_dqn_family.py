@@ -15,6 +15,7 @@ FAMILY = {
 }
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("algorithm", FAMILY)
 def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(algorithm):
     found, true = trained_values(Ring(), algorithm=algorithm, **FAMILY[algorithm])

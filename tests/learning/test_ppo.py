@@ -123,6 +123,7 @@ class Endless(gymnasium.Env):
         return np.ones(1, np.float32), 1.0, False, self.left == 0, {}
 
 
+@pytest.mark.learning
 def test_what_follows_a_time_limit_counts_on_the_host():
     groups = make_host_groups(Endless, 8, seed=0)
     cfg = PPOConfig(**{**SETTINGS, "num_envs": 8, "rollout_steps": 16, "total_env_steps": 20_000})

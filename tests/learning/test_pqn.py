@@ -8,6 +8,7 @@ from kytolly.config.pqn import PQNConfig
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.host import HostLoop
+from tests.helpers.cases import learning
 from tests.helpers.q_learning_probes import PROBES, EndlessReward, Ring
 from tests.learning.test_ppo import Endless, observations
 
@@ -40,7 +41,7 @@ def trained(env, **settings):
 
 
 # An action at random is part of the returns beyond one step: with lambda 0 there are none.
-@pytest.mark.parametrize("td_lambda", [0.0, 0.65])
+@pytest.mark.parametrize("td_lambda", [learning(0.0), 0.65])
 def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(td_lambda):
     """Three places in a circle, cut every 4 steps: a quick one that most faults fail."""
     env = Ring()
@@ -64,6 +65,7 @@ def test_what_follows_a_time_limit_counts_where_a_rollout_holds_one_at_most():
     np.testing.assert_allclose(agent.values(np.zeros((1, 1), np.float32)), [10.0], atol=0.2)
 
 
+@pytest.mark.learning
 def test_what_follows_a_time_limit_counts_on_the_host():
     groups = make_host_groups(Endless, 8, seed=0)
     settings = {**SETTINGS, "num_envs": 8, "rollout_steps": 16, "total_env_steps": 20_000}

@@ -8,6 +8,7 @@ from kytolly.agent.make_agent import make_agent
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
+from tests.helpers.cases import learning
 from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
     ContinuousAction,
@@ -137,7 +138,7 @@ def test_rollouts_are_true_transitions_acted_by_the_weights_that_learn_from_them
 
 
 @pytest.mark.parametrize(
-    "algorithm, rollout_steps", [("dqn", 4), ("ppo", 3), ("ppo", 4), ("ppo", 7)]
+    "algorithm, rollout_steps", [("dqn", 4), ("ppo", 3), learning(("ppo", 4)), learning(("ppo", 7))]
 )
 def test_a_time_limit_keeps_its_discount_and_the_observation_before_the_reset(
     algorithm, rollout_steps
@@ -152,7 +153,7 @@ def test_a_time_limit_keeps_its_discount_and_the_observation_before_the_reset(
     assert_consecutive(rollout)
 
 
-@pytest.mark.parametrize("make_env", [MaskedAction, MaskedKinds])
+@pytest.mark.parametrize("make_env", [learning(MaskedAction), MaskedKinds])
 def test_no_forbidden_action_is_ever_taken(make_env):
     _, rollout, log_prob = watched_run("ppo", make_env(), 640, num_envs=16, learning_rate=0.05)
     assert rollout.reward.min() > FORBIDDEN_REWARD
@@ -223,7 +224,7 @@ def test_dicts_of_observations_train():
 
 
 @both
-@pytest.mark.parametrize("num_envs", [1, 1024])
+@pytest.mark.parametrize("num_envs", [learning(1), 1024])
 def test_any_number_of_environments_runs(algorithm, num_envs):
     own = {"dqn": {"replay_capacity": 10_000, "updates_per_interval": 1}, "ppo": {}}[algorithm]
     loop = make_loop(algorithm, num_envs=num_envs, xla=False, **own)

@@ -10,6 +10,7 @@ from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.env_runner import make_env_runner
 from kytolly.loop.limits import training_step_limit
 from kytolly.trainer import Trainer
+from tests.helpers.cases import learning
 from tests.helpers.q_learning_probes import EndlessReward
 
 
@@ -65,7 +66,7 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize("loop", ["host", "device"])
+@pytest.mark.parametrize("loop", ["host", learning("device")])
 def test_training_cuts_earlier_says_so_once_and_plays_whole_episodes_at_the_end(
     loop, monkeypatch, tmp_path
 ):

@@ -13,6 +13,7 @@ from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop.host import HostLoop
 from tests.environment.failing import KINDS, failing
 from tests.environment.predictable import Predictable
+from tests.helpers.cases import learning
 from tests.loop.configs import small_config
 from tests.loop.rollouts import join, watch
 
@@ -71,7 +72,9 @@ def assert_each_row_follows(obs, next_obs, last):
     np.testing.assert_array_equal(next_obs, obs + [0, 0, 1])
 
 
-@pytest.mark.parametrize("acting_interval", [1, 48], ids=["one iteration", "two iterations"])
+@pytest.mark.parametrize(
+    "acting_interval", [learning(1), 48], ids=["one iteration", "two iterations"]
+)
 def test_no_window_of_the_replay_buffer_reaches_beyond_a_fault(acting_interval):
     # Rollouts of 12 rows of each environment, or 24: step 27 is the first of one, with 12 also 14.
     settings = {"acting_interval_env_steps": acting_interval, "train_interval_env_steps": 24}
@@ -100,7 +103,7 @@ def test_a_rollout_of_ppo_has_no_row_of_a_failed_step():
     assert not rollout.last[:, 1].any()
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", pytest.param("ppo", marks=pytest.mark.learning)])
+@pytest.mark.parametrize("algorithm", ["dqn", learning("ppo")])
 def test_a_run_survives_every_kind_of_fault(algorithm, tmp_path):
     folder = tmp_path / "faults"
     folder.mkdir()

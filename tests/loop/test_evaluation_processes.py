@@ -15,6 +15,7 @@ from kytolly.callback.base import Callback
 from kytolly.environment.gym import processes
 from kytolly.loop import watchdog
 from tests.environment.predictable import Predictable
+from tests.helpers.cases import learning
 
 SMALL = {"algorithm": "dqn", "loop": "host", "async_envs": True, "num_envs": 2, "xla": False}
 SMALL |= {"hidden_units": [4], "batch_size": 4, "warmup_env_steps": 8, "total_env_steps": 200}
@@ -35,7 +36,7 @@ class Returns(Callback):
 OWN = functools.partial(gymnasium.make, "CartPole-v1")
 
 
-@pytest.mark.parametrize("evaluation_env", [None, OWN], ids=["same", "own"])
+@pytest.mark.parametrize("evaluation_env", [None, learning(OWN)], ids=["same", "own"])
 def test_a_run_starts_the_processes_of_its_evaluations_once(evaluation_env, tmp_path, monkeypatch):
     started, evaluations = [], []
     start = processes.Worker.__init__
@@ -79,7 +80,7 @@ class Press(Callback):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers")
-@pytest.mark.parametrize("within", [False, True], ids=["between", "within"])
+@pytest.mark.parametrize("within", [learning(False), True], ids=["between", "within"])
 def test_ctrl_c_ends_the_processes_of_evaluations(within, tmp_path, monkeypatch):
     monkeypatch.setattr(watchdog, "LOOK_SECONDS", 0.2)
     monkeypatch.setattr(processes, "CLOSE_SECONDS", 1.0)

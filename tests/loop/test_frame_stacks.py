@@ -110,6 +110,7 @@ def test_gymnasiums_own_stacks_are_kept_whole_and_shown_as_they_were(tmp_path):
     require_rows(memory, stack_axis=1)
 
 
+@pytest.mark.learning
 def test_a_wrapper_that_skips_frames_is_refused_unless_its_space_is_a_plain_box(tmp_path):
     def skips():
         return gymnasium.wrappers.MaxAndSkipObservation(Clock(), 2)
@@ -126,6 +127,7 @@ def test_a_wrapper_that_skips_frames_is_refused_unless_its_space_is_a_plain_box(
     assert result.agent.memory.frames is None
 
 
+@pytest.mark.learning
 def test_ppo_learns_from_clipped_rewards_and_reports_the_games_own(tmp_path):
     cfg = PPOConfig(**SHORT, total_env_steps=64, num_envs=2, rollout_steps=16)
     result = Trainer(tmp_path / "ppo", progress=False).train(cfg, Clock)

@@ -20,6 +20,7 @@ from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop.host import HostLoop
 from tests.environment.masked import SOURCES, Masked
 from tests.environment.predictable import Predictable
+from tests.helpers.cases import rest_learning
 from tests.loop.configs import assert_same_state, small_config
 from tests.loop.rollouts import assert_consecutive, assert_predictable, join, watch
 
@@ -97,10 +98,10 @@ def stepped_by_hand(env_id, actions):
 @pytest.mark.parametrize(
     "acting_interval, mode",
     [
-        (1, AutoresetMode.NEXT_STEP),
+        pytest.param(1, AutoresetMode.NEXT_STEP, marks=learning),
         (48, AutoresetMode.NEXT_STEP),
         (48, AutoresetMode.SAME_STEP),
-        (48, AutoresetMode.DISABLED),
+        pytest.param(48, AutoresetMode.DISABLED, marks=learning),
         pytest.param(1, AutoresetMode.SAME_STEP, marks=learning),
         pytest.param(1, AutoresetMode.DISABLED, marks=learning),
     ],
@@ -145,7 +146,7 @@ def test_replayed_rows_of_a_vector_environment_are_all_steps_in_the_order_of_tim
     np.testing.assert_array_equal(found.next_obs, columns[4].reshape(-1, 3)[ends])
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("mode", rest_learning([*AutoresetMode], [AutoresetMode.NEXT_STEP]))
 def test_rollouts_of_a_vector_environment_have_no_dummy_steps_and_lose_the_surplus(mode):
     _, rollout, _ = watched_run("ppo", lambda: vector_of_three(mode), 192, None)
     assert rollout.obs.shape == (64, 3, 3)
@@ -204,7 +205,7 @@ def test_environments_in_processes_step_in_two_groups():
     assert len({tuple(column) for column in rollout.action.T}) == 4  # no two act alike
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", rest_learning(SOURCES, ["info"]))
 def test_no_forbidden_action_is_ever_taken(source):
     _, rollout, log_prob = watched_run("ppo", functools.partial(Masked, source), 120, 3)
     mask = rollout.obs["action_mask"]
@@ -255,7 +256,8 @@ def test_correlated_noise_follows_itself_in_time_and_not_across_environments():
 
 
 @pytest.mark.parametrize(
-    "algorithm, xla", [("dqn", True), ("ppo", False), pytest.param("ppo", True, marks=learning)]
+    "algorithm, xla",
+    [("dqn", True), *(pytest.param("ppo", xla, marks=learning) for xla in (False, True))],
 )
 def test_one_seed_gives_one_run_bit_for_bit_however_it_is_cut_into_calls(algorithm, xla):
     """Another seed begins with other weights."""
@@ -400,7 +402,7 @@ class Broken(Predictable):
         return super().step(action)
 
 
-@both
+@pytest.mark.parametrize("algorithm", ["dqn", pytest.param("ppo", marks=learning)])
 def test_an_environment_that_fails_is_reported_and_ends_the_learner(algorithm):
     loop = make_loop(algorithm, Broken, 1, xla=False)
     with pytest.raises(EnvironmentFault, match="the robot fell over"):
@@ -410,7 +412,7 @@ def test_an_environment_that_fails_is_reported_and_ends_the_learner(algorithm):
 
 
 @both
-@pytest.mark.parametrize("num_envs", [1, 64])
+@pytest.mark.parametrize("num_envs", [pytest.param(1, marks=learning), 64])
 def test_any_number_of_environments_runs(algorithm, num_envs):
     own = {"dqn": {"train_interval_env_steps": 8 * num_envs, "replay_capacity": 10_000}, "ppo": {}}
     metrics, rollout, _ = watched_run(
@@ -421,7 +423,7 @@ def test_any_number_of_environments_runs(algorithm, num_envs):
     assert_consecutive(rollout)
 
 
-@both
+@pytest.mark.parametrize("algorithm", ["dqn", pytest.param("ppo", marks=learning)])
 def test_images_train(algorithm):
     class Image(Predictable):
         observation_space = spaces.Box(0, 255, (12, 12, 1), np.uint8)

@@ -17,6 +17,7 @@ from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.environment.gym.adapter import make_host_groups
 from kytolly.loop import host
 from tests.environment.predictable import ENDS, Recorded
+from tests.helpers.cases import rest_learning
 from tests.loop.configs import small_config
 
 GAMMA, N_STEPS = 0.9, (1, 3, 5)
@@ -205,13 +206,9 @@ def assert_no_wrong_row(memory, parts, limit, may_skip):
     return places
 
 
-CASES = [(form, num_envs) for form in FORMS for num_envs in (1, 3, 8)]
-CASES += [(form, 3) for form in IN_PROCESSES]
-CASES += [
-    pytest.param(form, num_envs, marks=pytest.mark.learning)
-    for form in IN_PROCESSES
-    for num_envs in (1, 8)
-]
+FORMS_OF = [(form, num_envs) for form in (*FORMS, *IN_PROCESSES) for num_envs in (1, 3, 8)]
+QUICK = [*((form, 3) for form in FORMS), (next(iter(IN_PROCESSES)), 3)]
+CASES = rest_learning(FORMS_OF, QUICK)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from kytolly import Trainer
 from kytolly.callback.base import Callback
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.loop.signals import deferred_signals
+from tests.helpers.cases import rest_learning
 
 SMALL = {"xla": False, "num_envs": 2, "hidden_units": [4], "evaluation_episodes": 2}
 SMALL |= {"final_evaluation_episodes": 2, "total_env_steps": 128, "loop": "host"}
@@ -44,7 +45,7 @@ class Raises(gymnasium.Env):
         return obs, 1.0, self.time >= 13, False, {}
 
 
-@pytest.mark.parametrize("algorithm", OWN)
+@pytest.mark.parametrize("algorithm", rest_learning([*OWN], ["dqn"]))
 def test_a_run_that_a_fault_stopped_within_a_rollout_is_resumed(algorithm, tmp_path):
     cfg = {"algorithm": algorithm, **SMALL, **OWN[algorithm]}
     Raises.left = 75

@@ -122,17 +122,15 @@ def start_process(folder, mode="first"):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def test_a_second_process_compiles_nothing_and_a_damaged_cache_breaks_no_start(tmp_path):
+def test_a_second_process_compiles_nothing_and_a_damaged_entry_breaks_no_start(tmp_path):
     folder = tmp_path / "with space"
     cold = start_process(folder)
     assert cold[0], cold[1]
     (path,) = folder.glob("*/*.pb")
     written = path.stat().st_mtime_ns
-    warm = start_process(folder)
+    damaged = path.with_name(path.name.replace("xla_compile_cache__", "xla_compile_cache__other"))
+    damaged.write_bytes(path.read_bytes()[:-1000])
+    warm = start_process(folder, "import")  # importing TensorFlow first is no harm
+    assert "1 damaged" in warm[1] and not damaged.exists() and warm[2] == cold[2]
     assert path.stat().st_mtime_ns == written  # a program that is compiled is written
     assert path.name in json.loads((path.parent / "checksums.json").read_text())
-    path.write_bytes(path.read_bytes()[:-1000])
-    again = start_process(folder, "import")  # importing TensorFlow first is no harm
-    assert "1 damaged" in again[1]
-    assert again[2] == warm[2] == cold[2]
-    assert path.exists()

@@ -73,6 +73,7 @@ def test_the_wheel_installs_one_package_and_one_door(site):
     assert {path.name for path in (site / "kytolly").iterdir()} == rooms
 
 
+@pytest.mark.learning
 def test_it_trains_beside_modules_with_the_names_of_our_rooms(site, tmp_path):
     for name in HOSTILE:
         path = tmp_path / f"{name}.py"

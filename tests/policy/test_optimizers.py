@@ -14,6 +14,7 @@ from kytolly.policy.adamw import decay_mask, decays, make_adam
 from kytolly.policy.batch import Transition
 from kytolly.policy.ppo import PPOBatch
 from kytolly.trainer import Trainer
+from tests.helpers.cases import learning
 
 SPEC = EnvSpec("vector", tf.TensorSpec([3]), Discrete(2))
 
@@ -119,7 +120,7 @@ def test_ppo_warms_up_by_updates_within_the_compiled_step():
     assert float(policy.optimizer.learning_rate) == pytest.approx(0.01)  # of the next update
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("precision", ["float32", learning("mixed_float16")])
 def test_ppo_falls_after_the_warmup_by_env_steps(precision, tmp_path):
     cfg = {
         "total_env_steps": 160, "num_envs": 2, "rollout_steps": 8, "epochs": 1,

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from scripts.learning_seeds import main, statistics_text
 
 
@@ -14,6 +16,7 @@ def test_seeds_that_never_solved_count_as_endless():
     assert solved == "solved after: median 30, last inf"
 
 
+@pytest.mark.learning
 def test_each_seed_is_trained_and_its_last_weights_are_played(capsys):
     small = ["--hidden-units", "4", "--batch-size", "8", "--warmup-env-steps", "64", "--no-xla"]
     flags = ["dqn", "--env", "CartPole-v1", "--total-env-steps", "160", *small]

@@ -15,6 +15,7 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.loop.host_env_runner import HostEnvRunner
 from kytolly.machine.facts import device_name
 from kytolly.trainer import Trainer, train_dqn, train_ppo
+from tests.helpers.cases import learning
 
 
 @pytest.fixture(scope="module")
@@ -173,10 +174,7 @@ class Subclassed(keras.Model):
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(
-            keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(2)]),
-            marks=pytest.mark.learning,
-        ),
+        learning(keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(2)])),
         lambda spec: Subclassed(8),
     ],
     ids=["sequential", "subclassed"],
@@ -199,7 +197,7 @@ def test_a_keras_model_of_the_wrong_output_shape_is_refused(cfg, tmp_path):
     "env",
     [
         lambda: gymnasium.make("CartPole-v1"),
-        gymnasium.make("CartPole-v1"),
+        learning(gymnasium.make("CartPole-v1")),
         gymnasium.make_vec("CartPole-v1", 2),
     ],
     ids=["factory", "environment", "vector environment"],
@@ -275,6 +273,7 @@ def test_a_mapping_must_name_its_algorithm_and_know_its_settings(tmp_path):
     assert not (tmp_path / "l").exists()
 
 
+@pytest.mark.learning
 def test_the_functions_of_the_module_make_a_folder_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = train_dqn(SHORT, "CartPole-v1")

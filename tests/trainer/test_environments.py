@@ -35,7 +35,6 @@ OWN = {
     | {"train_interval_env_steps": 8, "updates_per_interval": 1, "replay_capacity": 64},
     "ppo": {"rollout_steps": 8, "epochs": 1, "total_env_steps": 16},
 }
-ALGORITHMS = ["dqn", "ppo"]
 
 
 def slow(*values):
@@ -85,6 +84,7 @@ def test_stacked_frames_are_channels_of_one_image(algorithm, tmp_path):
     assert again.return_mean == 15.0
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("algorithm", ["ppo", slow("dqn")])
 def test_an_image_without_clear_channels_is_refused_with_what_mends_it(algorithm, tmp_path):
     env = Screen(spaces.Box(0, 255, (3, 3, 84), np.uint8))
@@ -96,7 +96,7 @@ def test_an_image_without_clear_channels_is_refused_with_what_mends_it(algorithm
 
 @pytest.mark.parametrize(
     "algorithm, dtype",
-    [("dqn", np.bool_), ("ppo", np.int64), slow("dqn", np.int64), slow("ppo", np.bool_)],
+    [("dqn", np.bool_), slow("ppo", np.int64), slow("dqn", np.int64), slow("ppo", np.bool_)],
 )
 def test_a_grid_gets_a_small_convolution(algorithm, dtype, tmp_path):
     env = Screen(spaces.Box(0, 1, (10, 10, 4), dtype))
@@ -107,6 +107,7 @@ def test_a_grid_gets_a_small_convolution(algorithm, dtype, tmp_path):
     assert again.return_mean == 15.0
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("shape, dtype", [((10, 10, 4), np.float32), slow((8, 8, 111), np.bool_)])
 def test_what_is_no_grid_stays_flat(shape, dtype, tmp_path):
     result = train("dqn", Screen(spaces.Box(0, 1, shape, dtype)), tmp_path)
@@ -125,8 +126,8 @@ def three_screens():
     "algorithm, env, count",
     [
         ("dqn", one_screen, 1),
-        ("dqn", three_screens, 3),
-        ("ppo", one_screen, 8),
+        slow("dqn", three_screens, 3),
+        slow("ppo", one_screen, 8),
         ("ppo", three_screens(), 3),
         slow("dqn", one_screen(), 1),
         slow("dqn", three_screens(), 3),
@@ -165,7 +166,7 @@ def test_dqn_learns_from_dicts(n_step, tmp_path):
 
 @pytest.mark.parametrize(
     "loop, network",
-    [("host", "mlp"), ("device", "dueling"), slow("host", "dueling"), slow("device", "mlp")],
+    [slow("host", "mlp"), ("device", "dueling"), slow("host", "dueling"), slow("device", "mlp")],
 )
 def test_dqn_normalizes_observations_and_the_network_keeps_the_statistics(loop, network, tmp_path):
     result = train(
@@ -179,6 +180,7 @@ def test_dqn_normalizes_observations_and_the_network_keeps_the_statistics(loop, 
     np.testing.assert_allclose(best(obs), result.agent.q_values(obs), atol=1e-5)
 
 
+@pytest.mark.learning
 def test_evaluations_are_in_rewards_of_the_environment(tmp_path):
     space = spaces.Box(-1, 1, (2,), np.float32)
     make = lambda: NormalizeReward(ClipReward(Screen(space), -1, 1))  # noqa: E731
@@ -229,7 +231,7 @@ def test_evaluations_get_the_statistics_of_normalized_observations(tmp_path):
         train("dqn", Far(), tmp_path / "other")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", [slow("dqn"), "ppo"])
 def test_ppo_warns_of_batch_normalization(algorithm, tmp_path):
     inputs = keras.Input((2,))
     hidden = keras.layers.BatchNormalization()(keras.layers.Dense(4)(inputs))

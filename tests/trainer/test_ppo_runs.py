@@ -154,13 +154,13 @@ def slow(*values):
 @pytest.mark.parametrize(
     "env, settings",
     [
-        (Pendulum(), {"action_bounds": "squash", "normalize_rewards": True}),
+        slow(Pendulum(), {"action_bounds": "squash", "normalize_rewards": True}),
         slow(ContinuousAction(), {"state_dependent_std": True, "shared_torso": True}),
         (MaskedAction(), {}),
         slow(DictObservation(), {"normalize_observations": True}),
         (Wanted, {"action_bounds": "squash"}),
         slow(lambda: Masked("info"), {"normalize_observations": True}),
-        ("CartPole-v1", {"loop": "host", "precision": "mixed_bfloat16"}),
+        slow("CartPole-v1", {"loop": "host", "precision": "mixed_bfloat16"}),
     ],
     ids="squashed numbers masked dict host-numbers host-masked host".split(),
 )
@@ -217,7 +217,7 @@ class Critic(keras.Model):
 
 @pytest.mark.parametrize(
     "model, loop",
-    [(functional, "device"), (lambda: lambda spec: Critic(spec.num_actions), "host")],
+    [slow(functional, "device"), (lambda: lambda spec: Critic(spec.num_actions), "host")],
     ids=["functional", "own"],
 )
 def test_a_users_keras_model_trains_and_is_played_again(tmp_path, model, loop):

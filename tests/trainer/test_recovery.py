@@ -20,6 +20,7 @@ from kytolly.policy.ppo import PPOPolicy
 from kytolly.record.metrics_file import read_rows
 from kytolly.record.saved_run import SavedRun
 from kytolly.trainer import Trainer
+from tests.helpers.cases import learning
 
 COMMON = {
     "total_env_steps": 96, "num_envs": 2, "hidden_units": [4], "xla": False,
@@ -68,11 +69,13 @@ def fail_above(monkeypatch, most):
                 "gradient_accumulation 2 -> 4, batch_size 16 -> 8",
             ],
         ),
-        (
-            PPO,
-            "host",
-            {"num_minibatches": 2, "gradient_accumulation": 2},
-            ["gradient_accumulation 1 -> 2, num_minibatches 1 -> 2"],
+        learning(
+            (
+                PPO,
+                "host",
+                {"num_minibatches": 2, "gradient_accumulation": 2},
+                ["gradient_accumulation 1 -> 2, num_minibatches 1 -> 2"],
+            )
         ),
     ],
     ids=["dqn", "ppo"],
@@ -99,7 +102,7 @@ def test_batches_shrink_until_they_fit(settings, loop, small, rungs, tmp_path, m
         assert resumed.summary["env_steps"] >= 160
 
 
-@pytest.mark.parametrize("settings", [DQN, PPO], ids=["dqn", "ppo"])
+@pytest.mark.parametrize("settings", [DQN, learning(PPO)], ids=["dqn", "ppo"])
 def test_without_leave_to_shrink_one_line_says_what_to_do(settings, tmp_path, monkeypatch, capsys):
     fail_above(monkeypatch, 8)
     rows = 32 if settings is DQN else 16
@@ -119,9 +122,9 @@ def test_without_leave_to_shrink_one_line_says_what_to_do(settings, tmp_path, mo
     "settings, loop",
     [
         (DQN, "host"),
-        (PPO, "device"),
-        pytest.param(DQN, "device", marks=pytest.mark.learning),
-        pytest.param(PPO, "host", marks=pytest.mark.learning),
+        learning((PPO, "device")),
+        learning((DQN, "device")),
+        learning((PPO, "host")),
     ],
     ids="dqn-host ppo-device dqn-device ppo-host".split(),
 )
@@ -188,7 +191,9 @@ def spoil_losses(monkeypatch, above):
         monkeypatch.setattr(policy, "loss", loss)
 
 
-@pytest.mark.parametrize("settings, final", [(DQN, None), (PPO, 1e-3)], ids=["dqn", "ppo"])
+@pytest.mark.parametrize(
+    "settings, final", [learning((DQN, None)), (PPO, 1e-3)], ids=["dqn", "ppo"]
+)
 def test_a_loss_that_is_no_number_halves_the_rate(settings, final, tmp_path, monkeypatch):
     spoil_losses(monkeypatch, above=3e-3)
     rates = {"learning_rate": 8e-3, "learning_rate_final": final}
@@ -210,6 +215,7 @@ def test_a_loss_that_is_no_number_halves_the_rate(settings, final, tmp_path, mon
     )
 
 
+@pytest.mark.learning
 def test_restarts_are_bounded_and_without_leave_there_is_none(tmp_path, monkeypatch):
     spoil_losses(monkeypatch, above=0.0)
     monkeypatch.setattr(recovery, "MAX_RESTARTS", 1)
@@ -263,6 +269,7 @@ def test_the_ladder_ends_with_precision():
     assert recovery.reduce_memory(SupervisedConfig(batch_size=1), brain_float=False) is None
 
 
+@pytest.mark.learning
 def test_an_estimate_that_is_too_large_shrinks_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr("kytolly.machine.memory.SMALL_BYTES", 0)
     monkeypatch.setattr("kytolly.machine.facts.available_memory_bytes", lambda: 12_000)

@@ -124,6 +124,7 @@ def test_ctrl_c_within_a_log_interval_changes_nothing(cfg, tmp_path, monkeypatch
             np.testing.assert_array_equal(found.get_tensor(key), expected.get_tensor(key), key)
 
 
+@pytest.mark.learning
 def test_a_full_disk_does_not_end_training_and_earlier_files_stay_whole(cfg, tmp_path, monkeypatch):
     class FillDisk(Callback):
         """From 200 env steps on nothing can be written whole; nor can rows be, until 300."""
@@ -155,6 +156,7 @@ def test_a_full_disk_does_not_end_training_and_earlier_files_stay_whole(cfg, tmp
     assert rows == ["100", "200", "300", "400"]
 
 
+@pytest.mark.learning
 def test_a_folder_that_is_removed_does_not_end_training(cfg, tmp_path):
     class Remove(Callback):
         def on_log(self, state):

@@ -55,6 +55,7 @@ def test_words_are_distinct_and_stop_words_come_first():
     assert len(query_scale.vocabulary(50)) == 50
 
 
+@pytest.mark.learning
 def test_one_size_is_measured(capsys, monkeypatch):
     made = ppo_training.ppo_config
     uncompiled = lambda *args: dataclasses.replace(made(*args), xla=False)  # noqa: E731

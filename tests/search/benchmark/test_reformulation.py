@@ -191,6 +191,7 @@ def test_gain_is_arithmetic_on_the_turns():
     assert "98.8%" in text and "20.0x the fastest flow" in text and "100x one query" in text
 
 
+@pytest.mark.learning
 def test_all_flows_are_measured_alike(ground, monkeypatch):
     made = ppo_training.ppo_config
     uncompiled = lambda *args: dataclasses.replace(made(*args), xla=False)  # noqa: E731

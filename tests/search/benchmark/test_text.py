@@ -20,6 +20,7 @@ from kytolly.search.benchmark.text_training import (
     make_run,
 )
 from kytolly.search.text.rows import Ragged
+from tests.helpers.cases import learning
 
 PAIRS = {
     "source": Ragged.of([[4, 5, 6][: 1 + n % 3] for n in range(12)]),
@@ -28,7 +29,7 @@ PAIRS = {
 CFG = make_config(True, xla=False, updates_per_call=2)
 
 
-@pytest.mark.parametrize("kind", [PairsTask, StepwiseTask])
+@pytest.mark.parametrize("kind", [learning(PairsTask), StepwiseTask])
 def test_the_ways_to_train_make_updates(kind):
     task = kind(PAIRS, 12)
     run = make_run(task, CFG)

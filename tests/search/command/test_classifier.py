@@ -53,6 +53,7 @@ def test_texts_of_a_file_are_classified(run, capsys):
     assert out.read_text("utf-8") == written
 
 
+@pytest.mark.learning
 def test_a_run_continues_with_its_own_settings(run, capsys):
     argv = ["train", "classifier", "--data", str(run / "a.csv"), "--resume", str(run / "run")]
     assert entry.main([*argv, "--total-updates", "12", "--json"]) == 0

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("command")
     write_collection(folder / "tiny")
-    training = {**SETTINGS["training"], "warm_start_epochs": 1}
+    training = {**SETTINGS["training"], "warm_start_epochs": 1, "held_out_folds": 0}
     settings = {**SETTINGS, "training": training, "collection": str(folder / "tiny")}
     (folder / "settings.yaml").write_text(yaml.safe_dump(settings))
     return folder

@@ -57,6 +57,7 @@ def test_sentences_that_resemble_one_of_another_split_are_found():
     assert builtin._crossing(words, ["train", "test", "test", "train"]) == {0, 2}
 
 
+@pytest.mark.learning
 def test_thousands_of_documents_with_one_relevant_each(collection):
     assert 3_000 < len(collection.doc_ids) < 20_000
     assert len(set(collection.doc_ids)) == len(collection.doc_ids)

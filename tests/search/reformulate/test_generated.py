@@ -95,7 +95,7 @@ def rewriter(animals):
 
 def options_of(collection, rewriter, **training):
     retrieval = {"rewriter": rewriter and str(rewriter), "generated": 2, "fusion": 0.0}
-    return make_options(collection, retrieval, epochs=0, **training)
+    return make_options(collection, retrieval, epochs=0, held_out_folds=0, **training)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +117,9 @@ def test_the_agent_finds_what_the_first_search_cannot_lead_to(animals, trained, 
         assert systems[name]["ndcg@10"]["over_mined"]["low"] > 0.5
     text = "\n".join(report_lines(summary["test"]))
     assert "greedy ceiling, mined" in text and "over that of mined terms" in text
-    short = {"warm_start_epochs": 2, "held_out_folds": 0}
-    alone = train(options_of(animals, None, **short), log_dir=tmp_path / "run", test=True)
+    alone = train(
+        options_of(animals, None, warm_start_epochs=2), log_dir=tmp_path / "run", test=True
+    )
     assert alone["test"]["systems"]["agent"]["ndcg@10"]["mean"] == 0.0
     assert "ceiling_mined" not in alone["test"]["systems"]
 

@@ -37,6 +37,7 @@ def run(command):
     return train_optimized.main(argv[1:]) if program == "python" else cli.main(argv)
 
 
+@pytest.mark.learning
 def test_commands_and_python_run_in_order(tmp_path, monkeypatch, capsys):
     write_collection(tmp_path / "data" / "mine")
     (tmp_path / "configs").mkdir()

@@ -160,6 +160,7 @@ def test_parts_that_do_not_divide_a_rollout_are_refused():
         ppo_config(make_options("x", gradient_accumulation=5), 1001, 4)
 
 
+@pytest.mark.learning
 def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path, monkeypatch):
     num_envs, lines = [], []
     real = ppo_training.Trainer.train_ppo
@@ -172,7 +173,8 @@ def test_too_little_memory_halves_what_is_collected_at_once(collection, tmp_path
         return real(self, cfg, *args, **options)
 
     monkeypatch.setattr(ppo_training.Trainer, "train_ppo", scarce)
-    options = make_options(collection, epochs=1, warm_start_epochs=0, collect_batch_size=16)
+    few = {"epochs": 1, "warm_start_epochs": 0, "held_out_folds": 0}
+    options = make_options(collection, collect_batch_size=16, **few)
     summary = train(options, log_dir=tmp_path / "d", say=lines.append)
     assert num_envs == [16, 8] and summary["collect_batch_size"] == 8
     assert "out of memory with collect_batch_size 16: PPO starts again with 8" in lines
@@ -201,6 +203,7 @@ def test_without_ppo_a_run_is_complete(collection, tmp_path, forbid_pretrained):
     assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").added
 
 
+@pytest.mark.learning
 def test_the_network_of_the_package_is_one_of_those_that_are_tried(
     collection, tmp_path, monkeypatch
 ):
@@ -234,6 +237,7 @@ def test_the_weight_of_cosines_that_judgments_prefer_is_taken(collection, monkey
     assert selection.judged_fusion(found.context, None, None) == 0.0
 
 
+@pytest.mark.learning
 def test_without_dev_queries_train_queries_test_what_helps(tmp_path):
     other, lines = write_collection(tmp_path / "tiny"), []
     (other / "qrels" / "dev.tsv").unlink()
@@ -305,7 +309,7 @@ def test_a_run_that_was_interrupted_is_usable(collection, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match=r"The run is saved in .*kytolly reformulate"):
-        train(make_options(collection), log_dir=tmp_path / "run", say=say)
+        train(make_options(collection, held_out_folds=0), log_dir=tmp_path / "run", say=say)
     assert not (tmp_path / "run" / "choice.json").exists()
     found = Reformulator.load(tmp_path / "run")
     assert found.choices == Choices(None, {}) and found.reformulate("key12 noise1").added

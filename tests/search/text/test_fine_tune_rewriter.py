@@ -31,6 +31,7 @@ PLAIN = RewriterConfig(
     units=8,
     max_target_length=3,
     pretrained=False,
+    held_out_folds=0,
     xla=False,
 )
 

@@ -117,6 +117,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(tmp_path):
     assert result.stopped_by == "non_finite"
 
 
+@pytest.mark.learning
 def test_a_run_stops_early_where_evaluations_do_not_improve(tmp_path):
     class Same(ContainsWord):
         def evaluate(self, network):
@@ -201,6 +202,7 @@ def test_parts_of_a_batch_shrink_until_they_fit(tmp_path, monkeypatch):
     assert result.summary["memory"]["process_memory_mb"] > 50
 
 
+@pytest.mark.learning
 def test_then_texts_get_shorter_until_they_fit(tmp_path, monkeypatch):
     whole, seen = ContainsWord.loss, []
 
@@ -248,6 +250,7 @@ def test_without_leave_to_shrink_one_line_says_what_to_do(tmp_path, monkeypatch)
         train(tmp_path / "run", small_config())
 
 
+@pytest.mark.learning
 def test_a_loss_that_is_not_a_number_halves_the_rate(tmp_path, monkeypatch):
     class Spoiled(ContainsWord):
         def loss(self, network, batch, cfg):

@@ -68,10 +68,10 @@ class PrioritizedReplay(ReplayBuffer):
         ignored = tf.cast(self.ignored, tf.float32)
         return opened, tf.stack([self.importance_exponent(), self.highest, ignored])
 
-    def add(self, rows: Transition, last: tf.Tensor) -> None:
+    def add(self, rows: Transition, last: tf.Tensor, explored: tf.Tensor | None = None) -> None:
         """As for every replay; rows whose windows are now complete get the highest priority."""
         incomplete, before = (self.n_step - 1) * self.stride, tf.identity(self.added)
-        super().add(rows, last)
+        super().add(rows, last, explored)
         count = rows.reward.shape[0] + incomplete
         touched = min(count, self.capacity)  # windows that began in an overwritten row are gone
         index = tf.range(count - touched, count)

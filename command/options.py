@@ -79,7 +79,7 @@ def add_field(
     text = f"{field.metadata['help']} [{f'{unit}; ' if unit else ''}default {words}]"
     text = argparse.SUPPRESS if shown == "no" else text
     flag = "--" + field.name.replace("_", "-")
-    if hint is bool:
+    if hint in (bool, bool | None):
         parser.add_argument(
             flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text
         )

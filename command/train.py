@@ -28,7 +28,7 @@ from kytolly.command.options import (
 from kytolly.command.result import print_result, write_profile
 from kytolly.command.start import prepare_machine
 from kytolly.command.table import TEXT_MODELS, text_model_module
-from kytolly.config.tuned import chosen_tuned_settings, tuned_line
+from kytolly.config.tuned import chosen_tuned_settings, older_defaults, tuned_line
 from kytolly.config.words import nearest, path_text, value_text
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         help="demand, or leave out, this project's tuned settings for the task; default: taken "
         "where there are some",
     )
+    add("--defaults", metavar="VERSION", help="begin with the defaults of an earlier version: 0.2")
     add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
     add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
     add(
@@ -180,6 +181,7 @@ def check_resume(args: argparse.Namespace) -> None:
     if args.resume and args.init:
         raise BadInput("--resume goes on with the run's own weights. Leave --init out.")
     kinds = {"--config": args.config, "--preset": args.preset, "--tuned": args.tuned}
+    kinds["--defaults"] = args.defaults
     extra = next((flag for flag, given in kinds.items() if given), "")
     if args.resume and extra:
         raise BadInput(
@@ -209,6 +211,8 @@ def new_run(args: argparse.Namespace, flags: Settings) -> tuple[RunConfig, str]:
     from kytolly.config.files import read_settings
 
     tuned = chosen_tuned_settings(args.tuned, args.algorithm, args.env)
+    if args.defaults:
+        tuned = older_defaults(args.defaults, args.algorithm) | tuned
     given = {}
     if args.config:
         from_file, beside = read_settings(args.config)

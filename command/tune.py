@@ -51,7 +51,9 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--timeout", metavar="SECONDS", type=seconds, help="after which no trial begins")
     add("--jobs", metavar="N", type=positive, help="trials at a time; default: one a core")
-    parser.set_defaults(preset=None, tuned=None, resume=None, log_dir=None, trust=False)
+    parser.set_defaults(
+        preset=None, tuned=None, defaults=None, resume=None, log_dir=None, trust=False
+    )
     algorithm = next((word for word in words if word in train.ALGORITHMS), None)
     train.add_settings(parser, algorithm)
 

@@ -24,5 +24,5 @@ class MunchausenConfig(DQNConfig):
         -1.0, "lowest log-probability, times the temperature, that counts; in scaled rewards"
     )
     entropy_temperature: Annotated[Positive, "reward"] = setting(
-        0.03, "difference in value, of scaled rewards, that makes an action e times as likely"
+        0.01, "difference in value, of scaled rewards, that makes an action e times as likely"
     )

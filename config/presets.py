@@ -19,11 +19,11 @@ DQN: dict[str, dict[str, Any]] = {
 
 ROLLOUT = ("num_envs", "rollout_steps", "num_minibatches", "gradient_accumulation")
 
-# An update of 256 rows, in 8 parts, in one, and of 2,048 rows from 64 environments.
+# An update of 64 rows, in 4 parts, in one, and of 512 rows from 64 environments.
 PPO: dict[str, dict[str, Any]] = {
-    "safe": dict(zip(ROLLOUT, (8, 128, 32, 8), strict=True)),
-    "optimal": dict(zip(ROLLOUT, (8, 128, 4, 1), strict=True)),
-    "aggressive": dict(zip(ROLLOUT, (64, 128, 4, 1), strict=True)),
+    "safe": dict(zip(ROLLOUT, (8, 128, 64, 4), strict=True)),
+    "optimal": dict(zip(ROLLOUT, (8, 128, 16, 1), strict=True)),
+    "aggressive": dict(zip(ROLLOUT, (64, 128, 16, 1), strict=True)),
 }
 
 # An update of 128 rows, in 4 parts, in one, and of four times as many environments.

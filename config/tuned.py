@@ -12,7 +12,7 @@ from kytolly.config.words import nearest, value_text
 if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
 
-# What the rows below were tuned with: they say nothing of newer defaults.
+# The defaults of 0.2.0 that have changed since. The rows below were tuned with them.
 Q_LEARNING: dict[str, Any] = {
     "reward_scale": 1.0,
     "target_sync_updates": 200,
@@ -22,10 +22,23 @@ Q_LEARNING: dict[str, Any] = {
     "normalize_observations": False,
 }
 ROLLOUTS: dict[str, Any] = {
+    "rollout_steps": 128,
     "epochs": 4,
     "num_minibatches": 4,
+    "learning_rate": 3e-4,
+    "learning_rate_final": None,
     "normalize_observations": False,
     "normalize_rewards": False,
+}
+ATOMS = Q_LEARNING | {"value_min": -100.0, "value_max": 100.0}
+OLDER_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "0.2": {
+        **dict.fromkeys(("dqn", "ddqn", "qr-dqn", "iqn"), Q_LEARNING),
+        "munchausen": Q_LEARNING | {"entropy_temperature": 0.03},
+        **dict.fromkeys(("c51", "rainbow"), ATOMS),
+        "pqn": {"normalize_observations": False},
+        "ppo": ROLLOUTS,
+    }
 }
 
 DQN: dict[str, dict[str, Any]] = {
@@ -242,18 +255,16 @@ QR_DQN: dict[str, dict[str, Any]] = {
 }
 
 
-def _rows(common: dict[str, Any], rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {env: common | row for env, row in rows.items()}
-
-
-DQN = _rows(Q_LEARNING, DQN)
 TUNED = {
-    "dqn": DQN,
-    "ddqn": DQN,
-    "qr-dqn": _rows(Q_LEARNING, QR_DQN),
-    "munchausen": _rows(Q_LEARNING, MUNCHAUSEN),
-    "ppo": _rows(ROLLOUTS, PPO),
-    "pqn": _rows({"normalize_observations": False}, PQN),
+    algorithm: {env: OLDER_DEFAULTS["0.2"][algorithm] | row for env, row in rows.items()}
+    for algorithm, rows in {
+        "dqn": DQN,
+        "ddqn": DQN,
+        "qr-dqn": QR_DQN,
+        "munchausen": MUNCHAUSEN,
+        "ppo": PPO,
+        "pqn": PQN,
+    }.items()
 }
 
 
@@ -265,6 +276,21 @@ def tuned_settings(algorithm: str, env: str) -> dict[str, Any]:
         env: Gymnasium id.
     """
     return dict(TUNED.get(algorithm, {}).get(env, {}))
+
+
+def older_defaults(version: str, algorithm: str) -> dict[str, Any]:
+    """The defaults of an earlier version that are others now; ValueError where there are none.
+
+    Args:
+        version: "0.2".
+        algorithm: Name of an algorithm.
+    """
+    if version not in OLDER_DEFAULTS:
+        known = ", ".join(OLDER_DEFAULTS)
+        raise ValueError(
+            f"{value_text(version)} is no version with other defaults, expected {known}."
+        )
+    return dict(OLDER_DEFAULTS[version].get(algorithm, {}))
 
 
 def chosen_tuned_settings(wanted: bool | None, algorithm: str, env: str) -> dict[str, Any]:

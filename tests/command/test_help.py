@@ -38,7 +38,7 @@ def test_the_help_of_an_algorithm_lists_its_own_settings(capsys):
     assert all(flag in ppo for flag in own) and "--total-env-steps" in ppo
     foreign = "--replay-capacity --epsilon-start --target-sync-updates --n-step".split()
     assert not any(flag in ppo for flag in foreign)
-    assert "steps of each environment per iteration [env steps; default 128]" in ppo
+    assert "steps of each environment per iteration; more where they are below 8" in ppo
     dqn = help_of(["train", "dqn"], capsys)
     assert all(flag in dqn for flag in foreign) and not any(flag in dqn for flag in own)
     shared = help_of(["train"], capsys)

@@ -106,6 +106,22 @@ def test_tuned_settings_are_demanded_or_left_out():
     assert config("dqn --env CartPole-v1 --tuned --evaluation-episodes 7").evaluation_episodes == 7
 
 
+@pytest.mark.parametrize(
+    "algorithm, name, old", [("dqn", "target_sync_updates", 200), ("ppo", "epochs", 4)]
+)
+def test_the_defaults_of_an_earlier_version_are_taken_where_nothing_else_is_given(
+    algorithm, name, old
+):
+    def config(words):
+        given = ["train", algorithm, "--env", "Other-v1", *words.split()]
+        return getattr(train.given_config(entry.parse(given))[0], name)
+
+    assert config("--defaults 0.2") == old != config("")
+    assert config(f"--defaults 0.2 --{name.replace('_', '-')} 7") == 7
+    with pytest.raises(ValueError, match="no version with other defaults"):
+        config("--defaults 0.1")
+
+
 def test_evaluate_plays_a_ppo_run_again(trained_ppo, folder):
     done = kytolly("evaluate", "p", "--episodes", 2, "--json", cwd=folder)
     assert done.status == 0, done.errors

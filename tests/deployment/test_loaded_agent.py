@@ -118,7 +118,8 @@ def test_an_agent_that_learns_acts_with_the_weights_of_now(dqn):
     before, weights = agent.q_values(obs), agent.policy.network.get_weights()
     try:
         agent.policy.set_weights([*weights[:-1], weights[-1] + [100.0, 0.0]])
-        np.testing.assert_allclose(agent.q_values(obs), before + [100.0, 0.0], rtol=1e-4)
+        scale = float(agent.policy.network.reward_scale)
+        np.testing.assert_allclose(agent.q_values(obs), before + [100.0 / scale, 0.0], rtol=1e-4)
         assert agent.act(obs) == 0
     finally:
         agent.policy.set_weights(weights)

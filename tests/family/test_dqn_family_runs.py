@@ -109,7 +109,7 @@ def test_a_network_without_distributions_is_refused(tmp_path):
         (QuantileMLP(2, (8,), num_outputs=11), "has no method atom_logits, expected one, as c51"),
         (AtomMLP(2, (8,), num_outputs=7), "has num_outputs 7, expected 11: num_atoms of c51"),
         (
-            AtomMLP(2, (8,), num_outputs=11, value_max=5.0),
+            AtomMLP(2, (8,), None, 11, value_min=-10.0, value_max=5.0),
             "has value_max 5.0, expected 10.0: value_max",
         ),
     ],

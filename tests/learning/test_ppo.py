@@ -22,6 +22,7 @@ from tests.helpers.q_learning_probes import PROBES, EndlessReward, ObservationAc
 GAMMA = 0.9
 SETTINGS = {
     "gamma": GAMMA,
+    "normalize_rewards": False,
     "num_envs": 32,
     "rollout_steps": 8,
     "epochs": 4,

@@ -43,6 +43,7 @@ class Clock(gymnasium.Env):
 SHORT = {"evaluation_episodes": 1, "final_evaluation_episodes": 2, "hidden_units": (8,)}
 SHORT |= {"evaluation_interval_env_steps": 10**6, "xla": False}
 DQN = {"total_env_steps": 400, "warmup_env_steps": 100, "replay_capacity": 150, "n_step": 3}
+DQN |= {"cut_at_exploration": False}  # all rows are of three steps
 DQN |= {"batch_size": 8, "train_interval_env_steps": 12, "updates_per_interval": 1}
 
 

@@ -205,6 +205,7 @@ def ppo_work(settings: PPOSettings) -> Work:
         value_coef=settings.value_coef,
         max_grad_norm=settings.max_grad_norm,
         normalize_rewards=False,
+        learning_rate_final=None,
     )
     untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
     return Work("PPO", settings, cfg, untimed)

@@ -16,9 +16,9 @@ class PPOConfig(RolloutConfig):
     """Settings of PPO. A rollout holds `rollout_steps` steps of each of `num_envs` environments."""
 
     algorithm: Literal["ppo"] = setting("ppo", "ppo")
-    learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
+    learning_rate: Positive = setting(6e-4, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
-        None, "Adam's step size at the end of the run, reached linearly; none: constant"
+        0.0, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     adam_epsilon: Positive = setting(1e-5, "constant in Adam's denominator (epsilon-hat)")
     gamma: Share = setting(0.99, "discount per env step")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from kytolly.config.fields import NotNegative, setting
+from kytolly.config.fields import NotNegative, Positive, setting
 from kytolly.config.ppo import PPOConfig
 
 
@@ -14,6 +14,10 @@ class PPOKLConfig(PPOConfig):
     """Settings of PPO that stays near the network that it began with, beside those of PPO."""
 
     algorithm: Literal["ppo-kl"] = setting("ppo-kl", "ppo-kl")
+    learning_rate: Positive = setting(3e-4, "Adam's step size at the start")
+    learning_rate_final: NotNegative | None = setting(
+        None, "Adam's step size at the end of the run, reached linearly; none: constant"
+    )
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
     kl_coef: NotNegative = setting(
         0.05, "weight of the KL divergence from the network before training"

@@ -325,7 +325,7 @@ def _extreme_actions(spec: EnvSpec, obs: Any) -> tf.Tensor:
         (np.argmax(allowed[0]), np.flatnonzero(allowed[1])[-1])
         for allowed in _component_masks(action, mask)
     ]
-    chosen = tf.constant(np.transpose(ends), tf.int32)
+    chosen = tf.constant(np.array(ends).T, tf.int32)
     return chosen[:, 0] if isinstance(action, Discrete) else chosen
 
 

@@ -224,7 +224,7 @@ def draw_greedy(
         grid_y,
         q.argmax(-1),
         shading="nearest",
-        cmap=ListedColormap([palette(shade) for shade in shades]),
+        cmap=ListedColormap(np.array([palette(shade) for shade in shades])),
         norm=BoundaryNorm(edges, count),
     )
     colors = ax.figure.colorbar(mesh, ax=ax, ticks=range(count), spacing="proportional")

@@ -126,7 +126,7 @@ def space_findings(subject: Subject) -> Findings:
     action = ActionForm(env.action_space, subject.name).space
     form = observation_form(env.observation_space, subject.name, action)
     yield "ok", f"observations {description(form.spec)}, actions {description(action)}"
-    if isinstance(action, Box) and not np.isfinite([action.low, action.high]).all():
+    if isinstance(action, Box) and not np.isfinite((*action.low, *action.high)).all():
         yield (
             "warning",
             "a bound of the action space is infinite: actions are then unbounded. Give finite "

@@ -170,7 +170,7 @@ def concatenation(tables: Sequence[QueryTable]) -> QueryTable:
         table._replace(
             relevant=np.pad(
                 table.relevant,
-                ((0, 0), (0, most - table.relevant.shape[1])),
+                [[0, 0], [0, most - table.relevant.shape[1]]],
                 constant_values=-1,
             )
         )

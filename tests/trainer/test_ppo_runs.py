@@ -44,7 +44,9 @@ def rows_in(folder):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     trainer = Trainer(tmp_path_factory.mktemp("runs") / "a", progress=False)
-    cfg = make_config(normalize_observations=True, learning_rate_final=1e-4, xla=False)
+    cfg = make_config(
+        normalize_observations=True, learning_rate=3e-4, learning_rate_final=1e-4, xla=False
+    )
     return trainer, cfg, trainer.train_ppo(cfg, env="CartPole-v1")
 
 

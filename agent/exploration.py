@@ -74,10 +74,11 @@ class EpsilonGreedy:
     """The best action, or with probability epsilon any one: epsilon is 1 until learning begins.
 
     The params of `distribution` are action values, one for each action. Whether to explore, and by
-    which action, holds for `exploration_repeat` steps of a rollout.
+    which action, holds for `exploration_repeat` steps of a rollout; without that number for one of
+    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen.
 
     Source: Dabney, Ostrovski & Barreto 2020, arXiv:2006.01782, "Temporally-Extended epsilon-Greedy
-    Exploration", with one length instead of random ones.
+    Exploration", with lengths that end with the rollout.
     """
 
     num_random_words = 2  # uint32 words for an action: whether to explore, and which action
@@ -101,6 +102,8 @@ class EpsilonGreedy:
         self.num_actions = distribution.num_params
         self.gives_explored = cfg.cuts_n_step
         self.final_state = np.array([cfg.epsilon_final])  # as `state` when exploration has fallen
+        lowest = cfg.epsilon_final if schedule is None else schedule.least
+        self.falls_above = float(lowest) + ROUNDING  # epsilon, while it falls
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[1] epsilon after so many env steps; the values of `metric_names`."""
@@ -119,7 +122,7 @@ class EpsilonGreedy:
         if repeat is None:  # by the lowest bits, of which no other number is made
             drawn = tf.cast(random_bits[0, :, 0], tf.int64) % len(REPEATS)
             repeats = tf.gather(tf.constant(REPEATS), drawn)
-            falling = self.state(env_steps) > self.cfg.epsilon_final + ROUNDING
+            falling = self.state(env_steps) > self.falls_above
             random_bits = held(random_bits, tf.where(falling, repeats, 1))
         elif repeat > 1:
             random_bits = held(random_bits, tf.fill([random_bits.shape[1]], repeat))
@@ -145,7 +148,7 @@ class EpsilonGreedy:
         repeat = self.cfg.exploration_repeat
         if repeat != 1:
             drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=shape[1])]
-            repeats = repeat or np.where(state > self.cfg.epsilon_final + ROUNDING, drawn, 1)
+            repeats = repeat or np.where(state > self.falls_above, drawn, 1)
             deciding = np.arange(shape[0])[:, np.newaxis] // repeats * repeats
             deciding = np.broadcast_to(deciding, shape)
             explores = np.take_along_axis(explores, deciding, 0)

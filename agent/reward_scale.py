@@ -7,6 +7,8 @@ import tensorflow as tf
 from kytolly.model.normalization import merge_statistics
 from kytolly.policy.batch import Rollout
 
+KNOWN_ENV_STEPS = 20_000.0  # that another run's scale of returns counts for
+
 
 class DiscountedReturns(tf.Module):
     """The discounted sums of the past rewards of each environment, through all rollouts.
@@ -89,6 +91,11 @@ class ReturnScale(DiscountedReturns):
         super().__init__(num_envs, gamma, "return_scale")
         self.square = tf.Variable(0.0, trainable=False, name="square")
         self.count = tf.Variable(0.0, trainable=False, name="count")
+
+    def begin_at(self, factor: float) -> None:
+        """Begin with the factor of another run, as if `KNOWN_ENV_STEPS` had shown it."""
+        self.square.assign(1.0 / factor**2)
+        self.count.assign(KNOWN_ENV_STEPS)
 
     def factor(self, rollout: Rollout) -> tf.Tensor:
         """[] 1 over the size, this rollout counted in; 1 as long as there was no reward."""

@@ -162,6 +162,7 @@ def dqn_config(settings: DQNSettings, variant: Variant = Variant()) -> DQNConfig
             "train_interval_env_steps": settings.train_interval,
             "updates_per_interval": 1,
             "target_sync_updates": settings.target_sync_updates,
+            "target_mix": 1.0,
             "max_grad_norm": settings.max_grad_norm,
             "epsilon_start": settings.epsilon_final,  # the warm-up explores with 1
             "epsilon_final": settings.epsilon_final,

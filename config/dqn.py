@@ -27,6 +27,7 @@ NETWORKS = Literal[
     "dueling", "dueling_auto", "dueling_cnn", "dueling_small_cnn", "dueling_grid_cnn",
     "dueling_impala",
 ]  # fmt: skip
+AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an average
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
@@ -93,12 +94,13 @@ class DQNConfig(RunConfig):
         "one train interval, or several where one is shorter than 32 env steps",
     )
     target_sync_updates: _Updates = setting(
-        Default(4), "updates between two changes of the target network; 200 where these are copies"
+        Default(AVERAGE_UPDATES),
+        "updates between two changes of the target network; 200 if they are copies",
     )
     target_mix: Annotated[float, Meta(gt=0, le=1)] | None = setting(
         None,
         "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average, "
-        "which is evaluated and saved; none: 0.02, or 1 where target_sync_updates is given",
+        "which is evaluated and saved; none: 0.02, or 1 where target_sync_updates is 10 or more",
     )
     huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
     max_grad_norm: Positive | None = setting(
@@ -121,11 +123,9 @@ class DQNConfig(RunConfig):
         RunConfig.__post_init__(self)
         if self.algorithm == "ddqn":  # the older name of the setting
             object.__setattr__(self, "double", True)
-        if self.target_mix is None:
-            mix = 0.02 if isinstance(self.target_sync_updates, Default) else 1.0
-            object.__setattr__(self, "target_mix", mix)
-        elif self.target_mix == 1.0 and isinstance(self.target_sync_updates, Default):
-            object.__setattr__(self, "target_sync_updates", COPY_UPDATES)
+        if isinstance(self.target_sync_updates, Default):
+            updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
+            object.__setattr__(self, "target_sync_updates", Default(updates))
         rows = self.env_steps_per_iteration
         needed = rows * (1 + self.n_step)
         if self.warmup_env_steps < self.rows_per_update:
@@ -171,6 +171,13 @@ class DQNConfig(RunConfig):
                 f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
                 f"{MAX_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
             )
+
+    @property
+    def mix(self) -> float:
+        """The online weights' share in each change of the target network."""
+        if self.target_mix is not None:
+            return self.target_mix
+        return 1.0 if self.target_sync_updates >= 10 else 0.02
 
     @property
     def cuts_n_step(self) -> bool:

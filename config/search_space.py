@@ -30,7 +30,7 @@ DQN: dict[str, Between | Choice] = {
     "batch_size": Choice((32, 64, 128, 256)),
     "train_interval_env_steps": Choice((16, 32, 64, 128)),
     "updates_per_interval": Choice((8, 16, 32, 64)),
-    "target_sync_updates": Choice((50, 100, 200, 400, 800)),
+    "target_mix": Between(0.005, 0.1, log=True),
     "exploration_env_steps": Choice((2_000, 5_000, 10_000, 20_000, 40_000)),
     "epsilon_final": Between(0.01, 0.2, log=True),
 }

@@ -10,16 +10,19 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
 from kytolly.deployment.zoo import run_path
+from kytolly.policy.action_values import reward_scale
 from kytolly.record.checkpoint import FOLDER, checkpoints
 from kytolly.record.saved_checkpoint import DAMAGE, check_files, path_without_pattern
 from kytolly.record.saved_run import SavedRun
 
+ABSENT = "absent"  # a setting that an algorithm does not have
 UNIT = {"reward_scale": 1.0, "normalize_rewards": False}  # of algorithms without such a setting
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
@@ -49,6 +52,7 @@ def load_initial_weights(agent: KytollyAgent, run: Path) -> None:
     """
     loaded = load(run)
     check_same_spec(loaded, agent)
+    check_same_units(loaded, agent.cfg)
     for fact in (weight_shapes, activations):
         given, expected = fact(loaded.network), fact(agent.policy.network)
         if given != expected:
@@ -58,11 +62,12 @@ def load_initial_weights(agent: KytollyAgent, run: Path) -> None:
                 f"of this config's network: {expected}. Give the settings of that run, such as "
                 "hidden_units, or leave init out."
             )
-    check_same_units(loaded, agent.cfg)
     agent.policy.begin_with(loaded.network.get_weights())
     memory = agent.memory
     if isinstance(memory, RolloutBuffer) and memory.reward_scale is not None:
         take_reward_scale(memory.reward_scale, loaded.path)
+    elif isinstance(memory, ReplayBuffer) and memory.return_scale is not None:
+        memory.return_scale.begin_at(float(reward_scale(loaded.cfg, loaded.network)))
 
 
 def check_same_spec(loaded: LoadedAgent, agent: KytollyAgent) -> None:
@@ -81,9 +86,10 @@ def check_same_spec(loaded: LoadedAgent, agent: KytollyAgent) -> None:
 def check_same_units(loaded: LoadedAgent, cfg: RunConfig) -> None:
     """ValueError where a setting gives the run's values another unit than the config's."""
     names = (getattr(each, "units_of_weights", ()) for each in (loaded.cfg, cfg))
-    for name in dict.fromkeys(itertools.chain(*names)):
-        given, expected = (getattr(each, name, UNIT.get(name)) for each in (loaded.cfg, cfg))
-        if given != expected and None not in (given, expected):
+    for name in dict.fromkeys(("normalize_observations", *itertools.chain(*names))):
+        unit = UNIT.get(name, ABSENT)
+        given, expected = (getattr(each, name, unit) for each in (loaded.cfg, cfg))
+        if given != expected and ABSENT not in (given, expected):
             was, now = setting_text(given), setting_text(expected)
             raise ValueError(
                 f"init is {path_text(loaded.path)}, which learned with {name} {was}, expected "
@@ -94,7 +100,7 @@ def check_same_units(loaded: LoadedAgent, cfg: RunConfig) -> None:
 
 def setting_text(value: float | bool | None) -> str:
     """A setting as YAML writes it."""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+    return str(value).lower() if value is None or isinstance(value, bool) else f"{value:g}"
 
 
 def take_reward_scale(scale: RewardScale, run: Path) -> None:

@@ -78,7 +78,6 @@ def reward_scale(cfg: Any, network: keras.Model) -> Any:
     It is 1 where neither the config nor the network has one.
     """
     given = getattr(cfg, "reward_scale", 1.0)
-    learned = getattr(network, "reward_scale", None)
-    if given is None and learned is not None:
-        return learned.value
-    return 1.0 if given is None else given
+    if given is not None:
+        return given
+    return network.reward_scale.value if getattr(network, "learns_scale", False) else 1.0

@@ -101,11 +101,12 @@ class QLearningPolicy(Policy):
     @property
     def hyper(self) -> Hyper:
         """As for every policy; `reward_scale` is the network's where the config has none."""
-        return super().hyper._replace(reward_scale=reward_scale(self.cfg, self.network))
+        scale = reward_scale(self.cfg, self.network)
+        return super().hyper._replace(reward_scale=scale, target_mix=self.cfg.mix)
 
     def take_reward_scale(self, factor: tf.Tensor) -> None:
         """Learn from rewards times a factor, which the network keeps if it can."""
-        if hasattr(self.network, "reward_scale"):
+        if getattr(self.network, "learns_scale", False):
             self.network.reward_scale.assign(factor)
 
     @property
@@ -190,7 +191,7 @@ class QLearningPolicy(Policy):
 
     def publish(self) -> None:
         """As for every policy; where the target network is an average, that one."""
-        self.weights.publish(self.target_vector if self.cfg.target_mix != 1.0 else None)
+        self.weights.publish(self.target_vector if self.cfg.mix < 1.0 else None)
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """As for every policy; the target network gets them too."""
@@ -198,8 +199,13 @@ class QLearningPolicy(Policy):
         self.target_vector.assign(self.weights.vector)
 
     def _fit_step(self, batch: Transition, weight: tf.Tensor | None = None) -> Loss:
-        """As for every policy; a [B] weight of the rows goes before the batch's own."""
-        return super()._fit_step(batch if weight is None else batch._replace(weight=weight))
+        """As for every policy, by what learned and no average.
+
+        A [B] weight of the rows goes before the batch's own.
+        """
+        loss = self.update(batch if weight is None else batch._replace(weight=weight))
+        self.weights.publish()
+        return loss
 
     def _sync(self, mix: Number | None = None) -> None:
         """Move the target network towards the online one by `target_mix`, on the device."""

@@ -5,7 +5,7 @@ import tensorflow as tf
 from kytolly.agent.exploration import EpsilonGreedy
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.sampling import correlate
-from kytolly.agent.schedules import linear_schedule
+from kytolly.agent.schedules import Schedule, linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.distributions import Categorical
 
@@ -79,6 +79,14 @@ def test_random_actions_last_for_lengths_that_are_drawn_until_epsilon_has_fallen
         assert 0.3 < (found < 16).mean() < 0.4  # 3 lengths are 1: a third of 31 steps by chance
     for found in repeats(900):
         assert (found < 25).all()
+
+
+def test_long_random_actions_end_where_a_schedule_does():
+    schedule = Schedule(np.array([1.0, 0.5, 0.0]), np.array([1.0, 0.2, 0.2]), total=10_000)
+    exploration = EpsilonGreedy(DQNConfig(), Categorical(3), schedule)
+    bits = tf.reshape(RandomStream(0).random_bits(32 * 500 * 2), [32, 500, 2])
+    actions = exploration.noise(bits, tf.constant(9_000, tf.int64))[1].numpy()
+    assert not (actions == actions[0]).all(axis=0).any()
 
 
 def first(column):

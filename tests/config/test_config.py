@@ -119,6 +119,7 @@ def test_a_config_knows_which_number_was_given():
     [
         ({}, (4, 0.02)),
         ({"target_sync_updates": 100}, (100, 1.0)),  # copies, as whoever counts updates expects
+        ({"target_sync_updates": 9}, (9, 0.02)),
         ({"target_mix": 1.0}, (200, 1.0)),
         ({"target_mix": 0.005}, (4, 0.005)),
         ({"target_sync_updates": 1, "target_mix": 0.005}, (1, 0.005)),
@@ -126,7 +127,9 @@ def test_a_config_knows_which_number_was_given():
 )
 def test_the_target_network_is_an_average_unless_copies_are_asked_for(given, expected):
     cfg = dataclasses.replace(DQNConfig(**given), seed=3)
-    assert (cfg.target_sync_updates, cfg.target_mix) == expected
+    assert (cfg.target_sync_updates, cfg.mix) == expected
+    later = dataclasses.replace(DQNConfig(), **given)
+    assert (later.target_sync_updates, later.mix) == expected
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,8 @@ def test_the_target_network_begins_with_them_too(dqn, tmp_path):
         (DQN, "Acrobot-v1", r"CartPole-v1 with observations"),
         (DQN | {"hidden_units": (9,)}, "CartPole-v1", r"weight shapes .*\(4, 8\).*\(4, 9\)"),
         (DQN | {"network": "dueling"}, "CartPole-v1", "weight shapes"),
+        (DQN | {"reward_scale": 0.5}, "CartPole-v1", "with reward_scale none, expected 0.5"),
+        (DQN | {"normalize_observations": False}, "CartPole-v1", "normalize_observations true"),
     ],
 )
 def test_other_spaces_and_networks_are_refused_before_a_folder_is_made(
@@ -155,6 +157,25 @@ def test_normalized_and_plain_rewards_are_not_mixed(scaled, pendulum, tmp_path):
         with pytest.raises(ValueError, match="normalize_rewards"):
             cfg = PPO | {"normalize_rewards": normalize}
             Trainer(tmp_path / "run", progress=False).train(cfg, "Pendulum-v1", init=run)
+
+
+def test_the_scale_of_returns_goes_on_where_the_run_left_it(dqn, tmp_path):
+    class Scale(Callback):
+        def on_interval_end(self, state):
+            self.scale = float(state.network.reward_scale)
+
+    network, found = dqn.result.agent.policy.network, Scale()
+    before = float(network.reward_scale)
+    try:
+        network.reward_scale.assign(before / 10)  # as after returns ten times as large
+        network.save(tmp_path / "best.keras")
+    finally:
+        network.reward_scale.assign(before)
+    run = tmp_path / "run"
+    shutil.copytree(dqn.path, run)
+    shutil.copy(tmp_path / "best.keras", run / "best.keras")
+    Trainer(tmp_path / "new", progress=False).train(DQN, "CartPole-v1", [found], init=run)
+    assert found.scale == pytest.approx(before / 10, rel=0.05)
 
 
 def test_the_reference_of_ppo_kl_is_what_training_begins_with(tmp_path):

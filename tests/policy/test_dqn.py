@@ -18,6 +18,7 @@ def make_policy(model=None, **settings):
         "replay_capacity": 100,
         "train_interval_env_steps": 4,
         "target_sync_updates": 3,
+        "target_mix": 1.0,
         "learning_rate": 0.01,
         "reward_scale": 1.0,
     }
@@ -126,6 +127,9 @@ def test_an_average_is_what_the_keras_network_gets(mix, published, batch):
     found = np.concatenate([w.numpy().ravel() for w in policy.network.trainable_variables])
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(policy.weights.vector, online)  # learning goes on from there
+    policy.fit_step(batch)  # for loops of one's own, which act with the network
+    found = np.concatenate([w.numpy().ravel() for w in policy.network.trainable_variables])
+    np.testing.assert_array_equal(found, policy.weights.vector.numpy())
 
 
 def test_double_dqn_differs_where_the_networks_disagree(batch):

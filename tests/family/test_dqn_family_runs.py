@@ -49,13 +49,13 @@ def test_a_loaded_agent_acts_by_means(algorithm, tmp_path):
 @pytest.mark.learning
 def test_bounds_that_returns_leave_are_said_and_measured(tmp_path):
     with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
-        train(tmp_path / "a", "c51", value_min=-1.0, value_max=2.0)
+        train(tmp_path / "a", "c51", value_min=-1.0, value_max=2.0, reward_scale=1.0)
     with open(tmp_path / "a" / "metrics.csv", newline="") as file:
         last = list(csv.DictReader(file))[-1]
     assert 0.05 < float(last["clipped_targets"]) <= 1.0
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "[0-9]+% of the targets")  # not of a slow machine
-        train(tmp_path / "b", "c51")
+        train(tmp_path / "b", "c51", value_min=-100.0, value_max=100.0, reward_scale=1.0)
 
 
 @pytest.mark.learning

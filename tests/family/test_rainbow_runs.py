@@ -162,7 +162,8 @@ def test_errors_that_are_not_finite_are_said_once(tmp_path):
 @pytest.mark.learning
 def test_bounds_that_returns_leave_are_said_of_rainbow_too(tmp_path):
     with pytest.warns(UserWarning, match="lay beyond value_min -1 and value_max 2 after"):
-        train(tmp_path / "a", "rainbow", value_min=-1.0, value_max=2.0, total_env_steps=120)
+        bounds = {"value_min": -1.0, "value_max": 2.0, "reward_scale": 1.0}
+        train(tmp_path / "a", "rainbow", **bounds, total_env_steps=120)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ SMALL = {
         "train_interval_env_steps": 8,
         "updates_per_interval": 2,
         "target_sync_updates": 5,
+        "target_mix": 1.0,
     },
     "ppo": {"rollout_steps": 8, "num_minibatches": 2, "epochs": 2},
 }

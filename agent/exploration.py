@@ -147,8 +147,10 @@ class EpsilonGreedy:
         explores, actions = rng.random(shape) < state[0], rng.integers(self.num_actions, size=shape)
         repeat = self.cfg.exploration_repeat
         if repeat != 1:
-            drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=shape[1])]
-            repeats = repeat or np.where(state > self.falls_above, drawn, 1)
+            repeats: Any = repeat
+            if repeat is None:
+                drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=shape[1])]
+                repeats = np.where(state > self.falls_above, drawn, 1)
             deciding = np.arange(shape[0])[:, np.newaxis] // repeats * repeats
             deciding = np.broadcast_to(deciding, shape)
             explores = np.take_along_axis(explores, deciding, 0)

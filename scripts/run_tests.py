@@ -74,7 +74,7 @@ def jobs(options: list[str]) -> dict[str, list[str]]:
     """Name -> arguments of pytest, or the words of another command."""
     paths = [path for group in GROUPS for path in group.split()]
     found = {TYPES: [str(Path(sys.executable).with_name(TYPES)), "--pythonpath", sys.executable]}
-    for group in (*GROUPS, REST):
+    for group in (*GROUPS[:2], REST, *GROUPS[2:]):
         own = [path for path in group.split() if (ROOT / path).exists()]
         inside = [path for path in paths if path.startswith(tuple(f"{folder}/" for folder in own))]
         if own:  # `tests/search` may be absent

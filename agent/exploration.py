@@ -63,11 +63,9 @@ class Exploration(Protocol):
         ...
 
 
-def held(random_bits: tf.Tensor, repeats: tf.Tensor) -> tf.Tensor:
-    """[T, E, N] words of which each stays for the [E] `repeats` steps of its environment."""
-    steps, by_env = tf.range(random_bits.shape[0]), tf.transpose(random_bits, [1, 0, 2])
-    deciding = steps // repeats[:, tf.newaxis] * repeats[:, tf.newaxis]  # [E, T]
-    return tf.transpose(tf.gather(by_env, deciding, batch_dims=1), [1, 0, 2])
+def deciding_steps(steps: int, repeats: Any) -> Any:
+    """[T] or, for [E, 1] `repeats`, [E, T] the step whose exploration each step has."""
+    return np.arange(steps) // repeats * repeats
 
 
 class EpsilonGreedy:
@@ -122,10 +120,12 @@ class EpsilonGreedy:
         if repeat is None:  # by the lowest bits, of which no other number is made
             drawn = tf.cast(random_bits[0, :, 0], tf.int64) % len(REPEATS)
             repeats = tf.gather(tf.constant(REPEATS), drawn)
-            falling = self.state(env_steps) > self.falls_above
-            random_bits = held(random_bits, tf.where(falling, repeats, 1))
+            repeats = tf.where(self.state(env_steps) > self.falls_above, repeats, 1)
+            deciding = deciding_steps(random_bits.shape[0], repeats[:, tf.newaxis])
+            by_env = tf.gather(tf.transpose(random_bits, [1, 0, 2]), deciding, batch_dims=1)
+            random_bits = tf.transpose(by_env, [1, 0, 2])
         elif repeat > 1:
-            random_bits = held(random_bits, tf.fill([random_bits.shape[1]], repeat))
+            random_bits = tf.gather(random_bits, deciding_steps(random_bits.shape[0], repeat))
         explores = uniform(random_bits[..., 0]) < self.state(env_steps)
         return explores, randint(random_bits[..., 1], tf.constant(self.num_actions))
 
@@ -146,15 +146,14 @@ class EpsilonGreedy:
         """The noise that `host_action` takes for each of the `T` steps of a `shape` (T, E)."""
         explores, actions = rng.random(shape) < state[0], rng.integers(self.num_actions, size=shape)
         repeat = self.cfg.exploration_repeat
-        if repeat != 1:
-            repeats: Any = repeat
-            if repeat is None:
-                drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=shape[1])]
-                repeats = np.where(state > self.falls_above, drawn, 1)
-            deciding = np.arange(shape[0])[:, np.newaxis] // repeats * repeats
-            deciding = np.broadcast_to(deciding, shape)
+        if repeat is None:
+            drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=(shape[1], 1))]
+            deciding = deciding_steps(shape[0], np.where(state > self.falls_above, drawn, 1)).T
             explores = np.take_along_axis(explores, deciding, 0)
             actions = np.take_along_axis(actions, deciding, 0)
+        elif repeat > 1:
+            deciding = deciding_steps(shape[0], repeat)
+            explores, actions = explores[deciding], actions[deciding]
         return list(zip(explores, actions, strict=True))
 
     def host_action(

@@ -49,6 +49,9 @@ def run_limited(line, most_bytes, folder, fault):
             os.dup2(writer, 2)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+            # Some Pythons keep bytecode that such a disk has cut; nobody could import it again.
+            sys.dont_write_bytecode = True
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for the processes that a command starts
             if most_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
             if fault is not None:

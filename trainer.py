@@ -102,9 +102,10 @@ class Trainer:
             closing.callback(runner.close)
             xla = cfg.xla and xla_enabled()
             cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
-            if cfg.normalize_observations is None:
-                normalizes = model is None and runner.spec.has_real_vectors
-                cfg = dataclasses.replace(cfg, normalize_observations=normalizes)
+            if model is None:
+                cfg = cfg.fitted_to(runner.spec)
+            elif cfg.normalize_observations is None:
+                cfg = dataclasses.replace(cfg, normalize_observations=False)
             init_run = None
             if init is not None or resume:
                 from kytolly.deployment.initial_weights import resolve_init_run

@@ -17,7 +17,7 @@ from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
     from kytolly.agent.frame_store import FrameStore
-    from kytolly.agent.reward_scale import ReturnScale
+    from kytolly.agent.reward_scale import LargestReward, ReturnScale
     from kytolly.config.dqn import DQNConfig
 
 
@@ -60,7 +60,7 @@ class ReplayBuffer(tf.Module):
         network_noise: int = 0,
         gradient_parts: int = 1,
         cuts_explored: bool = False,
-        return_scale: ReturnScale | None = None,
+        return_scale: LargestReward | ReturnScale | None = None,
     ):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
@@ -103,9 +103,10 @@ class ReplayBuffer(tf.Module):
         """The arguments that a configuration asks for."""
         scale = None
         if cfg.reward_scale is None:
-            from kytolly.agent.reward_scale import ReturnScale
+            from kytolly.agent.reward_scale import LargestReward, ReturnScale
 
-            scale = ReturnScale(cfg.num_envs, cfg.gamma)
+            by_reward = cfg.network == "table"
+            scale = LargestReward() if by_reward else ReturnScale(cfg.num_envs, cfg.gamma)
         return {
             "capacity": cfg.replay_capacity,
             "obs_spec": env_spec.obs,

@@ -169,18 +169,30 @@ def train_tasks(
 def train_seed(task: Task, seed: int, folder: Path, watch: suite.Watch) -> dict[str, Any]:
     """Train one seed, then play its last weights; a run that fails says why."""
     run_dir = folder / f"{task.env}-{seed}"
-    arguments = ["train", task.algorithm, "--env", task.env, "--loop", task.loop,
-                 "--seed", str(seed), "--total-env-steps", str(task.length()),
-                 "--reward-threshold", "none", "--final-evaluation-episodes",
-                 str(EPISODES), "--log-dir", str(run_dir), "--json"]  # fmt: skip
+    words = ["train", task.algorithm, "--env", task.env, "--loop", task.loop,
+             "--seed", str(seed), "--total-env-steps", str(task.length())]  # fmt: skip
     with watch.turn(f"{task.env}, seed {seed}"):
-        try:
-            result = suite.run_module(suite.COMMAND, arguments)
-            last = suite.run_module(
-                "kytolly.benchmarks.play_last", [str(run_dir), "--episodes", str(EPISODES)]
-            )
-        except suite.ChildFailed as error:
-            return {"seed": seed, "failed": str(error)}
+        return run_seed(words, seed, run_dir)
+
+
+def run_seed(words: Sequence[str], seed: int, run_dir: Path) -> dict[str, Any]:
+    """Run `kytolly train` to the end and play both networks; a run that fails says why.
+
+    Args:
+        words: The command line after `kytolly`, without the options of every run here.
+        seed: The run's, for the result.
+        run_dir: Folder of the run.
+    """
+    whole = ["--reward-threshold", "none", "--final-evaluation-episodes", str(EPISODES)]
+    try:
+        result = suite.run_module(
+            suite.COMMAND, [*words, *whole, "--log-dir", str(run_dir), "--json"]
+        )
+        last = suite.run_module(
+            "kytolly.benchmarks.play_last", [str(run_dir), "--episodes", str(EPISODES), "--trust"]
+        )
+    except suite.ChildFailed as error:
+        return {"seed": seed, "failed": str(error)}
     return {
         "seed": seed,
         "best": result["evaluation"]["return_mean"],

@@ -19,7 +19,7 @@ from kytolly.benchmarks.program import print_result
 EPISODES = 100
 
 
-def play_last(run: str, episodes: int) -> dict[str, Any]:
+def play_last(run: str, episodes: int, trust: bool = False) -> dict[str, Any]:
     """Play greedy episodes with the weights in a run's newest checkpoint; returns the metrics."""
     from kytolly.agent.make_agent import make_agent
     from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
@@ -30,7 +30,7 @@ def play_last(run: str, episodes: int) -> dict[str, Any]:
 
     trained = read_run(run)
     cfg = trained.cfg
-    runner = make_env_runner(cfg, trained.environment())
+    runner = make_env_runner(cfg, trained.environment(trust))
     agent = make_agent(cfg, runner.spec)
     seed = stream_seed(cfg.seed, FINAL_EVALUATION)
     loop = runner.loop(agent, None)
@@ -63,12 +63,13 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="episodes to play")
+    parser.add_argument("--trust", action="store_true", help="import the modules that RUN names")
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from kytolly.machine.configure import configure_gpu_optimization
 
     configure_gpu_optimization(verbose=False)
-    print_result(play_last(arguments.run, arguments.episodes))
+    print_result(play_last(arguments.run, arguments.episodes, arguments.trust))
     return 0
 
 

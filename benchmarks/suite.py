@@ -46,6 +46,8 @@ class Options:
         seeds: Seeds of each environment, where a table trains; None takes the table's own number.
         figure: File for the plot of the learning curves, where a table has some.
         collection: Folder of a collection in the BEIR layout, where a table searches one.
+        algorithm: One algorithm instead of all, where a table has several.
+        log_dir: Folder that keeps the runs, where a table trains many: they are not made again.
         quick: A trial run of the table itself: its numbers mean nothing.
     """
 
@@ -54,6 +56,8 @@ class Options:
     seeds: int | None = None
     figure: str | None = None
     collection: str | None = None
+    algorithm: str | None = None
+    log_dir: str | None = None
     quick: bool = False
 
     def count(self, usual: int) -> str:
@@ -62,7 +66,8 @@ class Options:
 
     def as_flags(self) -> str:
         """The options as they are written on the command line."""
-        given = {name: getattr(self, name) for name in ("env", "seeds", "figure", "collection")}
+        names = ("algorithm", "env", "seeds", "figure", "collection", "log_dir")
+        given = {name.replace("_", "-"): getattr(self, name) for name in names}
         flags = [f"--{name} {value}" for name, value in given.items() if value is not None]
         return " ".join([f"--repeats {self.repeats}", *flags, *(["--quick"] * self.quick)])
 

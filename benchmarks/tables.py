@@ -95,6 +95,12 @@ LONG = {
     "seeds": Table(
         "seeds", "seeds_table", "ten seeds side by side against one after the other", "--seeds"
     ),
+    "defaults": Table(
+        "defaults",
+        "defaults_table",
+        "returns without tuned settings against Stable-Baselines3's defaults",
+        "--algorithm --env --seeds --log-dir",
+    ),
     "learning": Table(
         "learning", "learning_table", "returns of DQN on classic control", "--seeds --env --figure"
     ),
@@ -162,6 +168,8 @@ def run(
     seeds: int | None = None,
     figure: str | None = None,
     collection: str | None = None,
+    algorithm: str | None = None,
+    log_dir: str | None = None,
     quick: bool = False,
 ) -> int:
     """Measure and print one table, or without a name all that take minutes rather than hours.
@@ -184,7 +192,14 @@ def run(
             + nearest(name, known)
         )
     options = Options(
-        repeats=repeats, env=env, seeds=seeds, figure=figure, collection=collection, quick=quick
+        repeats=repeats,
+        env=env,
+        seeds=seeds,
+        figure=figure,
+        collection=collection,
+        algorithm=algorithm,
+        log_dir=log_dir,
+        quick=quick,
     )
     output = sys.stderr if as_json else sys.stdout
     facts = machine_facts()

@@ -21,6 +21,13 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add("--seeds", type=positive, default=None, help="seeds for each row, in tables that train")
     add("--figure", type=path, metavar="FILE", help="plot of the learning curves")
     add("--collection", type=path, metavar="DIR", help="documents that reformulation searches")
+    add("--algorithm", metavar="NAME", help="one algorithm, in tables that compare several")
+    add(
+        "--log-dir",
+        type=path,
+        metavar="DIR",
+        help="keep the runs of a table that trains many: those that are there are not made again",
+    )
     add("--quick", action="store_true", help="small sizes, to see that it works")
 
 
@@ -36,5 +43,7 @@ def run(args: argparse.Namespace) -> int:
         seeds=args.seeds,
         figure=args.figure,
         collection=args.collection,
+        algorithm=args.algorithm,
+        log_dir=args.log_dir,
         quick=args.quick,
     )

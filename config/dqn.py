@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
@@ -21,14 +21,20 @@ from kytolly.config.fields import (
 )
 from kytolly.config.run import RunConfig
 
+if TYPE_CHECKING:
+    from kytolly.environment.spec import EnvSpec
+
 _Updates = Annotated[int, Meta(ge=1, le=10**6), "updates"]
 NETWORKS = Literal[
-    "auto", "mlp", "cnn", "small_cnn", "grid_cnn", "impala",
+    "auto", "mlp", "table", "cnn", "small_cnn", "grid_cnn", "impala",
     "dueling", "dueling_auto", "dueling_cnn", "dueling_small_cnn", "dueling_grid_cnn",
     "dueling_impala",
 ]  # fmt: skip
+HIDDEN_UNITS = (120, 84)
 AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an average
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
+MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
+TABLE_STEPS = 1  # exact, whoever acted
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
 
@@ -39,10 +45,11 @@ class DQNConfig(RunConfig):
     algorithm: Literal["dqn", "ddqn"] = setting("dqn", "dqn, or ddqn for double Q-learning")
     network: NETWORKS = setting(
         "auto",
-        "architecture; auto: cnn for images, grid_cnn for grids of bools or small integers, else "
-        "mlp; dueling: state value plus advantages",
+        "architecture; auto: cnn for images, grid_cnn for grids of bools or small integers, table "
+        "for a Discrete observation where the algorithm can, else mlp; dueling: state value plus "
+        "advantages",
     )
-    hidden_units: Widths = setting((120, 84), "widths of the hidden layers")
+    hidden_units: Widths = setting(HIDDEN_UNITS, "widths of the hidden layers")
     impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
         2, "channels of the network impala, times 16, 32 and 32"
     )
@@ -64,7 +71,7 @@ class DQNConfig(RunConfig):
     )
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
-        5, "rewards that are summed before bootstrapping"
+        Default(MLP_STEPS), "rewards that are summed before bootstrapping; 1 with a table"
     )
     cut_at_exploration: bool = setting(
         True, "sum no reward that follows a later random action, as the values suppose none"
@@ -112,7 +119,7 @@ class DQNConfig(RunConfig):
     exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] | None = setting(
         None,
         "steps of an environment for which a random action lasts, at most a train interval; none: "
-        "1 to 32, drawn for each interval while epsilon falls, then 1",
+        "1 to 32, drawn for each interval while epsilon falls, then 1, as always with a table",
     )
     munchausen = False  # a setting of most others of the family
     outputs_per_action = 1  # numbers that the network gives for each action
@@ -123,6 +130,13 @@ class DQNConfig(RunConfig):
         RunConfig.__post_init__(self)
         if self.algorithm == "ddqn":  # the older name of the setting
             object.__setattr__(self, "double", True)
+        if self.network == "table":
+            self._check_table()
+            if self.exploration_repeat is None:
+                object.__setattr__(self, "exploration_repeat", 1)
+        if isinstance(self.n_step, Default):
+            steps = TABLE_STEPS if self.network == "table" else MLP_STEPS
+            object.__setattr__(self, "n_step", Default(steps))
         if isinstance(self.target_sync_updates, Default):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
             object.__setattr__(self, "target_sync_updates", Default(updates))
@@ -171,6 +185,32 @@ class DQNConfig(RunConfig):
                 f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
                 f"{MAX_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
             )
+
+    def _check_table(self) -> None:
+        """Refuse a table where the algorithm or a switch needs a network."""
+        conflicts = {
+            f"algorithm {self.algorithm!r}": self.outputs_per_action > 1,
+            "noisy": self.noisy,
+            "normalize_observations": self.normalize_observations,
+        }
+        for name, conflict in conflicts.items():
+            if conflict:
+                raise ValueError(
+                    f"network is 'table' with {name}, expected one of them: a table has a single "
+                    "number for each action. Set network='mlp', or leave the other out."
+                )
+
+    def fitted_to(self, spec: EnvSpec) -> RunConfig:
+        """As in the parent; `auto` becomes `table` where observations are one of a few states."""
+        if self.network == "table" and not spec.has_states:
+            raise ValueError(
+                f"network is 'table', and an observation of {spec.name} is not one of a few "
+                "numbered states, expected a Discrete observation space. Set network='auto'."
+            )
+        can = self.outputs_per_action == 1 and not self.noisy and not self.normalize_observations
+        plain = self.network == "auto" and self.hidden_units == HIDDEN_UNITS
+        as_table = {"network": "table"} if spec.has_states and can and plain else {}
+        return RunConfig.fitted_to(dataclasses.replace(self, **as_table), spec)
 
     @property
     def mix(self) -> float:

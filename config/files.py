@@ -115,15 +115,24 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
                 f"{', '.join(BESIDE_SETTINGS)}.{nearest(name, BESIDE_SETTINGS)} Move it below "
                 "settings."
             )
-    if "n_step" in settings:  # the run of a kytolly that had no such setting
-        settings.setdefault("cut_at_exploration", False)
     try:
-        return settings, dict(msgspec.convert(values, BesideSettings))
+        beside = msgspec.convert(values, BesideSettings)
     except msgspec.ValidationError as error:
         raise ValueError(
             f"{path_text(path)} holds something else than training wrote ({error}). Restore it, or "
             "train again."
         ) from None
+    if "n_step" in settings and "cut_at_exploration" not in settings:
+        _add_what_was_usual(settings, beside)
+    return settings, dict(beside)
+
+
+def _add_what_was_usual(settings: dict[str, Any], beside: BesideSettings) -> None:
+    """Give the run of a kytolly that had fewer settings what it was trained with."""
+    settings["cut_at_exploration"] = False
+    encodings = (beside.get("spec") or {}).get("encodings")
+    if settings.get("network") == "auto" and isinstance(encodings, dict) and "" in encodings:
+        settings["network"] = "mlp"  # there was no table
 
 
 def read_json(path: str | os.PathLike[str], schema: object, advice: str) -> Any:

@@ -23,6 +23,8 @@ from kytolly.config.fields import (
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from kytolly.environment.spec import EnvSpec
+
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
 Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
@@ -169,6 +171,13 @@ class RunConfig(Settings):
         "the batches (with as much more gradient_accumulation), num_envs, hidden_units or "
         "replay_capacity"
     )
+
+    def fitted_to(self, spec: EnvSpec) -> RunConfig:
+        """The config with a decision where it leaves one to the environment, for our networks."""
+        if self.normalize_observations is not None:
+            return self
+        return dataclasses.replace(self, normalize_observations=spec.has_real_vectors)
+
     command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
 
     def in_shorter_texts(self) -> None:

@@ -22,16 +22,19 @@ class TrainedRun(NamedTuple):
     saved: SavedConfig  # what its config.yaml says
     cfg: RunConfig  # its config
 
-    def environment(self) -> Any:
+    def environment(self, trust: bool = False) -> Any:
         """The maker of the run's environment, with its arguments and wrappers.
+
+        Args:
+            trust: Import the modules that the run names.
 
         Raises:
             ValueError: A module that nobody trusts makes it, or wraps it.
         """
         from kytolly.environment.gym.wrapped import wrapped_source
 
-        name = self.folder.trusted_environment(self.saved, trust=False)
-        wrappers = self.folder.trusted_wrappers(self.saved)
+        name = self.folder.trusted_environment(self.saved, trust=trust)
+        wrappers = self.folder.trusted_wrappers(self.saved, trust=trust)
         return wrapped_source(name, self.cfg.env_kwargs, wrappers)
 
 

@@ -78,6 +78,12 @@ class EnvSpec(NamedTuple):
         ) and not (one_hot or self.grids)
 
     @property
+    def has_states(self) -> bool:
+        """True where an observation is one of a few numbered states, as one-hot [S]."""
+        encoding = dict(self.encodings).get("")
+        return encoding is not None and len(encoding.counts) == 1
+
+    @property
     def masked(self) -> bool:
         """True where observations say which actions are allowed."""
         return isinstance(self.obs, dict) and ACTION_MASK in self.obs

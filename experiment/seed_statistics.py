@@ -82,6 +82,26 @@ def interval(returns: ArrayLike, resamples: int = RESAMPLES) -> tuple[Any, Any]:
     return float(low), float(high)
 
 
+def tasks_interval(scores: Sequence[ArrayLike]) -> tuple[float, float]:
+    """Ends of the percentile bootstrap interval of the interquartile mean of all runs of all tasks.
+
+    The seeds of each task are drawn again, independently of the other tasks'.
+
+    Args:
+        scores: [N] normalized scores of N seeds, for each task.
+
+    Source: as `interquartile_mean`, section 4; rliable's `StratifiedBootstrap`.
+    """
+    rng = np.random.default_rng(0)
+    drawn = []
+    for task in scores:
+        values = np.asarray(task, float)
+        drawn.append(values[rng.integers(len(values), size=(RESAMPLES, len(values)))])
+    means = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
 def iqm_difference(x: ArrayLike, y: ArrayLike) -> np.ndarray:
     """Interquartile mean of x minus that of y.
 

@@ -29,6 +29,10 @@ class DuelingMLP(QNetwork):
 
 def make_q_network(cfg, obs_spec, distribution):
     """The network that `cfg.network` names; `auto` takes a convolutional one for images."""
+    if cfg.network == "table":
+        from kytolly.model.q_table import make_q_table
+
+        return make_q_table(cfg, distribution)
     network = DuelingMLP if cfg.network.startswith("dueling") else DQNMLP
     shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
     return network(*shared, **learning_options(cfg))

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
-from kytolly.agent.reward_scale import ReturnScale
+from kytolly.agent.reward_scale import LargestReward, ReturnScale
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.action_values import reward_scale
@@ -23,6 +23,16 @@ def test_the_scale_is_one_over_the_root_of_the_mean_square_of_discounted_sums():
     second = scale.factor(rollout([[2.0, 0.0]], [[False, True]]))
     # The first environment begins anew, the second has 0.5 x 8: (96 + 4 + 16) / 8 = 14.5.
     np.testing.assert_allclose(second, 14.5**-0.5)
+
+
+def test_a_table_learns_from_shares_of_the_largest_reward():
+    scale = LargestReward()
+    assert scale.factor(rollout([[0.0, 0.0]], [[False, False]])) == 1.0
+    assert scale.factor(rollout([[-1.0, 0.5], [0.0, -4.0]], [[True, False]] * 2)) == 1 / 4
+    assert scale.factor(rollout([[2.0, 0.0]], [[False, False]])) == 1 / 4
+    again = LargestReward()
+    again.begin_at(0.125)
+    assert again.factor(rollout([[2.0, 0.0]], [[False, False]])) == 1 / 8
 
 
 @pytest.mark.parametrize("factor", [1_000.0, 0.001])

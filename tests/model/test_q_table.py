@@ -1,0 +1,110 @@
+"""A table learns of each state alone, and is what a Discrete observation gets."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kytolly.agent.make_agent import make_agent
+from kytolly.config.c51 import C51Config
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.files import read_settings
+from kytolly.config.munchausen import MunchausenConfig
+from kytolly.config.ppo import PPOConfig
+from kytolly.environment.encoding import Encoding
+from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.model.q_table import STEP, QTable
+from kytolly.policy.batch import Transition
+
+NUM_STATES = 3
+
+
+NUMBERED = (("", Encoding((), (NUM_STATES,), (0,))),)
+
+
+def one_state(encodings=NUMBERED):
+    return EnvSpec("Three-v0", tf.TensorSpec([NUM_STATES], tf.float32), Discrete(2), None, None,
+                   encodings=encodings)  # fmt: skip
+
+
+def test_values_begin_at_zero_and_an_update_changes_the_state_that_was_seen():
+    cfg = DQNConfig(warmup_env_steps=128, reward_scale=1.0, learning_rate=0.01, xla=False)
+    cfg = cfg.fitted_to(one_state())
+    agent = make_agent(cfg, one_state())
+    eye = np.eye(NUM_STATES, dtype=np.float32)
+    np.testing.assert_array_equal(agent.policy.network(eye), 0.0)
+    obs = tf.repeat(eye[1:2], 128, axis=0)
+    rows = Transition(obs, tf.ones([128], tf.int32), -tf.ones([128]), tf.zeros([128]), obs)
+    agent.policy.update(rows, agent.hyper())
+    values = agent.policy.weights.vector.numpy()
+    # Adam's first step is the learning rate, whatever the gradient; the table's entry is STEP times
+    # the weight.
+    expected = np.zeros((NUM_STATES, 2))
+    expected[1, 1] = -0.01
+    np.testing.assert_allclose(values[: expected.size].reshape(expected.shape), expected, atol=1e-6)
+
+
+def test_an_entry_is_a_multiple_of_its_weight(tmp_path):
+    network = QTable(2, learns_scale=True)
+    eye = np.eye(NUM_STATES, dtype=np.float32)
+    network(eye)
+    kernel = np.arange(6, dtype=np.float32).reshape(3, 2)
+    network.q_values.set_weights([kernel])
+    network.reward_scale.assign(0.25)
+    np.testing.assert_array_equal(network(eye), STEP * kernel)
+    network.save(tmp_path / "table.keras")
+    loaded = keras.models.load_model(tmp_path / "table.keras")
+    np.testing.assert_array_equal(loaded(eye), STEP * kernel)
+    assert float(loaded.reward_scale) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("cfg", "network", "n_step", "repeat"),
+    [
+        (DQNConfig(), "table", 1, 1),
+        (MunchausenConfig(), "table", 1, 1),
+        (DQNConfig(n_step=3, exploration_repeat=4), "table", 3, 4),
+        (DQNConfig(network="mlp"), "mlp", 5, None),
+        (DQNConfig(hidden_units=(8,)), "auto", 5, None),  # who names layers wants some
+        (DQNConfig(noisy=True), "auto", 5, None),
+        (C51Config(), "auto", 5, None),
+    ],
+)
+def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_step, repeat):
+    fitted = cfg.fitted_to(one_state())
+    assert (fitted.network, fitted.n_step, fitted.exploration_repeat) == (network, n_step, repeat)
+    assert fitted.normalize_observations is False
+    assert fitted.fitted_to(one_state()) == fitted  # a resumed run asks again
+    vector = cfg.fitted_to(one_state(encodings=()))
+    assert (vector.network, vector.n_step) == (cfg.network, cfg.n_step)
+    assert vector.normalize_observations is True
+
+
+def test_several_numbers_are_no_state():
+    pair = (("", Encoding((2,), (2, 1), (0, 0))),)
+    assert DQNConfig().fitted_to(one_state(pair)).network == "auto"
+    assert PPOConfig().fitted_to(one_state()).network == "auto"
+
+
+def test_a_table_is_refused_where_it_cannot_be():
+    with pytest.raises(ValueError, match="expected a Discrete observation space"):
+        DQNConfig(network="table").fitted_to(one_state(encodings=()))
+    for cfg, wrong in ((C51Config, {}), (DQNConfig, {"noisy": True})):
+        with pytest.raises(ValueError, match="network is 'table' with"):
+            cfg(network="table", **wrong)
+
+
+def test_the_run_of_a_kytolly_without_tables_keeps_its_network(tmp_path):
+    file = tmp_path / "config.yaml"
+    lines = ["settings:", " algorithm: dqn", " network: auto", " n_step: 5"]
+    spec = ["spec:", " encodings:", "  '': {shape: [], counts: [3], starts: [0]}"]
+    file.write_text("\n".join(lines + spec))
+    settings, _ = read_settings(file)
+    assert (settings["network"], settings["cut_at_exploration"]) == ("mlp", False)
+    file.write_text("\n".join(lines))
+    assert read_settings(file)[0]["network"] == "auto"
+    file.write_text("\n".join([*lines, " cut_at_exploration: true", *spec]))
+    assert read_settings(file)[0]["network"] == "auto"
+    assert dataclasses.replace(DQNConfig(), network="table").n_step == 1

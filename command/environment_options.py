@@ -33,7 +33,7 @@ def argument(text: str) -> dict[str, Any]:
         )
     try:
         return {name: yaml.load(value, SettingsLoader)}
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, OverflowError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise argparse.ArgumentTypeError(f"the value of {name} is not YAML ({reason})") from None
 

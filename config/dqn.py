@@ -94,7 +94,7 @@ class DQNConfig(RunConfig):
     train_interval_env_steps: EnvSteps = setting(
         32, "env steps before each learning phase, rounded to whole steps of all environments"
     )
-    updates_per_interval: _Updates = setting(16, "updates after each train interval")
+    updates_per_interval: _Updates = setting(24, "updates after each train interval")
     acting_interval_env_steps: EnvSteps | None = setting(
         None,
         "env steps that the host loop acts with the same weights, in whole train intervals; none: "

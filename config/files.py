@@ -76,7 +76,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         raise ValueError(
             f"{name} cannot be read ({error.strerror}), expected a YAML file. Give one that exists."
         ) from None
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, OverflowError, yaml.YAMLError) as error:  # of "\U80000000"
         raise ValueError(
             f"{name} is not YAML text with settings ({' '.join(str(error).split())}): expected "
             "lines such as `learning_rate: 0.001`."
@@ -130,6 +130,8 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 def _add_what_was_usual(settings: dict[str, Any], beside: BesideSettings) -> None:
     """Give the run of a kytolly that had fewer settings what it was trained with."""
     settings["cut_at_exploration"] = False
+    if settings.get("noisy"):
+        settings.pop("exploration_repeat", None)  # which had to be 1
     encodings = (beside.get("spec") or {}).get("encodings")
     if settings.get("network") == "auto" and isinstance(encodings, dict) and "" in encodings:
         settings["network"] = "mlp"  # there was no table

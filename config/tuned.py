@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # The defaults of 0.2.0 that have changed since. The rows below were tuned with them.
 Q_LEARNING: dict[str, Any] = {
+    "updates_per_interval": 16,
+    "n_step": 5,
     "reward_scale": 1.0,
     "target_sync_updates": 200,
     "target_mix": 1.0,
@@ -30,12 +32,14 @@ ROLLOUTS: dict[str, Any] = {
     "normalize_observations": False,
     "normalize_rewards": False,
 }
-ATOMS = Q_LEARNING | {"value_min": -100.0, "value_max": 100.0}
+TEMPERATURE = {"entropy_temperature": 0.03}
+ATOMS = Q_LEARNING | TEMPERATURE | {"value_min": -100.0, "value_max": 100.0}
 OLDER_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "0.2": {
-        **dict.fromkeys(("dqn", "ddqn", "qr-dqn", "iqn"), Q_LEARNING),
-        "munchausen": Q_LEARNING | {"entropy_temperature": 0.03},
-        **dict.fromkeys(("c51", "rainbow"), ATOMS),
+        **dict.fromkeys(("dqn", "ddqn"), Q_LEARNING),
+        **dict.fromkeys(("munchausen", "qr-dqn", "iqn"), Q_LEARNING | TEMPERATURE),
+        "c51": ATOMS,
+        "rainbow": ATOMS | {"n_step": 3},
         "pqn": {"normalize_observations": False},
         "ppo": ROLLOUTS,
     }

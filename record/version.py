@@ -1,3 +1,3 @@
 """The version of this project, which every run's config.yaml names."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

@@ -27,7 +27,9 @@ class PPOConfig(RolloutConfig):
     clip_range_value: Annotated[Positive, "reward"] | None = setting(
         None, "largest change of a value during one rollout's epochs; none: any"
     )
-    entropy_coef: NotNegative = setting(0.0, "weight of the entropy bonus")
+    entropy_coef: NotNegative | None = setting(
+        None, "weight of the entropy bonus; none: 0.02 for discrete actions, 0 for continuous ones"
+    )
     value_coef: NotNegative = setting(0.5, "weight of the value loss")
     max_grad_norm: Positive | None = setting(
         0.5, "largest norm of the gradient of all weights together; none: any"

@@ -18,6 +18,7 @@ class PPOKLConfig(PPOConfig):
     learning_rate_final: NotNegative | None = setting(
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
+    entropy_coef: NotNegative | None = setting(0.0, "weight of the entropy bonus")
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
     kl_coef: NotNegative = setting(
         0.05, "weight of the KL divergence from the network before training"

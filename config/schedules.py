@@ -72,7 +72,7 @@ def known_names(cfg: Scheduled) -> tuple[str, ...]:
     return tuple(name for name in names if start_and_end(cfg, name) is not None)
 
 
-def start_and_end(cfg: Scheduled, name: str) -> tuple[float, float] | None:
+def start_and_end(cfg: Scheduled, name: str) -> tuple[float | None, float] | None:
     """Between which values a named schedule goes; None where the config has no such setting."""
     if name == "epsilon":
         name = "epsilon_start"
@@ -86,6 +86,11 @@ def schedule_table(cfg: Scheduled, name: str, text: str) -> Table:
     """The table of a schedule; ValueError where the text is neither a name nor a table."""
     if text in NAMES:
         start, end = start_and_end(cfg, name) or (0.0, 0.0)
+        if start is None:
+            raise ValueError(
+                f"the schedule of {name} is {text!r}, and {name} is none, expected a number for it "
+                f"to begin at. Set {name}."
+            )
         share = np.linspace(0.0, 1.0, POINTS if text == "cosine" else 2)
         fall = {
             "constant": 0.0 * share,

@@ -27,6 +27,7 @@ ROLLOUTS: dict[str, Any] = {
     "rollout_steps": 128,
     "epochs": 4,
     "num_minibatches": 4,
+    "entropy_coef": 0.0,
     "learning_rate": 3e-4,
     "learning_rate_final": None,
     "normalize_observations": False,

@@ -24,6 +24,8 @@ class Gaussian(Distribution):
     number, as in Stable-Baselines3 and CleanRL.
     """
 
+    entropy_coef = 0.0  # their deviation explores, and is learned
+
     def __init__(self, low: Sequence[float], high: Sequence[float]):
         self.low, self.high = np.array(low, np.float32), np.array(high, np.float32)
         self.num_scales = self.num_uniforms = len(low)

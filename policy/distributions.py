@@ -25,11 +25,13 @@ class Distribution:
         num_params: `P`.
         num_uniforms: Random numbers that one action takes, `N`.
         num_scales: How many of the params, the last ones, are logarithms of scales.
+        entropy_coef: Weight of PPO's entropy bonus where none is given.
     """
 
     num_params: int
     num_uniforms: int
     num_scales: int = 0
+    entropy_coef: float = 0.02
 
     def mask(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Params under which every action that [B, P] bool `mask` forbids has probability 0."""

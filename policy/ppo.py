@@ -66,6 +66,14 @@ class PPOPolicy(Policy):
 
         return make_gaussian(action, cfg.action_bounds)
 
+    @property
+    def hyper(self) -> Hyper:
+        """As for every policy; the weight of the entropy fits the actions where none is given."""
+        hyper = super().hyper
+        if hyper.entropy_coef is not None:
+            return hyper
+        return hyper._replace(entropy_coef=self.distribution.entropy_coef)
+
     def batch(self, rollout: Rollout, values: tf.Tensor, next_values: tf.Tensor) -> PPOBatch:
         """[T * E] rows with log-probabilities and advantages.
 

@@ -17,7 +17,7 @@ SPEC = {
 LIBRARY = {"agent", "callback", "config", "deployment", "environment", "loop", "machine", "model"}
 LIBRARY |= {"policy", "record", "trainer", "training_run"}
 MAY_IMPORT = {
-    "config": set(),
+    "config": {"environment.spec"},
     "model": set(),
     "environment": set(),
     "machine": {"config"},

@@ -190,7 +190,7 @@ class QueryByQuery:
             ratio = tf.exp(self.distribution.log_prob(params, action) - log_prob)
             loss = clipped_surrogate(ratio, normalize(advantage), cfg.clip_range)
             loss += cfg.value_coef * value_loss(value, target, target, None)
-            loss -= cfg.entropy_coef * tf.reduce_mean(self.distribution.entropy(params))
+            loss -= (cfg.entropy_coef or 0.0) * tf.reduce_mean(self.distribution.entropy(params))
         weights = self.network.trainable_variables
         grads, _ = tf.clip_by_global_norm(tape.gradient(loss, weights), cfg.max_grad_norm)
         self.optimizer.apply(grads, weights)

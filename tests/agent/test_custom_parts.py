@@ -75,7 +75,8 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 def test_a_resumed_run_with_a_custom_optimizer_equals_one_that_never_stopped(tmp_path, kind):
     make = OPTIMIZERS[kind]
-    cfg, half = PPOConfig(**PPO), PPOConfig(**{**PPO, "total_env_steps": 64})
+    constant = {**PPO, "learning_rate_final": None}  # a fall would end with the first half
+    cfg, half = PPOConfig(**constant), PPOConfig(**{**constant, "total_env_steps": 64})
     whole = train(tmp_path / "whole", cfg, optimizer=make())
     train(tmp_path / "half", half, optimizer=make())
     resumed = train(tmp_path / "half", cfg, resume=True, optimizer=make())
@@ -198,6 +199,8 @@ def test_names_go_from_the_setting_to_its_end():
     # cosine at a quarter: 0.1 + 0.4 x (1 + cos(pi / 4)) / 2
     assert float(schedule(250)) == pytest.approx(0.1 + 0.2 * (1 + math.sqrt(0.5)), rel=1e-5)
     assert float(Schedule(*schedule_table(cfg, "clip_range", "linear"), 10)(10)) == 0
+    with pytest.raises(ValueError, match="entropy_coef is none, expected a number"):
+        schedule_table(PPOConfig(), "entropy_coef", "linear")
     shares, values = schedule_table(DQNConfig(), "epsilon", "linear")
     assert list(values) == pytest.approx([1.0, 0.04]) and list(shares) == [1.0, 0.0]
 

@@ -11,6 +11,8 @@ from kytolly.policy.batch import Rollout
 from kytolly.policy.ppo import PPOBatch
 from tests.helpers.linear_ppo import DEFAULTS, PARAMS, VALUE, VECTOR, Linear, make_batch, softmax
 
+CONTINUOUS = EnvSpec("continuous", tf.TensorSpec([3]), Box((-1.0,), (1.0,)))
+
 
 def make_policy(spec=VECTOR, model=None, **settings):
     return make_agent(PPOConfig(**{**DEFAULTS, **settings}), spec, model).policy
@@ -24,8 +26,9 @@ def outputs(policy, obs):
     return policy.outputs(obs, policy.current_weights())
 
 
-def expected_gradients(batch, cfg):
+def expected_gradients(batch, policy):
     """The gradients of PPO's loss for the linear model in NumPy, unclipped, and the metrics."""
+    cfg, entropy_coef = policy.cfg, policy.hyper.entropy_coef
     obs, action, old, advantage, target, old_value = (np.asarray(x, np.float64) for x in batch)
     action, rows = action.astype(int), np.arange(len(action))
     if cfg.normalize_advantage:
@@ -38,7 +41,7 @@ def expected_gradients(batch, cfg):
     taken = np.eye(2)[action]
     d_logits = np.where(held, 0.0, -ratio * advantage)[:, None] * (taken - p)
     entropy = -(p * np.log(p)).sum(axis=1)
-    d_logits += cfg.entropy_coef * p * (np.log(p) + entropy[:, None])
+    d_logits += entropy_coef * p * (np.log(p) + entropy[:, None])
     error = value - target
     value_loss, d_value = error**2, 2 * error
     if cfg.clip_range_value is not None:
@@ -49,7 +52,7 @@ def expected_gradients(batch, cfg):
         value_loss = np.maximum(value_loss, other**2)
     grads = [obs.T @ d_logits / len(rows), cfg.value_coef * obs.T @ d_value / len(rows)]
     norm = np.sqrt(sum((grad**2).sum() for grad in grads))
-    loss = policy_loss + cfg.value_coef * value_loss.mean() - cfg.entropy_coef * entropy.mean()
+    loss = policy_loss + cfg.value_coef * value_loss.mean() - entropy_coef * entropy.mean()
     log_ratio = np.log(ratio)
     metrics = {
         "loss": loss,
@@ -75,7 +78,7 @@ def expected_gradients(batch, cfg):
 )
 def test_gradients_and_metrics_are_those_of_the_equations(settings):
     policy, batch = linear_policy(**settings), make_batch(64)
-    expected, norm, metrics = expected_gradients(batch, policy.cfg)
+    expected, norm, metrics = expected_gradients(batch, policy)
     assert 0.05 < metrics["clip_fraction"] < 0.95  # both branches are in the batch
     found, update = policy.gradient(batch)
     scale = min(1.0, policy.cfg.max_grad_norm / norm)
@@ -89,7 +92,7 @@ def test_gradients_and_metrics_are_those_of_the_equations(settings):
 def test_one_compiled_update_is_one_step_of_adam():
     policy = linear_policy(learning_rate=0.01, adam_epsilon=1e-3, max_grad_norm=0.5)
     batch = make_batch(64)
-    grads, norm, _ = expected_gradients(batch, policy.cfg)
+    grads, norm, _ = expected_gradients(batch, policy)
     metrics = policy.fit_step(batch).metrics
     np.testing.assert_allclose(metrics[-1], norm, rtol=1e-4)
     for weight, before, grad in zip(policy.network.weights, (PARAMS, VALUE), grads, strict=True):
@@ -116,7 +119,9 @@ def test_fit_step_traces_once_and_learns(policy):
 
 
 def test_a_row_with_a_higher_advantage_becomes_likelier_but_not_without_limit():
-    policy = make_policy(learning_rate=0.002, normalize_advantage=False, value_coef=0.0)
+    policy = make_policy(
+        learning_rate=0.002, normalize_advantage=False, value_coef=0.0, entropy_coef=0.0
+    )
     obs = tf.ones([2, 3])
     action = tf.constant([1, 1])
     params, _ = outputs(policy, obs)
@@ -294,3 +299,11 @@ def test_a_users_model_learns(model, precision):
     params, value = outputs(policy, batch.obs)
     assert params.shape == (32, 2) and value.shape == (32,)
     assert params.dtype == value.dtype == tf.float32
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "expected"),
+    [(VECTOR, None, 0.02), (VECTOR, 0.0, 0.0), (CONTINUOUS, None, 0.0), (CONTINUOUS, 0.3, 0.3)],
+)
+def test_discrete_actions_have_an_entropy_bonus_unless_told_otherwise(spec, given, expected):
+    assert make_policy(spec, entropy_coef=given).hyper.entropy_coef == expected

@@ -39,7 +39,7 @@ def test_the_divergence_is_from_the_policy_to_the_reference(maybe_compile, compi
 
 def test_the_first_loss_is_that_of_ppo_and_the_second_adds_the_divergence():
     batch, coefficient = make_batch(), 0.7
-    policy, plain = linear_policy(kl_coef=coefficient), linear_policy(PPOConfig)
+    policy, plain = linear_policy(kl_coef=coefficient), linear_policy(PPOConfig, entropy_coef=0.0)
     first = policy.loss(batch, policy.current_weights(), policy.hyper)
     np.testing.assert_allclose(first.metrics[-1], 0.0, atol=1e-7)
     ppo = plain.loss(batch, plain.current_weights(), plain.hyper)

@@ -57,7 +57,7 @@ def make_agent(
     explore, epsilon = part_for(cfg, "exploration"), parts.epsilon
     return KytollyAgent(
         learning_rule,
-        part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.network_noise),
+        part_for(cfg, "memory").for_config(cfg, env_spec, learning_rule.num_uniforms),
         explore(cfg, distribution, epsilon) if epsilon else explore(cfg, distribution),
         cfg,
         env_spec,

@@ -35,9 +35,8 @@ class ReplayBuffer(tf.Module):
         n_step: Rewards summed before bootstrapping.
         batch_size: Rows of an update.
         updates: Updates of an iteration.
-        noise: Random numbers that go with each row of a batch.
-        network_noise: Random numbers of a noisy network for an update.
-        gradient_parts: Parts of an update, each of which gets the same `network_noise`.
+        noise: Random numbers that an update takes.
+        gradient_parts: Parts of an update, each of which gets the same noise.
         cuts_explored: The n rewards of a row end before a random action.
         return_scale: Size of the returns seen, which the policy's network is told; None: nobody
             wants to know.
@@ -57,7 +56,6 @@ class ReplayBuffer(tf.Module):
         updates: int = 1,
         noise: int = 0,
         frame_stack: int = 0,
-        network_noise: int = 0,
         gradient_parts: int = 1,
         cuts_explored: bool = False,
         return_scale: LargestReward | ReturnScale | None = None,
@@ -65,7 +63,7 @@ class ReplayBuffer(tf.Module):
         super().__init__(name="replay_buffer")
         self.capacity, self.stride, self.n_step = capacity, stride, n_step
         self.batch_size, self.updates, self.noise = batch_size, updates, noise
-        self.network_noise, self.gradient_parts = network_noise, gradient_parts
+        self.gradient_parts = gradient_parts
 
         def column(dtype: tf.DType, *shape: int) -> tf.Variable:
             return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
@@ -94,9 +92,9 @@ class ReplayBuffer(tf.Module):
         self.added = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @classmethod
-    def for_config(cls, cfg: DQNConfig, env_spec: EnvSpec, network_noise: int = 0) -> ReplayBuffer:
-        """The buffer that a configuration asks for, with the noise of the policy's network."""
-        return cls(**cls.options(cfg, env_spec), network_noise=network_noise)
+    def for_config(cls, cfg: DQNConfig, env_spec: EnvSpec, noise: int = 0) -> ReplayBuffer:
+        """The buffer that a configuration asks for, with so much noise for an update."""
+        return cls(**cls.options(cfg, env_spec), noise=noise)
 
     @classmethod
     def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
@@ -114,7 +112,6 @@ class ReplayBuffer(tf.Module):
             "n_step": cfg.n_step,
             "batch_size": cfg.rows_per_update,
             "updates": cfg.updates_per_iteration,
-            "noise": cfg.uniforms_per_row,
             "frame_stack": env_spec.frame_stack,
             "gradient_parts": cfg.gradient_accumulation,
             "cuts_explored": cfg.cuts_n_step,
@@ -123,8 +120,8 @@ class ReplayBuffer(tf.Module):
 
     @property
     def num_random_words(self) -> int:
-        """uint32 words of an iteration: each row's place and its noise, and the network's."""
-        return self.updates * (self.batch_size * (1 + self.noise) + self.network_noise)
+        """uint32 words of an iteration: each row's place, and the noise of each update."""
+        return self.updates * (self.batch_size + self.noise)
 
     @property
     def size(self) -> tf.Tensor:
@@ -142,17 +139,12 @@ class ReplayBuffer(tf.Module):
 
     def batch(self, opened: None, index: int | tf.Tensor, random_bits: tf.Tensor) -> Transition:
         """The rows of update `index`, drawn with the iteration's `num_random_words`."""
-        count = self.network_noise
-        if count:
-            words = tf.gather(tf.reshape(random_bits, [self.updates, -1]), index)
-            shared = tf.repeat(uniform(words[tf.newaxis, :count]), self.gradient_parts, axis=0)
-            words = tf.reshape(words[count:], [self.batch_size, -1])
-        else:
-            shared = None
-            words = tf.reshape(random_bits, [self.updates, self.batch_size, -1])
-            words = tf.gather(words, index)
-        rows = self.sample(words[:, 0])._replace(network_noise=shared)
-        return rows if words.shape[1] == 1 else rows._replace(noise=uniform(words[:, 1:]))
+        words = tf.gather(tf.reshape(random_bits, [self.updates, -1]), index)
+        rows = self.sample(words[self.noise :])
+        if not self.noise:
+            return rows
+        noise = uniform(words[tf.newaxis, : self.noise])
+        return rows._replace(noise=tf.repeat(noise, self.gradient_parts, axis=0))
 
     def close(self, batch: Transition, td_error: tf.Tensor | None) -> None:
         """Nothing: rows are drawn uniformly, whatever their errors."""

@@ -53,7 +53,7 @@ class RolloutBuffer(tf.Module):
 
     @classmethod
     def for_config(
-        cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, network_noise: int = 0
+        cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0
     ) -> RolloutBuffer:
         """The buffer that a configuration asks for; no network with noise learns from it."""
         limit = env_spec.max_episode_steps

@@ -194,13 +194,15 @@ SWITCHES = {
     "DQN, noisy": ("--switch", "noisy"),
     "DQN, prioritized": ("--switch", "prioritized"),
     "C51": ("--algorithm", "c51"),
+    "QR-DQN": ("--algorithm", "qr-dqn"),
+    "IQN": ("--algorithm", "iqn"),
     "Rainbow, 21 atoms": ("--algorithm", "rainbow", "--atoms", "21"),
     "Rainbow": ("--algorithm", "rainbow"),
 }
 
 
 def rainbow(options: Options, watch: Watch) -> Report:
-    """Measure the device loop of DQN, of its switches and of Rainbow on the same work."""
+    """Measure the device loop of DQN, of its switches and of its relatives on the same work."""
     flags = ("dqn", "--env-steps", options.count(100_000))
     contenders = [Contender(name, LOOPS, (*flags, *more)) for name, more in SWITCHES.items()]
     core = suite.one_core()

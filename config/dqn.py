@@ -124,7 +124,6 @@ class DQNConfig(RunConfig):
     munchausen = False  # a setting of most others of the family
     outputs_per_action = 1  # numbers that the network gives for each action
     units_of_weights = ("reward_scale",)  # settings without which learned weights mean nothing
-    uniforms_per_row = 0  # random numbers that the loss of a row takes
 
     def __post_init__(self) -> None:
         RunConfig.__post_init__(self)

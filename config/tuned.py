@@ -38,7 +38,8 @@ ATOMS = Q_LEARNING | TEMPERATURE | {"value_min": -100.0, "value_max": 100.0}
 OLDER_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "0.2": {
         **dict.fromkeys(("dqn", "ddqn"), Q_LEARNING),
-        **dict.fromkeys(("munchausen", "qr-dqn", "iqn"), Q_LEARNING | TEMPERATURE),
+        **dict.fromkeys(("munchausen", "qr-dqn"), Q_LEARNING | TEMPERATURE),
+        "iqn": Q_LEARNING | TEMPERATURE | {"layers_after_level": 1},
         "c51": ATOMS,
         "rainbow": ATOMS | {"n_step": 3},
         "pqn": {"normalize_observations": False},

@@ -24,14 +24,15 @@ class IQNMLP(QNetwork):
     """Action values as means of quantiles at evenly spaced levels: [B, *obs] -> [B, A] float32.
 
     The paper draws the levels of acting at random. Here they are the middles of equal parts of
-    [0, 1], so acting and evaluation need no random numbers, and the mean is closer. The level
-    enters before the last hidden layer or, where there is one only, after it.
+    [0, 1], so acting and evaluation need no random numbers, and the mean is closer.
 
     Args:
         num_actions, hidden_units, torso: As for `QNetwork`.
         num_levels: Quantiles in the mean.
         num_cosines: Cosines of a level that the network sees.
         dueling: Whether a quantile is that of the state plus centered advantages.
+        layers_after_level: Hidden layers between the level and the quantiles, fewer than there are.
+            With none, all quantiles of all actions are a single product.
 
     Source: Dabney et al. 2018, arXiv:1806.06923, equations 3 and 4.
     """
@@ -45,12 +46,14 @@ class IQNMLP(QNetwork):
         num_cosines: int = 64,
         dueling: bool = False,
         noise_scale: float = 0.0,
+        layers_after_level: int = 0,
         **kwargs,
     ):
-        before = max(1, len(hidden_units) - 1)
+        before = max(1, len(hidden_units) - layers_after_level)
         hidden = HiddenLayers(hidden_units[:before], noise_scale)
         super().__init__(num_actions, hidden_units, torso, noise_scale, hidden, **kwargs)
         self.num_levels, self.num_cosines, self.dueling = num_levels, num_cosines, dueling
+        self.layers_after_level = layers_after_level
         self.after = HiddenLayers(self.hidden_units[before:], noise_scale)
         self.level_features = fan_in_dense(self.hidden_units[before - 1], num_cosines, "relu")
         self.q_values = self.head(num_actions)
@@ -69,13 +72,36 @@ class IQNMLP(QNetwork):
         flat = self.level_features(ops.reshape(cosines, (-1, self.num_cosines)))
         by_level = ops.reshape(flat, (*levels.shape, -1))
         options = noise_option(noise)
-        features = ops.expand_dims(self.features(obs, training, **options), 1) * by_level
+        features = self.features(obs, training, **options)
+        traced = keras.utils.is_keras_tensor(features)  # see `model.numpy_inference`
+        if not (self.after.hidden_units or noise or traced) and len(levels.shape) == 1:
+            return self.quantiles_by_one_product(features, by_level)
+        features = ops.expand_dims(features, 1) * by_level
         features = self.after(ops.reshape(features, (-1, features.shape[-1])), **options)
         quantiles = ops.cast(self.q_values(features, **options), "float32")
         if self.state_value is not None:
             quantiles = quantiles - ops.mean(quantiles, axis=-1, keepdims=True)
             quantiles = quantiles + ops.cast(self.state_value(features, **options), "float32")
         return ops.reshape(quantiles, (-1, levels.shape[-1], self.num_actions))
+
+    def quantiles_by_one_product(self, features, by_level):
+        """[B, N, A] of features [B, F] of the observations, and [N, F] of the levels."""
+        kernel, bias = self.q_values.kernel, self.q_values.bias
+        if self.state_value is not None:
+            kernel = kernel - ops.mean(kernel, axis=-1, keepdims=True) + self.state_value.kernel
+            bias = bias - ops.mean(bias) + self.state_value.bias
+        levels = by_level.shape[0]
+        weights = ops.expand_dims(ops.transpose(by_level), -1) * ops.expand_dims(
+            ops.cast(kernel, by_level.dtype), 1
+        )
+        quantiles = features @ ops.reshape(weights, (-1, levels * self.num_actions))
+        quantiles = ops.reshape(ops.cast(quantiles, "float32"), (-1, levels, self.num_actions))
+        return quantiles + ops.cast(bias, "float32")
+
+    @classmethod
+    def from_config(cls, config):
+        """The network of a file; older ones have a layer after the level."""
+        return cls(**{"layers_after_level": 1, **config})
 
     def call(self, obs, training: bool = False, noise=None):
         levels = quantile_midpoints(self.num_levels)
@@ -93,6 +119,7 @@ class IQNMLP(QNetwork):
             "num_levels": self.num_levels,
             "num_cosines": self.num_cosines,
             "dueling": self.dueling,
+            "layers_after_level": self.layers_after_level,
         }
         return {**super().get_config(), **own}
 
@@ -101,4 +128,5 @@ def make_implicit_quantile_network(cfg, obs_spec, distribution):
     """The network that the config of IQN describes."""
     shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
     own = cfg.num_acting_quantiles, cfg.num_cosines, is_dueling(cfg)
-    return IQNMLP(*shared, *own, **learning_options(cfg))
+    more = {"layers_after_level": cfg.layers_after_level}
+    return IQNMLP(*shared, *own, **learning_options(cfg), **more)

@@ -118,15 +118,9 @@ class Policy(tf.Module):
         return Hyper.of(self.cfg)
 
     @property
-    def noise_draws(self) -> int:
-        """Draws of a noisy network's noise for an update."""
+    def num_uniforms(self) -> int:
+        """Random numbers in [0, 1) that an update takes."""
         return 0
-
-    @property
-    def network_noise(self) -> int:
-        """Random numbers of a noisy network for an update; 0 where its weights have no noise."""
-        count = self.weights.noise_count
-        return self.noise_draws * count if count else 0
 
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, as this policy learns them."""

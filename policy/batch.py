@@ -39,11 +39,10 @@ class Transition(NamedTuple):
     discount: Any  # [B] weight of what follows: gamma**n, or 0 where the episode terminated
     next_obs: Any  # [B, *obs] observation after the n-th reward, before any reset
     weight: tf.Tensor | None = None  # [B] importance weight of a row in the loss; None: 1
-    noise: tf.Tensor | None = None  # [B, N] numbers in [0, 1) that the loss takes, if any
     slot: tf.Tensor | None = None  # [B] int32 slot in a memory that wants to know the errors
-    # [K, N] numbers in [0, 1) for the noise of a noisy network, the same in each of the K parts
-    # that gradients are accumulated over; None where its weights have no noise
-    network_noise: tf.Tensor | None = None
+    # [K, N] numbers in [0, 1) that an update takes (`Policy.num_uniforms`), the same in each of the
+    # K parts that gradients are accumulated over; None where it takes none
+    noise: tf.Tensor | None = None
 
 
 def rollout_spec(

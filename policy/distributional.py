@@ -111,7 +111,7 @@ class Quantiles(Head):
         return tf.stop_gradient(following.reward[:, tf.newaxis] + discounted)
 
     def loss(self, outputs: tf.Tensor, levels: Levels, target: tf.Tensor, hyper: Hyper) -> RowLoss:
-        """Quantile Huber loss of [B, N] quantiles at levels [B, N] or [N]."""
+        """Quantile Huber loss of [B, N] quantiles at levels [N]."""
         loss = quantile_huber(outputs, target, levels, hyper.huber_delta)
         return RowLoss(loss, *(tf.reduce_mean(part, axis=-1) for part in (target, outputs)))
 
@@ -132,8 +132,8 @@ class Quantile(Quantiles):
         """The number of quantiles of a `QRDQNConfig`."""
         return cls(cfg.num_quantiles)
 
-    def levels(self, noise: tf.Tensor | None) -> tuple[Levels, Levels]:
-        """[N] the same for all rows."""
+    def levels(self, noise: tf.Tensor) -> tuple[Levels, Levels]:
+        """[N] the same in all updates."""
         from kytolly.model.distributional_mlp import quantile_midpoints
 
         levels = tf.constant(quantile_midpoints(self.count))
@@ -146,10 +146,11 @@ class Quantile(Quantiles):
 
 @dataclasses.dataclass(frozen=True)
 class ImplicitQuantile(Quantiles):
-    """Quantiles [B, A, N] at levels that are drawn anew for each row: IQN.
+    """Quantiles [B, A, N] at levels that are drawn anew for each update: IQN.
 
-    The next action is selected by the mean of evenly spaced quantiles, as in acting; the paper
-    draws their levels too.
+    One level is drawn in each of N equal parts of [0, 1], for all rows of a batch; the paper draws
+    N anywhere, for each row. The next action is selected by the mean of evenly spaced quantiles, as
+    in acting; the paper draws their levels too.
 
     Args:
         estimates: Levels of the estimate of a row.
@@ -168,16 +169,15 @@ class ImplicitQuantile(Quantiles):
         """The numbers of levels of an `IQNConfig`."""
         return cls(cfg.num_quantiles, cfg.num_target_quantiles)
 
-    def levels(self, noise: tf.Tensor | None) -> tuple[Levels, Levels]:
-        """[B, N] and [B, M]."""
-        count = self.estimates + self.targets
-        if noise is None:
-            raise ValueError(
-                f"a batch without noise was found, expected [B, {count}] random numbers in [0, 1): "
-                "give them as Transition(..., noise=numbers)."
-            )
-        estimates, targets = tf.split(noise, [self.estimates, self.targets], axis=1)
-        return estimates, targets
+    @property
+    def num_levels(self) -> int:
+        """Those of estimates and of targets."""
+        return self.estimates + self.targets
+
+    def levels(self, noise: tf.Tensor) -> tuple[Levels, Levels]:
+        """[N] and [M]."""
+        estimates, targets = tf.split(noise, [self.estimates, self.targets])
+        return level_in_each_part(estimates), level_in_each_part(targets)
 
     def outputs(
         self, network: Network, obs: Obs, levels: Levels, **options: bool | tf.Tensor
@@ -188,8 +188,13 @@ class ImplicitQuantile(Quantiles):
 
     def action_values(self, network: Network, obs: Obs, outputs: tf.Tensor) -> tf.Tensor:
         """[B, A] means of quantiles at even levels, which are not those of the outputs."""
-        # The even levels are the same for all rows, so their features are computed once.
         return network(obs)
+
+
+def level_in_each_part(uniform: tf.Tensor) -> tf.Tensor:
+    """[N] levels, one in each of N equal parts of [0, 1], from [N] numbers in [0, 1)."""
+    count = uniform.shape[0]
+    return (tf.range(count, dtype=tf.float32) + uniform) / count
 
 
 def expected_over_actions(outputs: tf.Tensor, probability: tf.Tensor) -> tf.Tensor:
@@ -205,7 +210,7 @@ def quantile_huber(
     Args:
         estimate: [B, N] quantiles, in reward units.
         target: [B, M] samples, or quantiles of even weight, in reward units.
-        level: [B, N], or [N], level in [0, 1] of each quantile.
+        level: [N], or [B, N], level in [0, 1] of each quantile.
         delta: Where the loss turns linear, in reward units.
 
     Returns:
@@ -214,7 +219,7 @@ def quantile_huber(
     Source: Dabney et al. 2018, arXiv:1806.06923, equation 3; arXiv:1710.10044, equation 10, has
     `delta` times as much.
     """
-    error = target[:, tf.newaxis] - tf.expand_dims(estimate, -1)  # [B, N, M]
+    error = target[:, tf.newaxis] - estimate[:, :, tf.newaxis]  # [B, N, M]
     weight = tf.abs(tf.expand_dims(level, -1) - tf.cast(error < 0.0, tf.float32))
     return tf.reduce_sum(tf.reduce_mean(weight * huber(error, delta) / delta, axis=-1), axis=-1)
 

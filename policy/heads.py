@@ -17,7 +17,7 @@ from kytolly.policy.hyper import Hyper
 from kytolly.policy.selection import Selection
 from kytolly.policy.value_learning import huber
 
-Levels = tf.Tensor | None  # [B, N] or [N], in [0, 1], of the quantiles that a head learns
+Levels = tf.Tensor | None  # [N], in [0, 1], of the quantiles that a head learns
 
 
 class Network(Protocol):
@@ -55,18 +55,20 @@ class Head:
     Attributes:
         network_method: Method of the network that gives the outputs; "" for a call.
         network_settings: (the network's attribute, the config's field) of what both must have.
+        num_levels: Random levels of quantiles that an update takes.
     """
 
     network_method = ""
     network_settings: tuple[tuple[str, str], ...] = ()
+    num_levels = 0
 
     @classmethod
     def of(cls, cfg: Any) -> Head:
         """The head that a config asks for."""
         raise NotImplementedError
 
-    def levels(self, noise: tf.Tensor | None) -> tuple[Levels, Levels]:
-        """The levels of estimates and of targets, from [B, N] numbers of a batch in [0, 1).
+    def levels(self, noise: tf.Tensor) -> tuple[Levels, Levels]:
+        """The levels of estimates and of targets, from `num_levels` numbers in [0, 1).
 
         None where no quantiles are learned.
         """

@@ -21,12 +21,13 @@ from kytolly.policy.action_values import (
 )
 from kytolly.policy.base import ActionReader, Loss, Policy
 from kytolly.policy.batch import Obs, Transition
-from kytolly.policy.heads import Head, Next, Scalar
+from kytolly.policy.heads import Head, Levels, Next, Scalar
 from kytolly.policy.hyper import Hyper, Number
 from kytolly.policy.selection import Greedy, Selection
 from kytolly.policy.weights import FlatWeights, Weights
 
-ESTIMATE, TARGET, SELECTION = range(3)  # draws of a noisy network's noise in an update
+NOISE_DRAWS = 2  # of a noisy network's noise in an update, for its two networks
+ONLINE, TARGET = 1, 2  # places among `uniforms`
 
 
 class QLearningPolicy(Policy):
@@ -110,23 +111,31 @@ class QLearningPolicy(Policy):
             self.network.reward_scale.assign(factor)
 
     @property
-    def noise_draws(self) -> int:
-        """Draws of a noisy network's noise: for estimates, targets and `double`'s selection."""
-        return 3 if self.selection.double else 2
+    def num_uniforms(self) -> int:
+        """Levels of quantiles, then `NOISE_DRAWS` draws of a noisy network's noise."""
+        return self.head.num_levels + NOISE_DRAWS * self.weights.noise_count
+
+    def uniforms(self, batch: Transition) -> list[tf.Tensor]:
+        """The batch's numbers for levels, and those of each draw of a noisy network's noise."""
+        sizes = [self.head.num_levels] + NOISE_DRAWS * [self.weights.noise_count]
+        if not sum(sizes):
+            return [tf.zeros([0])] * len(sizes)
+        if batch.noise is None:
+            raise ValueError(
+                f"{self.cfg.algorithm} got a batch without noise, expected [1, {sum(sizes)}] "
+                "random numbers in [0, 1): give them as Transition(..., noise=numbers)."
+            )
+        return tf.split(batch.noise[0], sizes)
 
     def noisy(self, weights: list[tf.Tensor], batch: Transition | None, draw: int) -> Weights:
         """The weights with one of the draws of a batch's noise, where the network has noise."""
         if not self.weights.noise_count or batch is None:
             return weights
-        if batch.network_noise is None:
-            size = self.noise_draws * self.weights.noise_count
-            raise ValueError(
-                f"{self.cfg.algorithm} got a batch without noise for its noisy network, expected "
-                f"[1, {size}] random numbers in [0, 1): give them as Transition(..., "
-                "network_noise=numbers)."
-            )
-        numbers = tf.split(batch.network_noise[0], self.noise_draws)[draw]
-        return self.weights.noisy_weights(weights, numbers)
+        return self.weights.noisy_weights(weights, self.uniforms(batch)[draw])
+
+    def levels(self, batch: Transition) -> tuple[Levels, Levels]:
+        """The levels of the quantiles of the batch's estimates and of its targets, if any."""
+        return self.head.levels(self.uniforms(batch)[0])
 
     def target_weights(self, batch: Transition | None = None) -> Weights:
         """The weights of the target network, with the batch's noise for them."""
@@ -151,12 +160,12 @@ class QLearningPolicy(Policy):
         [B] values for a scalar head; else what `Head.target` gives. No gradient passes.
         """
         target = functools.partial(self.forward, self.target_weights(batch))
-        outputs = self.head.outputs(target, batch.next_obs, self.head.levels(batch.noise)[1])
+        outputs = self.head.outputs(target, batch.next_obs, self.levels(batch)[1])
         q = self.head.action_values(target, batch.next_obs, outputs)
         selection_values, reward = q, batch.reward
         if self.selection.double:
-            noisy = self.noisy(weights, batch, SELECTION)
-            selection_values = self.outputs(batch.next_obs, noisy)[0]
+            online = self.noisy(weights, batch, ONLINE)
+            selection_values = self.outputs(batch.next_obs, online)[0]
         bonus = self.selection.bonus(lambda: target(batch.obs), batch.action, hyper)
         if bonus is not None:
             reward += bonus
@@ -167,8 +176,8 @@ class QLearningPolicy(Policy):
     def loss(self, batch: Transition, weights: list[tf.Tensor], hyper: Hyper) -> Loss:
         """The head's loss; metrics: loss, mean size of errors, mean estimate, and the head's."""
         target = self.bootstrap(batch, weights, hyper)
-        network = functools.partial(self.forward, self.noisy(weights, batch, ESTIMATE))
-        levels = self.head.levels(batch.noise)[0]
+        network = functools.partial(self.forward, self.noisy(weights, batch, ONLINE))
+        levels = self.levels(batch)[0]
         outputs = self.head.outputs(network, batch.obs, levels, training=True)
         rows = self.head.loss(take_action(outputs, batch.action), levels, target, hyper)
         td_error = rows.target - rows.estimate

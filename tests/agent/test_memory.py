@@ -12,8 +12,8 @@ from kytolly.agent.rollout_buffer import RolloutBuffer
 
 SPEC = tf.TensorSpec([3])
 MEMORIES = [
-    ReplayBuffer(8, SPEC, batch_size=4, updates=2, noise=3, network_noise=5),
-    PrioritizedReplay(8, SPEC, batch_size=4, updates=2, noise=3, network_noise=5),
+    ReplayBuffer(8, SPEC, batch_size=4, updates=2, noise=5),
+    PrioritizedReplay(8, SPEC, batch_size=4, updates=2, noise=5),
     RolloutBuffer(rows_per_update=4, updates_per_epoch=2, epochs=3),
 ]
 
@@ -38,5 +38,5 @@ def test_closing_a_batch_of_a_uniform_memory_adds_no_operation():
 
 
 def test_random_words_of_an_iteration_are_those_of_its_updates():
-    # 2 updates, each with 4 rows of a place and 3 numbers, and 5 numbers of the network
-    assert MEMORIES[0].num_random_words == MEMORIES[1].num_random_words == 2 * (4 * (1 + 3) + 5)
+    # 2 updates, each with a place for 4 rows, and 5 numbers
+    assert MEMORIES[0].num_random_words == MEMORIES[1].num_random_words == 2 * (4 + 5)

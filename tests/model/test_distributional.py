@@ -20,8 +20,11 @@ SETTINGS = [
     {"algorithm": "c51", "num_atoms": 7, "value_min": -2.0, "value_max": 4.0},
     {"algorithm": "qr-dqn", "num_quantiles": 5},
     {"algorithm": "iqn", "num_acting_quantiles": 6, "num_cosines": 8},
+    {"algorithm": "iqn", "num_acting_quantiles": 6, "num_cosines": 8, "layers_after_level": 1},
 ]
-each = pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one["algorithm"])
+each = pytest.mark.parametrize(
+    "settings", SETTINGS, ids=["c51", "qr-dqn", "iqn", "iqn as in the paper"]
+)
 
 
 def make_network(settings, spec=VECTOR, **more):
@@ -50,15 +53,17 @@ def test_two_streams_are_centered_over_actions_for_each_number():
     assert not np.allclose(outputs[:, 0], outputs[:, 1], atol=1e-3)
 
 
-def test_a_quantile_follows_its_own_level():
-    network = make_network(SETTINGS[2])
+@pytest.mark.parametrize("layers", [0, 1])
+@pytest.mark.parametrize("network", ["mlp", "dueling"])
+def test_a_quantile_follows_its_own_level(network, layers):
+    network = make_network(SETTINGS[2], layers_after_level=layers, network=network)
     obs, levels = observations(4), np.array([[0.1, 0.9], [0.5, 0.1], [0.9, 0.2], [0.3, 0.3]])
     levels = tf.constant(levels, tf.float32)
     found = network.action_quantiles(obs, levels).numpy()
     assert found.shape == (4, 2, 3)
     for row in range(4):
         alone = network.action_quantiles(obs[row : row + 1], levels[row]).numpy()
-        np.testing.assert_allclose(found[row], alone[0], atol=1e-5)
+        np.testing.assert_allclose(found[row], alone[0], atol=1e-5)  # by one product, if it can
     np.testing.assert_array_equal(found[3, 0], found[3, 1])
     assert not np.allclose(found[0, 0], found[0, 1], atol=1e-4)
     even = network.action_quantiles(obs, tf.constant((np.arange(6) + 0.5) / 6, tf.float32))

@@ -46,7 +46,7 @@ def test_an_update_trains_what_a_torso_has_for_training_alone(algorithm):
     vectors = [layer.vector for layer in policy.network.torso.residuals]
     before = [np.array(vector) for vector in vectors]
     obs = tf.ones([4, 12, 12, 1], tf.uint8)
-    noise = tf.fill([4, 7], 0.5)
+    noise = tf.fill([1, 7], 0.5)
     policy.update(Transition(obs, tf.zeros(4, tf.int32), tf.ones(4), tf.ones(4), obs, noise=noise))
     assert all(np.abs(vector - old).max() > 0 for vector, old in zip(vectors, before, strict=True))
 
@@ -61,7 +61,7 @@ def batch():
         tf.constant([1.0, -1.0, 0.5, 0.0]),
         tf.zeros(4),
         tf.constant(obs),
-        noise=tf.constant(rng.uniform(size=(4, 7)), tf.float32),
+        noise=tf.constant(rng.uniform(size=(1, 7)), tf.float32),
     )
 
 
@@ -84,7 +84,7 @@ def going_on(batch):
 def test_fit_step_traces_once_and_learns_a_reward(algorithm, batch):
     policy, rng = make_policy(algorithm, munchausen=False), np.random.default_rng(1)
     for _ in range(300):
-        policy.fit_step(batch._replace(noise=tf.constant(rng.uniform(size=(4, 7)), tf.float32)))
+        policy.fit_step(batch._replace(noise=tf.constant(rng.uniform(size=(1, 7)), tf.float32)))
     assert policy.fit_step.experimental_get_tracing_count() == 1
     q = policy.network(batch.obs).numpy()[range(4), batch.action]
     np.testing.assert_allclose(q, batch.reward, atol=0.1)
@@ -98,7 +98,8 @@ def test_parts_of_a_batch_give_the_gradient_of_the_whole(algorithm, batch):
     whole, parts = make_policy(algorithm), make_policy(algorithm, gradient_accumulation=2)
     parts.set_weights(whole.network.get_weights())
     rows = going_on(batch)
-    (expected, one), (found, two) = whole.gradient(rows), parts.gradient(rows)
+    twice = rows._replace(noise=tf.repeat(rows.noise, 2, axis=0))
+    (expected, one), (found, two) = whole.gradient(rows), parts.gradient(twice)
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
     np.testing.assert_allclose(two.metrics, one.metrics, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(two.td_error, one.td_error, rtol=1e-4, atol=1e-5)
@@ -111,11 +112,13 @@ def test_a_weight_of_two_counts_a_row_twice_and_td_errors_have_signs(algorithm, 
     fields = {
         name: tf.gather(value, [0, 0, 1, 2])
         for name, value in rows._asdict().items()
-        if value is not None
+        if value is not None and name != "noise"
     }
     weighted = rows._replace(weight=tf.constant([2.0, 1.0, 1.0, 0.0]))
     found, loss = policy.gradient(weighted)
-    np.testing.assert_allclose(policy.gradient(Transition(**fields))[0], found, atol=1e-5)
+    np.testing.assert_allclose(
+        policy.gradient(Transition(**fields, noise=rows.noise))[0], found, atol=1e-5
+    )
     higher = policy.gradient(rows._replace(reward=rows.reward + 0.5))[1]
     assert (higher.td_error.numpy() > loss.td_error.numpy() + 0.3).all()
 
@@ -194,9 +197,10 @@ def test_c51_measures_what_the_atoms_cannot_hold(batch):
 
 def test_iqn_learns_at_the_levels_of_the_noise(batch):
     policy = make_policy("iqn")
-    first, second = policy.head.levels(batch.noise)
-    np.testing.assert_array_equal(tf.concat([first, second], 1), batch.noise)
-    assert first.shape == (4, 3) and second.shape == (4, 4)
+    first, second = policy.levels(batch)
+    # One in each third and in each fourth part of [0, 1].
+    np.testing.assert_allclose(first, (np.arange(3) + batch.noise[0, :3]) / 3, rtol=1e-6)
+    np.testing.assert_allclose(second, (np.arange(4) + batch.noise[0, 3:]) / 4, rtol=1e-6)
     network = functools.partial(policy.forward, policy.current_weights())
     outputs = policy.head.outputs(network, batch.obs, first)
     expected = policy.network.action_quantiles(batch.obs, first)
@@ -206,7 +210,7 @@ def test_iqn_learns_at_the_levels_of_the_noise(batch):
 
 
 def test_iqn_says_that_a_batch_lacks_noise(batch):
-    with pytest.raises(ValueError, match=r"batch without noise .*expected \[B, 7\]"):
+    with pytest.raises(ValueError, match=r"batch without noise, expected \[1, 7\]"):
         make_policy("iqn").gradient(batch._replace(noise=None))
 
 

@@ -59,7 +59,7 @@ class DQNConfig(RunConfig):
     spectral_norm: bool = setting(
         False, "divide impala's residual kernels by their largest singular value"
     )
-    learning_rate: Positive = setting(2e-3, "Adam's step size at the start")
+    learning_rate: Positive = setting(1e-3, "Adam's step size at the start")
     learning_rate_final: NotNegative | None = setting(
         0.0, "Adam's step size at the end of the run, reached linearly; none: constant"
     )

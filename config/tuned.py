@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # The defaults of 0.2.0 that have changed since. The rows below were tuned with them.
 Q_LEARNING: dict[str, Any] = {
+    "learning_rate": 2e-3,
     "updates_per_interval": 16,
     "n_step": 5,
     "reward_scale": 1.0,

@@ -6,7 +6,7 @@ import keras
 
 from kytolly.model.dqn_mlp import QNetwork, learning_options
 
-STEP = 5.0  # times the learning rate is what an update may change an entry by
+STEP = 10.0  # times the learning rate is what an update may change an entry by
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
+from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import (
@@ -196,7 +197,11 @@ class QLearningPolicy(Policy):
         hyper = hyper or self.hyper
         super().apply(vector, hyper)
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
-        tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
+        if on_gpu():
+            changed = self.changed_target(hyper.target_mix)
+            self.target_vector.assign(tf.where(due, changed, self.target_vector))
+        else:
+            tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
 
     def publish(self) -> None:
         """As for every policy; where the target network is an average, that one."""
@@ -219,6 +224,10 @@ class QLearningPolicy(Policy):
     def _sync(self, mix: Number | None = None) -> None:
         """Move the target network towards the online one by `target_mix`, on the device."""
         mix = self.hyper.target_mix if mix is None else mix
+        self.target_vector.assign(self.changed_target(mix))
+
+    def changed_target(self, mix: Number) -> tf.Tensor:
+        """[W] the target network's weights after a change."""
         old, new = self.target_vector, self.weights.vector
         copies = isinstance(mix, float) and mix == 1.0
-        old.assign(new if copies else old + mix * (new - old))
+        return tf.convert_to_tensor(new) if copies else old + mix * (new - old)

@@ -2,7 +2,8 @@
 
 An instruction that is left after the optimizations is a launch, but for those that only name
 memory. A loop of known length costs its launches that often. Before each turn of any other loop,
-and at each conditional, the host reads a value back from the device.
+and at each conditional, the host reads a value back from the device. A conditional counts as its
+largest branch.
 
 Source: openxla/xla, `xla/backends/gpu/runtime`: `WhileThunk` and `ConditionalThunk`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 FREE = frozenset(
@@ -33,7 +34,7 @@ COPIES = frozenset({"copy", "copy-start"})
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*->.*\{$")
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (\([^=]*?\)|\S+) ([\w\-]+)\(")
 COMMENT = re.compile(r"/\*.*?\*/")
-TRIPS = re.compile(r'known_trip_count\D*?(\d+)')
+TRIPS = re.compile(r"known_trip_count\D*?(\d+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 SOURCE = re.compile(r'op_name="([^"]*)"')
 
@@ -89,23 +90,27 @@ class Block:
         """True if the host reads a value back to go on."""
         return self.kind == "conditional" or self.trips is None
 
-    def launches(self) -> int:
-        """Launches of one turn, all branches included."""
-        return len(self.kernels) + sum(block.turns * block.launches() for block in self.blocks)
+    def launches(self, choose: Callable[..., int] = max) -> int:
+        """Launches of one turn; of each conditional the largest branch, or the `choose`n one."""
+        inner = [block.turns * block.launches(choose) for block in self.blocks]
+        if self.kind == "conditional":
+            return choose(inner, default=0)
+        return len(self.kernels) + sum(inner)
 
     def waits(self) -> int:
-        """Times that the host waits in one turn; once for a loop of unknown length."""
-        return sum(
-            block.turns * block.waits() + int(block.waits_itself) for block in self.blocks
-        )
+        """Times that the host waits in one turn; once for each turn of an unknown length."""
+        inner = [block.turns * block.waits() + int(block.waits_itself) for block in self.blocks]
+        return max(inner, default=0) if self.kind == "conditional" else sum(inner)
 
     def copies(self) -> int:
-        """Launches of one turn that only copy."""
-        own = sum(kernel.op in COPIES for kernel in self.kernels)
-        return own + sum(block.turns * block.copies() for block in self.blocks)
+        """Launches of one turn that only copy; of each conditional the largest branch's."""
+        inner = [block.turns * block.copies() for block in self.blocks]
+        if self.kind == "conditional":
+            return max(inner, default=0)
+        return sum(kernel.op in COPIES for kernel in self.kernels) + sum(inner)
 
     def sites(self) -> tuple[int, int]:
-        """Conditionals, and loops of unknown length, that stand in the text of the block."""
+        """Conditionals, and loops of unknown length, in the text of the block."""
         conditionals = sum(block.kind == "conditional" for block in self.blocks)
         unknown = sum(block.trips is None for block in self.blocks)
         inner = [block.sites() for block in self.blocks]
@@ -119,8 +124,8 @@ class Block:
         words = [str(len(self.kernels))] if self.kernels or not self.blocks else []
         for block in self.blocks:
             inner = block.formula()
-            if block.kind in ("conditional", "branch"):
-                words.append(f"?({inner})" if block.kind == "conditional" else inner)
+            if block.kind == "conditional":
+                words.append(f"({' or '.join(branch.formula() for branch in block.blocks)})")
                 continue
             count = "n" if block.trips is None else str(block.trips)
             words.append(f"{count} x {inner if inner.isdecimal() else f'({inner})'}")
@@ -209,13 +214,14 @@ def branch_names(instruction: Instruction) -> Sequence[str]:
     return [name for name in names if name]
 
 
-def nested(block: Block, trips: int) -> Block | None:
+def nested(block: Block, trips: int, without: Block | None = None) -> Block | None:
     """The innermost of nested loops whose turns multiply to `trips`, where launches most."""
     candidates = []
     for loop in block.blocks:
-        if loop.kind == "loop" and loop.trips == trips:
+        if loop.kind != "loop" or not loop.trips or loop is without:
+            continue
+        if loop.trips == trips:
             candidates.append(loop)
-        elif loop.kind == "loop" and loop.trips and trips % loop.trips == 0:
-            if (inner := nested(loop, trips // loop.trips)) is not None:
-                candidates.append(inner)
+        elif trips % loop.trips == 0 and (inner := nested(loop, trips // loop.trips)) is not None:
+            candidates.append(inner)
     return max(candidates, key=Block.launches, default=None)

@@ -128,6 +128,11 @@ def contenders(row: str, folder: str) -> list[Contender]:
 def compiled(contender: Contender, gpu: str) -> dict[str, Any]:
     """Write a program, compile it and count."""
     written = suite.run_module(contender.module, contender.arguments, environ=suite.CPU_ONLY)
+    return compile_and_count(written, gpu)
+
+
+def compile_and_count(written: dict[str, Any], gpu: str) -> dict[str, Any]:
+    """Compile a program that was written, and count an iteration."""
     words = ("--program", written["program"], "--gpu", gpu)
     result = suite.run_module(COMPILE, words, environ=suite.CPU_ONLY)
     block = hlo.read_program(Path(result["hlo"]).read_text())

@@ -202,8 +202,8 @@ def run(
         )
     if algorithms and "ALGO" not in getattr(TABLES.get(name or ""), "takes", ""):
         raise ValueError(
-            f"{algorithms[0]!r} follows {name or 'no table'!r}, which takes no algorithms. Leave it "
-            "out."
+            f"{algorithms[0]!r} follows {name or 'no table'!r}, which takes no algorithms. "
+            "Leave it out."
         )
     options = Options(
         repeats=repeats,

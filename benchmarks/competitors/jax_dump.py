@@ -89,7 +89,8 @@ def dump(settings: JaxDumpSettings) -> Result:
     file = Path(settings.folder) / f"{settings.library}-{settings.row}"
     file.write_bytes(bytecode.getvalue())
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(start)]
-    np.savez(f"{file}.npz", *leaves, env_steps=np.int64(work.env_steps))
+    counts = {"env_steps": work.env_steps + untimed, "iterations": settings.iterations}
+    np.savez(f"{file}.npz", *leaves, **counts)
     return {
         "program": str(file),
         "iterations": settings.iterations * turns + untimed,

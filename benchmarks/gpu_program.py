@@ -16,16 +16,16 @@ from kytolly.agent.algorithms import ALGORITHMS, TEXT_MODELS
 from kytolly.benchmarks import hlo, suite
 from kytolly.benchmarks.comparisons import CLONE, COMPETITORS
 from kytolly.benchmarks.gpu_compiler import why_unusable
-from kytolly.benchmarks.gpu_costs import GpuCosts
 from kytolly.benchmarks.gpu_dump import ROWS
 from kytolly.benchmarks.gpu_targets import TARGETS
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch
 from kytolly.config.words import nearest
+from kytolly.machine.gpu_costs import COSTS, GpuCosts
 
 DUMP = "kytolly.benchmarks.gpu_dump"
 COMPILE = "kytolly.benchmarks.gpu_compiler"
 WITH_COMPETITORS = ("ppo", "ppo-wide", "dqn", "dqn-10-envs")
-COLUMNS = ("", "launches", "an env step", "an update", "waits", "copies", "MiB", "ms", "launches")
+COLUMNS = ("", "launches", "an env step", "an update", "waits", "copies", "MiB", "ms", "ratio")
 
 
 class Counts(NamedTuple):
@@ -164,10 +164,17 @@ def named_kernels(block: hlo.Block, where: str = "iteration") -> list[str]:
     return lines
 
 
-def cells(name: str, numbers: dict[str, Any], ours: dict[str, Any]) -> list[str]:
+def chosen_costs(options: Options) -> GpuCosts:
+    """The times that are predicted with."""
+    names = ("launch_microseconds", "wait_microseconds")
+    given = {name: getattr(options, name) for name in names}
+    return COSTS._replace(**{name: value for name, value in given.items() if value is not None})
+
+
+def cells(name: str, numbers: dict[str, Any], ours: dict[str, Any], costs: GpuCosts) -> list[str]:
     """The line of a program."""
     ratio = numbers["launches"] / ours["launches"]
-    milliseconds = GpuCosts().microseconds(numbers["launches"], numbers["waits"]) / 1e3
+    milliseconds = costs.milliseconds(numbers["launches"], numbers["waits"])
     return [
         name,
         f"{numbers['launches']:,}",
@@ -203,7 +210,7 @@ def gpu_program(options: Options, watch: Watch) -> Report:
 
 def make_report(chosen: Sequence[str], folder: Path, options: Options, watch: Watch) -> Report:
     """The table of these programs, whose files go to the folder."""
-    gpu = options.gpu or "sm_90"
+    gpu, costs = options.gpu or "sm_90", chosen_costs(options)
     programs = [(row, side) for row in chosen for side in contenders(row, str(folder))]
     watch.begin(len(programs))
     rows: list[list[str]] = []
@@ -221,19 +228,18 @@ def make_report(chosen: Sequence[str], folder: Path, options: Options, watch: Wa
         with watch.turn(f"{row}, {side.name}"):
             try:
                 numbers = compiled(side, gpu)
-            except suite.ChildFailed as error:
+            except (suite.ChildFailed, ValueError) as error:
                 if is_ours:
                     raise RuntimeError(f"{row}: {error}") from error
                 rows.append([f"{name}: failed: {error}"] + [""] * (len(COLUMNS) - 1))
                 data.append({"row": row, "name": side.name, "missing": str(error)})
                 continue
         ours = numbers if is_ours else ours
-        rows.append(cells(name, numbers, ours))
+        rows.append(cells(name, numbers, ours, costs))
         notes.append(f"{row if is_ours else '  ' + side.name}: {numbers['formula']}")
         if options.kernels:
             notes += [f"    {line}" for line in numbers["kernels"]]
         data.append({"row": row, "name": side.name, **numbers})
-    costs = GpuCosts()
     compiler = ours["compiler"]
     notes += [
         f"Compiled by {compiler} for an {TARGETS[gpu].name}, which is not here. Counts are of one "
@@ -241,7 +247,7 @@ def make_report(chosen: Sequence[str], folder: Path, options: Options, watch: Wa
         "each conditional, and at a loop of unknown length (n), counted as one turn. MiB: the "
         "program's arguments, results and temporary buffers. "
         f"ms: predicted, {costs.launch_microseconds:g} µs a launch and "
-        f"{costs.wait_microseconds:g} µs a wait, for kernels that carry little. The last column is "
+        f"{costs.wait_microseconds:g} µs a wait, for kernels that carry little. Ratio: "
         "their launches over Kytolly's."
     ]
     title = f"Programs of the device loop on an {TARGETS[gpu].name}"

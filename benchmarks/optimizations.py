@@ -20,6 +20,7 @@ import gymnasium
 
 from kytolly.machine import facts, hardware
 from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.machine.gpu_costs import PROGRAMS, predicted_milliseconds, when_a_gpu_pays
 
 if TYPE_CHECKING:
     from kytolly.benchmarks import core
@@ -311,6 +312,18 @@ def print_rows(rows: list[Row], iteration: Row) -> None:
     console.print(f"Throughput: {1000 / iteration.on_ms:.1f} iterations/second")
 
 
+def gpu_advice(rows: list[Row]) -> str:
+    """When a GPU pays for the loop of the table; where there is one, its time stands in the row."""
+    loop = next(row for row in rows if row.name == "whole loop")
+    milliseconds = loop.on_ms * PROGRAMS["dqn"].env_steps
+    if hardware.nvidia_gpu_plausible():
+        predicted = predicted_milliseconds("dqn")
+        return (
+            f"dqn: {milliseconds:.2f} ms an iteration here, {predicted:.2f} ms predicted on a GPU"
+        )
+    return when_a_gpu_pays("dqn", milliseconds)
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         print(f"{self.prog}: {message}; expected --json or --quick, or nothing", file=sys.stderr)
@@ -323,7 +336,10 @@ def run(quick: bool) -> dict[str, Any]:
     rows = run_cases(quick)
     iteration = next(row for row in rows if row.name == "fused updates")
     print_rows(rows, iteration)
+    advice = gpu_advice(rows)
+    print(advice)
     return {
+        "gpu_advice": advice,
         "ms_per_iteration": iteration.on_ms,
         "iterations_per_second": 1000 / iteration.on_ms,
         "cores": hardware.usable_cores(),

@@ -52,6 +52,8 @@ class Options:
         algorithms: The algorithms of a table that compiles programs; none means all.
         gpu: The GPU that they are compiled for.
         kernels: Name the kernels.
+        launch_microseconds, wait_microseconds: What a GPU is taken to need, instead of the
+            defaults of `machine.gpu_costs`.
     """
 
     repeats: int = 3
@@ -65,6 +67,8 @@ class Options:
     algorithms: tuple[str, ...] = ()
     gpu: str | None = None
     kernels: bool = False
+    launch_microseconds: float | None = None
+    wait_microseconds: float | None = None
 
     def count(self, usual: int) -> str:
         """The number of steps: `usual`, or few in a trial run."""
@@ -72,7 +76,10 @@ class Options:
 
     def as_flags(self) -> str:
         """The options as they are written on the command line."""
-        names = ("algorithm", "env", "seeds", "figure", "collection", "log_dir", "gpu")
+        names = (
+            "algorithm", "env", "seeds", "figure", "collection", "log_dir", "gpu",
+            "launch_microseconds", "wait_microseconds",
+        )  # fmt: skip
         given = {name.replace("_", "-"): getattr(self, name) for name in names}
         flags = [f"--{name} {value}" for name, value in given.items() if value is not None]
         switches = ["--kernels"] * self.kernels + ["--quick"] * self.quick

@@ -180,6 +180,8 @@ def run(
     algorithms: Sequence[str] = (),
     gpu: str | None = None,
     kernels: bool = False,
+    launch_microseconds: float | None = None,
+    wait_microseconds: float | None = None,
 ) -> int:
     """Measure and print one table, or without a name all that take minutes rather than hours.
 
@@ -217,6 +219,8 @@ def run(
         algorithms=tuple(algorithms),
         gpu=gpu,
         kernels=kernels,
+        launch_microseconds=launch_microseconds,
+        wait_microseconds=wait_microseconds,
     )
     output = sys.stderr if as_json else sys.stdout
     facts = machine_facts()

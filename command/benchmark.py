@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from kytolly.command.options import environment, path, positive
+from kytolly.command.options import environment, microseconds, path, positive
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -31,6 +31,9 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "of gpu-program the programs",
     )
     add("--gpu", metavar="GPU", help="what gpu-program compiles for: sm_90 (H100) or sm_80 (A100)")
+    for what in ("launch", "wait"):
+        name, text = f"--{what}-microseconds", f"time of a {what} that gpu-program predicts with"
+        add(name, type=microseconds, default=None, metavar="N", help=text)
     add("--kernels", action="store_true", help="name the kernels of gpu-program")
     add("--quick", action="store_true", help="small sizes, to see that it works")
 
@@ -53,4 +56,6 @@ def run(args: argparse.Namespace) -> int:
         algorithms=args.algorithms,
         gpu=args.gpu,
         kernels=args.kernels,
+        launch_microseconds=args.launch_microseconds,
+        wait_microseconds=args.wait_microseconds,
     )

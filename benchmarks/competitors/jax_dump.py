@@ -93,7 +93,7 @@ def dump(settings: JaxDumpSettings) -> Result:
     np.savez(f"{file}.npz", *leaves, **counts)
     return {
         "program": str(file),
-        "iterations": settings.iterations * turns + untimed,
+        "iterations": settings.iterations * turns + untimed // work.num_envs,
         "turns": turns,
         "env_steps": per_iteration,
         "steps": 1 if is_dqn else work.num_steps,

@@ -37,11 +37,15 @@ class Row(NamedTuple):
         algorithm: Name in the table of algorithms.
         title: What the program does in an iteration.
         work: Makes what the program is built from.
+        words: The command line of `benchmarks.loops` and the competitors that times the same work.
+        more: What the loops of ours take beside it.
     """
 
     algorithm: str
     title: str
     work: Callable[[], Work]
+    words: tuple[str, ...]
+    more: tuple[str, ...] = ()
 
 
 def _dqn_row(algorithm: str, num_envs: int = 10) -> Row:
@@ -49,13 +53,26 @@ def _dqn_row(algorithm: str, num_envs: int = 10) -> Row:
     steps = "10 env steps" if num_envs == 1 else "one step each"
     title = f"CartPole, {envs}, {steps} and one update"
     settings = DQNSettings(num_envs=num_envs)
-    return Row(algorithm, title, lambda: dqn_work(settings, Variant(algorithm=algorithm)))
+    return Row(
+        algorithm,
+        title,
+        lambda: dqn_work(settings, Variant(algorithm=algorithm)),
+        ("dqn", "--num-envs", str(num_envs)),
+        ("--algorithm", algorithm),
+    )
 
 
 def _ppo_row(settings: PPOSettings) -> Row:
     updates = settings.epochs * settings.minibatches
     steps = f"{settings.num_envs:,} envs x {settings.num_steps} steps"
-    return Row("ppo", f"CartPole, {steps}, {updates} updates", lambda: ppo_work(settings))
+    title = f"CartPole, {steps}, {updates} updates"
+    sizes = {
+        "--num-envs": settings.num_envs,
+        "--num-steps": settings.num_steps,
+        "--minibatches": settings.minibatches,
+    }
+    words = (word for flag, size in sizes.items() for word in (flag, str(size)))
+    return Row("ppo", title, lambda: ppo_work(settings), ("ppo", *words))
 
 
 WIDE = PPOSettings(num_envs=2048, num_steps=16, minibatches=32)
@@ -68,6 +85,7 @@ ROWS = {
         "pqn",
         "MinAtar's Breakout, 128 envs x 32 steps, 64 updates",
         lambda: pqn_work(PQNSettings()),
+        ("pqn",),
     ),
     **{name: _dqn_row(name) for name in ("ddqn", "c51", "qr-dqn", "iqn", "munchausen", "rainbow")},
 }

@@ -14,18 +14,21 @@ from typing import Any, NamedTuple
 
 from kytolly.agent.algorithms import ALGORITHMS, TEXT_MODELS
 from kytolly.benchmarks import hlo, suite
-from kytolly.benchmarks.comparisons import CLONE, COMPETITORS
+from kytolly.benchmarks.comparisons import COMPETITORS, jax_contenders, our_contender
 from kytolly.benchmarks.gpu_compiler import why_unusable
 from kytolly.benchmarks.gpu_dump import ROWS
 from kytolly.benchmarks.gpu_targets import TARGETS
 from kytolly.benchmarks.suite import Contender, Options, Report, Watch
 from kytolly.config.words import nearest
 from kytolly.machine.gpu_costs import COSTS, GpuCosts
+from kytolly.machine.hardware import nvidia_gpu_plausible
 
 DUMP = "kytolly.benchmarks.gpu_dump"
 COMPILE = "kytolly.benchmarks.gpu_compiler"
 WITH_COMPETITORS = ("ppo", "ppo-wide", "dqn", "dqn-10-envs")
 COLUMNS = ("", "launches", "an env step", "an update", "waits", "copies", "MiB", "ms", "ratio")
+MEASURED = "ms here"  # one more column where there is a GPU
+TIMED_STEPS = "200000"  # of each program, where there is a GPU
 
 
 class Counts(NamedTuple):
@@ -109,26 +112,46 @@ def count(
     )
 
 
-def contenders(row: str, folder: str) -> list[Contender]:
+class Side(NamedTuple):
+    """One program: how it is written, and how the same work is timed."""
+
+    dump: Contender
+    timed: Contender
+
+    @property
+    def is_ours(self) -> bool:
+        """True if the program is Kytolly's."""
+        return self.dump.module == DUMP
+
+
+def sides(row: str, folder: str) -> list[Side]:
     """Our program of a row, and those of the JAX libraries that do the same work."""
-    ours = Contender("Kytolly", DUMP, ("--row", row, "--folder", folder))
-    if row not in WITH_COMPETITORS:
-        return [ours]
-    clone = os.environ.get("PUREJAXRL_CHECKOUT", "")
     words = ("--row", row, "--folder", folder)
-    module = f"{COMPETITORS}.jax_dump"
-    named = (*words, "--library", "purejaxrl", "--checkout", str(Path(clone).absolute()))
-    return [
-        ours,
-        Contender("rejax", module, (*words, "--library", "rejax"), ("jax", "rejax")),
-        Contender("PureJaxRL", module, named, ("jax",), "" if clone else CLONE),
-    ]
+    _, _, _, (program, *sizes), more = ROWS[row]
+    ours = Contender("Kytolly", DUMP, words)
+    found = [Side(ours, our_contender(program, "--env-steps", TIMED_STEPS, *sizes, *more))]
+    if row not in WITH_COMPETITORS:
+        return found
+    clone = str(Path(os.environ.get("PUREJAXRL_CHECKOUT", "")).absolute())
+    for timed in jax_contenders(program, TIMED_STEPS, *sizes):
+        library = ("--library", timed.name.lower(), "--checkout", clone)
+        dump = timed._replace(module=f"{COMPETITORS}.jax_dump", arguments=(*words, *library))
+        found.append(Side(dump, timed))
+    return found
 
 
-def compiled(contender: Contender, gpu: str) -> dict[str, Any]:
-    """Write a program, compile it and count."""
-    written = suite.run_module(contender.module, contender.arguments, environ=suite.CPU_ONLY)
-    return compile_and_count(written, gpu)
+def measured_milliseconds(side: Side, env_steps: int) -> float:
+    """Time of an iteration of so many env steps, on the GPU of this machine."""
+    result = suite.run_module(side.timed.module, side.timed.arguments)
+    return 1e3 * result["wall_seconds"] * env_steps / result["env_steps"]
+
+
+def compiled(side: Side, gpu: str) -> dict[str, Any]:
+    """Write a program, compile it and count; where there is a GPU, time it."""
+    written = suite.run_module(side.dump.module, side.dump.arguments, environ=suite.CPU_ONLY)
+    numbers = compile_and_count(written, gpu)
+    here = measured_milliseconds(side, written["env_steps"]) if nvidia_gpu_plausible() else None
+    return {**numbers, "measured_milliseconds": here}
 
 
 def compile_and_count(written: dict[str, Any], gpu: str) -> dict[str, Any]:
@@ -174,6 +197,7 @@ def chosen_costs(options: Options) -> GpuCosts:
 def cells(name: str, numbers: dict[str, Any], ours: dict[str, Any], costs: GpuCosts) -> list[str]:
     """The line of a program."""
     ratio = numbers["launches"] / ours["launches"]
+    here = numbers["measured_milliseconds"]
     milliseconds = costs.milliseconds(numbers["launches"], numbers["waits"])
     return [
         name,
@@ -185,6 +209,7 @@ def cells(name: str, numbers: dict[str, Any], ours: dict[str, Any], costs: GpuCo
         f"{numbers['buffer_bytes'] / 2**20:,.1f}",
         f"{milliseconds:,.2f}",
         "" if numbers is ours else f"{ratio:.2f}x",
+        *([] if here is None else [f"{here:,.2f}"]),
     ]
 
 
@@ -211,44 +236,44 @@ def gpu_program(options: Options, watch: Watch) -> Report:
 def make_report(chosen: Sequence[str], folder: Path, options: Options, watch: Watch) -> Report:
     """The table of these programs, whose files go to the folder."""
     gpu, costs = options.gpu or "sm_90", chosen_costs(options)
-    programs = [(row, side) for row in chosen for side in contenders(row, str(folder))]
+    programs = [(row, side) for row in chosen for side in sides(row, str(folder))]
     watch.begin(len(programs))
     rows: list[list[str]] = []
     notes: list[str] = []
     data: list[dict[str, Any]] = []
     ours: dict[str, Any] = {}
     for row, side in programs:
-        is_ours = side.module == DUMP
-        name = f"{ROWS[row].algorithm}: {ROWS[row].title}" if is_ours else f"  {side.name}"
-        if reason := side.why_absent():
+        is_ours, library = side.is_ours, side.dump.name
+        name = f"{ROWS[row].algorithm}: {ROWS[row].title}" if is_ours else f"  {library}"
+        if reason := side.dump.why_absent():
             shown, missing = suite.missing_row(name, reason)
-            rows.append(shown + [""] * (len(COLUMNS) - 1))
+            rows.append(shown)
             data.append({"row": row, **missing})
             continue
-        with watch.turn(f"{row}, {side.name}"):
+        with watch.turn(f"{row}, {library}"):
             try:
                 numbers = compiled(side, gpu)
             except (suite.ChildFailed, ValueError) as error:
                 if is_ours:
                     raise RuntimeError(f"{row}: {error}") from error
-                rows.append([f"{name}: failed: {error}"] + [""] * (len(COLUMNS) - 1))
-                data.append({"row": row, "name": side.name, "missing": str(error)})
+                rows.append([f"{name}: failed: {error}"])
+                data.append({"row": row, "name": library, "missing": str(error)})
                 continue
         ours = numbers if is_ours else ours
         rows.append(cells(name, numbers, ours, costs))
-        notes.append(f"{row if is_ours else '  ' + side.name}: {numbers['formula']}")
+        notes.append(f"{row if is_ours else '  ' + library}: {numbers['formula']}")
         if options.kernels:
             notes += [f"    {line}" for line in numbers["kernels"]]
-        data.append({"row": row, "name": side.name, **numbers})
+        data.append({"row": row, "name": library, **numbers})
     compiler = ours["compiler"]
     notes += [
         f"Compiled by {compiler} for an {TARGETS[gpu].name}, which is not here. Counts are of one "
         "iteration; a conditional counts as its largest branch. The host waits for the device at "
         "each conditional, and at a loop of unknown length (n), counted as one turn. MiB: the "
-        "program's arguments, results and temporary buffers. "
-        f"ms: predicted, {costs.launch_microseconds:g} µs a launch and "
-        f"{costs.wait_microseconds:g} µs a wait, for kernels that carry little. Ratio: "
-        "their launches over Kytolly's."
+        "program's arguments, results and temporary buffers. ms: predicted, "
+        f"{costs.launch_microseconds:g} µs a launch and {costs.wait_microseconds:g} µs a wait, for "
+        "kernels that carry little. Ratio: their launches over Kytolly's."
     ]
     title = f"Programs of the device loop on an {TARGETS[gpu].name}"
-    return Report(title, COLUMNS, rows, notes, {"rows": data, "gpu": gpu})
+    columns = [*COLUMNS, *([MEASURED] if nvidia_gpu_plausible() else [])]
+    return Report(title, columns, rows, notes, {"rows": data, "gpu": gpu})

@@ -90,7 +90,7 @@ LONG = {
         "gpu_program",
         "gpu_program",
         "launches and waits of each device loop on a GPU, by its compiler, without a GPU",
-        "ALGO ... --gpu --kernels --log-dir",
+        "ALGO ... --gpu --kernels --log-dir --launch-microseconds --wait-microseconds",
     ),
     "start": Table(
         "start",

@@ -104,3 +104,55 @@ def test_the_descriptions_of_the_gpus_name_their_capability():
     for name, target in TARGETS.items():
         major, minor = name.removeprefix("sm_")
         assert f"cuda_compute_capability {{ major: {major} minor: {minor} }}" in target.description
+
+
+# --- the table -----------------------------------------------------------------------------
+
+
+def test_the_table_has_a_line_for_each_library_and_its_time_where_there_is_a_gpu(
+    monkeypatch, tmp_path
+):
+    numbers = {"launches": 300, "waits": 2, "env_step": None, "update": 37, "copies": 5}
+    numbers |= {"buffer_bytes": 2**20, "formula": "300", "kernels": ["iteration: fusion.1"]}
+    made = []
+
+    def compiled(side, gpu):
+        if side.dump.name == "PureJaxRL":
+            raise suite.ChildFailed("the reason")
+        made.append(side)
+        launches = 300 if side.is_ours else 600
+        shared = {"compiler": "jaxlib 0", "measured_milliseconds": 1.5}
+        return {**numbers, **shared, "launches": launches}
+
+    monkeypatch.setenv("PUREJAXRL_CHECKOUT", str(tmp_path))
+    monkeypatch.setattr(gpu_program, "compiled", compiled)
+    monkeypatch.setattr(gpu_program, "nvidia_gpu_plausible", lambda: True)
+    monkeypatch.setattr(suite.Contender, "why_absent", lambda self: "")
+    monkeypatch.setattr(gpu_program, "why_unusable", lambda: "")
+    options = Options(algorithms=("ppo",), kernels=True, launch_microseconds=10.0)
+    report = gpu_program.gpu_program(options, suite.Watch(suite.progress_display()))
+    wide = report.rows[3:]
+    assert [row[0] for row in wide] == [
+        "ppo: CartPole, 2,048 envs x 16 steps, 128 updates",
+        "  rejax",
+        "  PureJaxRL: failed: the reason",
+    ]
+    # 600 launches of 10 microseconds and 2 waits of 20: 6.04 ms.
+    assert wide[1][1:] == ["600", "", "37", "2", "5", "1.0", "6.04", "2.00x", "1.50"]
+    assert report.columns[-1] == "ms here"
+    assert "    iteration: fusion.1" in report.notes
+    words = ("ppo", "--env-steps", "200000", "--num-envs", "2048", "--num-steps", "16")
+    assert made[2].timed.arguments == (*words, "--minibatches", "32")
+
+
+def test_the_time_on_the_gpu_is_that_of_an_iteration(monkeypatch, tmp_path):
+    seen = []
+
+    def run_module(module, arguments, core=None, environ=None):
+        seen.append((module, environ))
+        return {"wall_seconds": 2.0, "env_steps": 1_000}
+
+    monkeypatch.setattr(suite, "run_module", run_module)
+    ours = gpu_program.sides("dqn", str(tmp_path))[0]
+    assert gpu_program.measured_milliseconds(ours, 10) == 20.0
+    assert seen == [("kytolly.benchmarks.loops", None)]  # the GPU is not hidden

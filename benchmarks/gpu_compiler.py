@@ -128,7 +128,7 @@ def run(settings: CompilerSettings) -> Result:
         "compiler": f"jaxlib {metadata.version('jaxlib')}",
         "compile_seconds": seconds,
         "argument_bytes": memory.argument_size_in_bytes,
-        "output_bytes": memory.output_size_in_bytes,
+        "output_bytes": memory.output_size_in_bytes - memory.alias_size_in_bytes,
         "temporary_bytes": memory.temp_size_in_bytes,
     }
 

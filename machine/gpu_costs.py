@@ -67,6 +67,11 @@ def predicted_milliseconds(name: str, costs: GpuCosts = COSTS) -> float:
     return costs.milliseconds(size.launches, size.waits)
 
 
+def counted(number: int, word: str) -> str:
+    """A number of things, such as `1 wait` or `6 waits`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def when_a_gpu_pays(name: str, cpu_milliseconds: float, costs: GpuCosts = COSTS) -> str:
     """Advice for a program of `PROGRAMS` whose iteration takes so long on this machine's CPU.
 
@@ -74,11 +79,11 @@ def when_a_gpu_pays(name: str, cpu_milliseconds: float, costs: GpuCosts = COSTS)
     with them.
     """
     size, gpu_milliseconds = PROGRAMS[name], predicted_milliseconds(name, costs)
-    waits = f" and {size.waits} waits" if size.waits else ""
+    waits = f" and {counted(size.waits, 'wait')}" if size.waits else ""
     line = (
         f"{name}: {size.launches:,} launches{waits} for {size.env_steps:,} env steps of "
-        f"{size.num_envs:,} environments: about {gpu_milliseconds:.2f} ms on a GPU (predicted), "
-        f"{cpu_milliseconds:.2f} ms on this CPU: "
+        f"{counted(size.num_envs, 'environment')}: about {gpu_milliseconds:.2f} ms on a GPU "
+        f"(predicted), {cpu_milliseconds:.2f} ms on this CPU: "
     )
     if gpu_milliseconds < cpu_milliseconds:
         return f"{line}use the GPU"

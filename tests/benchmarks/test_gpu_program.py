@@ -89,6 +89,7 @@ def test_a_gpu_pays_from_as_many_environments_as_it_is_slower(monkeypatch):
     # 3,000 x 4 = 12 ms against 1.5 ms: 8 times as many environments.
     assert gpu_costs.when_a_gpu_pays("ppo", 1.5).endswith("or more than 32 environments")
     assert gpu_costs.when_a_gpu_pays("ppo", 12.5).endswith("use the GPU")
+    assert [gpu_costs.counted(number, "wait") for number in (1, 6)] == ["1 wait", "6 waits"]
 
 
 def test_kernels_are_named_by_loop():

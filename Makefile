@@ -18,7 +18,7 @@ train: $(VENV)/.installed
 test: style
 	$(TESTS) -m "not learning"
 
-test-all: style
+test-all: style $(VENV)/.installed-gpu-compile
 	$(TESTS)
 
 style: $(VENV)/.installed-dev
@@ -41,6 +41,11 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $@ $(VENV)/.installed
+
+# The compiler for a described GPU, 1 GB: with it `make test` compiles every device loop, too.
+$(VENV)/.installed-gpu-compile: pyproject.toml | $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --editable ".[gpu-compile]"
+	touch $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache

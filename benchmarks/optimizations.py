@@ -20,6 +20,8 @@ import gymnasium
 
 from kytolly.machine import facts, hardware
 from kytolly.machine.configure import configure_gpu_optimization
+from kytolly.machine.gpu import Gpu
+from kytolly.machine.gpu_costs import PROGRAMS, predicted_milliseconds, when_a_gpu_pays
 
 if TYPE_CHECKING:
     from kytolly.benchmarks import core
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 STEP_SECONDS = 0.001  # of a slow environment
 SLOW_ENVS, SLOW_STEPS = 4, 128  # slow environments, and their env steps in one call
 WIDE_UPDATES = 4  # in one call
+UTILIZATION_SECONDS, LOOP_STEPS = 3.0, 1_000  # of watching the GPU; env steps in one call
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 
 
@@ -286,8 +289,10 @@ def run_cases(quick: bool) -> list[Row]:
     return rows
 
 
-def print_rows(rows: list[Row], iteration: Row) -> None:
-    """Print the table, and the two lines that end it."""
+def print_rows(
+    rows: list[Row], iteration: Row, advice: str, utilization: float | None = None
+) -> None:
+    """Print the table, what a GPU does or would do, and the two lines that end it."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -306,9 +311,42 @@ def print_rows(rows: list[Row], iteration: Row) -> None:
         table.add_row(what, *times, f"{1000 / row.on_ms:,.0f}", f"{row.ratio:.2f}x", row.verdict)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     console.print(table)
+    console.print(advice, markup=False, soft_wrap=True)
+    if utilization is not None:
+        console.print(f"The GPU was in use for {utilization:.0f}% of the whole loop's time.")
     console.print("An iteration is one update of the fused program: batch 128, 4-120-84-2 units.")
     console.print(f"✅ Benchmark complete: {iteration.on_ms:.3f} ms/iteration")
     console.print(f"Throughput: {1000 / iteration.on_ms:.1f} iterations/second")
+
+
+def gpu_advice(rows: list[Row]) -> str:
+    """When a GPU pays for the loop of the table; where there is one, its time stands in the row."""
+    loop = next(row for row in rows if row.name == "whole loop")
+    milliseconds = loop.on_ms * PROGRAMS["dqn"].env_steps
+    if hardware.nvidia_gpu_plausible():
+        predicted = predicted_milliseconds("dqn")
+        return (
+            f"dqn: {milliseconds:.2f} ms an iteration here, {predicted:.2f} ms predicted on a GPU"
+        )
+    return when_a_gpu_pays("dqn", milliseconds)
+
+
+def gpu_utilization(seconds: float) -> float | None:
+    """Mean utilization in percent while the whole loop runs; None without a GPU or NVML."""
+    gpu = Gpu.of("/GPU:0")
+    if gpu is None:
+        return None
+    from kytolly.benchmarks import core
+
+    loop = core.make_cartpole_loop(make_learner().agent)
+    core.fetch(loop.run(LOOP_STEPS))
+    samples = []
+    end = time.perf_counter() + seconds
+    while not samples or time.perf_counter() < end:
+        core.fetch(loop.run(LOOP_STEPS))
+        samples.append(gpu.metrics().get("utilization"))
+    known = [sample for sample in samples if sample is not None]
+    return statistics.mean(known) if known else None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -322,8 +360,12 @@ def run(quick: bool) -> dict[str, Any]:
     report = configure_gpu_optimization()
     rows = run_cases(quick)
     iteration = next(row for row in rows if row.name == "fused updates")
-    print_rows(rows, iteration)
+    advice = gpu_advice(rows)
+    utilization = gpu_utilization(0.0 if quick else UTILIZATION_SECONDS)
+    print_rows(rows, iteration, advice, utilization)
     return {
+        "gpu_utilization": utilization,
+        "gpu_advice": advice,
         "ms_per_iteration": iteration.on_ms,
         "iterations_per_second": 1000 / iteration.on_ms,
         "cores": hardware.usable_cores(),

@@ -49,6 +49,11 @@ class Options:
         algorithm: One algorithm instead of all, where a table has several.
         log_dir: Folder that keeps the runs, where a table trains many: they are not made again.
         quick: A trial run of the table itself: its numbers mean nothing.
+        algorithms: The algorithms of a table that compiles programs; none means all.
+        gpu: The GPU that they are compiled for.
+        kernels: Name the kernels.
+        launch_microseconds, wait_microseconds: What a GPU is taken to need, instead of the
+            defaults of `machine.gpu_costs`.
     """
 
     repeats: int = 3
@@ -59,6 +64,11 @@ class Options:
     algorithm: str | None = None
     log_dir: str | None = None
     quick: bool = False
+    algorithms: tuple[str, ...] = ()
+    gpu: str | None = None
+    kernels: bool = False
+    launch_microseconds: float | None = None
+    wait_microseconds: float | None = None
 
     def count(self, usual: int) -> str:
         """The number of steps: `usual`, or few in a trial run."""
@@ -66,10 +76,14 @@ class Options:
 
     def as_flags(self) -> str:
         """The options as they are written on the command line."""
-        names = ("algorithm", "env", "seeds", "figure", "collection", "log_dir")
+        names = (
+            "algorithm", "env", "seeds", "figure", "collection", "log_dir", "gpu",
+            "launch_microseconds", "wait_microseconds",
+        )  # fmt: skip
         given = {name.replace("_", "-"): getattr(self, name) for name in names}
         flags = [f"--{name} {value}" for name, value in given.items() if value is not None]
-        return " ".join([f"--repeats {self.repeats}", *flags, *(["--quick"] * self.quick)])
+        switches = ["--kernels"] * self.kernels + ["--quick"] * self.quick
+        return " ".join([*self.algorithms, f"--repeats {self.repeats}", *flags, *switches])
 
 
 class Report(NamedTuple):

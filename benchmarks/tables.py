@@ -8,7 +8,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TextIO
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
@@ -85,6 +85,12 @@ SHORT = {
 LONG = {
     "acting": Table(
         "acting", "acting_table", "actions of a loaded agent against Stable-Baselines3's predict"
+    ),
+    "gpu-program": Table(
+        "gpu_program",
+        "gpu_program",
+        "launches and waits of each device loop on a GPU, by its compiler, without a GPU",
+        "ALGO ... --gpu --kernels --log-dir --launch-microseconds --wait-microseconds",
     ),
     "start": Table(
         "start",
@@ -171,6 +177,11 @@ def run(
     algorithm: str | None = None,
     log_dir: str | None = None,
     quick: bool = False,
+    algorithms: Sequence[str] = (),
+    gpu: str | None = None,
+    kernels: bool = False,
+    launch_microseconds: float | None = None,
+    wait_microseconds: float | None = None,
 ) -> int:
     """Measure and print one table, or without a name all that take minutes rather than hours.
 
@@ -178,7 +189,7 @@ def run(
     with one line of JSON. The other arguments are those of `Options`.
 
     Raises:
-        ValueError: There is no table of that name.
+        ValueError: There is no table of that name, or it takes no names of algorithms.
     """
     name = SYNONYMS.get(name or "", name)
     if name == OPTIMIZATIONS:
@@ -191,6 +202,11 @@ def run(
             f"{name!r} is no table of `kytolly benchmark`; there are {', '.join(known)}."
             + nearest(name, known)
         )
+    if algorithms and "ALGO" not in getattr(TABLES.get(name or ""), "takes", ""):
+        raise ValueError(
+            f"{algorithms[0]!r} follows {name or 'no table'!r}, which takes no algorithms. "
+            "Leave it out."
+        )
     options = Options(
         repeats=repeats,
         env=env,
@@ -200,6 +216,11 @@ def run(
         algorithm=algorithm,
         log_dir=log_dir,
         quick=quick,
+        algorithms=tuple(algorithms),
+        gpu=gpu,
+        kernels=kernels,
+        launch_microseconds=launch_microseconds,
+        wait_microseconds=wait_microseconds,
     )
     output = sys.stderr if as_json else sys.stdout
     facts = machine_facts()

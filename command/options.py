@@ -192,6 +192,11 @@ def seconds(text: str) -> float:
     return positive_number(text, MAX_NUMBER, "seconds")
 
 
+def microseconds(text: str) -> float:
+    """A time above 0."""
+    return positive_number(text, 1e6, "microseconds")
+
+
 def positive_number(text: str, most: float, words: str) -> float:
     """A number above 0; `words` say what it counts."""
     given = as_number(text)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from kytolly.machine import facts, hardware
 from kytolly.machine.compile_cache import cache_folder
 from kytolly.machine.gpu import UnknownGpu, visible_gpus
+from kytolly.machine.gpu_costs import PROGRAMS, predicted_milliseconds
 
 TESTED_TENSORFLOW = ("2.21.", "2.22.")
 COMPILE_PROGRAM = """
@@ -60,7 +61,12 @@ def diagnose(more: Mapping[str, MachineCheck] | None = None) -> list[Check]:
     rows = [("tensorflow", check_tensorflow), ("gpu", check_gpu), ("cuda", check_cuda)]
     if tf.config.list_physical_devices("GPU"):
         rows += [("gpu memory", check_gpu_memory), ("capability", check_capability)]
-    rows += [("precision", check_precision), ("xla", check_xla), ("threads", check_threads)]
+    rows += [
+        ("gpu speed", check_gpu_speed),
+        ("precision", check_precision),
+        ("xla", check_xla),
+        ("threads", check_threads),
+    ]
     checks += [run_check(name, check, tf) for name, check in rows]
     checks += [run_check("compile cache", check_cache), run_check("memory", check_memory)]
     last = {"preset": check_preset, **(more or {})}
@@ -174,6 +180,17 @@ def check_capability(tf: ModuleType) -> Check:
         advice = "configure_gpu_optimization(enable_xla=False), or a newer TensorFlow"
         return Check("capability", "fail", finding, advice)
     return Check("capability", "ok", finding)
+
+
+def check_gpu_speed(tf: ModuleType) -> Check:
+    """The time of small programs on a GPU, predicted: their launches decide, not their sizes."""
+    parts = []
+    for name in ("dqn", "ppo", "ppo-wide"):
+        milliseconds = predicted_milliseconds(name)
+        parts.append(f"{PROGRAMS[name].env_steps:,} env steps of {name} in {milliseconds:.1f} ms")
+    finding = f"predicted for a GPU: {', '.join(parts)}"
+    advice = "python gpu_optimize.py compares with this CPU; many environments pay on a GPU"
+    return Check("gpu speed", "ok", finding, advice)
 
 
 def check_precision(tf: ModuleType) -> Check:

@@ -20,6 +20,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from kytolly.benchmarks.competitors.rejax import one_done
 from kytolly.benchmarks.program import (
@@ -56,6 +57,13 @@ class Clone:
     """PureJaxRL on this machine."""
 
     checkout: pathlib.Path = setting(dataclasses.MISSING, f"folder of a clone of {URL}")
+
+
+class Built(NamedTuple):
+    """A module of theirs, and the argument of its `make_train`."""
+
+    module: types.ModuleType
+    config: dict[str, object]
 
 
 def load(checkout: pathlib.Path, name: str, hidden: tuple[int, ...]) -> types.ModuleType:
@@ -152,8 +160,8 @@ def measure(
     )
 
 
-def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
-    """DQN on CartPole."""
+def make_dqn(settings: DQNSettings, clone: Clone) -> Built:
+    """Their DQN on CartPole."""
     module = load(clone.checkout, "dqn", settings.hidden)
     outermost = module.LogWrapper
     module.LogWrapper = lambda env: one_done(outermost(env))
@@ -175,6 +183,12 @@ def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
         "ENV_NAME": "CartPole-v1",
         "WANDB_MODE": "disabled",
     }
+    return Built(module, config)
+
+
+def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
+    """DQN on CartPole."""
+    module, config = make_dqn(settings, clone)
     note = (
         "Off: wandb. Its own: squared loss, no gradient clipping, the observation after an "
         "episode's end is the next episode's first. Timed: the second call of the compiled loop "
@@ -189,8 +203,8 @@ def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
     return measure("dqn", module.make_train, config, settings, clone, counts, note)
 
 
-def run_ppo(settings: PPOSettings, clone: Clone) -> Result:
-    """PPO on CartPole."""
+def make_ppo(settings: PPOSettings, clone: Clone) -> Built:
+    """Their PPO on CartPole."""
     module = load(clone.checkout, "ppo", settings.hidden)
     innermost = module.FlattenObservationWrapper
     module.FlattenObservationWrapper = lambda env: innermost(one_done(env))
@@ -212,6 +226,12 @@ def run_ppo(settings: PPOSettings, clone: Clone) -> Result:
         "ANNEAL_LR": False,
         "DEBUG": False,
     }
+    return Built(module, config)
+
+
+def run_ppo(settings: PPOSettings, clone: Clone) -> Result:
+    """PPO on CartPole."""
+    module, config = make_ppo(settings, clone)
     note = (
         "Off: printing (DEBUG), annealing of the learning rate. Its own: the value is clipped, the "
         "time limit counts as a termination, observations and rewards are not normalized, and the "

@@ -111,8 +111,8 @@ def measure(
     )
 
 
-def run_dqn(settings: DQNSettings) -> Result:
-    """DQN on CartPole."""
+def make_dqn(settings: DQNSettings) -> Algorithm:
+    """Their DQN on CartPole."""
     _, rejax = require("jax", "rejax")
     env, env_params = make_env("CartPole-v1")
     num_envs = settings.train_interval
@@ -144,13 +144,19 @@ def run_dqn(settings: DQNSettings) -> Result:
         skip_initial_evaluation=True,
     )
     agent = algorithm.agent.clone(hidden_layer_sizes=settings.hidden)
+    return algorithm.replace(agent=agent)
+
+
+def run_dqn(settings: DQNSettings) -> Result:
+    """DQN on CartPole."""
+    algorithm, num_envs = make_dqn(settings), settings.train_interval
     note = (
         f"num_envs is {num_envs}, because rejax updates once per step of all environments and has "
         "no other train interval. Off: evaluation, normalization, double Q. Its own: squared loss, "
         "gradients clipped one by one, sampling without replacement."
     )
     ran = {"num_envs": num_envs, "num_epochs": 1}
-    return measure("DQN", algorithm.replace(agent=agent), "q_ts", settings, note, **ran)
+    return measure("DQN", algorithm, "q_ts", settings, note, **ran)
 
 
 def rollout_arguments(settings: PPOSettings | PQNSettings) -> dict[str, object]:
@@ -171,12 +177,12 @@ def rollout_arguments(settings: PPOSettings | PQNSettings) -> dict[str, object]:
     }
 
 
-def run_ppo(settings: PPOSettings) -> Result:
-    """PPO on CartPole."""
+def make_ppo(settings: PPOSettings) -> Algorithm:
+    """Their PPO on CartPole."""
     _, rejax = require("jax", "rejax")
     env, env_params = make_env("CartPole-v1")
     network = {"activation": settings.activation, "hidden_layer_sizes": settings.hidden}
-    algorithm = rejax.PPO.create(
+    return rejax.PPO.create(
         env=env,
         env_params=env_params,
         agent_kwargs=network,
@@ -186,11 +192,15 @@ def run_ppo(settings: PPOSettings) -> Result:
         vf_coef=settings.value_coef,
         **rollout_arguments(settings),
     )
+
+
+def run_ppo(settings: PPOSettings) -> Result:
+    """PPO on CartPole."""
     note = (
         f"{OFF} Its own: policy and value have an optimizer each, gradients are clipped one by "
         "one, the value is clipped, the time limit counts as a termination."
     )
-    return measure("PPO", algorithm, "actor_ts", settings, note)
+    return measure("PPO", make_ppo(settings), "actor_ts", settings, note)
 
 
 def run_pqn(settings: PQNSettings) -> Result:

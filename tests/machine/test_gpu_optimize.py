@@ -5,6 +5,7 @@ import multiprocessing
 import pytest
 
 from kytolly.benchmarks import optimizations
+from tests.helpers import fake_nvml
 
 
 def test_the_benchmark_ends_with_its_figures_and_json(capsys):
@@ -19,6 +20,20 @@ def test_the_benchmark_ends_with_its_figures_and_json(capsys):
     complete, throughput = captured.err.splitlines()[-2:]
     assert complete == f"✅ Benchmark complete: {result['ms_per_iteration']:.3f} ms/iteration"
     assert throughput == f"Throughput: {result['iterations_per_second']:.1f} iterations/second"
+
+
+def test_without_a_gpu_the_loop_is_set_beside_the_prediction(monkeypatch):
+    row = optimizations.Row("whole loop", "env step", "", "", 0.02, 1.0, 0.02, 1.0)
+    monkeypatch.setattr(optimizations.hardware, "nvidia_gpu_plausible", lambda: False)
+    assert "0.20 ms on this CPU" in optimizations.gpu_advice([row])  # 10 env steps
+    monkeypatch.setattr(optimizations.hardware, "nvidia_gpu_plausible", lambda: True)
+    assert optimizations.gpu_advice([row]).startswith("dqn: 0.20 ms an iteration here")
+
+
+def test_a_gpu_is_watched_while_the_loop_runs(monkeypatch):
+    assert optimizations.gpu_utilization(0.0) is None
+    fake_nvml.install(monkeypatch, fake_nvml.FakeGpu("GPU-1", utilization=37))
+    assert optimizations.gpu_utilization(0.0) == 37.0
 
 
 @pytest.mark.learning

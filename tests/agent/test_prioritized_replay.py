@@ -169,5 +169,5 @@ def test_adding_drawing_and_closing_do_not_copy_the_memory():
 
     program = tf.function(work, jit_compile=True, autograph=False)
     writes = {"parameter", "get-tuple-element", "scatter", "fusion"}
-    assert ops_of_size(program, 20_011) == writes
+    assert {"scatter"} < ops_of_size(program, 20_011) <= writes  # which ones, is the compiler's
     assert ops_of_size(program, 2_502) <= writes  # the leaves, 8 in a row

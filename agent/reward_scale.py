@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from kytolly.model.normalization import merge_statistics
 from kytolly.policy.batch import Rollout
+from kytolly.policy.returns import weighted_sums
 
 KNOWN_ENV_STEPS = 20_000.0  # that another run's scale of returns counts for
 
@@ -26,23 +27,14 @@ class DiscountedReturns(tf.Module):
 
     def returns(self, rollout: Rollout) -> tf.Tensor:
         """[T, E] the sums after every step of the next rollout."""
-        steps = rollout.reward.shape[0]
-
-        def step(
-            time: tf.Tensor, discounted: tf.Tensor, sums: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.TensorArray]:
-            discounted = self.gamma * discounted + tf.gather(rollout.reward, time)
-            sums = sums.write(time, discounted)
-            return time + 1, tf.where(tf.gather(rollout.last, time), 0.0, discounted), sums
-
-        sums = tf.TensorArray(tf.float32, steps, element_shape=self.discounted.shape)
-        _, discounted, sums = tf.while_loop(
-            lambda time, *_: time < steps,
-            step,
-            (tf.constant(0), self.discounted.read_value(), sums),
-        )
-        self.discounted.assign(discounted)
-        return sums.stack()
+        begins = tf.concat([tf.zeros_like(rollout.last[:1]), rollout.last[:-1]], axis=0)
+        weight = tf.where(begins, 0.0, self.gamma)
+        before = self.gamma * self.discounted[tf.newaxis]
+        terms = tf.concat([rollout.reward[:1] + before, rollout.reward[1:]], axis=0)
+        # Backwards in time, the sums of the past are those of the future.
+        sums = weighted_sums(terms[::-1], weight[::-1])[::-1]
+        self.discounted.assign(tf.where(rollout.last[-1], 0.0, sums[-1]))
+        return sums
 
 
 class RewardScale(DiscountedReturns):

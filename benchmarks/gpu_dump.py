@@ -3,8 +3,8 @@
     python -m kytolly.benchmarks.gpu_dump --row dqn --folder DIR
 
 DIR/dqn is the program. DIR/dqn.npz has its inputs in order, the number of iterations first and then
-the variables of a new run, and `env_steps_per_iteration`. TensorFlow lowers for the CPU where it
-sees no GPU.
+the variables of a new run, and `env_steps_per_iteration`. It is traced as for a GPU and lowered for a
+CPU.
 """
 
 from __future__ import annotations
@@ -112,7 +112,12 @@ def dump(row: str, folder: Path) -> Result:
     if not isinstance(loop, DeviceLoop):
         raise TypeError(f"{row} has no device loop.")
     signature = [tf.TensorSpec([], tf.int32)]
-    program = tf.function(loop._run, jit_compile=True, autograph=False, input_signature=signature)
+
+    def run_on_gpu(iterations: tf.Tensor) -> object:
+        with tf.device("/GPU:0"):
+            return loop._run(iterations)
+
+    program = tf.function(run_on_gpu, jit_compile=True, autograph=False, input_signature=signature)
     lowered = program.experimental_get_compiler_ir(tf.constant(1, tf.int32))
     file = folder / row
     file.write_bytes(lowered(stage="stablehlo_serialized", device_name=CPU))

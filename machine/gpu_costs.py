@@ -47,17 +47,17 @@ class ProgramSize(NamedTuple):
 
 COSTS = GpuCosts()
 PROGRAMS = {
-    "ppo": ProgramSize(3451, 0, 4, 512),
-    "ppo-wide": ProgramSize(6303, 0, 2048, 32_768),
-    "dqn": ProgramSize(224, 1, 1, 10),
-    "dqn-10-envs": ProgramSize(59, 1, 10, 10),
-    "pqn": ProgramSize(3807, 96, 128, 4096),
-    "ddqn": ProgramSize(60, 1, 10, 10),
-    "c51": ProgramSize(84, 2, 10, 10),
-    "qr-dqn": ProgramSize(68, 1, 10, 10),
-    "iqn": ProgramSize(70, 1, 10, 10),
-    "munchausen": ProgramSize(62, 1, 10, 10),
-    "rainbow": ProgramSize(147, 6, 10, 10),
+    "ppo": ProgramSize(2103, 0, 4, 512),
+    "ppo-wide": ProgramSize(6108, 0, 2048, 32_768),
+    "dqn": ProgramSize(111, 0, 1, 10),
+    "dqn-10-envs": ProgramSize(55, 0, 10, 10),
+    "pqn": ProgramSize(3066, 0, 128, 4096),
+    "ddqn": ProgramSize(54, 0, 10, 10),
+    "c51": ProgramSize(78, 0, 10, 10),
+    "qr-dqn": ProgramSize(67, 0, 10, 10),
+    "iqn": ProgramSize(78, 0, 10, 10),
+    "munchausen": ProgramSize(58, 0, 10, 10),
+    "rainbow": ProgramSize(122, 0, 10, 10),
 }
 
 

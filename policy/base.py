@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.run import RunConfig
+from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, map_columns
@@ -204,7 +205,8 @@ class Policy(tf.Module):
         hyper = hyper or self.hyper
         parts, loss = self.weight_gradients(batch, hyper)
         vector = concatenate(parts)
-        squares = [squared_norm(part) for part in (parts if len(parts) <= FEW_PARTS else [vector])]
+        apart = len(parts) <= FEW_PARTS and not on_gpu()  # where each sum would be a kernel
+        squares = [squared_norm(part) for part in (parts if apart else [vector])]
         norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)
         if hyper.max_grad_norm is not None:
             vector *= clip_factor(norm, hyper.max_grad_norm * loss_scale)

@@ -16,6 +16,7 @@ SMALL = {
     },
     "ppo": {"rollout_steps": 8, "num_minibatches": 2, "epochs": 2},
 }
+SMALL |= {"rainbow": SMALL["dqn"], "pqn": SMALL["ppo"]}
 
 
 def small_config(algorithm="dqn", **settings):

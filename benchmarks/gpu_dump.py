@@ -3,8 +3,7 @@
     python -m kytolly.benchmarks.gpu_dump --row dqn --folder DIR
 
 DIR/dqn is the program. DIR/dqn.npz has its inputs in order, the number of iterations first and then
-the variables of a new run, and `env_steps_per_iteration`. It is traced as for a GPU and lowered for a
-CPU.
+the variables of a new run, and `env_steps_per_iteration`. Traced for a GPU, lowered for a CPU.
 """
 
 from __future__ import annotations

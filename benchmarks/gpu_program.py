@@ -26,6 +26,7 @@ from kytolly.machine.hardware import nvidia_gpu_plausible
 DUMP = "kytolly.benchmarks.gpu_dump"
 COMPILE = "kytolly.benchmarks.gpu_compiler"
 WITH_COMPETITORS = ("ppo", "ppo-wide", "dqn", "dqn-10-envs")
+MOST_STEPS = 5  # of the environments in a turn: `loop.device.GPU_UNROLL`
 COLUMNS = ("", "launches", "an env step", "an update", "waits", "copies", "MiB", "ms", "ratio")
 MEASURED = "ms here"  # one more column where there is a GPU
 TIMED_STEPS = "200000"  # of each program, where there is a GPU
@@ -94,7 +95,7 @@ def count(
         (
             b
             for b in loop.blocks
-            if b.kind == "loop" and steps > 1 and b.trips in (steps, steps / 2)
+            if b.kind == "loop" and steps > 1 and b.trips and steps_in_a_turn(b.trips, steps)
         ),
         None,
     )
@@ -122,6 +123,11 @@ class Side(NamedTuple):
     def is_ours(self) -> bool:
         """True if the program is Kytolly's."""
         return self.dump.module == DUMP
+
+
+def steps_in_a_turn(turns: int, steps: int) -> int:
+    """Env steps in each turn of a loop of them; 0 where it is another loop."""
+    return steps // turns if steps % turns == 0 and steps // turns <= MOST_STEPS else 0
 
 
 def sides(row: str, folder: str) -> list[Side]:

@@ -45,7 +45,7 @@ def shift_right(x: tf.Tensor, bits: int) -> tf.Tensor:
 
 def uniform(random_bits: tf.Tensor) -> tf.Tensor:
     """Float32 in [0, 1), in steps of 2**-24, from uint32 random bits of the same shape."""
-    high = tf.bitcast(shift_right(random_bits, 8), tf.int32)
+    high = tf.cast(shift_right(random_bits, 8), tf.int32)
     return tf.cast(high, tf.float32) * (1.0 / (1 << 24))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import keras
@@ -16,7 +16,7 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RandomStream, uniform
 from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
-from kytolly.environment.fusion_barrier import on_gpu
+from kytolly.environment.fusion_barrier import is_mapped, on_gpu
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.environment.tensor.stepping import (
     DeviceState,
@@ -140,8 +140,12 @@ class DeviceLoop(tf.Module):
         weights, row_noise = agent.policy.acting_weights(network_noise)  # once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
         spec = rollout_spec(self.env.spec, self.num_envs, *keeps)  # what a step gives
-        packs, kind = on_gpu(), Columns
-        if packs:
+        packs, kind = on_gpu() or is_mapped(), Columns
+        if is_mapped():
+            from kytolly.loop.mapped_columns import MappedColumns
+
+            kind = MappedColumns
+        elif packs:
             from kytolly.loop.packed_columns import PackedColumns
 
             kind = PackedColumns
@@ -174,7 +178,8 @@ class DeviceLoop(tf.Module):
 
         # Two steps a turn are 5% faster; no gain where log-probabilities are computed as well. On a
         # GPU a turn has kernels of its own, which count, and advance, and copy.
-        most = GPU_UNROLL if packs else 1 if exploration.gives_log_prob else 2
+        most = 1 if exploration.gives_log_prob or is_mapped() else 2
+        most = GPU_UNROLL if on_gpu() else most
         unroll = max(n for n in range(1, most + 1) if self.rollout_steps % n == 0)
 
         def turn(*carried: Any) -> Any:
@@ -196,41 +201,49 @@ class DeviceLoop(tf.Module):
         return (state, obs), rollout, episodes
 
     def _run(self, iterations: tf.Tensor) -> LoopMetrics:
-        agent, warmup = self.agent, self.agent.cfg.first_update_env_steps
         state = tf.nest.map_structure(lambda variable: variable.read_value(), self.env_state)
-        carried = (tf.constant(0), state, LoopMetrics.zeros(agent))
-        if warmup:
+        carried = (tf.constant(0), state, LoopMetrics.zeros(self.agent))
+        if self.agent.cfg.first_update_env_steps:
             # A loop of its own, so that no iteration has to ask: a choice copies the weights.
-            missing = tf.maximum(warmup - 1 - agent.env_steps, 0) // self.env_steps_per_iteration
-            warm = tf.minimum(iterations, tf.cast(missing, tf.int32))
+            warm = tf.minimum(iterations, self.iterations_before_updates())
             carried = self._iterate(carried, warm, update_enabled=False)
         _, state, metrics = self._iterate(carried, iterations, update_enabled=True)
         tf.nest.map_structure(lambda old, new: old.assign(new), self.env_state, state)
-        agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
+        self.agent.episodes.assign_add(tf.cast(metrics.episodes, tf.int64))
         return metrics
 
+    def iterations_before_updates(self) -> tf.Tensor:
+        """[] int32 iterations from now on that make no update."""
+        missing = self.agent.cfg.first_update_env_steps - 1 - self.agent.env_steps
+        return tf.cast(tf.maximum(missing, 0) // self.env_steps_per_iteration, tf.int32)
+
     def _iterate(self, carried: Carried, until: tf.Tensor, update_enabled: bool) -> Carried:
+        def turn(done: tf.Tensor, state: EnvState, metrics: LoopMetrics) -> Carried:
+            return done + 1, *self.iteration(state, metrics, update_enabled)
+
+        return tf.while_loop(lambda done, *_: done < until, turn, carried)
+
+    def iteration(
+        self, state: EnvState, metrics: LoopMetrics, update_enabled: bool
+    ) -> tuple[EnvState, LoopMetrics]:
+        """Collect one rollout and learn from it: what follows a state, and the sums so far."""
         agent = self.agent
         acting = self.env_steps_per_iteration * self.random_words_per_env_step
         noise = self.num_envs * agent.policy.weights.noise_count
         learning = agent.memory.num_random_words
+        # All random bits in one draw: a draw costs more than the numbers in it.
+        random_bits = agent.random_stream.random_bits(acting + noise + learning)
+        acting_bits, noise_bits, random_bits = tf.split(random_bits, [acting, noise, -1])
+        numbers = tf.reshape(uniform(noise_bits), [self.num_envs, -1]) if noise else None
         shape = [self.rollout_steps, self.num_envs, self.random_words_per_env_step]
-
-        def iteration(done: tf.Tensor, state: EnvState, metrics: LoopMetrics) -> Carried:
-            # All random bits in one draw: a draw costs more than the numbers in it.
-            random_bits = agent.random_stream.random_bits(acting + noise + learning)
-            acting_bits, noise_bits, random_bits = tf.split(random_bits, [acting, noise, -1])
-            numbers = tf.reshape(uniform(noise_bits), [self.num_envs, -1]) if noise else None
-            state, rollout, episodes = self.collect(state, tf.reshape(acting_bits, shape), numbers)
-            count, returns, lengths = tf.unstack(episodes)
-            metrics = metrics._replace(
-                episodes=metrics.episodes + tf.cast(count, tf.int32),
-                episode_return=metrics.episode_return + returns,
-                episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
-            )
-            return done + 1, state, learn(agent, rollout, random_bits, metrics, update_enabled)
-
-        return tf.while_loop(lambda done, *_: done < until, iteration, carried)
+        state, rollout, episodes = self.collect(state, tf.reshape(acting_bits, shape), numbers)
+        count, returns, lengths = tf.unstack(episodes)
+        metrics = metrics._replace(
+            episodes=metrics.episodes + tf.cast(count, tf.int32),
+            episode_return=metrics.episode_return + returns,
+            episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
+        )
+        return state, learn(agent, rollout, random_bits, metrics, update_enabled)
 
 
 class Episodes(NamedTuple):
@@ -273,7 +286,7 @@ class DeviceEvaluator:
         self.episodes, self.limit = episodes, limit
         self.random_stream = RandomStream(seed, purpose=2)
         self.step_limit = env.spec.max_episode_steps or limit.env_steps
-        self.start = self._begin()  # of which only shapes and dtypes count
+        self.start = self.begin()  # of which only shapes and dtypes count
         specs = map(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
         signature = [tf.TensorSpec([], tf.int32), *specs]
         self.program = Program(self._play_until, signature, xla, device)
@@ -302,7 +315,8 @@ class DeviceEvaluator:
             self.limit.warn_of_cut()
         return Evaluation.of_episodes(returns, lengths, late)
 
-    def _begin(self) -> Episodes:
+    def begin(self) -> Episodes:
+        """New episodes."""
         draws = self.random_stream.uniform(self.episodes, self.env.reset_uniforms)
         state, obs = reset_all(self.env, draws)
         zeros = tf.zeros([self.episodes])
@@ -310,23 +324,24 @@ class DeviceEvaluator:
 
     def _play_until(self, until: tf.Tensor, *leaves: tf.Tensor) -> Episodes:
         """Play up to a step; step 0 stands for episodes that begin here."""
-        env, stream, rows = self.env, self.random_stream, self.episodes
         before: Episodes = tf.nest.pack_sequence_as(self.start, leaves)
         at_start = before.time == 0
         begun = tf.nest.map_structure(
-            lambda new, old: tf.where(at_start, new, old), self._begin(), before
+            lambda new, old: tf.where(at_start, new, old), self.begin(), before
         )
 
-        def step(episodes: Episodes) -> tuple[Episodes]:
-            time, state, obs, ended, returns, lengths = episodes
-            action = greedy_action(self.network, self.distribution, obs)
-            draws = stream.uniform(rows, uniforms_per_step(env))
-            state, after = step_and_reset(env, state, action, draws)
-            returns = tf.where(ended, returns, after.episode_return)
-            lengths = tf.where(ended, lengths, after.episode_length)
-            ended = ended | after.ended
-            return (Episodes(time + 1, state, after.obs, ended, returns, lengths),)
-
         return tf.while_loop(
-            lambda now: (now.time < until) & ~tf.reduce_all(now.ended), step, (begun,)
+            lambda now: (now.time < until) & ~tf.reduce_all(now.ended),
+            lambda now: (self.step(now, self.network),),
+            (begun,),
         )[0]
+
+    def step(self, episodes: Episodes, network: Callable[[Obs], Any]) -> Episodes:
+        """The episodes after one more step, with the most likely actions of a network."""
+        env, (time, state, obs, ended, returns, lengths) = self.env, episodes
+        action = greedy_action(network, self.distribution, obs)
+        draws = self.random_stream.uniform(self.episodes, uniforms_per_step(env))
+        state, after = step_and_reset(env, state, action, draws)
+        returns = tf.where(ended, returns, after.episode_return)
+        lengths = tf.where(ended, lengths, after.episode_length)
+        return Episodes(time + 1, state, after.obs, ended | after.ended, returns, lengths)

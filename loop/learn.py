@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.loop.member_state import loop_with_state
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout
 
@@ -125,7 +126,7 @@ def learn(
     if isinstance(updates, int) and updates < 2:  # entering a loop copies the weights
         metrics = update(0, True, metrics)[-1] if updates else metrics
     else:
-        metrics = tf.while_loop(
+        metrics = loop_with_state(
             lambda index, active, _: tf.logical_and(index < updates, active),
             update,
             (tf.constant(0), tf.constant(True), metrics),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import keras
@@ -99,6 +99,7 @@ class Policy(tf.Module):
         self.network, self.optimizer, self.cfg = network, optimizer, cfg
         self.distribution = cast(ActionReader, distribution)
         self.weights = self.make_weights(network)
+        self.varied: Mapping[str, tf.Tensor] = {}  # numbers of one agent of a population
         optimizer.build([self.weights.variable])  # else the first update traces twice
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
@@ -116,7 +117,7 @@ class Policy(tf.Module):
     @property
     def hyper(self) -> Hyper:
         """The numbers of the config, where none follows a schedule."""
-        return Hyper.of(self.cfg)
+        return Hyper.of(self.cfg)._replace(**self.varied)
 
     @property
     def num_uniforms(self) -> int:
@@ -236,9 +237,14 @@ class Policy(tf.Module):
     def take_reward_scale(self, factor: tf.Tensor) -> None:
         """Learn from rewards times a factor; nothing where the rule has no units."""
 
+    @property
+    def published(self) -> tf.Variable:
+        """[W] the weights that the Keras network gets, for whoever looks at it."""
+        return self.weights.vector
+
     def publish(self) -> None:
-        """Copy the weights that learn into the Keras network, for whoever looks at it."""
-        self.weights.publish()
+        """Copy the weights into the Keras network."""
+        self.weights.publish(self.published)
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Give the Keras network, and what learns, the arrays of `network.get_weights()`."""
@@ -266,7 +272,9 @@ def read_outputs(
     return params, tf.reshape(value[0], [-1]) if value else None
 
 
-def greedy_action(network: keras.Model, distribution: ActionReader, obs: Obs) -> tf.Tensor:
+def greedy_action(
+    network: Callable[[Obs], Any], distribution: ActionReader, obs: Obs
+) -> tf.Tensor:
     """The actions that [E] environments get if each takes its most likely one."""
     params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
     return distribution.to_env(distribution.mode(params))

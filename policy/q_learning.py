@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
-from kytolly.environment.fusion_barrier import on_gpu
+from kytolly.environment.fusion_barrier import is_straight
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import (
@@ -197,15 +197,16 @@ class QLearningPolicy(Policy):
         hyper = hyper or self.hyper
         super().apply(vector, hyper)
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
-        if on_gpu():
+        if is_straight():
             changed = self.changed_target(hyper.target_mix)
             self.target_vector.assign(tf.where(due, changed, self.target_vector))
         else:
             tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
 
-    def publish(self) -> None:
+    @property
+    def published(self) -> tf.Variable:
         """As for every policy; where the target network is an average, that one."""
-        self.weights.publish(self.target_vector if self.cfg.mix < 1.0 else None)
+        return self.target_vector if self.cfg.mix < 1.0 else self.weights.vector
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """As for every policy; the target network gets them too."""

@@ -1,0 +1,96 @@
+"""The variables of an agent and its environments as arguments and results of a function.
+
+A function that reads and assigns variables cannot be mapped over agents. Traced within
+`MemberState.replaced`, the same code reads tensors in place of the variables, and what it assigns
+is a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_active: contextvars.ContextVar[MemberState | None] = contextvars.ContextVar("active", default=None)
+METHODS = "value read_value _dense_var_to_tensor sparse_read assign assign_add assign_sub "
+METHODS += "scatter_nd_update"
+
+
+class MemberState:
+    """The variables of one agent, and the tensors that stand for them while a program is traced.
+
+    Args:
+        variables: All that the traced code reads or assigns.
+    """
+
+    def __init__(self, variables: Sequence[tf.Variable]):
+        self.variables = list(variables)
+        self.values: list[tf.Tensor] = []  # in the order of the variables
+
+    @contextlib.contextmanager
+    def replaced(self, values: Sequence[tf.Tensor]) -> Iterator[None]:
+        """Within, the variables have these values; `values` then are what was assigned."""
+        self.values = list(values)
+        token = _active.set(self)
+        try:
+            for index, variable in enumerate(self.variables):
+                vars(variable).update(self._methods(index, variable))
+            yield
+        finally:
+            _active.reset(token)
+            for variable in self.variables:
+                for name in METHODS.split():
+                    vars(variable).pop(name, None)
+
+    def _methods(self, index: int, variable: tf.Variable) -> dict[str, Callable[..., Any]]:
+        """The methods of a variable that reads and writes `values` instead."""
+        dtype = variable.dtype
+
+        def read(*args: Any, **options: Any) -> tf.Tensor:
+            return self.values[index]
+
+        def convert(dtype: Any = None, name: Any = None, as_ref: bool = False) -> tf.Tensor:
+            value = self.values[index]
+            return value if dtype is None else tf.cast(value, dtype)
+
+        def gather(indices: tf.Tensor, name: Any = None) -> tf.Tensor:
+            return tf.gather(self.values[index], indices)
+
+        def assign(value: Any, *args: Any, **options: Any) -> tf.Tensor:
+            value = tf.convert_to_tensor(value, dtype_hint=dtype)
+            self.values[index] = tf.ensure_shape(tf.cast(value, dtype), variable.shape)
+            return self.values[index]
+
+        def add(delta: Any, *args: Any, **options: Any) -> tf.Tensor:
+            return assign(self.values[index] + tf.cast(delta, dtype))
+
+        def subtract(delta: Any, *args: Any, **options: Any) -> tf.Tensor:
+            return assign(self.values[index] - tf.cast(delta, dtype))
+
+        def scatter(indices: Any, updates: Any, name: Any = None) -> tf.Tensor:
+            return assign(tf.tensor_scatter_nd_update(self.values[index], indices, updates))
+
+        methods = (read, read, convert, gather, assign, add, subtract, scatter)
+        return dict(zip(METHODS.split(), methods, strict=True))
+
+
+def loop_with_state(
+    condition: Callable[..., Any], body: Callable[..., tuple[Any, ...]], carried: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """`tf.while_loop` of a body that assigns variables, also where those are replaced."""
+    state = _active.get()
+    if state is None:
+        return tf.while_loop(condition, body, carried)
+
+    def turn(*values: Any) -> tuple[Any, ...]:
+        *now, state.values = values
+        now = body(*now)
+        return (*now, list(state.values))
+
+    *after, state.values = tf.while_loop(
+        lambda *values: condition(*values[:-1]), turn, (*carried, list(state.values))
+    )
+    return tuple(after)

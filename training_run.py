@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -21,7 +21,8 @@ from kytolly.callback.defaults import run_callbacks
 from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentReport
-from kytolly.loop.session import Parts, TrainingSession
+from kytolly.loop.session import Parts, Requests, TrainingSession, serve
+from kytolly.loop.signals import deferred_signals
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.learning_curve import plot_learning_curve, save_learning_curve
 from kytolly.record.run_folder import RunFolder
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kytolly.loop.recovery import Fault
 
 Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
+Signals = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
 AnyConfig = TypeVar("AnyConfig", contravariant=True)  # of its kind of training
 
 
@@ -85,6 +87,7 @@ class TrainingRun(Generic[Config]):
         resume: Continue the run in it.
         init_run: The folder of the run whose weights a new run begins with; None for none.
         shows_progress: Show a progress bar on standard error.
+        signals: Keeps Ctrl-C waiting until nothing is half done.
     """
 
     def __init__(
@@ -96,9 +99,10 @@ class TrainingRun(Generic[Config]):
         resume: bool,
         init_run: Path | None = None,
         shows_progress: bool = True,
+        signals: Signals = deferred_signals,
     ):
         self.training = training
-        self.cfg = cfg
+        self.cfg, self.signals = cfg, signals
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
         self.faults: list[Fault] = []  # after which the run went on, for `result.json`
@@ -113,7 +117,7 @@ class TrainingRun(Generic[Config]):
         while True:
             self.progress = 0
             try:
-                return self._train_once(began)
+                return serve(self.requests(began))
             except Exception as error:
                 if not self._recover(error):
                     raise
@@ -133,7 +137,8 @@ class TrainingRun(Generic[Config]):
         self.faults.append({"fault": fault, unit: self.progress, "change": change})
         return True
 
-    def _train_once(self, began: float) -> TrainResult:
+    def requests(self, began: float) -> Requests[TrainResult]:
+        """Train until the end or a fault, by what another does on the device."""
         with contextlib.ExitStack() as stack:
             parts = stack.enter_context(self.training.parts(self.cfg, self._run_to_load()))
             self.keeps_network = parts.keeps_network
@@ -153,7 +158,7 @@ class TrainingRun(Generic[Config]):
                     names = dict(session.learner.part_names)
                     saved = restored_state(SavedRun(folder.path), session.state, names)
                     restore_session(session, *saved)
-                return self._run_session(session, folder, began)
+                return (yield from self._run_session(session, folder, began))
             finally:
                 self.progress = session.state.progress
 
@@ -177,19 +182,20 @@ class TrainingRun(Generic[Config]):
 
     def _run_session(
         self, session: TrainingSession, folder: RunFolder, began: float
-    ) -> TrainResult:
+    ) -> Requests[TrainResult]:
         """Run the session, evaluate its best weights, and write the result."""
         spec, state = session.report.env_spec, session.state
         plain = None if spec is None else spec_to_dict(spec)
         names = dict(session.learner.part_names)
         folder.write_config(self.cfg, state.env_name, state.loop, plain, self.init_run, names)
         try:
-            stopped_by = session.run()
+            with self.signals() as raise_pending:
+                stopped_by = yield from session.run(raise_pending)
             if stopped_by == "non_finite" and self.cfg.on_nan == "restart":
                 from kytolly.loop.recovery import maybe_restart
 
                 maybe_restart(session.faults, session.state.progress, session.state.units)
-            evaluation = session.evaluate_best()
+            evaluation = yield from session.evaluate_best()
         except KeyboardInterrupt:
             from kytolly.record.resume import what_is_saved
 

@@ -30,20 +30,8 @@ def make_agent(
     """
     policy, custom = part(cfg.algorithm, "policy"), custom or CustomParts()
     policy.distribution_for(cfg, env_spec)  # refuses an environment before anything is made
-    keras.utils.set_random_seed(cfg.seed)
-    previous = keras.mixed_precision.dtype_policy()
-    precision = previous.name if cfg.precision == "auto" else cfg.precision
-    keras.mixed_precision.set_dtype_policy(precision)
-    try:
-        if model is None:
-            network = default_network(cfg, env_spec)
-        else:
-            from kytolly.agent.networks import custom_network
-
-            network = custom_network(model, cfg, env_spec)
-    finally:
-        keras.mixed_precision.set_dtype_policy(previous)
-    scale_loss = precision == "mixed_float16"
+    network = make_network(cfg, env_spec, model)
+    scale_loss = precision_of(cfg) == "mixed_float16"
     has_custom = custom.optimizer is not None or custom.policy is not None
     if has_custom or cfg.schedules or network.compiled:
         from kytolly.agent.custom_parts import make_custom_parts
@@ -64,6 +52,28 @@ def make_agent(
         parts.scheduled,
         parts.names,
     )
+
+
+def make_network(cfg: RunConfig, env_spec: EnvSpec, model: Model | None = None) -> keras.Model:
+    """The built network of a config and its seed, or the user's."""
+    keras.utils.set_random_seed(cfg.seed)
+    previous = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy(precision_of(cfg))
+    try:
+        if model is None:
+            return default_network(cfg, env_spec)
+        from kytolly.agent.networks import custom_network
+
+        return custom_network(model, cfg, env_spec)
+    finally:
+        keras.mixed_precision.set_dtype_policy(previous)
+
+
+def precision_of(cfg: RunConfig) -> str:
+    """Name of Keras's policy of numbers."""
+    if cfg.precision == "auto":
+        return keras.mixed_precision.dtype_policy().name
+    return cfg.precision
 
 
 def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:

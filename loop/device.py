@@ -92,10 +92,14 @@ class DeviceLoop(tf.Module):
         self.env_steps_per_iteration = cfg.env_steps_per_iteration
         acting_words = agent.exploration.num_random_words
         self.random_words_per_env_step = acting_words + uniforms_per_step(env)
-        stream = RandomStream(cfg.seed, purpose=1)
-        start = reset_all(env, stream.uniform(self.num_envs, env.reset_uniforms))
+        start = self.first_state(cfg.seed)
         self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
+
+    def first_state(self, seed: int) -> EnvState:
+        """The environments at their beginning."""
+        stream = RandomStream(seed, purpose=1)
+        return reset_all(self.env, stream.uniform(self.num_envs, self.env.reset_uniforms))
 
     def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
         """Train for at least `amount` env steps, in whole iterations; 0 only compiles."""

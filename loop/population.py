@@ -62,6 +62,12 @@ class Population:
         iterations = -(-amount // self.loop.env_steps_per_iteration)
         return self.program(tf.constant(iterations, tf.int32)).on_host()
 
+    @property
+    def env_steps(self) -> int:
+        """Env steps so far, of each member."""
+        index = next(i for i, v in enumerate(self.state.variables) if v is self.agent.env_steps)
+        return int(self.rows[index])
+
     def select(self, member: int) -> None:
         """Give the agent and its loop, and the Keras network, the state of a member."""
         self._select(tf.constant(member))

@@ -3,22 +3,77 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from kytolly.callback.base import Callback, JsonObject, Outcome, TrainState, notify
 from kytolly.loop.learn import Learner, LoopMetrics
 from kytolly.loop.limits import Clock, OutOfTime
-from kytolly.loop.signals import deferred_signals
 
 if TYPE_CHECKING:
     from kytolly.loop.base import Loop, Report
     from kytolly.loop.recovery import Fault
 
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
+
+
+Result = TypeVar("Result")
+
+
+class Request(Protocol):
+    """Work on the device that a session waits for: its own loop does it, or one for many runs."""
+
+    def answer(self) -> Any:
+        """Do the work."""
+        ...
+
+
+Requests = Generator[Request, Any, Result]  # gets the answers, and returns a result
+
+
+class Train(NamedTuple):
+    """Train for at least so many units."""
+
+    loop: Loop
+    amount: int  # 0 only compiles
+    deadline: float
+
+    def answer(self) -> LoopMetrics:
+        """The sums of what happened."""
+        return self.loop.run(self.amount, self.deadline)
+
+
+class Evaluate(NamedTuple):
+    """Evaluate the present weights or, at the end of a run, the best ones."""
+
+    report: Report
+    state: TrainState | None  # where the run is; None: at its end
+    deadline: float
+
+    def answer(self) -> Outcome:
+        """The evaluation."""
+        if self.state is None:
+            return self.report.evaluate_best(self.deadline)
+        return self.report.evaluate(self.state, self.deadline)
+
+
+def serve(requests: Requests[Result]) -> Result:
+    """Do all that a generator asks for, one after the other; returns its result."""
+    try:
+        request = next(requests)
+        while True:
+            try:
+                answer = request.answer()
+            except BaseException as error:
+                request = requests.throw(error)
+            else:
+                request = requests.send(answer)
+    except StopIteration as end:
+        return end.value
 
 
 class Parts(NamedTuple):
@@ -70,30 +125,32 @@ class TrainingSession:
         self.restore_callbacks: Callable[[TrainState], None] | None = None  # of a continued run
         self._began = time.perf_counter()
 
-    def run(self) -> str:
+    def run(self, raise_pending: Callable[[], None]) -> Requests[str]:
         """Train until something ends the run; returns what did, as in `result.json`.
 
         Ctrl-C waits until nothing is half done. Then the callbacks still see the end, so the run is
         saved, and KeyboardInterrupt goes on to the caller.
+
+        Args:
+            raise_pending: Raises what Ctrl-C asked for since.
         """
         self._began = time.perf_counter()
         self.clock.start()
         self._update_state()
-        with deferred_signals() as raise_pending:
-            try:
-                self._notify("on_compile_begin")
-                self.loop.run(0)
-                self.compile_seconds += time.perf_counter() - self._began
-                raise_pending()
-                self._notify("on_train_begin")
-                if self.restore_callbacks is not None:
-                    self.restore_callbacks(self.state)
-                return self._train(raise_pending)
-            finally:
-                self._update_state()
-                self._notify("on_train_end")
+        try:
+            self._notify("on_compile_begin")
+            yield Train(self.loop, 0, math.inf)
+            self.compile_seconds += time.perf_counter() - self._began
+            raise_pending()
+            self._notify("on_train_begin")
+            if self.restore_callbacks is not None:
+                self.restore_callbacks(self.state)
+            return (yield from self._train(raise_pending))
+        finally:
+            self._update_state()
+            self._notify("on_train_end")
 
-    def _train(self, raise_pending: Callable[[], None]) -> str:
+    def _train(self, raise_pending: Callable[[], None]) -> Requests[str]:
         total = self.state.total
         log_every = self.state.interval("log", 50)
         evaluate_every = self.state.interval("evaluation", 20)
@@ -101,17 +158,17 @@ class TrainingSession:
             done = self.interval_end
             next_evaluation = (done // evaluate_every + 1) * evaluate_every
             next_log = (done // log_every + 1) * log_every
-            self._train_until(min(next_log, next_evaluation, total), raise_pending)
+            yield from self._train_until(min(next_log, next_evaluation, total), raise_pending)
             if self.stop_reason:
                 break
             if self.state.progress >= min(next_evaluation, total):
-                self._evaluate()
+                yield from self._evaluate()
             self.interval_end = self.state.progress
             if not self.stop_reason:
                 self._notify("on_interval_end")
             raise_pending()
         if self.stop_reason != "non_finite":
-            self._evaluate()
+            yield from self._evaluate()
         self.interval_end = self.state.progress
         return self.stop_reason or f"total_{self.state.unit}"
 
@@ -125,13 +182,13 @@ class TrainingSession:
         """Time spent on the run until now."""
         return self.state.wall_seconds_before + time.perf_counter() - self._began
 
-    def _train_until(self, end: int, raise_pending: Callable[[], None]) -> None:
+    def _train_until(self, end: int, raise_pending: Callable[[], None]) -> Requests[None]:
         """Call the program, in pieces that depend on nothing but the run, and log one row."""
         before, began = self.state, time.perf_counter()
         done = before.progress
         while done < end:
             call_began, previous = time.perf_counter(), done
-            metrics = self._call_loop(min(MAX_UNITS_PER_CALL, end - done))
+            metrics = yield from self._call_loop(min(MAX_UNITS_PER_CALL, end - done))
             if metrics is None:
                 break
             self.sums = metrics if self.sums is None else self.sums.plus(metrics)
@@ -150,12 +207,12 @@ class TrainingSession:
         self._notify("on_log")
         self.history.append({before.unit: done, **row})
 
-    def _call_loop(self, amount: int) -> LoopMetrics | None:
+    def _call_loop(self, amount: int) -> Requests[LoopMetrics | None]:
         """Train for a piece of the run; None where there is no time left to."""
         if self.clock.time_is_up:
             return None
         try:
-            metrics = self.loop.run(amount, self.clock.call_deadline)
+            metrics = yield Train(self.loop, amount, self.clock.call_deadline)
         except OutOfTime:
             self.clock.time_is_up = True
             return None
@@ -163,16 +220,16 @@ class TrainingSession:
         self.clock.look()
         return metrics.on_host()
 
-    def evaluate_best(self) -> Outcome:
+    def evaluate_best(self) -> Requests[Outcome]:
         """The evaluation of the run's best weights, which the network keeps."""
         if self.best_weights is not None:
             self.learner.policy.set_weights(self.best_weights)
-        return self.report.evaluate_best(self.clock.final_deadline)
+        return (yield Evaluate(self.report, None, self.clock.final_deadline))
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> Requests[None]:
         if self.last_evaluation == self.state.progress:
             return
-        evaluation = self.report.evaluate(self.state, self.clock.evaluation_deadline)
+        evaluation = yield Evaluate(self.report, self.state, self.clock.evaluation_deadline)
         self.clock.time_is_up |= evaluation.cut
         if evaluation.cut and self.best_weights is not None:
             return  # it is no better than those that ended

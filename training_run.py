@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from kytolly.loop.recovery import Fault
 
 Config = TypeVar("Config", "RunConfig", "SupervisedConfig")  # of an agent, or supervised
-Signals = Callable[[], contextlib.AbstractContextManager[Callable[[], None]]]
 AnyConfig = TypeVar("AnyConfig", contravariant=True)  # of its kind of training
 
 
@@ -87,7 +86,7 @@ class TrainingRun(Generic[Config]):
         resume: Continue the run in it.
         init_run: The folder of the run whose weights a new run begins with; None for none.
         shows_progress: Show a progress bar on standard error.
-        signals: Keeps Ctrl-C waiting until nothing is half done.
+        is_member: It is one of many in one program, which holds signals back for all.
     """
 
     def __init__(
@@ -99,10 +98,10 @@ class TrainingRun(Generic[Config]):
         resume: bool,
         init_run: Path | None = None,
         shows_progress: bool = True,
-        signals: Signals = deferred_signals,
+        is_member: bool = False,
     ):
         self.training = training
-        self.cfg, self.signals = cfg, signals
+        self.cfg, self.is_member = cfg, is_member
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
         self.faults: list[Fault] = []  # after which the run went on, for `result.json`
@@ -146,7 +145,7 @@ class TrainingRun(Generic[Config]):
             folder = stack.enter_context(self._lock_folder(parts.report.name))
             self.log_dir, self.resume = folder.path, True  # for a try after this one
             state = parts.report.first_state(folder.path)
-            callbacks = run_callbacks(state, self.shows_progress, self.callbacks)
+            callbacks = run_callbacks(state, self.shows_progress, self.callbacks, self.is_member)
             memory = functools.partial(memory_use, state.device)
             session = TrainingSession(parts, callbacks, state, self.faults, memory)
             try:
@@ -189,8 +188,11 @@ class TrainingRun(Generic[Config]):
         names = dict(session.learner.part_names)
         folder.write_config(self.cfg, state.env_name, state.loop, plain, self.init_run, names)
         try:
-            with self.signals() as raise_pending:
-                stopped_by = yield from session.run(raise_pending)
+            if self.is_member:
+                stopped_by = yield from session.run(lambda: None)
+            else:
+                with deferred_signals() as raise_pending:
+                    stopped_by = yield from session.run(raise_pending)
             if stopped_by == "non_finite" and self.cfg.on_nan == "restart":
                 from kytolly.loop.recovery import maybe_restart
 
@@ -208,9 +210,10 @@ class TrainingRun(Generic[Config]):
             from kytolly.record.pictures import plot_supervised_curve
 
             plot = functools.partial(plot_supervised_curve, metric=evaluation.best_metric)
-        write_or_note(
-            "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
-        )
+        if not self.is_member:
+            write_or_note(
+                "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
+            )
         notify(session.callbacks, "on_run_end", session.state, unwritten)
         return TrainResult(
             session.learner, session.history, evaluation, path, stopped_by, summary, unwritten

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.callback.base import Callback, JsonObject, TrainState, warn
@@ -32,17 +33,20 @@ class CheckpointSaver(Callback):
     Args:
         interval: Env steps, or updates, between two checkpoints.
         keep: Checkpoints that stay on disk.
+        best_at_once: Write the best network when it was evaluated; else with the next checkpoint,
+            which spares a run that improves all the time most of its writing.
     """
 
     writes = "checkpoints/ and best.keras"
 
-    def __init__(self, interval: int, keep: int = 2):
+    def __init__(self, interval: int, keep: int = 2, best_at_once: bool = True):
         if interval < 1 or keep < 1:
             raise ValueError(
                 f"CheckpointSaver got interval {interval} and keep {keep}, "
                 "expected at least 1 of each. Raise them."
             )
-        self.interval, self.keep = interval, keep
+        self.interval, self.keep, self.best_at_once = interval, keep, best_at_once
+        self._unsaved: tuple[int, list[np.ndarray]] | None = None  # best network, and when
         self._checkpoint: tf.train.Checkpoint | None = None
         self._best: str | None = None
         self._last_saved = 0
@@ -67,10 +71,10 @@ class CheckpointSaver(Callback):
         """Keep the network, if it is the best one so far."""
         self._evaluated = True
         if state.is_best:
-            folder = state.run_dir / FOLDER
-            folder.mkdir(exist_ok=True)
-            self._best = save_network(state.network, folder, f"best-{state.progress}").name
-            place_best(state.run_dir, self._best)
+            if self.best_at_once:
+                self._save_best(state, state.progress)
+            else:
+                self._unsaved = state.progress, state.network.get_weights()
 
     def on_train_end(self, state: TrainState) -> None:
         """Save what has changed since the last checkpoint."""
@@ -90,6 +94,25 @@ class CheckpointSaver(Callback):
         if checkpoints(folder)[0][0] == state.progress:
             prune(folder, state.progress, self.keep)
 
+    def _save_best(self, state: TrainState, progress: int) -> None:
+        folder = state.run_dir / FOLDER
+        folder.mkdir(exist_ok=True)
+        self._best = save_network(state.network, folder, f"best-{progress}").name
+        place_best(state.run_dir, self._best)
+
+    def _save_unsaved(self, state: TrainState) -> None:
+        """Write the best network with its weights of then."""
+        if self._unsaved is None:
+            return
+        progress, weights = self._unsaved
+        present = state.network.get_weights()
+        state.network.set_weights(weights)
+        try:
+            self._save_best(state, progress)
+        finally:
+            state.network.set_weights(present)
+        self._unsaved = None
+
     def _save(self, state: TrainState) -> None:
         if self._checkpoint is None:  # training never began: there is nothing new to save
             return
@@ -99,6 +122,7 @@ class CheckpointSaver(Callback):
                 "this state is not saved, the previous checkpoint remains."
             )
             return
+        self._save_unsaved(state)
         on_disk = self._saved_any and state.progress == self._last_saved
         write_checkpoint(
             None if on_disk else self._checkpoint,

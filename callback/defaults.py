@@ -12,16 +12,20 @@ from kytolly.callback.training_warnings import StopOnNonFinite, TrainingWarnings
 
 
 def run_callbacks(
-    state: TrainState, progress: bool, user_callbacks: Sequence[Callback] = ()
+    state: TrainState,
+    progress: bool,
+    user_callbacks: Sequence[Callback] = (),
+    is_member: bool = False,
 ) -> list[Callback]:
     """The callbacks of a run: checkpoints, reasons to stop, the user's, and logs of metrics.
 
-    The user's callbacks come before those that log: metrics that they add are logged too.
+    A member of a population has no progress bar, and its best network is written less often. The
+    user's callbacks come before those that log: metrics that they add are logged too.
     """
     cfg = state.config
     callbacks: list[Callback] = [
         StopOnNonFinite(),
-        CheckpointSaver(state.interval("checkpoint", 5)),
+        CheckpointSaver(state.interval("checkpoint", 5), best_at_once=not is_member),
         TrainingWarnings(),
     ]
     threshold = getattr(cfg, "reward_threshold", None)  # of agents only
@@ -40,7 +44,7 @@ def run_callbacks(
         CSVLog(),
         TensorBoardLog(getattr(cfg, "tensorboard_tags", "kytolly")),
     ]
-    if progress:
+    if progress and not is_member:
         from kytolly.callback.progress import ProgressBar
 
         callbacks.append(ProgressBar(added=added))

@@ -12,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.make_agent import make_agent, make_network
 from kytolly.agent.parts import Model
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
@@ -104,13 +103,17 @@ class PopulationTraining:
     @contextlib.contextmanager
     def parts(self, cfg: RunConfig, init_run: Path | None) -> Iterator[Parts]:
         """The agent of the member that starts, as it is before it has trained."""
+        self._reset(cfg, init_run)
         agent = copy.copy(self.agent)
-        agent.cfg = cfg
-        self._reset(cfg, init_run, agent)
+        agent.cfg, agent.policy = cfg, copy.copy(agent.policy)
+        agent.policy.publish = lambda: None  # `Population.select` has done so
+        if agent.fixed_rate is not None:
+            agent.fixed_rate = cfg.learning_rate
         yield Parts(agent, self.loop, AgentReport(self.runner, self.runner, agent, self.loop, self.device))
 
-    def _reset(self, cfg: RunConfig, init_run: Path | None, agent: KytollyAgent) -> None:
+    def _reset(self, cfg: RunConfig, init_run: Path | None) -> None:
         """Give the agent and its loop the state of a member at its beginning."""
+        agent = self.agent
         self.population.select(self._member)
         with tf.device(self.device):
             if not isinstance(self.model, tf.Module):
@@ -124,7 +127,6 @@ class PopulationTraining:
             first = self.loop.first_state(cfg.seed)
             tf.nest.map_structure(lambda old, new: old.assign(new), self.loop.env_state, first)
             if agent.fixed_rate is not None:
-                agent.fixed_rate = cfg.learning_rate
                 agent.policy.optimizer.learning_rate = cfg.learning_rate
 
     def _begin_together(self) -> None:
@@ -152,8 +154,7 @@ class PopulationTraining:
             folder,
             resume,
             self.init_run,
-            shows_progress=False,
-            signals=lambda: contextlib.nullcontext(_nothing),
+            is_member=True,
         )
         self._requests[member] = run.requests(began)
         self._go_on(member, lambda requests: next(requests))
@@ -277,7 +278,3 @@ def varied_numbers(configs: Sequence[RunConfig]) -> dict[str, list[float]]:
             )
         varied[field.name] = [float(value) for value in values]
     return varied
-
-
-def _nothing() -> None:
-    """No signal waits."""

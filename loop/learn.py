@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
-from kytolly.loop.member_state import loop_with_state
+from kytolly.environment.fusion_barrier import is_mapped
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout
 
@@ -126,7 +126,11 @@ def learn(
     if isinstance(updates, int) and updates < 2:  # entering a loop copies the weights
         metrics = update(0, True, metrics)[-1] if updates else metrics
     else:
-        metrics = loop_with_state(
+        repeat = tf.while_loop
+        if is_mapped():
+            from kytolly.loop.member_state import loop_with_state as repeat
+
+        metrics = repeat(
             lambda index, active, _: tf.logical_and(index < updates, active),
             update,
             (tf.constant(0), tf.constant(True), metrics),

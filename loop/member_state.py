@@ -80,10 +80,10 @@ class MemberState:
 def loop_with_state(
     condition: Callable[..., Any], body: Callable[..., tuple[Any, ...]], carried: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    """`tf.while_loop` of a body that assigns variables, also where those are replaced."""
+    """`tf.while_loop` of a body that assigns variables which are replaced."""
     state = _active.get()
     if state is None:
-        return tf.while_loop(condition, body, carried)
+        raise RuntimeError("no variables are replaced, expected a loop within MemberState.replaced")
 
     def turn(*values: Any) -> tuple[Any, ...]:
         *now, state.values = values

@@ -94,6 +94,7 @@ class Population:
         """
         own = [value for value, shared in zip(values, self.is_shared, strict=True) if not shared]
 
+        @tf.autograph.experimental.do_not_convert
         def one(row: tuple[Any, list[tf.Tensor], list[tf.Tensor]]) -> tuple[Nest, list[tf.Tensor]]:
             part, state, numbers = row
             states = iter(state)

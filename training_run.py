@@ -23,6 +23,7 @@ from kytolly.environment.spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Parts, Requests, TrainingSession, serve
 from kytolly.loop.signals import deferred_signals
+from kytolly.machine.facts import xla_enabled
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.learning_curve import plot_learning_curve, save_learning_curve
 from kytolly.record.run_folder import RunFolder
@@ -88,6 +89,7 @@ class TrainingRun(Generic[Config]):
         init_run: The folder of the run whose weights a new run begins with; None for none.
         shows_progress: Show a progress bar on standard error.
         signals: Keeps Ctrl-C waiting until nothing is half done.
+        draws_curve: Save `learning_curve.png` at the end.
     """
 
     def __init__(
@@ -100,8 +102,9 @@ class TrainingRun(Generic[Config]):
         init_run: Path | None = None,
         shows_progress: bool = True,
         signals: Signals = deferred_signals,
+        draws_curve: bool = True,
     ):
-        self.training = training
+        self.training, self.draws_curve = training, draws_curve
         self.cfg, self.signals = cfg, signals
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
@@ -203,18 +206,30 @@ class TrainingRun(Generic[Config]):
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
-        plot = plot_learning_curve
-        if evaluation.best_metric is not None:
-            from kytolly.record.pictures import plot_supervised_curve
+        if self.draws_curve:
+            plot = plot_learning_curve
+            if evaluation.best_metric is not None:
+                from kytolly.record.pictures import plot_supervised_curve
 
-            plot = functools.partial(plot_supervised_curve, metric=evaluation.best_metric)
-        write_or_note(
-            "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
-        )
+                plot = functools.partial(plot_supervised_curve, metric=evaluation.best_metric)
+            write_or_note(
+                "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
+            )
         notify(session.callbacks, "on_run_end", session.state, unwritten)
         return TrainResult(
             session.learner, session.history, evaluation, path, stopped_by, summary, unwritten
         )
+
+
+def fitted_config(cfg: RunConfig, runner: EnvRunner, model: Model | None) -> RunConfig:
+    """The config as it trains: with what the environment, XLA and the user's network decide."""
+    xla = cfg.xla and xla_enabled()
+    cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
+    if model is None:
+        return cfg.fitted_to(runner.spec)
+    if cfg.normalize_observations is None:
+        return dataclasses.replace(cfg, normalize_observations=False)
+    return cfg
 
 
 class AgentTraining:

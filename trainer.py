@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from kytolly.callback.base import Callback, Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.loop.env_runner import make_env_runner
 from kytolly.policy.base import Policy
-from kytolly.training_run import AgentTraining, TrainingRun, TrainResult
+from kytolly.training_run import AgentTraining, TrainingRun, TrainResult, fitted_config
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig
@@ -100,12 +101,7 @@ class Trainer:
         with contextlib.ExitStack() as closing:
             runner = evaluation_runner = make_env_runner(cfg, env)
             closing.callback(runner.close)
-            xla = cfg.xla and xla_enabled()
-            cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
-            if model is None:
-                cfg = cfg.fitted_to(runner.spec)
-            elif cfg.normalize_observations is None:
-                cfg = dataclasses.replace(cfg, normalize_observations=False)
+            cfg = fitted_config(cfg, runner, model)
             init_run = None
             if init is not None or resume:
                 from kytolly.deployment.initial_weights import resolve_init_run
@@ -122,6 +118,44 @@ class Trainer:
                 training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
             )
             return run.train(began)
+
+    def train_population(
+        self,
+        configs: Sequence[Settings],
+        env: EnvSource,
+        *,
+        model: Model | None = None,
+        resume: bool = False,
+        init: str | Path | None = None,
+    ) -> list[TrainResult]:
+        """Train many agents in one program, each a run in a folder of its own.
+
+        The folders are `seed-N`, or `member-K` where seeds repeat, in `log_dir`.
+
+        Args:
+            configs: One for each member. They differ by their seeds, and by numbers such as
+                `gae_lambda` and `clip_range`: `experiment.population.VARIED` has all.
+            env: Id of an environment that exists as tensor code, or an environment in tensor code.
+            model: As for `train`. All members begin with the weights of a model that is given;
+                of a function that makes one, each with its own.
+            resume: Continue the runs in `log_dir`; those with a result stay as they are.
+            init: As for `train`.
+
+        Returns:
+            The results in the order of the configs. A member whose loss is no longer finite has
+            one too: `stopped_by` is non_finite, and `agent` None where it had no weights before.
+
+        Raises:
+            ValueError: The members cannot be one program, do not fit the memory, or one of them
+                failed; the others' results are in their folders.
+        """
+        from kytolly.experiment.members import train_population
+
+        checked = [make_config(cfg) for cfg in configs]
+        say = print_progress if self.progress else quiet
+        return train_population(
+            checked, env, self.log_dir, say, model=model, resume=resume, init=init
+        )
 
     def train_dqn(
         self,
@@ -186,6 +220,15 @@ class Trainer:
         source = trained.environment() if env is None else env
         network = read_best(trained.folder.path, cfg)
         return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
+
+
+def print_progress(line: str) -> None:
+    """Print a line on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def quiet(line: str) -> None:
+    """Show no progress."""
 
 
 def as_callbacks(cb: Callbacks) -> list[Callback]:

@@ -23,6 +23,7 @@ from kytolly.environment.spec import spec_to_dict
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Parts, Requests, TrainingSession, serve
 from kytolly.loop.signals import deferred_signals
+from kytolly.machine.facts import xla_enabled
 from kytolly.machine.memory import memory_use, require_memory
 from kytolly.record.learning_curve import plot_learning_curve, save_learning_curve
 from kytolly.record.run_folder import RunFolder
@@ -218,6 +219,17 @@ class TrainingRun(Generic[Config]):
         return TrainResult(
             session.learner, session.history, evaluation, path, stopped_by, summary, unwritten
         )
+
+
+def fitted_config(cfg: RunConfig, runner: EnvRunner, model: Model | None) -> RunConfig:
+    """The config as it trains: with what the environment, XLA and the user's network decide."""
+    xla = cfg.xla and xla_enabled()
+    cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
+    if model is None:
+        return cfg.fitted_to(runner.spec)
+    if cfg.normalize_observations is None:
+        return dataclasses.replace(cfg, normalize_observations=False)
+    return cfg
 
 
 class AgentTraining:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
+from kytolly.experiment.members import GROUP_FILE
 from kytolly.experiment.seed_statistics import (
     Improvement,
     difference_interval,
@@ -21,7 +22,6 @@ from kytolly.record.learning_curve import curve, read_curve
 from kytolly.record.metrics_file import COUNTS, number_in
 from kytolly.record.saved_run import SavedRun
 
-GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
 DEFAULT_METRIC = "evaluation_return_mean"
 MAX_NAMED_SETTINGS = 3  # settings in a label
 
@@ -107,13 +107,13 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
         if not (path / GROUP_FILE).is_file():
             folders.append(SavedRun.existing(path).path)
             continue
-        seeds = [file.parent for file in path.glob("seed-*/metrics.csv")]
-        seeds = [run for run in seeds if re.fullmatch("seed-[0-9]+", run.name)]
+        seeds = [file.parent for file in path.glob("*-*/metrics.csv")]
+        seeds = [run for run in seeds if re.fullmatch("(seed|member)-[0-9]+", run.name)]
         if not seeds:
             raise ValueError(
                 f"{path} holds no run with a metrics.csv, expected at least one. Train its seeds."
             )
-        folders += sorted(seeds, key=lambda run: int(run.name.removeprefix("seed-")))
+        folders += sorted(seeds, key=lambda run: int(run.name.rpartition("-")[2]))
     resolved: set[Path] = set()
     for path in folders:
         if path.resolve() in resolved:

@@ -5,33 +5,48 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent, make_network
 from kytolly.agent.parts import Model
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
+from kytolly.callback.base import warn
 from kytolly.config.run import RunConfig
 from kytolly.config.words import value_text
-from kytolly.loop.device import DeviceLoop, TensorEnvRunner
+from kytolly.loop.device import DeviceEvaluator, DeviceLoop, TensorEnvRunner
+from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.limits import training_step_limit
 from kytolly.loop.population import Population, PopulationEvaluator
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Evaluate, Parts, Request, Train
 from kytolly.loop.signals import deferred_signals
 from kytolly.record.checkpoint import FOLDER, checkpoints, prune
+from kytolly.record.saved_checkpoint import DAMAGE, check_files
 from kytolly.record.saved_run import read_result
 from kytolly.training_run import TrainingRun, TrainResult
 
 # Numbers of a config that members of one population may have different.
 VARIED = (
-    "learning_rate max_grad_norm huber_delta munchausen_scale munchausen_lowest "
-    "entropy_temperature td_lambda gae_lambda clip_range value_coef entropy_coef"
-).split()
+    "learning_rate",
+    "max_grad_norm",
+    "huber_delta",
+    "munchausen_scale",
+    "munchausen_lowest",
+    "entropy_temperature",
+    "td_lambda",
+    "gae_lambda",
+    "clip_range",
+    "value_coef",
+    "entropy_coef",
+)
 KEPT = 2  # checkpoints of a run
 LINE_SECONDS = 5.0  # between two lines of progress
 
@@ -47,9 +62,10 @@ class PopulationTraining:
         folders: Folder of each member's run.
         device: Where to train; None: on the CPU.
         model: The user's network, as `Trainer.train` takes it.
-        resume: Continue the runs in the folders.
+        resume: Continue the runs in the folders; those with a result stay as they are.
         init_run: The run whose weights all members begin with; None: random ones.
         say: Shows a line of progress.
+        wanted: The members that train; None: all. The others' places in the program stay idle.
     """
 
     unit = "env_steps"
@@ -64,10 +80,12 @@ class PopulationTraining:
         resume: bool = False,
         init_run: Path | None = None,
         say: Say = print,
+        wanted: Sequence[int] | None = None,
     ):
         self.configs, self.runner, self.folders = list(configs), runner, list(folders)
         self.device, self.model, self.say = device, model, say
         self.resume, self.init_run = resume, init_run
+        self.wanted = range(len(self.configs)) if wanted is None else wanted
         varied = varied_numbers(self.configs)
         with tf.device(device):
             agent = make_agent(self.configs[0], runner.spec, model)
@@ -77,8 +95,10 @@ class PopulationTraining:
         self.problems: dict[int, str] = {}  # why a member has no result
         self.results: dict[int, TrainResult] = {}
         self._evaluator: PopulationEvaluator | None = None
+        self._final_evaluator: DeviceEvaluator | None = None  # of members that end before others
+        self._warned: set[tuple[int, str]] = set()
         self._requests: dict[int, Any] = {}  # of the members that have not ended
-        self._waiting: dict[int, Request] = {}  # what each of them asks for
+        self._waiting: dict[int, Any] = {}  # what each of them asks for
         self._best: dict[int, list[Any]] = {}  # best weights of those that train no more
         self._member = 0
         self._line_at = 0.0
@@ -90,7 +110,8 @@ class PopulationTraining:
             self._begin_together()
         with deferred_signals() as raise_pending:
             try:
-                for member in range(len(self.configs)):
+                for member in self.wanted:
+                    raise_pending()
                     self._start(member, began)
                 while self._waiting:
                     raise_pending()
@@ -109,7 +130,8 @@ class PopulationTraining:
         agent.policy.publish = lambda: None  # `Population.select` has done so
         if agent.fixed_rate is not None:
             agent.fixed_rate = cfg.learning_rate
-        yield Parts(agent, self.loop, AgentReport(self.runner, self.runner, agent, self.loop, self.device))
+        report = AgentReport(self.runner, self.runner, agent, self.loop, self.device)
+        yield Parts(agent, self.loop, report)
 
     def _reset(self, cfg: RunConfig, init_run: Path | None) -> None:
         """Give the agent and its loop the state of a member at its beginning."""
@@ -130,15 +152,14 @@ class PopulationTraining:
                 agent.policy.optimizer.learning_rate = cfg.learning_rate
 
     def _begin_together(self) -> None:
-        """Take all members that have not ended back to the newest checkpoint that each of them has."""
-        going = [folder for folder in self.folders if read_result(folder) is None]
-        steps = [
-            {step for step, _ in checkpoints(folder / FOLDER)} | {0}
-            for folder in going
-        ]
+        """Take the members that have not ended back to the newest checkpoint of all of them."""
+        going = [self.folders[m] for m in self.wanted if read_result(self.folders[m]) is None]
+        steps = [readable_checkpoints(folder) for folder in going]
         common = max(set.intersection(*steps), default=0) if steps else 0
         for folder in going:
-            if (folder / FOLDER).is_dir():
+            if not common:  # each begins anew
+                shutil.rmtree(folder / FOLDER, ignore_errors=True)
+            elif (folder / FOLDER).is_dir():
                 prune(folder / FOLDER, common, KEPT)
 
     def _start(self, member: int, began: float) -> None:
@@ -163,7 +184,8 @@ class PopulationTraining:
     def _go_on(self, member: int, step: Callable[[Any], Request]) -> None:
         """Let a member's session work on the host until it asks for more."""
         try:
-            request = self._waiting[member] = step(self._requests[member])
+            with self._named_warnings(member):
+                request = self._waiting[member] = step(self._requests[member])
             if isinstance(request, Evaluate) and request.state is None:
                 self._best[member] = self.agent.policy.network.get_weights()
         except StopIteration as end:
@@ -171,8 +193,23 @@ class PopulationTraining:
             self._end(member)
         except Exception as error:
             self.problems[member] = " ".join(str(error).split()) or type(error).__name__
-            self.say(f"{self.folders[member].name}: {self.problems[member]}")
+            warn(f"{self.folders[member].name}: {self.problems[member]}")
             self._end(member)
+
+    @contextlib.contextmanager
+    def _named_warnings(self, member: int) -> Iterator[None]:
+        """Say once, and of which member, what its session warns of."""
+        with warnings.catch_warnings(record=True) as caught:
+            try:
+                yield
+            finally:
+                found = {(str(each.message), each.category): each for each in caught}
+        for (text, kind), each in found.items():
+            if not issubclass(kind, UserWarning):  # of a package: the same in all members
+                warnings.warn_explicit(text, kind, each.filename, each.lineno)
+            elif (member, text) not in self._warned:
+                self._warned.add((member, text))
+                warn(f"{self.folders[member].name}: {text}")
 
     def _end(self, member: int) -> None:
         self._waiting.pop(member, None)
@@ -183,15 +220,18 @@ class PopulationTraining:
         self._go_on(member, lambda requests: requests.send(answer))
 
     def _serve(self) -> None:
-        """Do on the device what the members wait for; all of them ask for the same, sooner or later.
+        """Do on the device what the members wait for; all ask for the same, sooner or later.
 
-        A member that has ended waits with its final evaluation for the others.
+        A member that ends before the others has its result at once: whoever resumes them need not
+        bring it back.
         """
         evaluated = self._asking(Evaluate)
         during = [member for member in evaluated if self._waiting[member].state is not None]
         training = self._asking(Train)
         if during:
             self._evaluate(during)
+        elif training and evaluated:
+            self._evaluate_alone(evaluated)
         elif training:
             self._train(training)
         else:
@@ -205,7 +245,7 @@ class PopulationTraining:
         metrics = self.population.run(request.amount)
         self._show_progress(members)
         for member in members:
-            self._answer(member, type(metrics)(*(part[member] for part in metrics)))
+            self._answer(member, of_member(metrics, member))
 
     def _evaluate(self, members: list[int]) -> None:
         state: Any = self._waiting[members[0]].state
@@ -226,10 +266,29 @@ class PopulationTraining:
         for member in members:
             self._answer(member, evaluations[member])
 
+    def _evaluate_alone(self, members: list[int]) -> None:
+        """Evaluate the best weights of a few members, while the others wait."""
+        one = self._final_evaluator
+        if one is None:
+            episodes = self.configs[0].final_evaluation_episodes
+            one = self._final_evaluator = self._single_evaluator(episodes)
+        for member in members:
+            self.population.select(member)
+            self.agent.policy.set_weights(self._best[member])
+            self.population.put(member)
+            seed = stream_seed(self.configs[member].seed, FINAL_EVALUATION)
+            one.random_stream.key[0].assign(seed)
+            self._answer(member, one.evaluate())
+
     def _make_evaluator(
         self, purpose: int, episodes: int, step_limit: int | None = None
     ) -> PopulationEvaluator:
-        one = self.runner.evaluator(
+        one = self._single_evaluator(episodes, step_limit)
+        seeds = [stream_seed(cfg.seed, purpose) for cfg in self.configs]
+        return PopulationEvaluator(self.population, one, seeds)
+
+    def _single_evaluator(self, episodes: int, step_limit: int | None = None) -> DeviceEvaluator:
+        return self.runner.evaluator(
             self.agent.policy.network,
             episodes,
             0,
@@ -237,9 +296,6 @@ class PopulationTraining:
             device=self.device,
             step_limit=step_limit,
         )
-        seeds = [stream_seed(cfg.seed, purpose) for cfg in self.configs]
-        return PopulationEvaluator(self.population, one, seeds)
-
 
     def _show_progress(self, members: list[int]) -> None:
         now = time.monotonic()
@@ -257,6 +313,21 @@ class PopulationTraining:
             self.population.select(member)
             with contextlib.suppress(KeyboardInterrupt, StopIteration):
                 self._requests[member].throw(KeyboardInterrupt)
+
+
+def of_member(metrics: LoopMetrics, member: int) -> LoopMetrics:
+    """One member's part of [P, ...] metrics."""
+    return LoopMetrics(*(np.asarray(part)[member] for part in metrics))
+
+
+def readable_checkpoints(folder: Path) -> set[int]:
+    """Env steps of a run's checkpoints whose files are whole, and 0, where it can begin anew."""
+    whole = {0}
+    for step, path in checkpoints(folder / FOLDER):
+        with contextlib.suppress(*DAMAGE):
+            check_files(path)
+            whole.add(step)
+    return whole
 
 
 def varied_numbers(configs: Sequence[RunConfig]) -> dict[str, list[float]]:
@@ -277,4 +348,16 @@ def varied_numbers(configs: Sequence[RunConfig]) -> dict[str, list[float]]:
                 f"Only {', '.join(VARIED)} and the seed may differ: train the others apart."
             )
         varied[field.name] = [float(value) for value in values]
+    if "learning_rate" in varied and not has_fixed_rate(first):
+        raise ValueError(
+            "learning_rate differs in one population, and it follows a schedule (by "
+            "learning_rate_final, warmup_ratio or schedules), expected the same in all members, as "
+            "the program holds the schedule. Train them apart, or set learning_rate_final to none."
+        )
     return varied
+
+
+def has_fixed_rate(cfg: RunConfig) -> bool:
+    """True where nothing but the config's number is the learning rate."""
+    follows = cfg.learning_rate_final is not None or cfg.warmup_ratio or cfg.schedules
+    return not follows

@@ -47,7 +47,7 @@ class Population:
         self.state = MemberState(variables)
         self.is_shared = [is_shared(variable, self.agent) for variable in variables]
         self.rows = [
-            tf.Variable(one if shared else tf.repeat(one[tf.newaxis], size, axis=0), trainable=False)
+            tf.Variable(one if shared else tf.repeat(one[None], size, axis=0), trainable=False)
             for one, shared in zip(variables, self.is_shared, strict=True)
         ]
         xla, device = loop.agent.cfg.xla, loop.program.device

@@ -130,3 +130,17 @@ def require_memory(
         rest = (available_bytes(device) or 0) - needed + parts[largest]
         advice += f"; {max(0, rest) // row:,} rows would fit"
     check_memory(needed, "training", advice, device)
+
+
+def require_population_memory(needed: int, members: int, device: str | None) -> None:
+    """Refuse a population that does not fit on the device that trains.
+
+    Args:
+        needed: Bytes that one member takes at least.
+        members: How many there are.
+        device: As for `check_memory`.
+    """
+    free = available_bytes(device)
+    fit = max(0, free or 0) // max(1, needed)
+    what = f"a population of {members:,} members"
+    check_memory(needed * members, what, f"{fit:,} members would fit. Train fewer", device)

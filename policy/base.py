@@ -272,9 +272,7 @@ def read_outputs(
     return params, tf.reshape(value[0], [-1]) if value else None
 
 
-def greedy_action(
-    network: Callable[[Obs], Any], distribution: ActionReader, obs: Obs
-) -> tf.Tensor:
+def greedy_action(network: Callable[[Obs], Any], distribution: ActionReader, obs: Obs) -> tf.Tensor:
     """The actions that [E] environments get if each takes its most likely one."""
     params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
     return distribution.to_env(distribution.mode(params))

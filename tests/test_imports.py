@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
     "deployment": {"agent", "policy", "model", "environment", "config", "record", "machine"},
     "training_run": LIBRARY - {"trainer"},
-    "trainer": LIBRARY,
+    "trainer": LIBRARY | {"experiment.members"},
     "experiment": LIBRARY,
     "command": LIBRARY | {"experiment", "benchmarks"},
     "benchmarks": LIBRARY | {"experiment", "command"},

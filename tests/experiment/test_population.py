@@ -1,0 +1,120 @@
+"""`Trainer.train_population`: many agents in one program, each a run in a folder of its own."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from kytolly import DQNConfig, PPOConfig, Trainer, load
+from kytolly.experiment.comparison import run_folders
+from kytolly.experiment.members import program_key
+from kytolly.machine import memory
+
+SMALL = {
+    "total_env_steps": 800,
+    "num_envs": 2,
+    "rollout_steps": 20,
+    "num_minibatches": 2,
+    "epochs": 2,
+    "hidden_units": (8,),
+    "evaluation_interval_env_steps": 200,
+    "checkpoint_interval_env_steps": 200,
+    "evaluation_episodes": 2,
+    "final_evaluation_episodes": 3,
+    "learning_rate_final": None,
+}
+
+
+def small_ppo(**changes):
+    return PPOConfig(**{**SMALL, **changes})
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory):
+    """Three members, of which the second cannot learn and the third does not clip."""
+    folder = tmp_path_factory.mktemp("population")
+    changes = [{"seed": 3}, {"seed": 4, "learning_rate": 1e30}, {"seed": 5, "clip_range": 10.0}]
+    trainer = Trainer(folder / "p", progress=False)
+    with pytest.warns(UserWarning, match="seed-4: .*training cannot continue"):
+        results = trainer.train_population([small_ppo(**c) for c in changes], "CartPole-v1")
+    return results
+
+
+def test_each_member_is_a_run_in_a_folder_of_its_own(population):
+    assert [result.run_dir.name for result in population] == ["seed-3", "seed-4", "seed-5"]
+    for result in population[::2]:
+        saved = json.loads((result.run_dir / "result.json").read_text())
+        assert saved["env_steps"] == 800 and saved["seed"] == int(result.run_dir.name[-1])
+        assert saved["evaluation"]["return_mean"] == result.evaluation.return_mean
+        assert [row["env_steps"] for row in result.history][-1] == 800
+        assert (result.run_dir / "best.keras").is_file()
+    assert "clip_range: 10.0" in (population[2].run_dir / "config.yaml").read_text()
+    assert len(run_folders([population[0].run_dir.parent])) == 3  # which the folder stands for
+
+
+def test_agents_of_the_results_are_those_of_their_folders(population):
+    obs = np.array([0.1, -0.2, 0.05, 0.3], np.float32)
+    values = [float(result.agent.values(obs)) for result in population[::2]]
+    assert values == [float(load(result.run_dir).values(obs)) for result in population[::2]]
+    assert values[0] != values[1]
+
+
+def test_a_member_whose_loss_is_not_finite_ends_and_the_others_go_on(population):
+    assert [result.stopped_by for result in population] == [
+        "total_env_steps",
+        "non_finite",
+        "total_env_steps",
+    ]
+    assert population[1].summary["env_steps"] < 800
+    assert all(math.isfinite(row["loss"]) for row in population[0].history if "loss" in row)
+
+
+def test_members_that_have_ended_stay_as_they_are_when_the_others_are_resumed(population):
+    folder = population[0].run_dir.parent
+    before = (population[0].run_dir / "result.json").read_bytes()
+    configs = [small_ppo(seed=3), small_ppo(seed=4, learning_rate=1e30), small_ppo(seed=5)]
+    trainer = Trainer(folder, progress=False)
+    results = trainer.train_population(configs, "CartPole-v1", resume=True)
+    assert [r.evaluation.return_mean for r in results] == [
+        r.evaluation.return_mean for r in population
+    ]
+    assert results[0].history[-1]["loss"] == pytest.approx(population[0].history[-1]["loss"])
+    assert (population[0].run_dir / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("configs", "env", "message"),
+    [
+        ([], "CartPole-v1", "got no configs"),
+        ([small_ppo()], "FrozenLake-v1", "no tensor code"),
+        ([small_ppo(loop="host")], "CartPole-v1", "loop is host"),
+        ([small_ppo(on_nan="restart")], "CartPole-v1", "without the others"),
+        ([small_ppo(), DQNConfig()], "CartPole-v1", "ppo and dqn"),
+        ([small_ppo(), small_ppo(epochs=3)], "CartPole-v1", "epochs is 2 and 3"),
+        (
+            [small_ppo(learning_rate_final=0.0), small_ppo(learning_rate=1, learning_rate_final=0)],
+            "CartPole-v1",
+            "follows a schedule",
+        ),
+    ],
+)
+def test_what_cannot_be_one_program_is_refused_and_leaves_nothing(configs, env, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        Trainer(tmp_path / "p", progress=False).train_population(configs, env)
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_population_that_does_not_fit_says_how_many_would(monkeypatch, tmp_path):
+    config = DQNConfig(replay_capacity=1_000_000)  # of CartPole: 45 MB
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 2**28)
+    with pytest.raises(ValueError, match=r"20 members would take .* 5 members would fit"):
+        Trainer(tmp_path / "p").train_population([config] * 20, "CartPole-v1")
+
+
+def test_configs_that_one_program_can_hold_have_one_key():
+    first = small_ppo()
+    assert program_key(small_ppo(seed=9, learning_rate=0.1, gae_lambda=0.5)) == program_key(first)
+    assert program_key(small_ppo(epochs=7)) != program_key(first)
+    falls = {"learning_rate_final": 0.0}
+    assert program_key(small_ppo(learning_rate=0.1, **falls)) != program_key(small_ppo(**falls))

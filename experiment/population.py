@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
 import shutil
 import time
 import warnings
@@ -21,6 +22,7 @@ from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import warn
 from kytolly.config.run import RunConfig
 from kytolly.config.words import value_text
+from kytolly.experiment.pbt import Exploit, PopulationBased
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop, TensorEnvRunner
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.limits import training_step_limit
@@ -66,6 +68,7 @@ class PopulationTraining:
         init_run: The run whose weights all members begin with; None: random ones.
         say: Shows a line of progress.
         wanted: The members that train; None: all. The others' places in the program stay idle.
+        pbt: What makes weak members continue from strong ones; None: nothing does.
     """
 
     unit = "env_steps"
@@ -81,12 +84,16 @@ class PopulationTraining:
         init_run: Path | None = None,
         say: Say = print,
         wanted: Sequence[int] | None = None,
+        pbt: PopulationBased | None = None,
     ):
         self.configs, self.runner, self.folders = list(configs), runner, list(folders)
         self.device, self.model, self.say = device, model, say
         self.resume, self.init_run = resume, init_run
         self.wanted = range(len(self.configs)) if wanted is None else wanted
-        varied = varied_numbers(self.configs)
+        varied = varied_numbers(self.configs) if pbt is None else pbt.numbers_of(self.configs)
+        self._numbers = varied  # as they are now
+        self.pbt = pbt
+        self._exploit: Exploit | None = None  # decided, and done before the next rollout
         with tf.device(device):
             agent = make_agent(self.configs[0], runner.spec, model)
             self.loop = DeviceLoop(agent, runner.env, device)
@@ -113,6 +120,9 @@ class PopulationTraining:
                 for member in self.wanted:
                     raise_pending()
                     self._start(member, began)
+                if self.pbt is not None and self.resume:
+                    numbers, self._exploit = self.pbt.go_back(self.population.env_steps)
+                    self._set_numbers(numbers or self._numbers)
                 while self._waiting:
                     raise_pending()
                     self._serve()
@@ -132,6 +142,11 @@ class PopulationTraining:
             agent.fixed_rate = cfg.learning_rate
         report = AgentReport(self.runner, self.runner, agent, self.loop, self.device)
         yield Parts(agent, self.loop, report)
+
+    def _set_numbers(self, numbers: dict[str, list[float]]) -> None:
+        self._numbers = numbers
+        for name, values in numbers.items():
+            self.population.set_number(name, values)
 
     def _reset(self, cfg: RunConfig, init_run: Path | None) -> None:
         """Give the agent and its loop the state of a member at its beginning."""
@@ -242,6 +257,10 @@ class PopulationTraining:
 
     def _train(self, members: list[int]) -> None:
         request: Any = self._waiting[members[0]]
+        if self._exploit is not None:
+            self.population.copy(self._exploit.sources)
+            self._set_numbers(self._exploit.numbers)
+            self._exploit = None
         metrics = self.population.run(request.amount)
         self._show_progress(members)
         for member in members:
@@ -253,6 +272,11 @@ class PopulationTraining:
             episodes = state.config.evaluation_episodes
             self._evaluator = self._make_evaluator(EVALUATION, episodes, training_step_limit(state))
         evaluations = self._evaluator.evaluate(state.progress)
+        if self.pbt is not None:  # noted before any member can save what it has now
+            scores = [-math.inf] * len(evaluations)
+            for member in members:
+                scores[member] = evaluations[member].score
+            self._exploit = self.pbt.decide(state.progress, scores, self._numbers)
         for member in members:
             self._answer(member, evaluations[member])
 

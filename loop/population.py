@@ -33,7 +33,8 @@ class Population:
         loop: Loop of an agent on an environment in tensor code. Its state becomes that of every
             member.
         size: Members, `P`.
-        varied: [P] numbers of the config by name, where the members have different ones.
+        varied: [P] numbers of the config by name, where the members have different ones; they may
+            be changed while the members train.
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class Population:
     ):
         self.loop, self.agent, self.size = loop, loop.agent, size
         self.varied = {
-            name: tf.constant(values, tf.float32) for name, values in (varied or {}).items()
+            name: tf.Variable(values, dtype=tf.float32, trainable=False)
+            for name, values in (varied or {}).items()
         }
         variables = member_variables(loop)
         self.state = MemberState(variables)
@@ -56,6 +58,8 @@ class Population:
         self._select, self._put = (
             Program(function, number, xla, device) for function in (self._read, self._write)
         )
+        sources = [tf.TensorSpec([size], tf.int32)]
+        self._copy = Program(self._gather, sources, xla, device)
 
     def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
         """As of a loop, for all members: [P, ...] metrics on the host."""
@@ -65,8 +69,7 @@ class Population:
     @property
     def env_steps(self) -> int:
         """Env steps so far, of each member."""
-        index = next(i for i, v in enumerate(self.state.variables) if v is self.agent.env_steps)
-        return int(self.rows[index])
+        return int(self.rows[self._index_of(self.agent.env_steps)])
 
     def select(self, member: int) -> None:
         """Give the agent and its loop, and the Keras network, the state of a member."""
@@ -77,10 +80,23 @@ class Population:
         self._put(tf.constant(member))
 
     def copy(self, sources: Sequence[int]) -> None:
-        """Give each member the state of the member that is named in its place."""
-        for row, shared in zip(self.rows, self.is_shared, strict=True):
-            if not shared:
-                row.assign(tf.gather(row, sources))
+        """Give each member the state of the member that is named in its place.
+
+        Numbers that vary stay; the random stream stays each member's own.
+        """
+        self._copy(tf.constant(sources, tf.int32))
+
+    def set_number(self, name: str, values: Sequence[float]) -> None:
+        """Give the members [P] values of a number of the config."""
+        if name == "learning_rate":  # which the optimizer has
+            rate = self.agent.policy.optimizer.learning_rate
+            index = self._index_of(rate.value)
+            self.rows[index].assign(tf.cast(values, tf.float32))
+        if name in self.varied:
+            self.varied[name].assign(values)
+
+    def _index_of(self, variable: tf.Variable) -> int:
+        return next(i for i, one in enumerate(self.state.variables) if one is variable)
 
     def map_members(
         self, function: Callable[[Any], Nest], rows: Any, values: list[tf.Tensor]
@@ -112,7 +128,7 @@ class Population:
             # A result that is an argument would be no result of the map.
             return tf.nest.map_structure(tf.identity, (results, self.state.values))
 
-        parts = (rows, own, list(self.varied.values()))
+        parts = (rows, own, [values.read_value() for values in self.varied.values()])
         results, after = tf.vectorized_map(one, parts, fallback_to_while_loop=False)
         # The counters of all members are the same.
         return results, [
@@ -157,6 +173,12 @@ class Population:
         for one, row, shared in zip(self.state.variables, self.rows, self.is_shared, strict=True):
             one.assign(row if shared else tf.gather(row, member))
         self.agent.policy.publish()
+
+    def _gather(self, sources: tf.Tensor) -> None:
+        own = self.agent.random_stream.key, self.agent.episodes
+        for one, row, shared in zip(self.state.variables, self.rows, self.is_shared, strict=True):
+            if not shared and not any(one is variable for variable in own):
+                row.assign(tf.gather(row, sources))
 
     def _write(self, member: tf.Tensor) -> None:
         for one, row, shared in zip(self.state.variables, self.rows, self.is_shared, strict=True):

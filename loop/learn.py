@@ -128,7 +128,7 @@ def learn(
     else:
         repeat = tf.while_loop
         if is_mapped():
-            from kytolly.loop.member_state import loop_with_state as repeat
+            from kytolly.loop.member_state import loop_while_active as repeat
 
         metrics = repeat(
             lambda index, active, _: tf.logical_and(index < updates, active),

@@ -94,3 +94,32 @@ def loop_with_state(
         lambda *values: condition(*values[:-1]), turn, (*carried, list(state.values))
     )
     return tuple(after)
+
+
+def loop_while_active(
+    condition: Callable[..., Any],
+    body: Callable[[tf.Tensor, Any, Any], tuple[tf.Tensor, Any, Any]],
+    carried: tuple[tf.Tensor, tf.Tensor, Any],
+) -> tuple[Any, ...]:
+    """`loop_with_state` of an index, a flag, and results.
+
+    Some agents may go on while others have stopped: for those whose flag is false a turn changes
+    nothing.
+    """
+    state = _active.get()
+    if state is None:
+        raise RuntimeError("no variables are replaced, expected a loop within MemberState.replaced")
+
+    def turn(index: tf.Tensor, active: tf.Tensor, results: Any) -> tuple[tf.Tensor, Any, Any]:
+        before = list(state.values)
+        index, again, after = body(index, active, results)
+        if again is active:  # whatever happens
+            return index, active, after
+        state.values = [
+            new if new is old else tf.where(active, new, old)
+            for new, old in zip(state.values, before, strict=True)
+        ]
+        after = tf.nest.map_structure(lambda new, old: tf.where(active, new, old), after, results)
+        return index, active & again, after
+
+    return loop_with_state(lambda index, *_: condition(index, True, None), turn, carried)

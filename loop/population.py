@@ -16,6 +16,7 @@ from kytolly.loop.device import DeviceEvaluator, DeviceLoop, Episodes
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.member_state import MemberState
 from kytolly.loop.program import Program
+from kytolly.policy.adam import inner_optimizer
 
 Nest = TypeVar("Nest")
 
@@ -89,9 +90,8 @@ class Population:
     def set_number(self, name: str, values: Sequence[float]) -> None:
         """Give the members [P] values of a number of the config."""
         if name == "learning_rate":  # which the optimizer has
-            rate = self.agent.policy.optimizer.learning_rate
-            index = self._index_of(rate.value)
-            self.rows[index].assign(tf.cast(values, tf.float32))
+            rate: Any = inner_optimizer(self.agent.policy.optimizer)._learning_rate
+            self.rows[self._index_of(rate.value)].assign(tf.cast(values, tf.float32))
         if name in self.varied:
             self.varied[name].assign(values)
 
@@ -265,5 +265,8 @@ def member_variables(loop: DeviceLoop) -> list[tf.Variable]:
 
 def is_shared(variable: tf.Variable, agent: KytollyAgent) -> bool:
     """True for a counter that counts the same in all members."""
+    own = [agent.episodes]
+    if getattr(agent.cfg, "target_kl", None) is not None:  # which may end a member's updates
+        own += [agent.policy.updates, agent.policy.optimizer.iterations.value]
     counts = variable.dtype == tf.int64 and not variable.shape.rank
-    return counts and variable is not agent.episodes
+    return counts and not any(variable is one for one in own)

@@ -181,23 +181,24 @@ class Policy(tf.Module):
         """
         columns = map_columns(lambda x: tf.reshape(x, [count, -1, *x.shape[1:]]), batch)
         rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 0
-        errors = tf.TensorArray(tf.float32, count, element_shape=[rows])
+        errors = tf.zeros([count, rows])
 
         def add_microbatch(
-            index: tf.Tensor, vector: tf.Tensor, sums: tf.Tensor, errors: tf.TensorArray
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
+            index: tf.Tensor, vector: tf.Tensor, sums: tf.Tensor, errors: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
             part = map_columns(lambda column: tf.gather(column, index), columns)
             gradients, loss = self.microbatch_gradients(part, hyper)
             error = loss.td_error if self.gives_td_error else tf.zeros([0])
             vector += concatenate(gradients)
-            return index + 1, vector, sums + loss.metrics, errors.write(index, error)
+            errors = tf.tensor_scatter_nd_update(errors, [[index]], error[tf.newaxis])
+            return index + 1, vector, sums + loss.metrics, errors
 
         metrics = len(self.metric_names) - 1
         zeros = tf.constant(0), tf.zeros_like(self.weights.vector), tf.zeros([metrics]), errors
         _, vector, sums, errors = tf.while_loop(
             lambda index, *_: index < count, add_microbatch, zeros
         )
-        td_error = tf.reshape(errors.stack(), [-1]) if self.gives_td_error else None
+        td_error = tf.reshape(errors, [-1]) if self.gives_td_error else None
         means = sums / count
         return [vector / count], Loss(means[0], td_error, means)
 

@@ -16,7 +16,8 @@ SMALL = {
     },
     "ppo": {"rollout_steps": 8, "num_minibatches": 2, "epochs": 2},
 }
-SMALL |= {"rainbow": SMALL["dqn"], "pqn": SMALL["ppo"]}
+SMALL |= {"pqn": SMALL["ppo"]}
+SMALL |= dict.fromkeys(("rainbow", "c51", "qr-dqn", "iqn", "munchausen"), SMALL["dqn"])
 
 
 def small_config(algorithm="dqn", **settings):

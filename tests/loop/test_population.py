@@ -139,7 +139,6 @@ def test_replaced_variables_are_tensors_and_the_variables_stay():
         assert float(tf.gather(table, 1)) == 3.0
     assert turns == 3 and [value.numpy().tolist() for value in state.values] == [36, [8.0, 3.0]]
     assert count.numpy() == 1 and table.numpy().tolist() == [1.0, 2.0]
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        with state.replaced(state.values):
-            table.assign([1.0])
+    with pytest.raises(tf.errors.InvalidArgumentError), state.replaced(state.values):
+        table.assign([1.0])
     assert table.assign([5.0, 6.0]).numpy().tolist() == [5.0, 6.0]

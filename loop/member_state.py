@@ -98,7 +98,7 @@ def loop_with_state(
 
 def loop_while_active(
     condition: Callable[..., Any],
-    body: Callable[[tf.Tensor, Any, Any], tuple[tf.Tensor, Any, Any]],
+    body: Callable[..., tuple[Any, ...]],
     carried: tuple[tf.Tensor, tf.Tensor, Any],
 ) -> tuple[Any, ...]:
     """`loop_with_state` of an index, a flag, and results.

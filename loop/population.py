@@ -43,7 +43,7 @@ class Population:
     ):
         self.loop, self.agent, self.size = loop, loop.agent, size
         self.varied = {
-            name: tf.Variable(values, dtype=tf.float32, trainable=False)
+            name: tf.Variable(tf.constant(values, tf.float32), trainable=False)
             for name, values in (varied or {}).items()
         }
         variables = member_variables(loop)
@@ -267,6 +267,7 @@ def is_shared(variable: tf.Variable, agent: KytollyAgent) -> bool:
     """True for a counter that counts the same in all members."""
     own = [agent.episodes]
     if getattr(agent.cfg, "target_kl", None) is not None:  # which may end a member's updates
-        own += [agent.policy.updates, agent.policy.optimizer.iterations.value]
+        iterations: Any = agent.policy.optimizer.iterations
+        own += [agent.policy.updates, iterations.value]
     counts = variable.dtype == tf.int64 and not variable.shape.rank
     return counts and not any(variable is one for one in own)

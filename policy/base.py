@@ -188,7 +188,7 @@ class Policy(tf.Module):
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
             part = map_columns(lambda column: tf.gather(column, index), columns)
             gradients, loss = self.microbatch_gradients(part, hyper)
-            error = loss.td_error if self.gives_td_error else tf.zeros([0])
+            error = tf.zeros([0]) if loss.td_error is None else loss.td_error
             vector += concatenate(gradients)
             errors = tf.tensor_scatter_nd_update(errors, [[index]], error[tf.newaxis])
             return index + 1, vector, sums + loss.metrics, errors

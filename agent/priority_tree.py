@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from kytolly.environment.fusion_barrier import on_gpu
+from kytolly.policy.few_columns import by_column, row_sum
 
 WIDTH = 8  # children of a node: `kytolly benchmark replay` measures others
 FEW_NODES = 512  # sums that are computed anew at every draw, and not stored
@@ -33,6 +37,8 @@ class PriorityTree(tf.Module):
 
     def numbers(self, slots: tf.Tensor) -> tf.Tensor:
         """[B] numbers of the [B] slots."""
+        if on_gpu():
+            return tf.gather(tf.reshape(self.levels[0], [-1]), slots)
         chosen = tf.one_hot(slots % self.width, self.width)
         return tf.reduce_sum(chosen * tf.gather(self.levels[0], slots // self.width), axis=-1)
 
@@ -43,7 +49,7 @@ class PriorityTree(tf.Module):
             level.scatter_nd_update(places, numbers)
             if level is not self.levels[-1]:
                 slots = slots // self.width
-                numbers = tf.reduce_sum(tf.gather(level, slots), axis=-1)
+                numbers = row_sum(tf.identity, tf.gather(level, slots))
 
     def fill(self, numbers: tf.Tensor) -> None:
         """Give all slots their numbers, [capacity]."""
@@ -62,7 +68,7 @@ class PriorityTree(tf.Module):
             [B] int32 slots and [B] their numbers. Some number must be above 0.
         """
         levels = [*self._top_levels(), *reversed(self.levels)]
-        rest = share * tf.cast(tf.reduce_sum(levels[0]), tf.float64)
+        rest = share * tf.cast(row_sum(tf.identity, levels[0])[0], tf.float64)
         node, number = tf.zeros(share.shape, tf.int32), tf.zeros(share.shape)
         for level in levels:
             child, number, rest = child_at(tf.gather(level, node), rest)
@@ -74,7 +80,7 @@ class PriorityTree(tf.Module):
         levels: list[tf.Tensor] = []
         last: Any = tf.convert_to_tensor(self.levels[-1])
         while last.shape[0] > 1:
-            sums = tf.pad(tf.reduce_sum(last, axis=-1), [[0, -last.shape[0] % self.width]])
+            sums = tf.pad(row_sum(tf.identity, last), [[0, -last.shape[0] % self.width]])
             last = tf.reshape(sums, [-1, self.width])
             levels.append(last)
         return levels[::-1]
@@ -90,6 +96,8 @@ def child_at(numbers: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor,
     Returns:
         [B] int32 child, its number, which is above 0, and [B] the place within it.
     """
+    if by_column(numbers):
+        return _child_by_column(tf.unstack(numbers, axis=-1), rest)
     width = numbers.shape[1]
     place = tf.range(width)
     until = tf.matmul(numbers, tf.linalg.band_part(tf.ones([width, width]), 0, -1))
@@ -101,4 +109,22 @@ def child_at(numbers: tf.Tensor, rest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor,
     chosen = tf.cast(place == child[:, tf.newaxis], tf.float32)
     number = tf.reduce_sum(chosen * numbers, axis=-1)
     before = tf.reduce_sum(chosen * until, axis=-1) - number
+    return child, number, tf.maximum(rest - tf.cast(before, tf.float64), 0.0)
+
+
+def _child_by_column(
+    columns: Sequence[tf.Tensor], rest: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The same from the columns [B] of the numbers, one after the other."""
+    sought = tf.cast(rest, tf.float32)
+    child = tf.zeros(sought.shape, tf.int32)
+    number = before = until = tf.zeros(sought.shape)
+    found = tf.zeros(sought.shape, tf.bool)
+    for index, column in enumerate(columns):
+        # Until it is found, the last child above 0 is the best.
+        takes = (column > 0.0) & ~found
+        child = tf.where(takes, index, child)
+        number, before = tf.where(takes, column, number), tf.where(takes, until, before)
+        until += column
+        found |= takes & (until > sought)
     return child, number, tf.maximum(rest - tf.cast(before, tf.float64), 0.0)

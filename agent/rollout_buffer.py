@@ -9,9 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.shuffle import keys_per_order, random_order
+from kytolly.environment.fusion_barrier import is_mapped, on_gpu
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, Rollout, merge_time
 from kytolly.policy.returns import explained_variance
+from kytolly.policy.words import PackedRows
 
 if TYPE_CHECKING:
     from kytolly.agent.reward_scale import RewardScale
@@ -85,9 +87,12 @@ class RolloutBuffer(tf.Module):
             rollout, values, lambda obs: policy.outputs(obs, weights)[1]
         )
         rows = policy.batch(rollout, values, next_values)
-        return rows, explained_variance(rows.value, rows.target)[tf.newaxis]
+        metrics = explained_variance(rows.value, rows.target)[tf.newaxis]
+        return PackedRows(rows) if on_gpu() and not is_mapped() else rows, metrics
 
-    def batch(self, opened: Rows, index: int | tf.Tensor, random_bits: tf.Tensor) -> Rows:
+    def batch(
+        self, opened: Rows | PackedRows, index: int | tf.Tensor, random_bits: tf.Tensor
+    ) -> Rows:
         """The rows of update `index`: every row is in exactly one update of an epoch.
 
         Args:
@@ -98,6 +103,8 @@ class RolloutBuffer(tf.Module):
         epoch, part = index // self.updates_per_epoch, index % self.updates_per_epoch
         keys = tf.gather(tf.reshape(random_bits, [self.epochs, -1]), epoch)
         places = part * self.rows_per_update + tf.range(self.rows_per_update)
+        if isinstance(opened, PackedRows):
+            return opened.gather(random_order(places, opened.count, keys))
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 

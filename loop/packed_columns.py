@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from kytolly.loop.columns import Arrays, Columns
+from kytolly.policy.words import WORDS, as_words, from_words
 
 
 class PackedColumns(Columns):
@@ -15,11 +16,9 @@ class PackedColumns(Columns):
     On a GPU, where each array that is written is a kernel of every step.
     """
 
-    WORDS = (tf.float32, tf.int32, tf.bool)
-
     def __init__(self, specs: Sequence[tf.TensorSpec], steps: int):
         super().__init__(specs, steps)
-        self.packed = [spec for spec in specs if spec.dtype in self.WORDS]
+        self.packed = [spec for spec in specs if spec.dtype in WORDS]
         self.widths = [int(spec.shape[1:].num_elements()) for spec in self.packed]
 
     def arrays(self) -> Arrays:
@@ -29,11 +28,11 @@ class PackedColumns(Columns):
 
     def others(self, columns: Sequence) -> list:
         """Those of the columns, or of their specs, that are not packed."""
-        return [column for column in columns if column.dtype not in self.WORDS]
+        return [column for column in columns if column.dtype not in WORDS]
 
     def write(self, arrays: Arrays, time: tf.Tensor, columns: Sequence[tf.Tensor]) -> Arrays:
         """As in the parent."""
-        words = [as_words(column) for column in columns if column.dtype in self.WORDS]
+        words = [as_words(column) for column in columns if column.dtype in WORDS]
         parts = [tf.concat(words, axis=-1), *self.others(columns)]
         return super().write(arrays, time, parts)
 
@@ -43,19 +42,5 @@ class PackedColumns(Columns):
         packed = iter(zip(self.packed, tf.split(words, self.widths, axis=-1), strict=True))
         rest = iter(others)
         return [
-            from_words(*next(packed)) if spec.dtype in self.WORDS else next(rest)
-            for spec in self.specs
+            from_words(*next(packed)) if spec.dtype in WORDS else next(rest) for spec in self.specs
         ]
-
-
-def as_words(column: tf.Tensor) -> tf.Tensor:
-    """[E, N] int32 with the bits of a column [E, ...]."""
-    flat = tf.reshape(column, [column.shape[0], -1])
-    return tf.bitcast(flat, tf.int32) if flat.dtype == tf.float32 else tf.cast(flat, tf.int32)
-
-
-def from_words(spec: tf.TensorSpec, words: tf.Tensor) -> tf.Tensor:
-    """The column [T, E, ...] of a spec, from [T, E, N] of its words."""
-    is_float = spec.dtype == tf.float32
-    flat = tf.bitcast(words, tf.float32) if is_float else tf.cast(words, spec.dtype)
-    return tf.reshape(flat, [words.shape[0], *spec.shape])

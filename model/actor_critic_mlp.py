@@ -10,6 +10,7 @@ from keras import ops
 
 from kytolly.model.dense import dense
 from kytolly.model.observation_features import ObservationFeatures, make_features
+from kytolly.model.wide_products import Group, wide_outputs
 
 HIDDEN_GAIN = math.sqrt(2.0)
 POLICY_GAIN = 0.01  # the first policy is nearly uniform
@@ -81,19 +82,36 @@ class ActorCriticMLP(keras.Model):
                 (self.free_scales,), initializer, "float32", autocast=False, name="scales"
             )
 
-    def call(self, obs, training: bool = False):
+    def wide_groups(self):
+        """The layers as groups that are one product each; see `model.wide_products`."""
+        heads = (self.policy_head, self.value_head)
+        if self.shared_torso:
+            return [*(Group((layer,)) for layer in self.policy_torso), Group(heads)]
+        pairs = zip(self.policy_torso, self.value_torso, strict=True)
+        groups = [Group(pair, apart=index > 0) for index, pair in enumerate(pairs)]
+        return [*groups, Group(heads, apart=bool(groups))]
+
+    def call(self, obs, training: bool = False, wide=None):
+        if wide is not None:
+            outputs = wide_outputs(self.features(obs), self.wide_groups(), wide)
+            outputs = ops.cast(outputs, "float32")
+            return self.with_scales(outputs[:, :-1]), outputs[:, -1]
         policy = value = self.features(obs)
         for layer in self.policy_torso:
             policy = layer(policy)
         for layer in [] if self.shared_torso else self.value_torso:
             value = layer(value)
         value = self.value_head(policy if self.shared_torso else value)
-        params = ops.cast(self.policy_head(policy), "float32")
-        if self.free_scales:
-            # Never cast: of a cast weight NumPy inference would know the present number only.
-            scales = ops.zeros_like(params[:, : self.free_scales]) + self.scales
-            params = ops.concatenate([params, scales], axis=-1)
+        params = self.with_scales(ops.cast(self.policy_head(policy), "float32"))
         return params, ops.cast(value, "float32")[:, 0]
+
+    def with_scales(self, params):
+        """[B, P] params of outputs of the policy's head."""
+        if not self.free_scales:
+            return params
+        # Never cast: of a cast weight NumPy inference would know the present number only.
+        scales = ops.zeros_like(params[:, : self.free_scales]) + self.scales
+        return ops.concatenate([params, scales], axis=-1)
 
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""

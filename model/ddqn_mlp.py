@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keras
 
-from kytolly.model.dense import noise_option
 from kytolly.model.dqn_mlp import DQNMLP, QNetwork, learning_options, make_torso
 
 
@@ -19,12 +18,12 @@ class DuelingMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.value, self.advantage = self.head(1), self.head(self.num_actions)
 
-    def call(self, obs, training: bool = False, noise=None):
-        options = noise_option(noise)
-        features = self.features(obs, training, **options)
-        advantage = keras.ops.cast(self.advantage(features, **options), "float32")
-        centered = advantage - keras.ops.mean(advantage, axis=-1, keepdims=True)
-        return keras.ops.cast(self.value(features, **options), "float32") + centered
+    def output_layers(self):
+        return (self.value, self.advantage)
+
+    def call(self, obs, training: bool = False, noise=None, wide=None):
+        value, advantage = self.head_outputs(obs, training, noise, wide)
+        return value + (advantage - keras.ops.mean(advantage, axis=-1, keepdims=True))
 
 
 def make_q_network(cfg, obs_spec, distribution):

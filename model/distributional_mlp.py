@@ -8,7 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from kytolly.model.dense import noise_option
 from kytolly.model.dqn_mlp import QNetwork, learning_options, make_torso
 
 
@@ -41,21 +40,30 @@ class DistributionalMLP(QNetwork):
         self.action_outputs = self.head(num_actions * num_outputs)
         self.state_outputs = self.head(num_outputs) if dueling else None
 
-    def action_distributions(self, obs, training: bool = False, noise=None):
-        """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
-        options = noise_option(noise)
-        features = self.features(obs, training, **options)
-        traced = keras.utils.is_keras_tensor(features)  # see `model.numpy_inference`
-        if self.noise_scale and self.dueling and noise is None and not traced:
-            from kytolly.model.noisy import merged_streams
+    def output_layers(self):
+        """The layer of the actions' numbers, and the state's where there are two streams."""
+        heads = (self.action_outputs, self.state_outputs)
+        return heads if self.dueling else heads[:1]
 
-            outputs = merged_streams(features, self.state_outputs, self.action_outputs)
-            return self.by_action(outputs)
-        outputs = self.by_action(ops.cast(self.action_outputs(features, **options), "float32"))
-        if self.state_outputs is None:
+    def action_distributions(self, obs, training: bool = False, noise=None, wide=None):
+        """[B, A, Z] float32 numbers that describe the distribution of each action's return."""
+        if self.noise_scale and self.dueling and noise is None and wide is None:
+            features = self.features(obs, training)
+            if not keras.utils.is_keras_tensor(features):  # see `model.numpy_inference`
+                from kytolly.model.noisy import merged_streams
+
+                outputs = merged_streams(features, self.state_outputs, self.action_outputs)
+                return self.by_action(outputs)
+        outputs, *state = self.head_outputs(obs, training, noise, wide)
+        if wide is not None and state:
+            # Action by action, which needs no reduction.
+            parts = ops.split(outputs, self.num_actions, axis=-1)
+            center = state[0] - sum(parts) / len(parts)
+            return ops.stack([center + part for part in parts], axis=1)
+        outputs = self.by_action(outputs)
+        if not state:
             return outputs
-        state = ops.cast(self.state_outputs(features, **options), "float32")
-        return ops.expand_dims(state, 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
+        return ops.expand_dims(state[0], 1) + outputs - ops.mean(outputs, axis=1, keepdims=True)
 
     def by_action(self, outputs):
         """[B, A, Z] of [B, A Z]; the gradient of a reshape would divide for each of its numbers."""
@@ -63,8 +71,8 @@ class DistributionalMLP(QNetwork):
             return ops.reshape(outputs, (-1, self.num_actions, self.num_outputs))
         return ops.stack(ops.split(outputs, self.num_actions, axis=-1), axis=1)
 
-    def call(self, obs, training: bool = False, noise=None):
-        return self.mean(self.action_distributions(obs, training, **noise_option(noise)))
+    def call(self, obs, training: bool = False, noise=None, wide=None):
+        return self.mean(self.action_distributions(obs, training, noise, wide))
 
     def mean(self, outputs):
         """[B, A] means of distributions [B, A, Z]."""
@@ -91,9 +99,9 @@ class AtomMLP(DistributionalMLP):
         super().__init__(*args, **kwargs)
         self.value_min, self.value_max = value_min, value_max
 
-    def atom_logits(self, obs, training: bool = False):
+    def atom_logits(self, obs, training: bool = False, wide=None):
         """[B, A, Z] logits of the atoms: `action_distributions` by the name that C51 asks for."""
-        return self.action_distributions(obs, training)
+        return self.action_distributions(obs, training, wide=wide)
 
     def mean(self, outputs):
         """[B, A] means of the atoms under the softmax of logits [B, A, Z]."""
@@ -118,9 +126,9 @@ class QuantileMLP(DistributionalMLP):
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
 
-    def middle_quantiles(self, obs, training: bool = False):
+    def middle_quantiles(self, obs, training: bool = False, wide=None):
         """[B, A, Z] quantiles: `action_distributions` by the name that QR-DQN asks for."""
-        return self.action_distributions(obs, training)
+        return self.action_distributions(obs, training, wide=wide)
 
     def mean(self, outputs):
         """[B, A] means of quantiles [B, A, Z]."""

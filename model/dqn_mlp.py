@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import keras
 
 from kytolly.model.dense import dense, noise_option
+from kytolly.model.wide_products import Group, wide_outputs
 
 
 def fan_in_dense(units: int, fan_in: int, activation: str | None = None, noise_scale: float = 0.0):
@@ -121,6 +123,33 @@ class QNetwork(keras.Model):
             obs = self.torso(obs, training=training)
         return self.hidden(obs, **noise_option(noise))
 
+    def output_layers(self):
+        """The dense layers that follow the hidden ones; a subclass may have others."""
+        return ()
+
+    def wide_groups(self):
+        """The layers as groups that are one product each; see `model.wide_products`."""
+        if type(self.hidden) is not HiddenLayers or type(self).features is not QNetwork.features:
+            return []
+        return [*(Group((layer,)) for layer in self.hidden.dense), Group(self.output_layers())]
+
+    def head_outputs(self, obs, training: bool = False, noise=None, wide=None):
+        """[B, N] float32 outputs of each of the `output_layers`."""
+        if wide is None:
+            options = noise_option(noise)
+            features = self.features(obs, training, **options)
+            return [
+                keras.ops.cast(head(features, **options), "float32")
+                for head in self.output_layers()
+            ]
+        if self.torso is not None:
+            obs = self.torso(obs, training=training)
+        features = keras.ops.cast(obs, self.compute_dtype)
+        features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
+        outputs = keras.ops.cast(wide_outputs(features, self.wide_groups(), wide), "float32")
+        ends = list(itertools.accumulate((head.units for head in self.output_layers()), initial=0))
+        return [outputs[:, begin:end] for begin, end in itertools.pairwise(ends)]
+
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""
         self.torso.update(obs)
@@ -141,10 +170,11 @@ class DQNMLP(QNetwork):
         super().__init__(*args, **kwargs)
         self.q_values = self.head(self.num_actions)
 
-    def call(self, obs, training: bool = False, noise=None):
-        options = noise_option(noise)
-        features = self.features(obs, training, **options)
-        return keras.ops.cast(self.q_values(features, **options), "float32")
+    def output_layers(self):
+        return (self.q_values,)
+
+    def call(self, obs, training: bool = False, noise=None, wide=None):
+        return self.head_outputs(obs, training, noise, wide)[0]
 
 
 def learning_options(cfg):

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
+from kytolly.policy.few_columns import by_column, row_argmax
 
 
 class ActionValues(NamedTuple):
@@ -18,7 +19,7 @@ class ActionValues(NamedTuple):
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """[B] int32 best actions."""
-        return tf.argmax(params, axis=-1, output_type=tf.int32)
+        return row_argmax(params)
 
     def host_mode(self, params: np.ndarray) -> np.ndarray:
         """`mode` in NumPy."""
@@ -66,6 +67,12 @@ def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
 
     A sum with zeros, because a gather's gradient is a scatter, which is slower.
     """
+    if by_column(outputs, axis=1):
+        shape = [-1] + [1] * (len(outputs.shape) - 2)
+        columns = enumerate(tf.unstack(outputs, axis=1))
+        return tf.add_n(
+            [tf.where(tf.reshape(action == index, shape), part, 0.0) for index, part in columns]
+        )
     taken = tf.one_hot(action, outputs.shape[1])
     if len(outputs.shape) == 3:
         taken = tf.expand_dims(taken, -1)

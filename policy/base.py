@@ -20,7 +20,6 @@ from kytolly.policy.weights import (
     Noise,
     Weights,
     clip_factor,
-    concatenate,
     squared_norm,
 )
 
@@ -126,13 +125,18 @@ class Policy(tf.Module):
 
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, as this policy learns them."""
-        return FlatWeights(network)
+        return FlatWeights(network, self.may_be_wide)
+
+    @property
+    def may_be_wide(self) -> bool:
+        """True where weights may have the form of wide products: in no class of the user's."""
+        return type(self).__module__.startswith("kytolly.")
 
     def loss(self, batch: Batch, weights: Weights, hyper: Hyper) -> Loss:
         """The loss of a batch with the given weights, of which the gradient is taken."""
         raise NotImplementedError
 
-    def current_weights(self) -> list[tf.Tensor]:
+    def current_weights(self) -> Weights:
         """The weights that learn, as tensors: read once where many steps act with the same."""
         return self.weights.split(self.weights.vector)
 
@@ -189,8 +193,8 @@ class Policy(tf.Module):
             part = map_columns(lambda column: tf.gather(column, index), columns)
             gradients, loss = self.microbatch_gradients(part, hyper)
             error = tf.zeros([0]) if loss.td_error is None else loss.td_error
-            vector += concatenate(gradients)
-            errors = tf.tensor_scatter_nd_update(errors, [[index]], error[tf.newaxis])
+            vector += self.weights.join(gradients)
+            errors = tf.tensor_scatter_nd_update(errors, [[index]], tf.expand_dims(error, 0))
             return index + 1, vector, sums + loss.metrics, errors
 
         metrics = len(self.metric_names) - 1
@@ -206,7 +210,7 @@ class Policy(tf.Module):
         """The clipped gradient [W] of the loss, times the loss scale, and the loss."""
         hyper = hyper or self.hyper
         parts, loss = self.weight_gradients(batch, hyper)
-        vector = concatenate(parts)
+        vector = self.weights.join(parts)
         apart = len(parts) <= FEW_PARTS and not on_gpu()  # where each sum would be a kernel
         squares = [squared_norm(part) for part in (parts if apart else [vector])]
         norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)

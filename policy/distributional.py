@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.fusion_barrier import loop_fusion_barrier
+from kytolly.environment.fusion_barrier import loop_fusion_barrier, on_gpu
 from kytolly.policy.batch import Obs
+from kytolly.policy.few_columns import row_sum, sums
 from kytolly.policy.heads import Head, Levels, Network, Next, RowLoss
 from kytolly.policy.hyper import Hyper, Number
 from kytolly.policy.q_learning import QLearningPolicy
@@ -60,7 +61,7 @@ class Categorical(Head):
     def target(
         self, following: Next, selection: Selection, hyper: Hyper
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """[B, Z] probabilities of the atoms, and [B] the share of them that was clipped.
+        """[B, Z] probabilities of the atoms, and [B, Z] those of returns that were clipped.
 
         Each return is moved by the reward and the discount; the atoms stay.
         """
@@ -74,7 +75,7 @@ class Categorical(Head):
         discounted = following.discount[:, tf.newaxis] * next_return
         moved = following.reward[:, tf.newaxis] + discounted
         atoms = tf.constant(self.atoms)
-        projected = categorical_projection(moved, next_probability, atoms, following.always)
+        projected = _projection(moved, next_probability, atoms, following.always)
         return tf.nest.map_structure(tf.stop_gradient, projected)
 
     def loss(
@@ -87,15 +88,13 @@ class Categorical(Head):
         """Cross-entropy of the targets; a further metric is the share that was clipped."""
         probability, clipped = target
         log_prob = tf.nn.log_softmax(outputs)
-        cross_entropy = -tf.reduce_sum(probability * log_prob, axis=-1)
-        divergence = None
+        terms = [probability * log_prob, probability * self.atoms]
+        terms += [tf.exp(log_prob) * self.atoms, clipped]
         if self.prioritized:
-            log_target = tf.math.log(tf.maximum(probability, SMALLEST))
-            divergence = cross_entropy + tf.reduce_sum(probability * log_target, axis=-1)
-        target_mean = tf.reduce_sum(probability * self.atoms, axis=-1)
-        estimate = tf.reduce_sum(tf.exp(log_prob) * self.atoms, axis=-1)
-        metrics = (tf.reduce_mean(clipped),)
-        return RowLoss(cross_entropy, target_mean, estimate, divergence, metrics)
+            terms.append(probability * tf.math.log(tf.maximum(probability, SMALLEST)))
+        agreement, target_mean, estimate, share, *entropy = sums(*terms)
+        divergence = -agreement + entropy[0] if entropy else None
+        return RowLoss(-agreement, target_mean, estimate, divergence, (share,))
 
 
 class Quantiles(Head):
@@ -199,7 +198,7 @@ def level_in_each_part(uniform: tf.Tensor) -> tf.Tensor:
 
 def expected_over_actions(outputs: tf.Tensor, probability: tf.Tensor) -> tf.Tensor:
     """[B, Z] mean over actions of [B, A, Z], each by its probability [B, A]."""
-    return tf.reduce_sum(outputs * tf.expand_dims(probability, -1), axis=1)
+    return row_sum(tf.multiply, outputs, tf.expand_dims(probability, -1), axis=1)
 
 
 def quantile_huber(
@@ -244,11 +243,20 @@ def categorical_projection(
 
     Source: Bellemare, Dabney & Munos 2017, arXiv:1707.06887, equation 7.
     """
+    projected, clipped = _projection(value, probability, atoms, always)
+    return projected, tf.reduce_sum(clipped, axis=-1)
+
+
+def _projection(
+    value: tf.Tensor, probability: tf.Tensor, atoms: tf.Tensor, always: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `categorical_projection`, with [B, Z] probabilities of the values beyond the atoms."""
     # Not the difference of two neighbors, of which rounding leaves little where they are close.
     step = (atoms[-1] - atoms[0]) / (int(atoms.shape[0]) - 1)
     inside = tf.clip_by_value(value, atoms[0], atoms[-1])
     # Summed over the middle axis and in parts: a program then needs no [B, Z, Z] numbers at once.
-    sizes = [len(part) for part in np.array_split(np.arange(int(value.shape[1])), PARTS)]
+    parts = 1 if on_gpu() else PARTS
+    sizes = [len(part) for part in np.array_split(np.arange(int(value.shape[1])), parts)]
     places = loop_fusion_barrier((inside - atoms[0]) / step, always)  # not for each atom
     places = tf.split(places, sizes, axis=1)
     place, projected = tf.range(atoms.shape[0], dtype=tf.float32), tf.zeros([])
@@ -256,7 +264,7 @@ def categorical_projection(
         share = tf.nn.relu(1.0 - tf.abs(part[:, :, tf.newaxis] - place))
         projected += tf.reduce_sum(share * weight[:, :, tf.newaxis], axis=1)
     beyond = tf.cast(tf.abs(value - inside) > 1e-3 * step, tf.float32)
-    return projected, tf.reduce_sum(beyond * probability, axis=-1)
+    return projected, beyond * probability
 
 
 class C51Policy(QLearningPolicy):

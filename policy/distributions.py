@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from kytolly.environment.mask import MASKED_LOGIT
 from kytolly.policy.action_values import take_action
+from kytolly.policy.few_columns import log_softmax, row_argmax, row_max, row_min, row_sum
 
 UNROLLED_CHOICES = 8  # up to here adding column by column fuses and is faster than a product
 ONE_PRODUCT = 512  # choices; with more, sums of blocks take less than a product of that width
@@ -104,12 +105,12 @@ class Categorical(Distribution):
 
     def sample(self, params: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
         """Inverts the cumulative distribution; an action of probability 0 is never drawn."""
-        weight = tf.exp(params - tf.reduce_max(params, axis=-1, keepdims=True))
+        weight = tf.exp(params - row_max(params, keepdims=True))
         return choice(weight, running_sums(weight), noise)
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """[B] int32."""
-        return tf.argmax(params, axis=-1, output_type=tf.int32)
+        return row_argmax(params)
 
     def host_mode(self, params: np.ndarray) -> np.ndarray:
         """[E] actions."""
@@ -131,12 +132,12 @@ class Categorical(Distribution):
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
         """[B] log of the softmax at the action."""
-        return take_action(tf.nn.log_softmax(params), action)
+        return take_action(log_softmax(params), action)
 
     def entropy(self, params: tf.Tensor) -> tf.Tensor:
         """[B] nats; a forbidden action adds exactly 0."""
-        log_prob = tf.nn.log_softmax(params)
-        return -tf.reduce_sum(tf.exp(log_prob) * log_prob, axis=-1)
+        log_prob = log_softmax(params)
+        return -row_sum(lambda log_prob: tf.exp(log_prob) * log_prob, log_prob)
 
 
 class MultiCategorical(Distribution):
@@ -215,6 +216,6 @@ def choice(weight: tf.Tensor, sums: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     count = int(weight.shape[-1])
     index, positive = tf.range(count), weight > 0.0
     above = positive & (sums > uniform * sums[:, -1:])
-    first = tf.reduce_min(tf.where(above, index, count), axis=-1)
-    last = tf.reduce_max(tf.where(positive, index, 0), axis=-1)
+    first = row_min(tf.where(above, index, count))
+    last = row_max(tf.where(positive, index, 0))
     return tf.minimum(first, last)  # the share of the total may round up to the total

@@ -46,7 +46,7 @@ class RowLoss(NamedTuple):
     target: tf.Tensor  # [B] mean of the target, in reward units
     estimate: tf.Tensor  # [B] mean of the estimate, in reward units
     priority: tf.Tensor | None = None  # [B] its error for a memory; None: target minus estimate
-    metrics: tuple[tf.Tensor, ...] = ()  # [] further ones
+    metrics: tuple[tf.Tensor, ...] = ()  # [B] further ones, of which the means are reported
 
 
 class Head:

@@ -20,8 +20,13 @@ def clipped_surrogate(ratio: tf.Tensor, advantage: tf.Tensor, clip_range: Number
 
     Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
     """
+    return -tf.reduce_mean(surrogate(ratio, advantage, clip_range))
+
+
+def surrogate(ratio: tf.Tensor, advantage: tf.Tensor, clip_range: Number) -> tf.Tensor:
+    """[B] rows of which `clipped_surrogate` is the negative mean."""
     clipped = tf.clip_by_value(ratio, 1.0 - clip_range, 1.0 + clip_range)
-    return -tf.reduce_mean(tf.minimum(ratio * advantage, clipped * advantage))
+    return tf.minimum(ratio * advantage, clipped * advantage)
 
 
 def value_loss(
@@ -41,11 +46,18 @@ def value_loss(
     Source: for clipping, the published code of Schulman et al. 2017 (not in the paper):
     https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details, detail 9.
     """
+    return tf.reduce_mean(value_error(value, old_value, target, clip_range))
+
+
+def value_error(
+    value: tf.Tensor, old_value: tf.Tensor, target: tf.Tensor, clip_range: Number | None
+) -> tf.Tensor:
+    """[B] squared errors of which `value_loss` is the mean."""
     error = tf.square(value - target)
     if clip_range is not None:
         moved = old_value + tf.clip_by_value(value - old_value, -clip_range, clip_range)
         error = tf.maximum(error, tf.square(moved - target))
-    return tf.reduce_mean(error)
+    return error
 
 
 def approximate_kl(log_ratio: tf.Tensor) -> tf.Tensor:
@@ -56,7 +68,12 @@ def approximate_kl(log_ratio: tf.Tensor) -> tf.Tensor:
 
     Source: Schulman 2020, "Approximating KL Divergence", estimator k3.
     """
-    return tf.reduce_mean(tf.exp(log_ratio) - 1.0 - log_ratio)
+    return tf.reduce_mean(divergence_terms(log_ratio))
+
+
+def divergence_terms(log_ratio: tf.Tensor) -> tf.Tensor:
+    """[B] terms of which `approximate_kl` is the mean."""
+    return tf.exp(log_ratio) - 1.0 - log_ratio
 
 
 def categorical_kl(logits: tf.Tensor, reference: tf.Tensor) -> tf.Tensor:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from kytolly.environment.fusion_barrier import loop_fusion_barrier
+from kytolly.environment.fusion_barrier import loop_fusion_barrier, on_gpu
 from kytolly.model.dqn_mlp import QNetwork
 from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
 from kytolly.policy.batch import Obs
 from kytolly.policy.continuous import standard_normal
 from kytolly.policy.weights import FlatWeights, Noise, Weights, concatenate
+from kytolly.policy.wide_weights import WideLayout, WideWeights
 
 
 class NoisyWeights(FlatWeights):
     """Weights of a network with `NoisyDense` layers, which get noise of `noise_count` numbers."""
 
-    def __init__(self, network: keras.Model):
-        super().__init__(network)
+    def __init__(self, network: keras.Model, may_be_wide: bool = False):
+        super().__init__(network, may_be_wide)
         self.layers = noisy_layers(network)
         if not self.layers:
             raise ValueError(
@@ -40,16 +41,38 @@ class NoisyWeights(FlatWeights):
         """Weights with one draw of noise, from [N] numbers in [0, 1)."""
         return self.with_noise(weights, self.noise(numbers))
 
+    def drawn_weights(self, weights: Weights, draws: Sequence[tf.Tensor], draw: int) -> Weights:
+        """Weights with one of several draws of noise, from [N] numbers in [0, 1) for each."""
+        if not on_gpu():
+            return self.noisy_weights(weights, draws[draw])
+        # All draws in one tensor: XLA then makes the weights of two networks in one kernel.
+        return self.with_noise(weights, [noise[draw] for noise in self.noise(tf.stack(draws))])
+
     def with_noise(self, weights: Weights, noises: Noise) -> Weights:
         """Weights with one draw of noise: [N] of each layer's inputs and outputs in turn."""
-        changed = list(weights)
+        if self._wide and isinstance(weights, WideWeights):
+            return weights._replace(matrices=self._noisy_matrices(self._wide, weights, noises))
+        changed = list(self.narrow(weights))
         for index, places in enumerate(self._places):
-            kernel, bias, kernel_deviation, bias_deviation = (weights[place] for place in places)
+            kernel, bias, kernel_deviation, bias_deviation = (changed[place] for place in places)
             noise_in, noise_out = noises[2 * index : 2 * index + 2]
             both = noise_in[:, tf.newaxis] * noise_out
             changed[places[0]] = kernel + kernel_deviation * tf.cast(both, kernel.dtype)
             changed[places[1]] = bias + bias_deviation * tf.cast(noise_out, bias.dtype)
         return changed
+
+    def _noisy_matrices(
+        self, layout: WideLayout, weights: WideWeights, noises: Noise
+    ) -> list[tf.Tensor]:
+        pairs = zip(noises[::2], noises[1::2], strict=True)
+        by_layer = dict(zip(map(id, self.layers), pairs, strict=True))
+        matrices = []
+        for index, group in enumerate(layout.groups):
+            pairs = [by_layer[id(layer)] for layer in group.layers]
+            kernels = [noise_in[:, tf.newaxis] * noise_out for noise_in, noise_out in pairs]
+            noise = layout.matrix(index, [*kernels, *(noise_out for _, noise_out in pairs)])
+            matrices.append(weights.matrices[index] + weights.deviations[index] * noise)
+        return matrices
 
     def row_noise(
         self, weights: Weights, numbers: tf.Tensor | None
@@ -59,7 +82,7 @@ class NoisyWeights(FlatWeights):
             return weights, None
         if numbers.shape[0] == 1:  # one draw for the whole rollout costs nothing in its steps
             return self.noisy_weights(weights, numbers[0]), None
-        return weights, self.noise(numbers)
+        return self.narrow(weights), self.noise(numbers)
 
     def call(
         self,
@@ -87,7 +110,7 @@ class NoisyWeights(FlatWeights):
 
     def mean_deviation(self) -> tf.Tensor:
         """[] mean size of the deviations."""
-        weights = self.split(self.vector)
+        weights = self.parts(self.vector)
         parts = [weights[place] for places in self._places for place in places[2:]]
         return tf.reduce_mean(tf.abs(concatenate(parts)))
 

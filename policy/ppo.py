@@ -11,8 +11,9 @@ from kytolly.environment.spec import Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Rollout, merge_time
 from kytolly.policy.distributions import Categorical, Distribution, MultiCategorical
+from kytolly.policy.few_columns import means
 from kytolly.policy.hyper import Hyper
-from kytolly.policy.losses import approximate_kl, clipped_surrogate, value_loss
+from kytolly.policy.losses import divergence_terms, surrogate, value_error
 from kytolly.policy.returns import generalized_advantage
 from kytolly.policy.weights import Weights
 
@@ -106,12 +107,15 @@ class PPOPolicy(Policy):
         """Clipped surrogate, value loss and entropy bonus; metrics as `metric_names` say."""
         log_ratio = self.distribution.log_prob(params, batch.action) - batch.log_prob
         ratio = tf.exp(log_ratio)
-        policy_loss = clipped_surrogate(ratio, batch.advantage, hyper.clip_range)
-        error = value_loss(value, batch.value, batch.target, hyper.clip_range_value)
-        entropy = tf.reduce_mean(self.distribution.entropy(params))
-        loss = policy_loss + hyper.value_coef * error - hyper.entropy_coef * entropy
-        moved = tf.reduce_mean(tf.cast(tf.abs(ratio - 1.0) > hyper.clip_range, tf.float32))
-        metrics = [loss, policy_loss, error, entropy, approximate_kl(log_ratio), moved]
+        gain, error, entropy, kl, moved = means(
+            surrogate(ratio, batch.advantage, hyper.clip_range),
+            value_error(value, batch.value, batch.target, hyper.clip_range_value),
+            self.distribution.entropy(params),
+            divergence_terms(log_ratio),
+            tf.cast(tf.abs(ratio - 1.0) > hyper.clip_range, tf.float32),
+        )
+        loss = -gain + hyper.value_coef * error - hyper.entropy_coef * entropy
+        metrics = [loss, -gain, error, entropy, kl, moved]
         return Loss(loss, None, tf.stack(metrics))
 
     def should_continue(self, update: Loss) -> tf.Tensor | None:

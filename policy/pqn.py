@@ -11,6 +11,7 @@ from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import ActionValues, action_values_for, take_action
 from kytolly.policy.base import Loss, Policy
 from kytolly.policy.batch import Obs, Rollout, merge_time
+from kytolly.policy.few_columns import means, row_max
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.returns import lambda_return
 from kytolly.policy.weights import Weights
@@ -49,7 +50,7 @@ class PQNPolicy(Policy):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Action values [B, A], and [B] the best of each row: the value of the observation."""
         q, _ = super().outputs(obs, weights, noise, **options)
-        return q, tf.reduce_max(q, axis=-1)
+        return q, row_max(q)
 
     def batch(self, rollout: Rollout, values: tf.Tensor, next_values: tf.Tensor) -> PQNBatch:
         """[T * E] rows with lambda-returns.
@@ -70,6 +71,5 @@ class PQNPolicy(Policy):
         q, _ = self.outputs(batch.obs, weights, training=True)
         estimate = take_action(q, batch.action)
         td_error = batch.target - estimate
-        loss = 0.5 * tf.reduce_mean(tf.square(td_error))
-        size = tf.reduce_mean(tf.abs(td_error))
-        return Loss(loss, td_error, tf.stack([loss, size, tf.reduce_mean(estimate)]))
+        error, size, estimate = means(tf.square(td_error), tf.abs(td_error), estimate)
+        return Loss(0.5 * error, td_error, tf.stack([0.5 * error, size, estimate]))

@@ -22,6 +22,7 @@ from kytolly.policy.action_values import (
 )
 from kytolly.policy.base import ActionReader, Loss, Policy
 from kytolly.policy.batch import Obs, Transition
+from kytolly.policy.few_columns import means
 from kytolly.policy.heads import Head, Levels, Next, Scalar
 from kytolly.policy.hyper import Hyper, Number
 from kytolly.policy.selection import Greedy, Selection
@@ -95,10 +96,10 @@ class QLearningPolicy(Policy):
     def make_weights(self, network: keras.Model) -> FlatWeights:
         """The weights of the network, with noise where the config says so."""
         if not self.cfg.noisy:
-            return FlatWeights(network)
+            return super().make_weights(network)
         from kytolly.policy.noisy_weights import NoisyWeights
 
-        return NoisyWeights(network)
+        return NoisyWeights(network, self.may_be_wide)
 
     @property
     def hyper(self) -> Hyper:
@@ -128,11 +129,11 @@ class QLearningPolicy(Policy):
             )
         return tf.split(batch.noise[0], sizes)
 
-    def noisy(self, weights: list[tf.Tensor], batch: Transition | None, draw: int) -> Weights:
+    def noisy(self, weights: Weights, batch: Transition | None, draw: int) -> Weights:
         """The weights with one of the draws of a batch's noise, where the network has noise."""
         if not self.weights.noise_count or batch is None:
             return weights
-        return self.weights.noisy_weights(weights, self.uniforms(batch)[draw])
+        return self.weights.drawn_weights(weights, self.uniforms(batch)[1:], draw - ONLINE)
 
     def levels(self, batch: Transition) -> tuple[Levels, Levels]:
         """The levels of the quantiles of the batch's estimates and of its targets, if any."""
@@ -155,7 +156,7 @@ class QLearningPolicy(Policy):
         function = getattr(self.network, method)
         return self.weights.call(weights, without_mask(obs), function, **options)
 
-    def bootstrap(self, batch: Transition, weights: list[tf.Tensor], hyper: Hyper) -> Any:
+    def bootstrap(self, batch: Transition, weights: Weights, hyper: Hyper) -> Any:
         """The targets: what another rule of learning overrides, and mostly nothing else.
 
         [B] values for a scalar head; else what `Head.target` gives. No gradient passes.
@@ -174,7 +175,7 @@ class QLearningPolicy(Policy):
         following = Next(reward, batch.discount, outputs, q, selection_values, always)
         return self.head.target(following, self.selection, hyper)
 
-    def loss(self, batch: Transition, weights: list[tf.Tensor], hyper: Hyper) -> Loss:
+    def loss(self, batch: Transition, weights: Weights, hyper: Hyper) -> Loss:
         """The head's loss; metrics: loss, mean size of errors, mean estimate, and the head's."""
         target = self.bootstrap(batch, weights, hyper)
         network = functools.partial(self.forward, self.noisy(weights, batch, ONLINE))
@@ -182,10 +183,10 @@ class QLearningPolicy(Policy):
         outputs = self.head.outputs(network, batch.obs, levels, training=True)
         rows = self.head.loss(take_action(outputs, batch.action), levels, target, hyper)
         td_error = rows.target - rows.estimate
-        loss = tf.reduce_mean(rows.loss if batch.weight is None else batch.weight * rows.loss)
-        size, estimate = tf.reduce_mean(tf.abs(td_error)), tf.reduce_mean(rows.estimate)
+        weighted = rows.loss if batch.weight is None else batch.weight * rows.loss
+        loss, *others = means(weighted, tf.abs(td_error), rows.estimate, *rows.metrics)
         priority = td_error if rows.priority is None else rows.priority
-        return Loss(loss, priority, tf.stack([loss, size, estimate, *rows.metrics]))
+        return Loss(loss, priority, tf.stack([loss, *others]))
 
     def microbatch_gradients(self, batch: Transition, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """As for every policy, from the rewards times `reward_scale`."""

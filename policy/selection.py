@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
+from kytolly.policy.few_columns import row_argmax
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.value_learning import double_q_target, q_target
 
@@ -67,7 +68,7 @@ class Greedy:
 
     def policy(self, selection_values: tf.Tensor, hyper: Hyper) -> BootstrapPolicy:
         """All probability on the best action."""
-        best = tf.argmax(selection_values, axis=-1)
+        best = row_argmax(selection_values)
         return BootstrapPolicy(tf.one_hot(best, selection_values.shape[-1]), None)
 
     def target(

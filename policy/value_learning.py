@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from kytolly.policy.few_columns import row_argmax, row_max
 from kytolly.policy.hyper import Number
 
 
@@ -21,7 +22,7 @@ def q_target(reward: tf.Tensor, discount: tf.Tensor, next_q: tf.Tensor) -> tf.Te
 
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", eq. 1.
     """
-    return tf.stop_gradient(reward + discount * tf.reduce_max(next_q, axis=-1))
+    return tf.stop_gradient(reward + discount * row_max(next_q))
 
 
 def double_q_target(
@@ -40,7 +41,7 @@ def double_q_target(
 
     Source: van Hasselt, Guez & Silver 2016, arXiv:1509.06461, section "Double DQN".
     """
-    best_action = tf.argmax(next_q_online, axis=-1)
+    best_action = row_argmax(next_q_online)
     next_value = tf.gather(next_q_target, best_action, batch_dims=1)
     return tf.stop_gradient(reward + discount * next_value)
 

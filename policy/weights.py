@@ -9,14 +9,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.policy.batch import Obs
+from kytolly.policy.wide_weights import WideLayout, WideWeights, takes_wide
 
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
 MANY_NUMBERS = 32_768  # of a vector whose rows are long: a tenth of the time of many short ones
 ROW = 64  # numbers of a row that a long vector is broken into
 
 
-Weights = list[tf.Tensor]  # `split` ones of a network
+Weights = list[tf.Tensor] | WideWeights  # `split` ones of a network
 Noise = list[tf.Tensor]  # [B, N] of a noisy network's layers: their inputs and outputs in turn
 
 
@@ -35,10 +37,11 @@ class FlatWeights(tf.Module):
 
     noise_count = 0  # numbers of one draw of the network's noise
 
-    def __init__(self, network: keras.Model):
+    def __init__(self, network: keras.Model, may_be_wide: bool = False):
         super().__init__(name="flat_weights")
         self.network, self._weights = network, tuple(network.trainable_variables)
         self._sizes = [math.prod(weight.shape) for weight in self._weights]
+        self._wide = WideLayout.of(network, self._weights) if may_be_wide else None
         self.variable = keras.Variable(tf.zeros([sum(self._sizes)]), name="weights")
         self.vector: tf.Variable = self.variable.value
         self.take()
@@ -47,7 +50,26 @@ class FlatWeights(tf.Module):
         """[] mean size of the deviations that noise makes; 0 without noise."""
         return tf.zeros([])
 
-    def split(self, vector: tf.Tensor | tf.Variable) -> list[tf.Tensor]:
+    def split(self, vector: tf.Tensor | tf.Variable) -> Weights:
+        """The weights of the network from a vector [W], in the form that `call` takes."""
+        parts = self.parts(vector)
+        return self._wide.wide(parts) if self._wide and on_gpu() else parts
+
+    def join(self, weights: Weights) -> tf.Tensor:
+        """[W] float32 numbers of weights, or of their gradients, one after another."""
+        if self._wide and isinstance(weights, WideWeights) and not weights.others:
+            return self._wide.join(weights)
+        return concatenate(self.narrow(weights))
+
+    def narrow(self, weights: Weights) -> list[tf.Tensor]:
+        """The same weights, each in its shape."""
+        if not isinstance(weights, WideWeights):
+            return weights
+        if self._wide is None:
+            raise TypeError("the network has no wide products, expected a list of its weights")
+        return self._wide.narrow(weights)
+
+    def parts(self, vector: tf.Tensor | tf.Variable) -> list[tf.Tensor]:
         """The weights of the network, each in its shape, from a vector [W]."""
         parts = tf.split(tf.convert_to_tensor(vector), self._sizes)
         return [
@@ -67,7 +89,15 @@ class FlatWeights(tf.Module):
         Nothing but the arguments decides about the outputs; `options` are the network's own, and
         `noise` for each row of a noisy one.
         """
-        mapping = list(zip(self._weights, weights, strict=True))
+        variables: Sequence[keras.Variable] = self._weights
+        if (
+            self._wide
+            and isinstance(weights, WideWeights)
+            and takes_wide(function or self.network.call)
+        ):
+            options["wide"], weights = weights.matrices, weights.others
+            variables = [variables[place] for place in self._wide.others]
+        mapping = list(zip(variables, self.narrow(weights), strict=True))
         with keras.StatelessScope(state_mapping=mapping) as scope:
             outputs = (function or self.network)(obs, **options)
         for variable in self.network.non_trainable_variables:  # such as batch statistics
@@ -80,6 +110,10 @@ class FlatWeights(tf.Module):
         """The weights themselves: only `NoisyWeights` have noise."""
         return weights
 
+    def drawn_weights(self, weights: Weights, draws: Sequence[tf.Tensor], draw: int) -> Weights:
+        """The weights themselves, as in `noisy_weights`."""
+        return weights
+
     def row_noise(
         self, weights: Weights, numbers: tf.Tensor | None
     ) -> tuple[Weights, Noise | None]:
@@ -88,7 +122,7 @@ class FlatWeights(tf.Module):
 
     def publish(self, vector: tf.Variable | None = None) -> None:
         """Copy the vector, or another one [W], into the Keras network."""
-        parts = self.split(self.vector if vector is None else vector)
+        parts = self.parts(self.vector if vector is None else vector)
         for weight, part in zip(self._weights, parts, strict=True):
             weight.assign(part)
 

@@ -184,7 +184,7 @@ def test_c51_moves_the_distribution_of_the_next_action(double, batch):
     # plain: 1 and 2 become 1.25 and 1.75, each half; double: 0 and 1 become 0.75 and 1.25
     expected = [0.125, 0.75, 0.125] if double else [0.0, 0.5, 0.5]
     np.testing.assert_allclose(found, [expected] * 4, atol=1e-6)
-    np.testing.assert_array_equal(clipped, np.zeros(4))
+    np.testing.assert_array_equal(clipped, np.zeros((4, 3)))
 
 
 def test_c51_measures_what_the_atoms_cannot_hold(batch):

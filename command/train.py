@@ -78,6 +78,17 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
     add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
+    together = parser.add_mutually_exclusive_group()
+    together.add_argument(
+        "--together",
+        action="store_true",
+        help="train the seeds in one program, or one for each of --jobs processes; default: where "
+        "the environment exists as tensor code",
+    )
+    together.add_argument(
+        "--apart", action="store_true", help="train each seed in a process of its own"
+    )
+    add("--part-of", metavar="GROUP", type=path, help=argparse.SUPPRESS)  # a child process
     add_trust(parser)
     add_profile(parser)
     add_settings(parser, algorithm)
@@ -145,8 +156,10 @@ def run(args: argparse.Namespace) -> int:
 
         check_resume(args)
         return train_seeds.run(args, given_flags(args), given_config)
-    if args.jobs:
-        raise BadInput("--jobs is for several runs. Give --seeds as well, or leave it out.")
+    given = {"--jobs": args.jobs, "--together": args.together, "--apart": args.apart}
+    for flag, value in given.items():
+        if value:
+            raise BadInput(f"{flag} is for several runs. Give --seeds as well, or leave it out.")
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer

@@ -1,4 +1,4 @@
-"""`kytolly train --seeds`: the same training with several seeds, side by side in processes."""
+"""`kytolly train --seeds`: the same training with several seeds, together or in processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from typing import TextIO
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import Settings
 from kytolly.command.result import print_line, print_table
+from kytolly.command.start import prepare_machine
 from kytolly.config.run import RunConfig
 from kytolly.config.tuned import tuned_line
+from kytolly.experiment.members import apart_error, reason_apart
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seed_statistics import interval_text
 from kytolly.experiment.seeds import SeedGroup, SeedsResult
+from kytolly.experiment.together import (
+    begin_process,
+    default_parts,
+    train_part,
+    train_processes,
+    unfinished,
+)
 
 GivenConfig = Callable[[argparse.Namespace], tuple[RunConfig, str]]
 
@@ -43,20 +52,29 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         given_config: Makes the config and the environment of a new run from the options.
     """
     check_options(args, flags)
+    if args.part_of:
+        return run_part(args)
     if args.resume:
         group = SeedGroup.resume(
             args.resume, args.algorithm, args.env, args.seeds, args.trust, print_line
         )
+        check_kept(args, group)
     else:
         cfg, env = given_config(args)
-        group = SeedGroup.create(args.log_dir, cfg, env, args.seeds, args.init, print_line)
+        reason = "" if args.apart else reason_apart(cfg, env)
+        if reason and args.together:
+            raise apart_error(reason)
+        if reason:
+            print_line(f"{reason}: each seed has a process of its own")
+        parts = None
+        if reason is None:
+            parts = default_parts(cfg, args.seeds, args.jobs)
+        group = SeedGroup.create(args.log_dir, cfg, env, args.seeds, args.init, print_line, parts)
         tuned = "" if args.tuned is False else tuned_line(cfg, env)
         if tuned:
             print_line(f"kytolly: {tuned}")
-    jobs = min(args.jobs or default_jobs(), max(1, len(group.waiting)))
-    print_line(f"{len(group.waiting)} seeds to train, {jobs} at a time, in {group.folder}")
     try:
-        result = group.train(jobs)
+        result = train(group, args.jobs)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"{group.num_done()} of {len(group.seeds)} seeds are done, and the others are saved as "
@@ -72,6 +90,46 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         f"others are whole. {continue_words(group)}"
     )
     return 1
+
+
+def train(group: SeedGroup, jobs: int | None) -> SeedsResult:
+    """Train the seeds that wait, as the group's file says: together or apart."""
+    count = len(group.waiting)
+    if group.parts is None:
+        jobs = min(jobs or default_jobs(), max(1, count))
+        print_line(f"{count} seeds to train, {jobs} at a time, in {group.folder}")
+        return group.train_apart(jobs)
+    processes = max(1, len(unfinished(group, group.parts)))
+    where = "one program" if processes == 1 else f"{processes} programs"
+    print_line(f"{count} seeds to train together, in {where}, in {group.folder}")
+
+    def work() -> None:
+        begin_process(group)
+        prepare_machine(group.config)
+        train_processes(group, print_line)
+
+    return group.train(work)
+
+
+def run_part(args: argparse.Namespace) -> int:
+    """Train some seeds of a group in this process, which another one has started."""
+    group = SeedGroup.part(args.part_of, args.seeds, print_line)
+    begin_process(group)
+    prepare_machine(group.config)
+    (part,) = unfinished(group, group.parts or [])
+    try:
+        train_part(group, part, print_line)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Its seeds are saved as far as they came.") from None
+    return 1 if group.problems else 0
+
+
+def check_kept(args: argparse.Namespace, group: SeedGroup) -> None:
+    """Refuse to continue a group in another way than it was begun."""
+    flag = "--apart" if args.apart else "--together"
+    if (args.apart and group.parts) or (args.together and group.parts is None):
+        was = "together" if group.parts else "each in a process"
+        raise BadInput(f"the seeds in {args.resume} were trained {was}. Leave {flag} out.")
 
 
 def continue_words(group: SeedGroup) -> str:

@@ -27,6 +27,7 @@ class BesideSettings(TypedDict, total=False):
     versions: dict[str, str]
     spec: dict[str, Any] | None
     init: str | None
+    together: list[list[int]] | None  # of a group: the seeds of each population
 
 
 BESIDE_SETTINGS = tuple(BesideSettings.__annotations__)

@@ -27,6 +27,7 @@ from kytolly.loop.device import DeviceEvaluator, DeviceLoop, TensorEnvRunner
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.limits import training_step_limit
 from kytolly.loop.population import Population, PopulationEvaluator
+from kytolly.loop.recovery import NotWritten
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Evaluate, Parts, Request, Train
 from kytolly.loop.signals import deferred_signals
@@ -103,6 +104,7 @@ class PopulationTraining:
         self.results: dict[int, TrainResult] = {}
         self._evaluator: PopulationEvaluator | None = None
         self._final_evaluator: DeviceEvaluator | None = None  # of members that end before others
+        self._scores: dict[int, float] = {}  # of the newest evaluation
         self._warned: set[tuple[int, str]] = set()
         self._requests: dict[int, Any] = {}  # of the members that have not ended
         self._waiting: dict[int, Any] = {}  # what each of them asks for
@@ -204,7 +206,9 @@ class PopulationTraining:
             if isinstance(request, Evaluate) and request.state is None:
                 self._best[member] = self.agent.policy.network.get_weights()
         except StopIteration as end:
-            self.results[member] = end.value
+            result = self.results[member] = end.value
+            if result.unwritten:
+                self.problems[member] = str(NotWritten(result.run_dir, result.unwritten))
             self._end(member)
         except Exception as error:
             self.problems[member] = " ".join(str(error).split()) or type(error).__name__
@@ -278,6 +282,7 @@ class PopulationTraining:
                 scores[member] = evaluations[member].score
             self._exploit = self.pbt.decide(state.progress, scores, self._numbers)
         for member in members:
+            self._scores[member] = evaluations[member].return_mean
             self._answer(member, evaluations[member])
 
     def _evaluate_best(self, members: list[int]) -> None:
@@ -329,7 +334,13 @@ class PopulationTraining:
         done, total = self.population.env_steps, self.configs[0].total_env_steps
         others = len(self.configs) - len(members)
         ended = f", {others} have ended" if others else ""
-        self.say(f"{len(members)} members, {done:,} of {total:,} env steps each{ended}")
+        count = f"{len(members)} member{'s' * (len(members) > 1)}"
+        self.say(f"{count}, {done:,} of {total:,} env steps each{ended}{self._scores_text()}")
+
+    def _scores_text(self) -> str:
+        """The newest evaluation of those that train, for a line of progress."""
+        scores = [self._scores[m] for m in self._asking(Train) if m in self._scores]
+        return f", evaluation return {np.mean(scores):.1f} on average" if scores else ""
 
     def _interrupt(self) -> None:
         """Let every member save what it has."""

@@ -102,6 +102,12 @@ class ChildRun:
             self.process.send_signal(signal.SIGTERM)
             self.stopped = True
 
+    def stop_if_started(self) -> None:
+        """Stop the process, where there is one, and wait for its end."""
+        if self._process is not None:
+            self.stop()
+            self._process.wait()
+
     def new_evaluations(self) -> list[tuple[int, float]]:
         """Env steps and mean return of the evaluations since the last call."""
         known = []
@@ -111,6 +117,17 @@ class ChildRun:
         self._num_evaluations = max(self._num_evaluations, len(known))
         return new
 
+    def new_lines(self) -> list[str]:
+        """The lines that the process has printed since the last call."""
+        if self._process is None:
+            return []
+        with self.log.open("rb") as log:
+            log.seek(self._log_position)
+            text = log.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._log_position += len(whole)
+        return whole.decode("utf-8", "replace").splitlines()
+
     def new_warnings(self) -> list[str]:
         """The run's messages since the last call, besides its progress.
 
@@ -118,12 +135,7 @@ class ChildRun:
         """
         if not (self.run_dir / "config.yaml").is_file():
             return []
-        with self.log.open("rb") as log:
-            log.seek(self._log_position)
-            text = log.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._log_position += len(whole)
-        lines = whole.decode("utf-8", "replace").splitlines()
+        lines = self.new_lines()
         new = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
         self.reported += new
         return new

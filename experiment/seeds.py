@@ -1,10 +1,10 @@
-"""The same training with several seeds, side by side in processes, in one folder."""
+"""The same training with several seeds, in one folder: together, or each in a process."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -59,6 +59,7 @@ class SeedGroup:
         config, environment: What all runs share; each has its own seed.
         init: The run whose weights all begin with; None where they begin with random ones.
         waiting: The seeds without a result.
+        parts: The seeds of each population; None where each seed has a process.
         problems: Why a seed failed, by seed.
     """
 
@@ -70,8 +71,9 @@ class SeedGroup:
         seeds: Sequence[int],
         init: str | None,
         report: Report,
+        parts: list[list[int]] | None = None,
     ):
-        self.folder, self._held = folder.path, folder
+        self.folder, self._held, self.parts = folder.path, folder, parts
         self.config, self.environment, self.init = config, environment, init
         self.seeds = list(seeds)
         self.problems: dict[int, str] = {}
@@ -90,6 +92,7 @@ class SeedGroup:
         seeds: Sequence[int],
         init: str | None,
         report: Report,
+        parts: list[list[int]] | None = None,
     ) -> SeedGroup:
         """A group in a new folder, which gets the settings of all runs.
 
@@ -100,13 +103,15 @@ class SeedGroup:
             seeds: One run for each.
             init: The run whose weights all begin with.
             report: Shows a line of progress.
+            parts: The seeds of each population; None: each seed has a process.
         """
         folder = RunFolder.create(log_dir, f"{environment}_{config.algorithm}_seeds")
         init = None if init is None else os.path.abspath(init)
         beside = {"environment": environment, "loop": config.loop, "versions": versions()}
         beside |= {"init": init} if init else {}
+        beside |= {} if parts is None else {"together": parts}
         write_text(folder.path / GROUP_FILE, yaml_text(config, beside))
-        return cls(folder, config, environment, seeds, init, report)
+        return cls(folder, config, environment, seeds, init, report, parts)
 
     @classmethod
     def resume(
@@ -150,17 +155,40 @@ class SeedGroup:
             )
         # Before the group looks at which seeds are done.
         held = RunFolder(folder.path).lock_folder()
-        return cls(held, cfg, env, seeds, beside.get("init"), report)
+        parts = beside.get("together")
+        new = [seed for seed in seeds if parts and not any(seed in part for part in parts)]
+        if parts is not None and new:
+            parts = [*parts, new]
+            write_text(file, yaml_text(cfg, {**beside, "together": parts}))
+        return cls(held, cfg, env, seeds, beside.get("init"), report, parts)
 
-    def train(self, jobs: int) -> SeedsResult:
+    @classmethod
+    def part(cls, path: str, seeds: Sequence[int], report: Report) -> SeedGroup:
+        """Some seeds of the group in a folder, which another process holds."""
+        settings, beside = read_settings(Path(path) / GROUP_FILE)
+        env, init = beside.get("environment", ""), beside.get("init")
+        parts = beside.get("together")
+        return cls(RunFolder(Path(path)), make_config(settings), env, seeds, init, report, parts)
+
+    def train_apart(self, jobs: int) -> SeedsResult:
         """Train the seeds that wait, so many at a time; returns what result.json holds.
+
+        Raises:
+            ValueError: What is wrong for every seed; a new folder is removed.
+        """
+        return self.train(
+            lambda: run_children(jobs, self._next_child, self._show_progress, self._end_child)
+        )
+
+    def train(self, work: Callable[[], None]) -> SeedsResult:
+        """Do what trains the seeds that wait; returns what result.json holds.
 
         Raises:
             ValueError: What is wrong for every seed; a new folder is removed.
         """
         began = time.perf_counter()
         try:
-            run_children(jobs, self._next_child, self._show_progress, self._end_child)
+            work()
             result = self._summary(time.perf_counter() - began)
             self._held.write_result(dict(result))
             return result
@@ -172,7 +200,11 @@ class SeedGroup:
 
     def num_done(self) -> int:
         """Seeds with a result."""
-        return sum(read_result(self.run_dir(seed)) is not None for seed in self.seeds)
+        return sum(map(self.is_done, self.seeds))
+
+    def is_done(self, seed: int) -> bool:
+        """True where a seed has a result."""
+        return read_result(self.run_dir(seed)) is not None
 
     def run_dir(self, seed: int) -> Path:
         """The folder of one seed's run."""
@@ -236,7 +268,8 @@ class SeedGroup:
     def _remove_if_untrained(self) -> None:
         """Remove what was written where no run began, so that the folder can be used again."""
         if self._is_untrained():
-            for path in [*self.folder.glob("seed-*.log"), self.folder / GROUP_FILE]:
+            logs = [*self.folder.glob("seed-*.log"), *self.folder.glob("part-*.log")]
+            for path in [*logs, self.folder / GROUP_FILE]:
                 path.unlink(missing_ok=True)
             RunFolder(self.folder).remove_if_empty()
 

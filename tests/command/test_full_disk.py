@@ -50,7 +50,7 @@ COMMANDS = {
     "saved_model": ["export", "run", "--format", "saved_model", "--out", "new"],
     "litert": ["export", "run", "--format", "litert", "--out", "new.tflite"],
     "onnx": ["export", "run", "--format", "onnx", "--out", "new.onnx"],
-    "seeds": [*TRAIN, "--seeds", "0-1", "--jobs", "1", "--log-dir", "new"],
+    "seeds": [*TRAIN, "--seeds", "0-1", "--apart", "--jobs", "1", "--log-dir", "new"],
     "tune": ["tune", "dqn", "--env", "CartPole-v1", "--trials", "1", "--study", "new.db"],
     "evaluate": ["evaluate", "run", "--episodes", "1"],
 }  # fmt: skip

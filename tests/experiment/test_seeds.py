@@ -1,4 +1,4 @@
-"""`kytolly train --seeds`: which processes run, what is made of their results, and how it ends."""
+"""`kytolly train --seeds --apart`: which processes run, what is made of them, how it ends."""
 
 import argparse
 import json
@@ -16,6 +16,7 @@ from tests.helpers.commands import SHORT_PPO, kytolly
 from tests.helpers.processes import Processes
 
 TRAIN = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", "g"]
+APART = [*TRAIN, "--apart"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def test_no_other_text_is_seeds(text):
 def test_each_seed_has_a_process_and_the_group_a_result(monkeypatch, capsys):
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)  # what is set is left as it is
     processes = Processes(monkeypatch, lambda _, seed: [10.0, 100.0 + seed, 50.0 + seed])
-    words = [*TRAIN, "--seeds", "0-3", "--jobs", "2", "--gamma", "0.9", "--json"]
+    words = [*APART, "--seeds", "0-3", "--jobs", "2", "--gamma", "0.9", "--json"]
     assert main(words) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
@@ -63,7 +64,7 @@ def test_each_seed_has_a_process_and_the_group_a_result(monkeypatch, capsys):
 @pytest.mark.parametrize("words, told", [((), 1), (("--no-tuned",), 0)])
 def test_tuned_settings_are_told_once_for_all_seeds(words, told, monkeypatch, capsys):
     processes = Processes(monkeypatch, lambda _, seed: [5.0])
-    assert main([*TRAIN, "--seeds", "0-1", *words]) == 0
+    assert main([*APART, "--seeds", "0-1", *words]) == 0
     assert capsys.readouterr().err.count("tuned settings for CartPole-v1") == told
     # The group's file has all settings already.
     assert all("--no-tuned" in process.words for process in processes.started)
@@ -71,7 +72,7 @@ def test_tuned_settings_are_told_once_for_all_seeds(words, told, monkeypatch, ca
 
 def test_the_others_go_on_when_one_fails_and_the_status_says_so(monkeypatch, capsys):
     Processes(monkeypatch, lambda _, seed: [5.0, "it broke"] if seed == 1 else [5.0, 7.0])
-    assert main([*TRAIN, "--seeds", "0-2", "--json"]) == 1
+    assert main([*APART, "--seeds", "0-2", "--json"]) == 1
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert [run.get("failed") for run in found["runs"]] == [None, "it broke", None]
@@ -80,7 +81,7 @@ def test_the_others_go_on_when_one_fails_and_the_status_says_so(monkeypatch, cap
 
 def test_what_is_wrong_for_every_seed_is_said_once_and_leaves_nothing(monkeypatch, capsys):
     processes = Processes(monkeypatch, lambda _, seed: ["no such environment"])
-    assert main([*TRAIN, "--seeds", "0-9", "--jobs", "1"]) == 2
+    assert main([*APART, "--seeds", "0-9", "--jobs", "1"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "kytolly: no such environment"
     assert len(processes.started) == 1 and not Path("g").exists()
 
@@ -88,7 +89,7 @@ def test_what_is_wrong_for_every_seed_is_said_once_and_leaves_nothing(monkeypatc
 def test_ctrl_c_stops_all_and_the_group_is_continued(monkeypatch, capsys):
     processes = Processes(monkeypatch, lambda *_: [1.0, 2.0, 3.0])
     processes.interrupt_at = 12  # the first two are done, the next two have begun
-    assert main([*TRAIN, "--seeds", "0-4", "--jobs", "2"]) == 130
+    assert main([*APART, "--seeds", "0-4", "--jobs", "2"]) == 130
     errors = capsys.readouterr().err
     done, stopped = processes.started[:2], processes.started[2:]
     assert [p.returncode for p in done] == [0, 0] and not any(p.signals for p in done)
@@ -112,6 +113,11 @@ def test_ctrl_c_stops_all_and_the_group_is_continued(monkeypatch, capsys):
         ([*TRAIN, "--seeds", "0-1", "--seed", "3"], "--seed and --seeds are both given"),
         ([*TRAIN, "--seeds", "0-1", "--profile"], "--profile times one run"),
         ([*TRAIN, "--jobs", "2"], "--jobs is for several runs"),
+        ([*TRAIN, "--together"], "--together is for several runs"),
+        ([*APART, "--seeds", "0-1", "--together"], "not allowed with argument"),
+        ([*TRAIN, "--seeds", "0-1", "--together", "--loop", "host"], "loop is host"),
+        ([*TRAIN, "--seeds", "0-1", "--together", "--on-nan", "restart"], "on_nan is restart"),
+        (["train", "ppo", "--resume", "h", "--seeds", "0", "--together"], "Leave --together out"),
         (["train", "ppo", "--seeds", "0-1"], "--env is missing"),
         (["train", "ppo", "--resume", "x", "--seeds", "0"], "x has no group.yaml"),
         (["train", "dqn", "--resume", "h", "--seeds", "0"], "the group in h is ppo"),
@@ -134,7 +140,7 @@ def test_options_that_do_not_fit_are_refused(words, message, tmp_path, monkeypat
 @pytest.mark.parametrize("seeds", [[3], learning([3, 5])])
 def test_real_seeds_train(seeds, tmp_path):
     """A process each; with the seeds apart, so that their runs differ."""
-    words = ["train", "ppo", "--env", "CartPole-v1", "--log-dir", "g", "--json"]
+    words = [*APART, "--json"]
     words += ["--seeds", ",".join(map(str, seeds))]
     done = kytolly(*words, *SHORT_PPO, cwd=tmp_path)
     assert done.status == 0, done.errors

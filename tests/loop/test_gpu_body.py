@@ -23,7 +23,7 @@ CASES = {
     "dict": ("ppo", DictObservation, {}),
     "shared": ("ppo", CartPole, {"shared_torso": True, "hidden_units": (8, 8)}),
     "microbatches": ("ppo", CartPole, {"gradient_accumulation": 2}),
-    "streams": ("dqn", CartPole, {"network": "dueling_mlp", "double": True}),
+    "streams": ("dqn", CartPole, {"network": "dueling"}),
     "pqn": ("pqn", Breakout, {}),
 }
 

@@ -89,6 +89,8 @@ class RolloutBuffer(tf.Module):
         rows = policy.batch(rollout, values, next_values)
         metrics = explained_variance(rows.value, rows.target)[tf.newaxis]
         if on_gpu():
+            from kytolly.policy.words import PackedRows
+
             rows = PackedRows(rows)
         return rows, metrics
 

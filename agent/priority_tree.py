@@ -68,7 +68,9 @@ class PriorityTree(tf.Module):
             [B] int32 slots and [B] their numbers. Some number must be above 0.
         """
         levels = [*self._top_levels(), *reversed(self.levels)]
-        rest = share * tf.cast(row_sum(tf.identity, levels[0])[0], tf.float64)
+        root = levels[0]
+        total = row_sum(tf.identity, root)[0] if by_column(root) else tf.reduce_sum(root)
+        rest = share * tf.cast(total, tf.float64)
         node, number = tf.zeros(share.shape, tf.int32), tf.zeros(share.shape)
         for level in levels:
             child, number, rest = child_at(tf.gather(level, node), rest)

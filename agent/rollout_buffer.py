@@ -13,12 +13,12 @@ from kytolly.environment.fusion_barrier import is_mapped, on_gpu
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, Rollout, merge_time
 from kytolly.policy.returns import explained_variance
-from kytolly.policy.words import PackedRows
 
 if TYPE_CHECKING:
     from kytolly.agent.reward_scale import RewardScale
     from kytolly.config.ppo import PPOConfig
     from kytolly.config.pqn import PQNConfig
+    from kytolly.policy.words import PackedRows
 
 Rows: TypeAlias = tuple[Any, ...]  # a named tuple of columns [N, ...], as `policy.batch` makes it
 
@@ -88,7 +88,11 @@ class RolloutBuffer(tf.Module):
         )
         rows = policy.batch(rollout, values, next_values)
         metrics = explained_variance(rows.value, rows.target)[tf.newaxis]
-        return PackedRows(rows) if on_gpu() and not is_mapped() else rows, metrics
+        if on_gpu() and not is_mapped():  # a map knows no bitcast
+            from kytolly.policy.words import PackedRows
+
+            rows = PackedRows(rows)
+        return rows, metrics
 
     def batch(
         self, opened: Rows | PackedRows, index: int | tf.Tensor, random_bits: tf.Tensor
@@ -103,7 +107,7 @@ class RolloutBuffer(tf.Module):
         epoch, part = index // self.updates_per_epoch, index % self.updates_per_epoch
         keys = tf.gather(tf.reshape(random_bits, [self.epochs, -1]), epoch)
         places = part * self.rows_per_update + tf.range(self.rows_per_update)
-        if isinstance(opened, PackedRows):
+        if not isinstance(opened, tuple):
             return opened.gather(random_order(places, opened.count, keys))
         slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)

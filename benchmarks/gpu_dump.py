@@ -12,9 +12,10 @@ import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kytolly.benchmarks.loops import (
+    PPOVariant,
     Variant,
     Work,
     configure_without_cache,
@@ -61,7 +62,7 @@ def _dqn_row(algorithm: str, num_envs: int = 10) -> Row:
     )
 
 
-def _ppo_row(settings: PPOSettings) -> Row:
+def _ppo_row(settings: PPOSettings, algorithm: Literal["ppo", "ppo-kl"] = "ppo") -> Row:
     updates = settings.epochs * settings.minibatches
     steps = f"{settings.num_envs:,} envs x {settings.num_steps} steps"
     title = f"CartPole, {steps}, {updates} updates"
@@ -71,13 +72,16 @@ def _ppo_row(settings: PPOSettings) -> Row:
         "--minibatches": settings.minibatches,
     }
     words = (word for flag, size in sizes.items() for word in (flag, str(size)))
-    return Row("ppo", title, lambda: ppo_work(settings), ("ppo", *words))
+    variant = PPOVariant(algorithm=algorithm)
+    more = () if algorithm == "ppo" else ("--algorithm", algorithm)
+    return Row(algorithm, title, lambda: ppo_work(settings, variant), ("ppo", *words), more)
 
 
 WIDE = PPOSettings(num_envs=2048, num_steps=16, minibatches=32)
 ROWS = {
     "ppo": _ppo_row(PPOSettings()),
     "ppo-wide": _ppo_row(WIDE),
+    "ppo-kl": _ppo_row(PPOSettings(), "ppo-kl"),
     "dqn": _dqn_row("dqn", 1),
     "dqn-10-envs": _dqn_row("dqn"),
     "pqn": Row(

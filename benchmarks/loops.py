@@ -86,6 +86,13 @@ class Variant:
     atoms: int | None = setting(None, "num_atoms of C51 and Rainbow")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PPOVariant:
+    """A member of the PPO family."""
+
+    algorithm: Literal["ppo", "ppo-kl"] = setting("ppo", "ppo or ppo-kl")
+
+
 @dataclasses.dataclass(frozen=True)
 class UpdateOptions:
     """Learning steps alone."""
@@ -193,11 +200,11 @@ def rollout_settings(settings: RolloutSettings) -> dict[str, Any]:
     }
 
 
-def ppo_work(settings: PPOSettings) -> Work:
-    """PPO on CartPole."""
-    from kytolly.config.ppo import PPOConfig
+def ppo_work(settings: PPOSettings, variant: PPOVariant = PPOVariant()) -> Work:
+    """PPO, or PPO with a penalty on the divergence from where it began, on CartPole."""
+    from kytolly.agent.algorithms import part
 
-    cfg = PPOConfig(
+    cfg: PPOConfig = part(variant.algorithm, "config")(
         **rollout_settings(settings),
         activation=settings.activation,
         gae_lambda=settings.gae_lambda,
@@ -209,7 +216,7 @@ def ppo_work(settings: PPOSettings) -> Work:
         learning_rate_final=None,
     )
     untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
-    return Work("PPO", settings, cfg, untimed)
+    return Work("PPO" if cfg.algorithm == "ppo" else cfg.algorithm, settings, cfg, untimed)
 
 
 def pqn_work(settings: PQNSettings) -> Work:
@@ -374,7 +381,10 @@ def configure_without_cache() -> None:
 
 
 def run_loop(
-    make_work: Callable[..., Work], settings: AnySettings, options: LoopOptions, *more: Variant
+    make_work: Callable[..., Work],
+    settings: AnySettings,
+    options: LoopOptions,
+    *more: Variant | PPOVariant,
 ) -> Result:
     """Configure TensorFlow and measure a loop; `make_work` gets the settings and `more`."""
     steps_per_call(settings, options.calls)  # refuses before TensorFlow is loaded
@@ -400,7 +410,9 @@ PROGRAMS = {
         {"env_steps": 200_000},
     ),
     "ppo": Program(
-        functools.partial(run_loop, ppo_work), (PPOSettings, LoopOptions), {"env_steps": 1_000_000}
+        functools.partial(run_loop, ppo_work),
+        (PPOSettings, LoopOptions, PPOVariant),
+        {"env_steps": 1_000_000},
     ),
     "pqn": Program(
         functools.partial(run_loop, pqn_work), (PQNSettings, LoopOptions), {"env_steps": 400_000}

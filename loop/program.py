@@ -34,7 +34,7 @@ class Program:
         if self._ready is None:
             with tf.device(self.device):
                 self._ready = tf.function(
-                    self.function,
+                    self._on_device,
                     jit_compile=self.xla or None,
                     autograph=False,
                     input_signature=self.signature,
@@ -49,6 +49,10 @@ class Program:
             warn_of_compile_error(self.function, error)
             self.xla, self._ready = False, None
             return self(*args)
+
+    def _on_device(self, *args: object) -> object:
+        with tf.device(self.device):  # a graph does not take over the device around it
+            return self.function(*args)
 
     def in_graph(self, *args: object) -> Any:
         """The program as part of a graph that is being traced, after its first own call."""

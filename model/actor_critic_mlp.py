@@ -10,7 +10,6 @@ from keras import ops
 
 from kytolly.model.dense import dense
 from kytolly.model.observation_features import ObservationFeatures, make_features
-from kytolly.model.wide_products import Group, wide_outputs
 
 HIDDEN_GAIN = math.sqrt(2.0)
 POLICY_GAIN = 0.01  # the first policy is nearly uniform
@@ -84,15 +83,19 @@ class ActorCriticMLP(keras.Model):
 
     def wide_groups(self):
         """The layers as groups that are one product each; see `model.wide_products`."""
+        from kytolly.model.wide_products import Group
+
         heads = (self.policy_head, self.value_head)
         if self.shared_torso:
             return [*(Group((layer,)) for layer in self.policy_torso), Group(heads)]
         pairs = zip(self.policy_torso, self.value_torso, strict=True)
         groups = [Group(pair, apart=index > 0) for index, pair in enumerate(pairs)]
-        return [*groups, Group(heads, apart=bool(groups))]
+        return [*groups, Group(heads, apart=True)]
 
     def call(self, obs, training: bool = False, wide=None):
         if wide is not None:
+            from kytolly.model.wide_products import wide_outputs
+
             outputs = wide_outputs(self.features(obs), self.wide_groups(), wide)
             outputs = ops.cast(outputs, "float32")
             return self.with_scales(outputs[:, :-1]), outputs[:, -1]

@@ -57,7 +57,8 @@ class DistributionalMLP(QNetwork):
         outputs, *state = self.head_outputs(obs, training, noise, wide)
         if wide is not None and state:
             # Action by action, which needs no reduction.
-            parts = ops.split(outputs, self.num_actions, axis=-1)
+            starts = range(0, outputs.shape[-1], self.num_outputs)
+            parts = [outputs[:, start : start + self.num_outputs] for start in starts]
             center = state[0] - sum(parts) / len(parts)
             return ops.stack([center + part for part in parts], axis=1)
         outputs = self.by_action(outputs)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import keras
 
 from kytolly.model.dense import dense, noise_option
-from kytolly.model.wide_products import Group, wide_outputs
 
 
 def fan_in_dense(units: int, fan_in: int, activation: str | None = None, noise_scale: float = 0.0):
@@ -131,6 +130,8 @@ class QNetwork(keras.Model):
         """The layers as groups that are one product each; see `model.wide_products`."""
         if type(self.hidden) is not HiddenLayers or type(self).features is not QNetwork.features:
             return []
+        from kytolly.model.wide_products import Group
+
         return [*(Group((layer,)) for layer in self.hidden.dense), Group(self.output_layers())]
 
     def head_outputs(self, obs, training: bool = False, noise=None, wide=None):
@@ -142,6 +143,8 @@ class QNetwork(keras.Model):
                 keras.ops.cast(head(features, **options), "float32")
                 for head in self.output_layers()
             ]
+        from kytolly.model.wide_products import wide_outputs
+
         if self.torso is not None:
             obs = self.torso(obs, training=training)
         features = keras.ops.cast(obs, self.compute_dtype)

@@ -7,7 +7,7 @@ is always 1, so its gradient is part of the kernel's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -19,8 +19,6 @@ MAX_WIDTH = 1_024  # outputs of a group of layers: wider ones have work enough i
 MULTIPLE = 16  # of a matrix's rows: XLA fills others up by kernels of their own
 ACTIVATIONS = {"linear", "relu", "tanh", "elu", "gelu", "silu", "leaky_relu"}  # 0 of 0
 
-Tensor = keras.KerasTensor  # or a backend's
-
 
 class Group(NamedTuple):
     """Dense layers side by side.
@@ -30,11 +28,11 @@ class Group(NamedTuple):
         apart: Each layer reads a part of its own of the features, instead of all of them.
     """
 
-    layers: tuple[keras.layers.Dense, ...]
+    layers: tuple[Any, ...]
     apart: bool = False
 
     @property
-    def inputs(self) -> int:
+    def inputs(self):
         """Features that the layers read."""
         rows = [layer.kernel.shape[0] for layer in self.layers]
         return sum(rows) if self.apart else rows[0]
@@ -58,7 +56,7 @@ class Group(NamedTuple):
             row, column = row + rows if self.apart else row, column + columns
         return places
 
-    def matrix(self, kernels: Sequence[Tensor], biases: Sequence[Tensor], width: int) -> Tensor:
+    def matrix(self, kernels: Sequence, biases: Sequence, width: int):
         """[rows, width] with the kernels, the biases below them, and zeros."""
         if self.apart:
             blocks = [
@@ -71,7 +69,7 @@ class Group(NamedTuple):
         block = ops.concatenate([block, ops.concatenate(biases)[None]], axis=0)
         return ops.pad(block, ((0, self.rows - self.inputs - 1), (0, width - self.outputs)))
 
-    def parts(self, matrix: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def parts(self, matrix):
         """The kernels and the biases in a matrix."""
         places = self.places()
         kernels = [matrix[rows, columns] for rows, columns in places]
@@ -110,7 +108,7 @@ def widths(groups: Sequence[Group]) -> list[int]:
     ]
 
 
-def wide_outputs(features: Tensor, groups: Sequence[Group], matrices: Sequence[Tensor]) -> Tensor:
+def wide_outputs(features, groups: Sequence[Group], matrices: Sequence):
     """[B, N] outputs of the last group's layers, from [B, F] features of the first.
 
     Args:
@@ -128,7 +126,7 @@ def wide_outputs(features: Tensor, groups: Sequence[Group], matrices: Sequence[T
     return features[:, : groups[-1].outputs]
 
 
-def with_one(features: Tensor, rows: int) -> Tensor:
+def with_one(features, rows: int):
     """[B, rows] features, a one, and zeros."""
     one = ops.pad(ops.ones_like(features[:, :1]), ((0, 0), (0, rows - features.shape[1] - 1)))
     return ops.concatenate([features, one], axis=1)

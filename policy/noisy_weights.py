@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -14,8 +14,10 @@ from kytolly.model.dqn_mlp import QNetwork
 from kytolly.model.noisy import noise_widths, noisy_layers, row_noise
 from kytolly.policy.batch import Obs
 from kytolly.policy.continuous import standard_normal
-from kytolly.policy.weights import FlatWeights, Noise, Weights, concatenate
-from kytolly.policy.wide_weights import WideLayout, WideWeights
+from kytolly.policy.weights import FlatWeights, Noise, Weights, WideWeights, concatenate
+
+if TYPE_CHECKING:
+    from kytolly.policy.wide_weights import WideLayout
 
 
 class NoisyWeights(FlatWeights):
@@ -50,8 +52,8 @@ class NoisyWeights(FlatWeights):
 
     def with_noise(self, weights: Weights, noises: Noise) -> Weights:
         """Weights with one draw of noise: [N] of each layer's inputs and outputs in turn."""
-        if self._wide and isinstance(weights, WideWeights):
-            return weights._replace(matrices=self._noisy_matrices(self._wide, weights, noises))
+        if isinstance(weights, WideWeights):
+            return weights._replace(matrices=self._noisy_matrices(self._layout, weights, noises))
         changed = list(self.narrow(weights))
         for index, places in enumerate(self._places):
             kernel, bias, kernel_deviation, bias_deviation = (changed[place] for place in places)

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.policy.batch import Obs
-from kytolly.policy.wide_weights import WideLayout, WideWeights, takes_wide
+
+if TYPE_CHECKING:
+    from kytolly.policy.wide_weights import WideLayout
 
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
 MANY_NUMBERS = 32_768  # of a vector whose rows are long: a tenth of the time of many short ones
 ROW = 64  # numbers of a row that a long vector is broken into
+
+
+class WideWeights(NamedTuple):
+    """The weights of a network whose dense layers are a few wide products.
+
+    Attributes:
+        matrices: [K, N] of each group of layers; see `model.wide_products`.
+        deviations: Their noise's sizes, [K, N] each; nothing where there is no noise.
+        others: The weights of all other layers.
+    """
+
+    matrices: list[tf.Tensor]
+    deviations: list[tf.Tensor]
+    others: list[tf.Tensor]
 
 
 Weights = list[tf.Tensor] | WideWeights  # `split` ones of a network
@@ -41,10 +59,24 @@ class FlatWeights(tf.Module):
         super().__init__(name="flat_weights")
         self.network, self._weights = network, tuple(network.trainable_variables)
         self._sizes = [math.prod(weight.shape) for weight in self._weights]
-        self._wide = WideLayout.of(network, self._weights) if may_be_wide else None
+        self._may_be_wide = may_be_wide
         self.variable = keras.Variable(tf.zeros([sum(self._sizes)]), name="weights")
         self.vector: tf.Variable = self.variable.value
         self.take()
+
+    @functools.cached_property
+    def _wide(self) -> WideLayout | None:
+        """The layout of the wide form; None where the network or its policy knows none."""
+        from kytolly.policy.wide_weights import WideLayout
+
+        return WideLayout.of(self.network, self._weights) if self._may_be_wide else None
+
+    @property
+    def _layout(self) -> WideLayout:
+        """The layout of weights that have the wide form."""
+        if self._wide is None:
+            raise TypeError("the network has no wide products, expected a list of its weights")
+        return self._wide
 
     def mean_deviation(self) -> tf.Tensor:
         """[] mean size of the deviations that noise makes; 0 without noise."""
@@ -53,21 +85,19 @@ class FlatWeights(tf.Module):
     def split(self, vector: tf.Tensor | tf.Variable) -> Weights:
         """The weights of the network from a vector [W], in the form that `call` takes."""
         parts = self.parts(vector)
-        return self._wide.wide(parts) if self._wide and on_gpu() else parts
+        return self._wide.wide(parts) if on_gpu() and self._wide else parts
 
     def join(self, weights: Weights) -> tf.Tensor:
         """[W] float32 numbers of weights, or of their gradients, one after another."""
-        if self._wide and isinstance(weights, WideWeights) and not weights.others:
-            return self._wide.join(weights)
+        if isinstance(weights, WideWeights) and not weights.others:
+            return self._layout.join(weights)
         return concatenate(self.narrow(weights))
 
     def narrow(self, weights: Weights) -> list[tf.Tensor]:
         """The same weights, each in its shape."""
         if not isinstance(weights, WideWeights):
             return weights
-        if self._wide is None:
-            raise TypeError("the network has no wide products, expected a list of its weights")
-        return self._wide.narrow(weights)
+        return self._layout.narrow(weights)
 
     def parts(self, vector: tf.Tensor | tf.Variable) -> list[tf.Tensor]:
         """The weights of the network, each in its shape, from a vector [W]."""
@@ -90,13 +120,10 @@ class FlatWeights(tf.Module):
         `noise` for each row of a noisy one.
         """
         variables: Sequence[keras.Variable] = self._weights
-        if (
-            self._wide
-            and isinstance(weights, WideWeights)
-            and takes_wide(function or self.network.call)
-        ):
-            options["wide"], weights = weights.matrices, weights.others
-            variables = [variables[place] for place in self._wide.others]
+        if isinstance(weights, WideWeights) and takes_wide(function or self.network.call):
+            options["wide"] = weights.matrices
+            variables = [variables[place] for place in self._layout.others]
+            weights = weights.others
         mapping = list(zip(variables, self.narrow(weights), strict=True))
         with keras.StatelessScope(state_mapping=mapping) as scope:
             outputs = (function or self.network)(obs, **options)
@@ -162,3 +189,8 @@ def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.matmul(wide, tf.ones([wide.shape[1], 1])))
     rows = tf.reshape(squares, [-1, squares.shape[-1]])
     return tf.reduce_sum(tf.matmul(tf.ones([1, rows.shape[0]]), rows))
+
+
+def takes_wide(function: Callable[..., Any]) -> bool:
+    """True where a function of a network computes with wide products if it is given them."""
+    return "wide" in inspect.signature(function).parameters

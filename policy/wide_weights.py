@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from kytolly.model.wide_products import Group, usable, widths
-
-
-class WideWeights(NamedTuple):
-    """The weights of a network whose dense layers are a few wide products.
-
-    Attributes:
-        matrices: [K, N] of each group of layers; see `model.wide_products`.
-        deviations: Their noise's sizes, [K, N] each; nothing where there is no noise.
-        others: The weights of all other layers.
-    """
-
-    matrices: list[tf.Tensor]
-    deviations: list[tf.Tensor]
-    others: list[tf.Tensor]
+from kytolly.policy.weights import WideWeights, takes_wide
 
 
 class WideLayout:
@@ -72,14 +58,14 @@ class WideLayout:
         ]
         return WideWeights(matrices, deviations, [parts[place] for place in self.others])
 
-    def matrix(self, index: int, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    def matrix(self, index: int, parts: Sequence[tf.Tensor]) -> Any:
         """[K, N] of a group, from numbers for its kernels and then for its biases."""
         count = len(parts) // 2
         return self.groups[index].matrix(parts[:count], parts[count:], widths(self.groups)[index])
 
     def narrow(self, weights: WideWeights) -> list[tf.Tensor]:
         """All weights in their own form."""
-        parts = dict(zip(self.others, weights.others, strict=True))
+        parts: dict[int, Any] = dict(zip(self.others, weights.others, strict=True))
         for sort, matrices in zip(self.places, weights[:2], strict=False):
             for group, places, matrix in zip(self.groups, sort, matrices, strict=True):
                 kernels, biases = group.parts(matrix)
@@ -107,8 +93,3 @@ class WideLayout:
 
 
 NOISY = "kernel_deviation"  # weight of a layer whose weights have noise
-
-
-def takes_wide(function: Callable[..., Any]) -> bool:
-    """True where a function of a network computes with wide products if it is given them."""
-    return "wide" in inspect.signature(function).parameters

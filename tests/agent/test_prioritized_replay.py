@@ -34,6 +34,19 @@ def test_each_slot_is_drawn_in_proportion_to_its_number(capacity, width):
     np.testing.assert_array_equal(tree.numbers(slots), numbers[slots])
 
 
+def test_column_by_column_the_same_children_are_drawn():
+    numbers = tf.constant([[0.0, 2.0, 0.0, 1.0], [0.0, 0.0, 5.0, 0.0], [1.0, 0.0, 0.0, 3.0]])
+    rest = tf.constant([2.0, 4.9, 0.999], tf.float64)
+    late = tf.constant([3.0, 5.0, 4.5], tf.float64)  # rounding may leave it beyond the sum
+    for place in (rest, late, 0.0 * rest):
+        cpu = tf.function(child_at, autograph=False)(numbers, place)
+        with tf.device("/GPU:0"):
+            gpu = tf.function(child_at, autograph=False)(numbers, place)
+        for one, other in zip(cpu, gpu, strict=True):
+            np.testing.assert_allclose(one, other)
+        assert list(cpu[0].numpy()) != [0, 0, 0]
+
+
 def test_ten_million_rows_are_told_apart():
     tree = PriorityTree(10_000_000)
     tree.fill(tf.ones([10_000_000]))

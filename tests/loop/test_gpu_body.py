@@ -11,6 +11,7 @@ from kytolly.environment.tensor.minatar.breakout import Breakout
 from kytolly.loop.columns import Columns
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.packed_columns import PackedColumns
+from kytolly.loop.program import Program
 from tests.helpers.cases import learning
 from tests.helpers.on_policy_probes import DictObservation
 from tests.loop.configs import small_config
@@ -21,6 +22,9 @@ CASES = {
     "copies": ("dqn", CartPole, {"target_sync_updates": 3, "target_mix": 1.0}),
     "rainbow": ("rainbow", CartPole, {}),
     "dict": ("ppo", DictObservation, {}),
+    "shared": ("ppo", CartPole, {"shared_torso": True, "hidden_units": (8, 8)}),
+    "microbatches": ("ppo", CartPole, {"gradient_accumulation": 2}),
+    "streams": ("dqn", CartPole, {"network": "dueling"}),
     "pqn": ("pqn", Breakout, {}),
 }
 
@@ -37,7 +41,7 @@ def collected(algorithm, make_env, settings, device):
 
 
 @pytest.mark.parametrize(
-    "case", [learning(name) if name in ("copies", "dict", "pqn") else name for name in CASES]
+    "case", [learning(name) if name not in ("ppo", "dqn", "rainbow") else name for name in CASES]
 )
 def test_a_program_for_a_gpu_learns_the_same(case):
     for cpu, gpu in zip(
@@ -58,6 +62,15 @@ def test_only_a_program_for_a_gpu_is_traced_as_one():
 
     assert program(tf.constant(0)) == 3
     assert seen == [True, False]
+
+
+@pytest.mark.parametrize(("device", "expected"), [("/GPU:0", True), ("/CPU:0", False)])
+def test_the_program_of_a_loop_is_traced_for_its_device(device, expected):
+    seen = []
+    signature = [tf.TensorSpec([], tf.int32)]
+    program = Program(lambda x: seen.append(on_gpu()) or x + 1, signature, True, device)
+    assert program(tf.constant(1)) == 2
+    assert seen == [expected]
 
 
 @pytest.mark.parametrize("barrier", [fusion_barrier, loop_fusion_barrier])

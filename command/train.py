@@ -89,6 +89,19 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "--apart", action="store_true", help="train each seed in a process of its own"
     )
     add("--part-of", metavar="GROUP", type=path, help=argparse.SUPPRESS)  # a child process
+    add(
+        "--pbt",
+        action="store_true",
+        help="population-based training: weak members continue from strong ones, with other "
+        "numbers; what the best one used is written as schedules",
+    )
+    add("--population", metavar="N", type=positive, help="members of --pbt; default: 16")
+    add(
+        "--interval",
+        metavar="N",
+        type=positive,
+        help="env steps of each member between two choices of --pbt; default: a twentieth of all",
+    )
     add_trust(parser)
     add_profile(parser)
     add_settings(parser, algorithm)
@@ -151,6 +164,13 @@ def run(args: argparse.Namespace) -> int:
     if args.algorithm in TEXT_MODELS:
         return text_model_module(args.algorithm).run(args)
     check_algorithm(args.algorithm, trained_names())
+    if args.pbt:
+        from kytolly.command import train_pbt
+
+        return train_pbt.run(args, given_flags(args), given_config)
+    for flag, value in {"--population": args.population, "--interval": args.interval}.items():
+        if value:
+            raise BadInput(f"{flag} is for --pbt. Give that as well, or leave {flag} out.")
     if args.seeds:
         from kytolly.command import train_seeds
 

@@ -28,6 +28,7 @@ class BesideSettings(TypedDict, total=False):
     spec: dict[str, Any] | None
     init: str | None
     together: list[list[int]] | None  # of a group: the seeds of each population
+    pbt: dict[str, int] | None  # of population-based training: members and interval
 
 
 BESIDE_SETTINGS = tuple(BesideSettings.__annotations__)

@@ -13,6 +13,7 @@ from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 
 if TYPE_CHECKING:
     from kytolly.agent.parts import Model
+    from kytolly.experiment.pbt import PopulationBased
     from kytolly.experiment.population import PopulationTraining, Say
     from kytolly.loop.base import EnvSource
     from kytolly.loop.device import TensorEnvRunner
@@ -67,6 +68,7 @@ def prepare_population(
     resume: bool = False,
     init_run: Path | None = None,
     wanted: Sequence[int] | None = None,
+    pbt: PopulationBased | None = None,
 ) -> PopulationTraining:
     """The population of runs, which has not begun.
 
@@ -79,6 +81,7 @@ def prepare_population(
         resume: Continue the runs in the folders.
         init_run: The run whose weights all members begin with.
         wanted: The members that train; None: all.
+        pbt: What makes weak members continue from strong ones.
 
     Raises:
         ValueError: The runs cannot be one program, or do not fit the memory.
@@ -107,7 +110,8 @@ def prepare_population(
     fitted = [fitted_config(cfg, runner, model) for cfg in configs]
     device = device_name(first.device)
     _require_room(fitted, runner, model, device)
-    return PopulationTraining(fitted, runner, folders, device, model, resume, init_run, say, wanted)
+    options = (device, model, resume, init_run, say, wanted, pbt)
+    return PopulationTraining(fitted, runner, folders, *options)
 
 
 def apart_error(reason: str) -> ValueError:

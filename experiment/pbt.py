@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,27 @@ FACTORS = (0.8, 1.25)  # by which a number is changed
 FIRST_RANGE = 3.0  # by which the first numbers are at most larger or smaller than the config's
 RESAMPLED = 0.25  # probability that a number is drawn anew instead
 EXPLORED = ("learning_rate", "clip_range", "entropy_coef")  # where an algorithm has them
+
+
+def config_for_pbt(cfg: RunConfig, given: Collection[str] = ()) -> RunConfig:
+    """A config whose numbers population-based training may change.
+
+    Nothing falls by a schedule, which is what the training finds, and no member ends early.
+
+    Args:
+        cfg: What the user asks for.
+        given: Settings that he gave himself; one of them that does not fit is refused.
+    """
+    free = {"learning_rate_final": None, "warmup_ratio": 0.0, "schedules": None}
+    free |= {"reward_threshold": None, "early_stop_patience": None}
+    for name, value in free.items():
+        if name in given and getattr(cfg, name) != value:
+            raise ValueError(
+                f"{name} is {value_text(getattr(cfg, name))}, expected none in population-based "
+                "training, whose members go on to the end and find schedules themselves. Leave it "
+                "out."
+            )
+    return dataclasses.replace(cfg, **free)
 
 
 class Exploit(NamedTuple):
@@ -83,12 +104,13 @@ class PopulationBased:
         fixed = self.config.learning_rate_final is None and not self.config.warmup_ratio
         return [name for name in names if fixed or name != "learning_rate"]
 
-    def configs(self, seeds: Sequence[int]) -> list[RunConfig]:
-        """The configs of the members, with the numbers that they begin with."""
+    def configs(self) -> list[RunConfig]:
+        """The configs of the members, with their seeds and the numbers that they begin with."""
+        seeds = range(self.config.seed, self.config.seed + self.size)
         first = self._drawn(np.random.default_rng([self.config.seed, 0]))
         return [
             dataclasses.replace(
-                self.config, seed=seed, **{name: values[m] for name, values in first.items()}
+                self.config, seed=seed, **{name: float(first[name][m]) for name in first}
             )
             for m, seed in enumerate(seeds)
         ]
@@ -173,6 +195,11 @@ class PopulationBased:
             remaining, values = np.array(points).T
             tables[name] = table_text(remaining, values)
         return tables
+
+    def winner(self, member: int, configs: Sequence[RunConfig]) -> RunConfig:
+        """The config by which one run repeats the numbers of a member and of its ancestors."""
+        schedules = self.schedules(member, configs)
+        return dataclasses.replace(configs[member], schedules=schedules)
 
     def _drawn(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """[P] numbers by name, evenly spread around the config's on a scale of powers."""

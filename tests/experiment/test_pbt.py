@@ -1,0 +1,129 @@
+"""Population-based training: who continues from whom, and what the winner did."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from kytolly import PPOConfig
+from kytolly.agent.schedules import Schedule
+from kytolly.command.entry import main
+from kytolly.config.files import read_settings
+from kytolly.config.schedules import schedule_table
+from kytolly.experiment.pbt import PopulationBased, config_for_pbt
+from kytolly.loop.population import Population
+from tests.helpers.commands import SHORT_PPO, kytolly
+
+CONFIG = config_for_pbt(PPOConfig(total_env_steps=1000, num_envs=2, rollout_steps=5))
+NOW = {"learning_rate": [0.001] * 10, "clip_range": [0.2] * 10}
+
+
+def population(folder, size=10):
+    return PopulationBased(CONFIG, size, 100, folder)
+
+
+def test_the_weakest_fifth_continues_from_the_strongest_with_other_numbers(tmp_path):
+    event = population(tmp_path).decide(100, [5, 4, 3, -math.inf, 9, 8, 7, 6, 10, 1], NOW)
+    assert {event.sources[3], event.sources[9]} <= {4, 8}
+    others = [m for m in range(10) if m not in (3, 9)]
+    assert [event.sources[m] for m in others] == others
+    for name, values in event.numbers.items():
+        assert [values[m] for m in others] == [NOW[name][m] for m in others]
+        assert all(values[m] != NOW[name][m] for m in (3, 9))
+
+
+def test_decisions_are_made_once_an_interval_and_never_at_the_end(tmp_path):
+    pbt = population(tmp_path)
+    steps = [50, 90, 110, 150, 205, 290, 1000]
+    made = [step for step in steps if pbt.decide(step, range(10), NOW)]
+    assert made == [110, 205]
+
+
+def test_a_resumed_population_decides_the_same(tmp_path):
+    pbt = population(tmp_path)
+    events = [pbt.decide(step, np.arange(10) * step % 7, NOW) for step in (100, 200, 300)]
+    again = population(tmp_path)
+    assert again.events == events
+    assert again.go_back(200) == (events[0].numbers, events[1])
+    assert again.events == events[:2]
+    assert again.decide(300, np.arange(10) * 300 % 7, NOW) == events[2]
+    assert population(tmp_path).go_back(250) == (events[1].numbers, None)
+    assert population(tmp_path).go_back(0) == (None, None)
+    (tmp_path / "pbt.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match="does not tell how 10 members"):
+        population(tmp_path)
+
+
+def test_the_schedules_of_a_member_are_those_of_its_ancestors(tmp_path):
+    pbt = population(tmp_path, size=2)
+    configs = pbt.configs()
+    first = [cfg.clip_range for cfg in configs]
+    pbt.decide(100, [1.0, 0.0], {"learning_rate": [1e-3] * 2, "clip_range": first})
+    assert pbt.events[0].sources == [0, 0]
+    text = pbt.schedules(1, configs)["clip_range"]
+    schedule = Schedule(*schedule_table(CONFIG, "clip_range", text), CONFIG.total_env_steps)
+    # Before each rollout of 10 env steps: the ancestor's number, then the member's own.
+    values = [float(schedule(step)) for step in range(0, 1000, 10)]
+    own = pbt.events[0].numbers["clip_range"][1]
+    np.testing.assert_allclose(values, [first[0]] * 10 + [own] * 90, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda path: PopulationBased(CONFIG, 1, 100, path), "expected at least 2 members"),
+        (
+            lambda _: config_for_pbt(PPOConfig(learning_rate_final=0.0), {"learning_rate_final"}),
+            "learning_rate_final is 0.0, expected none",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(make, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        make(tmp_path)
+
+
+def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_path, monkeypatch):
+    words = ["train", "ppo", "--env", "CartPole-v1", "--pbt", "--population", "3"]
+    words += ["--interval", "60", *SHORT_PPO, "--checkpoint-interval-env-steps", "75", "--json"]
+    whole = kytolly(*words, "--log-dir", "whole", cwd=tmp_path)
+    assert whole.status == 0, whole.errors
+    run, count = Population.run, 0
+
+    def run_until(self, *arguments):
+        nonlocal count
+        count += 1
+        if count > 3:
+            raise KeyboardInterrupt
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Population, "run", run_until)
+    done = kytolly(*words, "--log-dir", "stopped", cwd=tmp_path)
+    assert done.status == 130 and "`kytolly train ppo --pbt --resume stopped`" in done.errors
+    monkeypatch.undo()
+    done = kytolly("train", "ppo", "--pbt", "--resume", "stopped", "--json", cwd=tmp_path)
+    assert done.status == 0, done.errors
+    first, second = json.loads(whole.out), json.loads(done.out)
+    assert [m["return"] for m in first["members"]] == [m["return"] for m in second["members"]]
+    assert first["schedules"] == second["schedules"]
+    assert (tmp_path / "whole" / "pbt.jsonl").read_text().count("\n") >= 1
+    settings, _ = read_settings(tmp_path / "whole" / "winner.yaml")
+    assert settings["schedules"] == first["schedules"] and set(first["schedules"]) >= {"clip_range"}
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--pbt", "--seeds", "0-3"], "--seeds and --pbt do not go together"),
+        (["--population", "4"], "--population is for --pbt"),
+        (["--pbt", "--env", "FrozenLake-v1"], "FrozenLake-v1 is no tensor code"),
+        (["--pbt", "--resume", "."], "is not of a training with --pbt"),
+        (["--pbt", "--learning-rate-final", "0"], "learning_rate_final is 0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    env = [] if {"--env", "--resume"} & set(words) else ["--env", "CartPole-v1"]
+    assert main(["train", "ppo", *env, *words]) == 2
+    assert message in capsys.readouterr().err

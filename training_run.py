@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
@@ -87,7 +87,8 @@ class TrainingRun(Generic[Config]):
         resume: Continue the run in it.
         init_run: The folder of the run whose weights a new run begins with; None for none.
         shows_progress: Show a progress bar on standard error.
-        is_member: It is one of many in one program, which holds signals back for all.
+        may_save: Of a member of a population, which holds signals back for all: says at the end
+            of an interval whether it may be saved. None: the run is alone.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class TrainingRun(Generic[Config]):
         resume: bool,
         init_run: Path | None = None,
         shows_progress: bool = True,
-        is_member: bool = False,
+        may_save: Callable[[], bool] | None = None,
     ):
         self.training = training
-        self.cfg, self.is_member = cfg, is_member
+        self.cfg, self.may_save = cfg, may_save
         self.callbacks, self.shows_progress = callbacks, shows_progress
         self.log_dir, self.resume, self.init_run = log_dir, resume, init_run
         self.faults: list[Fault] = []  # after which the run went on, for `result.json`
@@ -146,7 +147,7 @@ class TrainingRun(Generic[Config]):
             folder = stack.enter_context(self._lock_folder(parts.report.name))
             self.log_dir, self.resume = folder.path, True  # for a try after this one
             state = parts.report.first_state(folder.path)
-            callbacks = run_callbacks(state, self.shows_progress, self.callbacks, self.is_member)
+            callbacks = run_callbacks(state, self.shows_progress, self.callbacks, self.may_save)
             memory = functools.partial(memory_use, state.device)
             session = TrainingSession(parts, callbacks, state, self.faults, memory)
             try:
@@ -189,7 +190,7 @@ class TrainingRun(Generic[Config]):
         names = dict(session.learner.part_names)
         folder.write_config(self.cfg, state.env_name, state.loop, plain, self.init_run, names)
         try:
-            if self.is_member:
+            if self.may_save is not None:
                 stopped_by = yield from session.run(lambda: None)
             else:
                 with deferred_signals() as raise_pending:
@@ -211,7 +212,7 @@ class TrainingRun(Generic[Config]):
             from kytolly.record.pictures import plot_supervised_curve
 
             plot = functools.partial(plot_supervised_curve, metric=evaluation.best_metric)
-        if not self.is_member:
+        if self.may_save is None:
             write_or_note(
                 "learning_curve.png", lambda: save_learning_curve(path, plot), path, unwritten
             )

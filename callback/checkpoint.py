@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -33,19 +35,20 @@ class CheckpointSaver(Callback):
     Args:
         interval: Env steps, or updates, between two checkpoints.
         keep: Checkpoints that stay on disk.
-        best_at_once: Write the best network when it was evaluated; else with the next checkpoint,
-            which spares a run that improves all the time most of its writing.
+        may_save: Says at the end of an interval whether others may wait for the writing, as in a
+            population; then the best network too is written with a checkpoint, and not when it was
+            evaluated. None: always.
     """
 
     writes = "checkpoints/ and best.keras"
 
-    def __init__(self, interval: int, keep: int = 2, best_at_once: bool = True):
+    def __init__(self, interval: int, keep: int = 2, may_save: Callable[[], bool] | None = None):
         if interval < 1 or keep < 1:
             raise ValueError(
                 f"CheckpointSaver got interval {interval} and keep {keep}, "
                 "expected at least 1 of each. Raise them."
             )
-        self.interval, self.keep, self.best_at_once = interval, keep, best_at_once
+        self.interval, self.keep, self.may_save = interval, keep, may_save
         self._unsaved: tuple[int, list[np.ndarray]] | None = None  # best network, and when
         self._checkpoint: tf.train.Checkpoint | None = None
         self._best: str | None = None
@@ -64,14 +67,15 @@ class CheckpointSaver(Callback):
 
     def on_interval_end(self, state: TrainState) -> None:
         """Save, if the interval has passed."""
-        if state.progress - self._last_saved >= self.interval:
+        due = state.progress - self._last_saved >= self.interval
+        if due and (self.may_save is None or self.may_save()):
             self._save(state)
 
     def on_evaluation(self, state: TrainState) -> None:
         """Keep the network, if it is the best one so far."""
         self._evaluated = True
         if state.is_best:
-            if self.best_at_once:
+            if self.may_save is None:
                 self._save_best(state, state.progress)
             else:
                 self._unsaved = state.progress, state.network.get_weights()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.callback.checkpoint import CheckpointSaver
@@ -15,17 +15,17 @@ def run_callbacks(
     state: TrainState,
     progress: bool,
     user_callbacks: Sequence[Callback] = (),
-    is_member: bool = False,
+    may_save: Callable[[], bool] | None = None,
 ) -> list[Callback]:
     """The callbacks of a run: checkpoints, reasons to stop, the user's, and logs of metrics.
 
-    A member of a population has no progress bar, and its best network is written less often. The
+    A member of a population has no progress bar, and is saved where `may_save` allows it. The
     user's callbacks come before those that log: metrics that they add are logged too.
     """
     cfg = state.config
     callbacks: list[Callback] = [
         StopOnNonFinite(),
-        CheckpointSaver(state.interval("checkpoint", 5), best_at_once=not is_member),
+        CheckpointSaver(state.interval("checkpoint", 5), may_save=may_save),
         TrainingWarnings(),
     ]
     threshold = getattr(cfg, "reward_threshold", None)  # of agents only
@@ -44,7 +44,7 @@ def run_callbacks(
         CSVLog(),
         TensorBoardLog(getattr(cfg, "tensorboard_tags", "kytolly")),
     ]
-    if progress and not is_member:
+    if progress and may_save is None:
         from kytolly.callback.progress import ProgressBar
 
         callbacks.append(ProgressBar(added=added))

@@ -51,6 +51,7 @@ VARIED = (
     "entropy_coef",
 )
 KEPT = 2  # checkpoints of a run
+SAVE_SECONDS = 30.0  # between two checkpoints, where the config says no interval
 LINE_SECONDS = 5.0  # between two lines of progress
 
 Say = Callable[[str], None]  # shows a line of progress
@@ -110,6 +111,7 @@ class PopulationTraining:
         self._waiting: dict[int, Any] = {}  # what each of them asks for
         self._best: dict[int, list[Any]] = {}  # best weights of those that train no more
         self._member = 0
+        self._saved_at, self._saves, self._was_saved = time.monotonic(), False, False
         self._line_at = 0.0
 
     def train(self) -> list[TrainResult | None]:
@@ -192,7 +194,7 @@ class PopulationTraining:
             folder,
             resume,
             self.init_run,
-            is_member=True,
+            may_save=self._may_save_now,
         )
         self._requests[member] = run.requests(began)
         self._go_on(member, lambda requests: next(requests))
@@ -265,10 +267,23 @@ class PopulationTraining:
             self.population.copy(self._exploit.sources)
             self._set_numbers(self._exploit.numbers)
             self._exploit = None
+        self._decide_saving()
         metrics = self.population.run(request.amount)
         self._show_progress(members)
         for member in members:
             self._answer(member, of_member(metrics, member))
+
+    def _decide_saving(self) -> None:
+        """Let all members save after this call, or none: they are resumed from the same moment."""
+        now = time.monotonic()
+        if self._was_saved:
+            self._saved_at, self._was_saved = now, False
+        is_set = self.configs[0].checkpoint_interval_env_steps is not None
+        self._saves = is_set or now - self._saved_at >= SAVE_SECONDS
+
+    def _may_save_now(self) -> bool:
+        self._was_saved |= self._saves
+        return self._saves
 
     def _evaluate(self, members: list[int]) -> None:
         state: Any = self._waiting[members[0]].state

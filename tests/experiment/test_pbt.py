@@ -86,9 +86,8 @@ def test_what_does_not_fit_is_refused(make, message, tmp_path):
 
 def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_path, monkeypatch):
     words = ["train", "ppo", "--env", "CartPole-v1", "--pbt", "--population", "3"]
-    words += ["--interval", "60", *SHORT_PPO, "--json"]
+    words += ["--interval", "60", *SHORT_PPO[:-1], "75", "--json"]
     words += ["--checkpoint-interval-env-steps", "75", "--log-interval-env-steps", "75"]
-    words += ["--evaluation-interval-env-steps", "75"]
     whole = kytolly(*words, "--log-dir", "whole", cwd=tmp_path)
     assert whole.status == 0, whole.errors
     run, count = Population.run, 0

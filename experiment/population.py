@@ -24,13 +24,13 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import value_text
 from kytolly.experiment.pbt import Exploit, PopulationBased
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop, TensorEnvRunner
-from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.limits import training_step_limit
 from kytolly.loop.population import Population, PopulationEvaluator
 from kytolly.loop.recovery import NotWritten
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Evaluate, Parts, Request, Train
 from kytolly.loop.signals import deferred_signals
+from kytolly.loop.turns import EvaluatorInTurns, PopulationInTurns
 from kytolly.record.checkpoint import FOLDER, checkpoints, prune
 from kytolly.record.saved_checkpoint import DAMAGE, check_files
 from kytolly.record.saved_run import read_result
@@ -99,11 +99,13 @@ class PopulationTraining:
         with tf.device(device):
             agent = make_agent(self.configs[0], runner.spec, model)
             self.loop = DeviceLoop(agent, runner.env, device)
-            self.population = Population(self.loop, len(self.configs), varied)
+            self.on_gpu = bool(device and "GPU" in device)
+            kind = Population if self.on_gpu else PopulationInTurns
+            self.population = kind(self.loop, len(self.configs), varied)
         self.agent = agent
         self.problems: dict[int, str] = {}  # why a member has no result
         self.results: dict[int, TrainResult] = {}
-        self._evaluator: PopulationEvaluator | None = None
+        self._evaluator: PopulationEvaluator | EvaluatorInTurns | None = None
         self._final_evaluator: DeviceEvaluator | None = None  # of members that end before others
         self._scores: dict[int, float] = {}  # of the newest evaluation
         self._warned: set[tuple[int, str]] = set()
@@ -268,10 +270,9 @@ class PopulationTraining:
             self._set_numbers(self._exploit.numbers)
             self._exploit = None
         self._decide_saving()
-        metrics = self.population.run(request.amount)
         self._show_progress(members)
-        for member in members:
-            self._answer(member, of_member(metrics, member))
+        for member, metrics in self.population.run_each(request.amount, members):
+            self._go_on(member, lambda requests, metrics=metrics: requests.send(metrics))
 
     def _decide_saving(self) -> None:
         """Let all members save after this call, or none: they are resumed from the same moment."""
@@ -290,9 +291,9 @@ class PopulationTraining:
         if self._evaluator is None:
             episodes = state.config.evaluation_episodes
             self._evaluator = self._make_evaluator(EVALUATION, episodes, training_step_limit(state))
-        evaluations = self._evaluator.evaluate(state.progress)
+        evaluations = self._evaluator.evaluate(state.progress, members)
         if self.pbt is not None:  # noted before any member can save what it has now
-            scores = [-math.inf] * len(evaluations)
+            scores = [-math.inf] * len(self.configs)
             for member in members:
                 scores[member] = evaluations[member].score
             self._exploit = self.pbt.decide(state.progress, scores, self._numbers)
@@ -306,7 +307,7 @@ class PopulationTraining:
             self.agent.policy.set_weights(self._best[member])
             self.population.put(member)
         episodes = self.configs[0].final_evaluation_episodes
-        evaluations = self._make_evaluator(FINAL_EVALUATION, episodes).evaluate()
+        evaluations = self._make_evaluator(FINAL_EVALUATION, episodes).evaluate(0, members)
         for member in members:
             self._answer(member, evaluations[member])
 
@@ -326,10 +327,11 @@ class PopulationTraining:
 
     def _make_evaluator(
         self, purpose: int, episodes: int, step_limit: int | None = None
-    ) -> PopulationEvaluator:
+    ) -> PopulationEvaluator | EvaluatorInTurns:
         one = self._single_evaluator(episodes, step_limit)
         seeds = [stream_seed(cfg.seed, purpose) for cfg in self.configs]
-        return PopulationEvaluator(self.population, one, seeds)
+        kind = PopulationEvaluator if self.on_gpu else EvaluatorInTurns
+        return kind(self.population, one, seeds)
 
     def _single_evaluator(self, episodes: int, step_limit: int | None = None) -> DeviceEvaluator:
         return self.runner.evaluator(
@@ -363,11 +365,6 @@ class PopulationTraining:
             self.population.select(member)
             with contextlib.suppress(KeyboardInterrupt, StopIteration):
                 self._requests[member].throw(KeyboardInterrupt)
-
-
-def of_member(metrics: LoopMetrics, member: int) -> LoopMetrics:
-    """One member's part of [P, ...] metrics."""
-    return LoopMetrics(*(np.asarray(part)[member] for part in metrics))
 
 
 def readable_checkpoints(folder: Path) -> set[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,10 @@ Nest = TypeVar("Nest")
 
 
 class Population:
-    """The state of `P` agents, and the program that trains them.
+    """The state of `P` agents, and the program that trains all of them at once.
+
+    An agent's iteration is mapped over the agents, so that a GPU launches for all what it would
+    launch for one. On a CPU `loop.turns.PopulationInTurns` is faster.
 
     One agent and its loop, `loop` and `loop.agent`, stand for one member at a time: they have the
     state of the member that was selected last. All else that an agent can do is done by them.
@@ -48,7 +51,7 @@ class Population:
         }
         variables = member_variables(loop)
         self.state = MemberState(variables)
-        self.is_shared = [is_shared(variable, self.agent) for variable in variables]
+        self.is_shared = [self.shares(variable) for variable in variables]
         self.rows = [
             tf.Variable(one if shared else tf.repeat(one[None], size, axis=0), trainable=False)
             for one, shared in zip(variables, self.is_shared, strict=True)
@@ -67,10 +70,21 @@ class Population:
         iterations = -(-amount // self.loop.env_steps_per_iteration)
         return self.program(tf.constant(iterations, tf.int32)).on_host()
 
+    def shares(self, variable: tf.Variable) -> bool:
+        """True for a counter that counts the same in all members, and is kept once."""
+        return is_shared(variable, self.agent)
+
+    def run_each(self, amount: int, members: Sequence[int]) -> Iterator[tuple[int, LoopMetrics]]:
+        """Run, and then select one of the members after the other, with its metrics."""
+        metrics = self.run(amount)
+        for member in members:
+            self.select(member)
+            yield member, LoopMetrics(*(np.asarray(part)[member] for part in metrics))
+
     @property
     def env_steps(self) -> int:
-        """Env steps so far, of each member."""
-        return int(self.rows[self._index_of(self.agent.env_steps)])
+        """Env steps so far, of each member that has not ended."""
+        return int(np.max(self.rows[self._index_of(self.agent.env_steps)]))
 
     def select(self, member: int) -> None:
         """Give the agent and its loop, and the Keras network, the state of a member."""
@@ -120,11 +134,11 @@ class Population:
             ]
             policy = self.agent.policy
             with mapped(), self.state.replaced(before):
-                policy.varied = dict(zip(self.varied, numbers, strict=True))
+                policy.varied = lambda: dict(zip(self.varied, numbers, strict=True))
                 try:
                     results = function(part)
                 finally:
-                    policy.varied = {}
+                    policy.varied = dict
             # A result that is an argument would be no result of the map.
             return tf.nest.map_structure(tf.identity, (results, self.state.values))
 
@@ -206,14 +220,14 @@ class PopulationEvaluator:
         old, number = evaluator.program, [tf.TensorSpec([], tf.int64)]
         self.program = Program(self._play, number, old.xla, old.device)
 
-    def evaluate(self, number: int = 0) -> list[Evaluation]:
-        """As `DeviceEvaluator.evaluate`, of each member."""
+    def evaluate(self, number: int, members: Sequence[int]) -> dict[int, Evaluation]:
+        """As `DeviceEvaluator.evaluate`, of each of the members."""
         returns, lengths, ended = self.program(tf.constant(number << 32, tf.int64))
         evaluator = self.evaluator
         if not np.all(ended) and evaluator.env.spec.max_episode_steps is None:
             evaluator.limit.warn_of_cut()
-        pairs = zip(returns.numpy(), lengths.numpy(), strict=True)
-        return [Evaluation.of_episodes(*pair) for pair in pairs]
+        returns, lengths = returns.numpy(), lengths.numpy()
+        return {m: Evaluation.of_episodes(returns[m], lengths[m]) for m in members}
 
     def _play(self, counter: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """[P, N] returns and lengths of the episodes, and whether they ended."""

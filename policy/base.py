@@ -98,7 +98,8 @@ class Policy(tf.Module):
         self.network, self.optimizer, self.cfg = network, optimizer, cfg
         self.distribution = cast(ActionReader, distribution)
         self.weights = self.make_weights(network)
-        self.varied: Mapping[str, tf.Tensor] = {}  # numbers of one agent of a population
+        # Numbers of one agent of a population; a function, so that no checkpoint has them.
+        self.varied: Callable[[], Mapping[str, Any]] = dict
         optimizer.build([self.weights.variable])  # else the first update traces twice
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
@@ -116,7 +117,7 @@ class Policy(tf.Module):
     @property
     def hyper(self) -> Hyper:
         """The numbers of the config, where none follows a schedule."""
-        return Hyper.of(self.cfg)._replace(**self.varied)
+        return Hyper.of(self.cfg)._replace(**self.varied())
 
     @property
     def num_uniforms(self) -> int:
@@ -184,7 +185,7 @@ class Policy(tf.Module):
         The loss is a mean over rows, and the first metric; `count` divides the rows.
         """
         columns = map_columns(lambda x: tf.reshape(x, [count, -1, *x.shape[1:]]), batch)
-        rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 0
+        rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 1
         errors = tf.zeros([count, rows])
 
         def add_microbatch(
@@ -192,7 +193,7 @@ class Policy(tf.Module):
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
             part = map_columns(lambda column: tf.gather(column, index), columns)
             gradients, loss = self.microbatch_gradients(part, hyper)
-            error = tf.zeros([0]) if loss.td_error is None else loss.td_error
+            error = tf.zeros([1]) if loss.td_error is None else loss.td_error
             vector += self.weights.join(gradients)
             errors = tf.tensor_scatter_nd_update(errors, [[index]], tf.expand_dims(error, 0))
             return index + 1, vector, sums + loss.metrics, errors

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
 
 from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.policy.batch import Obs
+from kytolly.policy.wide_form import WideWeights, takes_wide
 
 if TYPE_CHECKING:
     from kytolly.policy.wide_weights import WideLayout
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
 FEW_NUMBERS = 1_024  # numbers that are summed as they are
 MANY_NUMBERS = 32_768  # of a vector whose rows are long: a tenth of the time of many short ones
 ROW = 64  # numbers of a row that a long vector is broken into
-
-
-class WideWeights(NamedTuple):
-    """The weights of a network whose dense layers are a few wide products.
-
-    Attributes:
-        matrices: [K, N] of each group of layers; see `model.wide_products`.
-        deviations: Their noise's sizes, [K, N] each; nothing where there is no noise.
-        others: The weights of all other layers.
-    """
-
-    matrices: list[tf.Tensor]
-    deviations: list[tf.Tensor]
-    others: list[tf.Tensor]
 
 
 Weights = list[tf.Tensor] | WideWeights  # `split` ones of a network
@@ -189,8 +175,3 @@ def squared_norm(tensor: tf.Tensor) -> tf.Tensor:
             return tf.reduce_sum(tf.matmul(wide, tf.ones([wide.shape[1], 1])))
     rows = tf.reshape(squares, [-1, squares.shape[-1]])
     return tf.reduce_sum(tf.matmul(tf.ones([1, rows.shape[0]]), rows))
-
-
-def takes_wide(function: Callable[..., Any]) -> bool:
-    """True where a function of a network computes with wide products if it is given them."""
-    return "wide" in inspect.signature(function).parameters

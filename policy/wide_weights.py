@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.model.wide_products import Group, usable, widths
-from kytolly.policy.weights import WideWeights, takes_wide
+from kytolly.policy.wide_form import WideWeights, takes_wide
 
 
 class WideLayout:

@@ -30,6 +30,7 @@ GROUPS = (
     "tests/trainer/test_recovery.py tests/trainer/test_environments.py",
     "tests/trainer",
     "tests/loop/test_host.py tests/loop/test_rows.py tests/loop/test_env_faults.py",
+    "tests/loop/test_population.py",
     "tests/loop",
     "tests/deployment",
     "tests/command",

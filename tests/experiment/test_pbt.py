@@ -12,7 +12,7 @@ from kytolly.command.entry import main
 from kytolly.config.files import read_settings
 from kytolly.config.schedules import schedule_table
 from kytolly.experiment.pbt import PopulationBased, config_for_pbt
-from kytolly.loop.population import Population
+from kytolly.loop.turns import PopulationInTurns
 from tests.helpers.commands import SHORT_PPO, kytolly
 
 CONFIG = config_for_pbt(PPOConfig(total_env_steps=1000, num_envs=2, rollout_steps=5))
@@ -90,7 +90,7 @@ def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_pat
     words += ["--checkpoint-interval-env-steps", "75", "--log-interval-env-steps", "75"]
     whole = kytolly(*words, "--log-dir", "whole", cwd=tmp_path)
     assert whole.status == 0, whole.errors
-    run, count = Population.run, 0
+    run, count = PopulationInTurns.run_each, 0
 
     def run_until(self, *arguments):
         nonlocal count
@@ -99,7 +99,7 @@ def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_pat
             raise KeyboardInterrupt
         return run(self, *arguments)
 
-    monkeypatch.setattr(Population, "run", run_until)
+    monkeypatch.setattr(PopulationInTurns, "run_each", run_until)
     done = kytolly(*words, "--log-dir", "stopped", cwd=tmp_path)
     assert done.status == 130 and "`kytolly train ppo --pbt --resume stopped`" in done.errors
     monkeypatch.undo()

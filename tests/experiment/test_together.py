@@ -17,7 +17,7 @@ from kytolly import PPOConfig, load
 from kytolly.command.entry import main
 from kytolly.experiment import together
 from kytolly.experiment.together import default_parts, seeds_text
-from kytolly.loop.population import Population
+from kytolly.loop.turns import PopulationInTurns
 from tests.helpers.commands import SHORT_PPO, kytolly
 from tests.helpers.processes import Processes
 
@@ -85,7 +85,7 @@ def test_a_member_is_resumed_alone(group, tmp_path):
 
 
 def test_an_interrupted_group_continues_to_the_same_numbers(group, tmp_path, monkeypatch):
-    run, count, calls = Population.run, 0, 2  # of which the first only compiles
+    run, count, calls = PopulationInTurns.run_each, 0, 2  # of which the first only compiles
 
     def run_until(self, *arguments):
         nonlocal count
@@ -94,7 +94,7 @@ def test_an_interrupted_group_continues_to_the_same_numbers(group, tmp_path, mon
             raise KeyboardInterrupt
         return run(self, *arguments)
 
-    monkeypatch.setattr(Population, "run", run_until)
+    monkeypatch.setattr(PopulationInTurns, "run_each", run_until)
     done = kytolly(*TRAIN, "3,5", "--log-dir", "g", *SETTINGS, cwd=tmp_path)
     assert done.status == 130 and "0 of 2 seeds are done" in done.errors
     assert "`kytolly train ppo --resume g --seeds 3,5`" in done.errors

@@ -13,6 +13,7 @@ from kytolly.environment.tensor.pendulum import Pendulum
 from kytolly.loop.device import DeviceLoop, TensorEnvRunner
 from kytolly.loop.member_state import MemberState, loop_with_state
 from kytolly.loop.population import Population, PopulationEvaluator, member_variables
+from kytolly.loop.turns import EvaluatorInTurns, PopulationInTurns
 from tests.helpers.cases import learning
 from tests.helpers.on_policy_probes import DictObservation
 from tests.loop.configs import small_config
@@ -36,7 +37,7 @@ CASES = {
     "iqn": ("iqn", CartPole, {}),
     "munchausen": ("munchausen", CartPole, {"double": True}),
 }
-ALWAYS = ("ppo", "dqn", "target_kl")
+ALWAYS = ("ppo", "dqn")
 
 
 def make_loop(case, seed):
@@ -45,10 +46,10 @@ def make_loop(case, seed):
     return DeviceLoop(make_agent(cfg, env.spec), env)
 
 
-def make_population(case):
+def make_population(case, kind=Population):
     """A population of the seeds, and a loop of each seed alone."""
     loops = [make_loop(case, seed) for seed in SEEDS]
-    population = Population(make_loop(case, SEEDS[0]), len(SEEDS))
+    population = kind(make_loop(case, SEEDS[0]), len(SEEDS))
     for member, loop in enumerate(loops):
         for variable, value in zip(population.state.variables, member_variables(loop), strict=True):
             variable.assign(value)
@@ -81,6 +82,21 @@ def test_members_learn_what_each_would_alone(case):
     assert int(loops[0].agent.policy.updates) > 0
 
 
+@pytest.mark.parametrize("case", ["dqn", learning("ppo"), learning("rainbow"), learning("pqn")])
+def test_members_that_take_turns_learn_bit_for_bit_what_each_would_alone(case):
+    population, loops = make_population(case, PopulationInTurns)
+    amount = 8 * loops[0].env_steps_per_iteration
+    for going in ([0, 1, 2], [0, 2]):  # one ends before the others
+        for member, metrics in population.run_each(amount, going):
+            alone = loops[member].run(amount).on_host()
+            for one, other in zip(alone, metrics, strict=True):
+                np.testing.assert_array_equal(other, one)
+    for member, loop in enumerate(loops):
+        population.select(member)
+        for one, other in zip(member_variables(loop), population.state.variables, strict=True):
+            np.testing.assert_array_equal(np.asarray(other), np.asarray(one), one.name)
+
+
 def test_evaluations_are_those_of_each_member_alone():
     population, loops = make_population("ppo")
     seeds = [stream_seed(seed, EVALUATION) for seed in SEEDS]
@@ -89,19 +105,24 @@ def test_evaluations_are_those_of_each_member_alone():
         runner = TensorEnvRunner(loop.env, loop.agent.cfg)
         return runner.evaluator(loop.agent.policy.network, 5, seed, xla=True, device=None)
 
-    together = PopulationEvaluator(population, evaluator(population.loop, 0), seeds).evaluate(40)
+    one = evaluator(population.loop, 0)
+    together = PopulationEvaluator(population, one, seeds).evaluate(40, [0, 1, 2])
     alone = [evaluator(loop, seed).evaluate(40) for loop, seed in zip(loops, seeds, strict=True)]
-    assert together == alone
+    assert list(together.values()) == alone
+    in_turns = EvaluatorInTurns(population, one, seeds).evaluate(40, [0, 2])
+    assert in_turns == {0: alone[0], 2: alone[2]}
     assert len({evaluation.return_mean for evaluation in alone}) > 1
 
 
-def test_numbers_that_vary_are_those_of_their_member():
+@pytest.mark.parametrize("kind", [Population, PopulationInTurns])
+def test_numbers_that_vary_are_those_of_their_member(kind):
     loops = [make_loop("ppo", 3) for _ in range(2)]
-    population = Population(make_loop("ppo", 3), 2, {"entropy_coef": [0.0, 5.0]})
-    loops[0].agent.policy.varied = {"entropy_coef": tf.constant(0.0)}
-    loops[1].agent.policy.varied = {"entropy_coef": tf.constant(5.0)}
+    population = kind(make_loop("ppo", 3), 2, {"entropy_coef": [0.0, 5.0]})
+    loops[0].agent.policy.varied = lambda: {"entropy_coef": 0.0}
+    loops[1].agent.policy.varied = lambda: {"entropy_coef": 5.0}
     amount = 3 * loops[0].env_steps_per_iteration
-    population.run(amount)
+    for _ in population.run_each(amount, [0, 1]):
+        pass
     for member, loop in enumerate(loops):
         loop.run(amount)
         population.select(member)

@@ -23,7 +23,7 @@ class PopulationInTurns(Population):
         self, loop: DeviceLoop, size: int, varied: Mapping[str, Sequence[float]] | None = None
     ):
         super().__init__(loop, size, varied)
-        self.numbers = {name: tf.Variable(0.0, trainable=False) for name in self.varied}
+        self.numbers = {name: tf.Variable(tf.zeros([]), trainable=False) for name in self.varied}
         loop.agent.policy.varied = lambda: self.numbers
 
     def shares(self, variable: tf.Variable) -> bool:

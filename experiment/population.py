@@ -23,8 +23,9 @@ from kytolly.callback.base import warn
 from kytolly.config.run import RunConfig
 from kytolly.config.words import value_text
 from kytolly.experiment.pbt import Exploit, PopulationBased
-from kytolly.loop.device import DeviceEvaluator, DeviceLoop, TensorEnvRunner
+from kytolly.loop.device import DeviceLoop, TensorEnvRunner
 from kytolly.loop.limits import training_step_limit
+from kytolly.loop.mapped_population import MappedEvaluator, MappedPopulation
 from kytolly.loop.population import Population, PopulationEvaluator
 from kytolly.loop.recovery import NotWritten
 from kytolly.loop.reinforcement import AgentReport
@@ -99,14 +100,14 @@ class PopulationTraining:
         with tf.device(device):
             agent = make_agent(self.configs[0], runner.spec, model)
             self.loop = DeviceLoop(agent, runner.env, device)
-            self.on_gpu = bool(device and "GPU" in device)
-            kind = Population if self.on_gpu else PopulationInTurns
-            self.population = kind(self.loop, len(self.configs), varied)
+            self._is_mapped = bool(device and "GPU" in device)
+            kind = MappedPopulation if self._is_mapped else PopulationInTurns
+            self.population: Population = kind(self.loop, len(self.configs), varied)
         self.agent = agent
         self.problems: dict[int, str] = {}  # why a member has no result
         self.results: dict[int, TrainResult] = {}
-        self._evaluator: PopulationEvaluator | EvaluatorInTurns | None = None
-        self._final_evaluator: DeviceEvaluator | None = None  # of members that end before others
+        self._evaluator: PopulationEvaluator | None = None  # during training
+        self._final_evaluators: dict[bool, PopulationEvaluator] = {}  # by whether all play at once
         self._scores: dict[int, float] = {}  # of the newest evaluation
         self._warned: set[tuple[int, str]] = set()
         self._requests: dict[int, Any] = {}  # of the members that have not ended
@@ -253,12 +254,10 @@ class PopulationTraining:
         training = self._asking(Train)
         if during:
             self._evaluate(during)
-        elif training and evaluated:
-            self._evaluate_alone(evaluated)
-        elif training:
-            self._train(training)
+        elif evaluated:
+            self._evaluate_best(evaluated, at_once=self._is_mapped and not training)
         else:
-            self._evaluate_best(evaluated)
+            self._train(training)
 
     def _asking(self, kind: type) -> list[int]:
         return [m for m, request in self._waiting.items() if isinstance(request, kind)]
@@ -290,7 +289,8 @@ class PopulationTraining:
         state: Any = self._waiting[members[0]].state
         if self._evaluator is None:
             episodes = state.config.evaluation_episodes
-            self._evaluator = self._make_evaluator(EVALUATION, episodes, training_step_limit(state))
+            limit = training_step_limit(state)
+            self._evaluator = self._make_evaluator(EVALUATION, episodes, self._is_mapped, limit)
         evaluations = self._evaluator.evaluate(state.progress, members)
         if self.pbt is not None:  # noted before any member can save what it has now
             scores = [-math.inf] * len(self.configs)
@@ -301,40 +301,24 @@ class PopulationTraining:
             self._scores[member] = evaluations[member].return_mean
             self._answer(member, evaluations[member])
 
-    def _evaluate_best(self, members: list[int]) -> None:
+    def _evaluate_best(self, members: list[int], at_once: bool) -> None:
+        """Evaluate the best weights of members that train no more."""
         for member in members:
             self.population.select(member)
             self.agent.policy.set_weights(self._best[member])
             self.population.put(member)
-        episodes = self.configs[0].final_evaluation_episodes
-        evaluations = self._make_evaluator(FINAL_EVALUATION, episodes).evaluate(0, members)
+        if at_once not in self._final_evaluators:
+            episodes = self.configs[0].final_evaluation_episodes
+            evaluator = self._make_evaluator(FINAL_EVALUATION, episodes, at_once)
+            self._final_evaluators[at_once] = evaluator
+        evaluations = self._final_evaluators[at_once].evaluate(0, members)
         for member in members:
             self._answer(member, evaluations[member])
 
-    def _evaluate_alone(self, members: list[int]) -> None:
-        """Evaluate the best weights of a few members, while the others wait."""
-        one = self._final_evaluator
-        if one is None:
-            episodes = self.configs[0].final_evaluation_episodes
-            one = self._final_evaluator = self._single_evaluator(episodes)
-        for member in members:
-            self.population.select(member)
-            self.agent.policy.set_weights(self._best[member])
-            self.population.put(member)
-            seed = stream_seed(self.configs[member].seed, FINAL_EVALUATION)
-            one.random_stream.key[0].assign(seed)
-            self._answer(member, one.evaluate())
-
     def _make_evaluator(
-        self, purpose: int, episodes: int, step_limit: int | None = None
-    ) -> PopulationEvaluator | EvaluatorInTurns:
-        one = self._single_evaluator(episodes, step_limit)
-        seeds = [stream_seed(cfg.seed, purpose) for cfg in self.configs]
-        kind = PopulationEvaluator if self.on_gpu else EvaluatorInTurns
-        return kind(self.population, one, seeds)
-
-    def _single_evaluator(self, episodes: int, step_limit: int | None = None) -> DeviceEvaluator:
-        return self.runner.evaluator(
+        self, purpose: int, episodes: int, at_once: bool, step_limit: int | None = None
+    ) -> PopulationEvaluator:
+        one = self.runner.evaluator(
             self.agent.policy.network,
             episodes,
             0,
@@ -342,6 +326,9 @@ class PopulationTraining:
             device=self.device,
             step_limit=step_limit,
         )
+        seeds = [stream_seed(cfg.seed, purpose) for cfg in self.configs]
+        kind: Any = MappedEvaluator if at_once else EvaluatorInTurns
+        return kind(self.population, one, seeds)
 
     def _show_progress(self, members: list[int]) -> None:
         now = time.monotonic()

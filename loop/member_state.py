@@ -77,13 +77,19 @@ class MemberState:
         return dict(zip(METHODS.split(), methods, strict=True))
 
 
+def replaced_state() -> MemberState:
+    """The state whose variables are replaced where this is called."""
+    state = _active.get()
+    if state is None:
+        raise RuntimeError("no variables are replaced, expected a loop within MemberState.replaced")
+    return state
+
+
 def loop_with_state(
     condition: Callable[..., Any], body: Callable[..., tuple[Any, ...]], carried: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """`tf.while_loop` of a body that assigns variables which are replaced."""
-    state = _active.get()
-    if state is None:
-        raise RuntimeError("no variables are replaced, expected a loop within MemberState.replaced")
+    state = replaced_state()
 
     def turn(*values: Any) -> tuple[Any, ...]:
         *now, state.values = values
@@ -106,9 +112,7 @@ def loop_while_active(
     Some agents may go on while others have stopped: for those whose flag is false a turn changes
     nothing.
     """
-    state = _active.get()
-    if state is None:
-        raise RuntimeError("no variables are replaced, expected a loop within MemberState.replaced")
+    state = replaced_state()
 
     def turn(index: tf.Tensor, active: tf.Tensor, results: Any) -> tuple[tf.Tensor, Any, Any]:
         before = list(state.values)

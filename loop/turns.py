@@ -26,10 +26,6 @@ class PopulationInTurns(Population):
         self.numbers = {name: tf.Variable(tf.zeros([]), trainable=False) for name in self.varied}
         loop.agent.policy.varied = lambda: self.numbers
 
-    def shares(self, variable: tf.Variable) -> bool:
-        """Nothing: what has been counted differs within a turn."""
-        return False
-
     def run_each(self, amount: int, members: Sequence[int]) -> Iterator[tuple[int, LoopMetrics]]:
         """Select one of the members after the other, train it and give its metrics."""
         for member in members:

@@ -11,8 +11,9 @@ from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.minatar.breakout import Breakout
 from kytolly.environment.tensor.pendulum import Pendulum
 from kytolly.loop.device import DeviceLoop, TensorEnvRunner
+from kytolly.loop.mapped_population import MappedEvaluator, MappedPopulation
 from kytolly.loop.member_state import MemberState, loop_with_state
-from kytolly.loop.population import Population, PopulationEvaluator, member_variables
+from kytolly.loop.population import member_variables
 from kytolly.loop.turns import EvaluatorInTurns, PopulationInTurns
 from tests.helpers.cases import learning
 from tests.helpers.on_policy_probes import DictObservation
@@ -40,18 +41,20 @@ CASES = {
 ALWAYS = ("ppo",)
 
 
-def make_loop(case, seed):
+def make_loop(case, seed, device=None):
     algorithm, make_env, settings = CASES[case]
     env, cfg = make_env(), small_config(algorithm, **settings, seed=seed)
-    return DeviceLoop(make_agent(cfg, env.spec), env)
+    return DeviceLoop(make_agent(cfg, env.spec), env, device)
 
 
-def make_population(case, kind=Population):
+def make_population(case, kind=MappedPopulation):
     """A population of the seeds, and a loop of each seed alone."""
     loops = [make_loop(case, seed) for seed in SEEDS]
-    population = kind(make_loop(case, SEEDS[0]), len(SEEDS))
+    # Only a GPU's program is mapped: its form is traced here too, and runs on the CPU.
+    device = "/GPU:0" if kind is MappedPopulation else None
+    population = kind(make_loop(case, SEEDS[0], device), len(SEEDS))
     for member, loop in enumerate(loops):
-        for variable, value in zip(population.state.variables, member_variables(loop), strict=True):
+        for variable, value in zip(population.variables, member_variables(loop), strict=True):
             variable.assign(value)
         population.put(member)
     return population, loops
@@ -69,7 +72,7 @@ def test_members_learn_what_each_would_alone(case):
         population.select(member)
         for name, one, other in zip(alone._fields, alone, metrics, strict=True):
             np.testing.assert_allclose(other[member], one, rtol=1e-4, atol=1e-5, err_msg=name)
-        for one, other in zip(member_variables(loop), population.state.variables, strict=True):
+        for one, other in zip(member_variables(loop), population.variables, strict=True):
             np.testing.assert_allclose(
                 np.asarray(other), np.asarray(one), rtol=1e-4, atol=1e-5, err_msg=one.name
             )
@@ -93,7 +96,7 @@ def test_members_that_take_turns_learn_bit_for_bit_what_each_would_alone(case):
                 np.testing.assert_array_equal(other, one)
     for member, loop in enumerate(loops):
         population.select(member)
-        for one, other in zip(member_variables(loop), population.state.variables, strict=True):
+        for one, other in zip(member_variables(loop), population.variables, strict=True):
             np.testing.assert_array_equal(np.asarray(other), np.asarray(one), one.name)
 
 
@@ -106,7 +109,7 @@ def test_evaluations_are_those_of_each_member_alone():
         return runner.evaluator(loop.agent.policy.network, 5, seed, xla=True, device=None)
 
     one = evaluator(population.loop, 0)
-    together = PopulationEvaluator(population, one, seeds).evaluate(40, [0, 1, 2])
+    together = MappedEvaluator(population, one, seeds).evaluate(40, [0, 1, 2])
     alone = [evaluator(loop, seed).evaluate(40) for loop, seed in zip(loops, seeds, strict=True)]
     assert list(together.values()) == alone
     in_turns = EvaluatorInTurns(population, one, seeds).evaluate(40, [0, 2])
@@ -114,7 +117,7 @@ def test_evaluations_are_those_of_each_member_alone():
     assert len({evaluation.return_mean for evaluation in alone}) > 1
 
 
-@pytest.mark.parametrize("kind", [learning(Population), PopulationInTurns])
+@pytest.mark.parametrize("kind", [learning(MappedPopulation), PopulationInTurns])
 def test_numbers_that_vary_are_those_of_their_member(kind):
     loops = [make_loop("ppo", 3) for _ in range(2)]
     population = kind(make_loop("ppo", 3), 2, {"entropy_coef": [0.0, 5.0]})

@@ -166,6 +166,23 @@ def print_problem(message: str) -> None:
     print(f"{PREFIX}{one_line(message, MAX_MESSAGE)}", file=sys.stderr)
 
 
+def end_of_many(failed: int, total: int, what: str, go_on: str) -> int:
+    """The exit status of a command that trained several; says how many failed, if any.
+
+    Args:
+        failed: How many, each of which was reported.
+        total: Of how many.
+        what: What they are, such as "seeds".
+        go_on: Sentence that says how to continue.
+    """
+    if not failed:
+        return 0
+    print_problem(
+        f"{failed} of {total} {what} failed, for the reasons above; the others are whole. {go_on}"
+    )
+    return 1
+
+
 def users_problem(error: Exception) -> str | None:
     """One line for the user: of a file its name, what is wrong with it and what to do.
 

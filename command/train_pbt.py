@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kytolly.agent.algorithms import make_config
-from kytolly.command.exits import BadInput, print_problem
+from kytolly.command.exits import BadInput, end_of_many
 from kytolly.command.options import Settings
 from kytolly.command.result import print_line, print_table
 from kytolly.command.start import prepare_machine
@@ -178,13 +178,7 @@ def train(
     print_table(["member", "return"], rows, notes, sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(summary))
-    if not training.problems:
-        return 0
-    print_problem(
-        f"{len(training.problems)} of {pbt.size} members failed, for the reasons above; the others "
-        f"are whole. {continue_words(folder, cfg)}"
-    )
-    return 1
+    return end_of_many(len(training.problems), pbt.size, "members", continue_words(folder, cfg))
 
 
 def continue_words(folder: RunFolder, cfg: RunConfig) -> str:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from kytolly.command.exits import BadInput, print_problem
+from kytolly.command.exits import BadInput, end_of_many
 from kytolly.command.options import Settings
 from kytolly.command.result import print_line, print_table
 from kytolly.command.start import prepare_machine
@@ -83,13 +83,7 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
     print_seeds(result, sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(result))
-    if not group.problems:
-        return 0
-    print_problem(
-        f"{len(group.problems)} of {len(group.seeds)} seeds failed, for the reasons above; the "
-        f"others are whole. {continue_words(group)}"
-    )
-    return 1
+    return end_of_many(len(group.problems), len(group.seeds), "seeds", continue_words(group))
 
 
 def train(group: SeedGroup, jobs: int | None) -> SeedsResult:

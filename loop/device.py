@@ -16,7 +16,7 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RandomStream, uniform
 from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
-from kytolly.environment.fusion_barrier import is_mapped, on_gpu
+from kytolly.environment.fusion_barrier import is_mapped, is_straight, on_gpu
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.environment.tensor.stepping import (
     DeviceState,
@@ -144,17 +144,9 @@ class DeviceLoop(tf.Module):
         weights, row_noise = agent.policy.acting_weights(network_noise)  # once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
         spec = rollout_spec(self.env.spec, self.num_envs, *keeps)  # what a step gives
-        packs, kind = on_gpu() or is_mapped(), Columns
-        if is_mapped():
-            from kytolly.loop.mapped_columns import MappedColumns
-
-            kind = MappedColumns
-        elif packs:
-            from kytolly.loop.packed_columns import PackedColumns
-
-            kind = PackedColumns
+        packs = is_straight()
         summed = [tf.TensorSpec([self.num_envs, 3])] * packs  # what `episodes` adds up elsewhere
-        columns = kind([*present(spec), *summed], self.rollout_steps)
+        columns = kind_of_columns()([*present(spec), *summed], self.rollout_steps)
 
         def step(
             time: tf.Tensor, state: DeviceState, obs: Obs, arrays: Arrays, episodes: tf.Tensor
@@ -248,6 +240,19 @@ class DeviceLoop(tf.Module):
             episode_length=metrics.episode_length + tf.cast(lengths, tf.int32),
         )
         return state, learn(agent, rollout, random_bits, metrics, update_enabled)
+
+
+def kind_of_columns() -> type[Columns]:
+    """The form of a rollout's columns in the program that is traced."""
+    if is_mapped():
+        from kytolly.loop.mapped_columns import MappedColumns
+
+        return MappedColumns
+    if on_gpu():
+        from kytolly.loop.packed_columns import PackedColumns
+
+        return PackedColumns
+    return Columns
 
 
 class Episodes(NamedTuple):

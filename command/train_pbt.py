@@ -20,7 +20,7 @@ from kytolly.command.start import prepare_machine
 from kytolly.config.files import read_settings
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
-from kytolly.experiment.members import GROUP_FILE, apart_error, member_names, reason_apart
+from kytolly.experiment.members import GROUP_FILE, member_names
 from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.record.files import write_text
 from kytolly.record.run_folder import RunFolder, versions, yaml_text
@@ -68,10 +68,7 @@ def begun(
 ) -> tuple[RunFolder, RunConfig, str, int, int]:
     """A new population: folder, config, environment, members, interval."""
     cfg, env = given_config(args)
-    cfg = config_for_pbt(cfg, flags)
-    if reason := reason_apart(cfg, env):
-        raise apart_error(reason)
-    cfg = with_entropy(cfg, env)
+    cfg = with_entropy(config_for_pbt(cfg, flags), env)
     size = args.population or MEMBERS
     interval = args.interval or max(1, cfg.total_env_steps // INTERVALS)
     folder = RunFolder.create(args.log_dir, f"{env}_{cfg.algorithm}_pbt")

@@ -63,6 +63,9 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         cfg, env = given_config(args)
         reason = "" if args.apart else reason_apart(cfg, env)
         if reason and args.together:
+            from kytolly.loop.env_runner import make_env_runner
+
+            make_env_runner(cfg, env).close()  # an unknown environment is another error
             raise apart_error(reason)
         if reason:
             print_line(f"{reason}: each seed has a process of its own")

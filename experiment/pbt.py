@@ -86,8 +86,9 @@ class PopulationBased:
     def __post_init__(self):
         if self.interval < 1 or self.size < 2:
             raise ValueError(
-                f"population-based training got {self.size} members and an interval of "
-                f"{self.interval}, expected at least 2 members and an interval of at least 1."
+                f"population-based training got a population of {self.size} and an interval of "
+                f"{self.interval}, expected at least 2 members and an interval of at least 1. "
+                "Raise it."
             )
         if not self.names:
             raise ValueError(

@@ -119,6 +119,8 @@ def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_pat
         (["--pbt", "--seeds", "0-3"], "--seeds and --pbt do not go together"),
         (["--population", "4"], "--population is for --pbt"),
         (["--pbt", "--env", "FrozenLake-v1"], "FrozenLake-v1 is no tensor code"),
+        (["--pbt", "--env", "Cartpol-v1"], "unknown environment 'Cartpol-v1'. Nearest names: Cart"),
+        (["--pbt", "--population", "1"], "got a population of 1"),
         (["--pbt", "--resume", "."], "is not of a training with --pbt"),
         (["--pbt", "--learning-rate-final", "0"], "learning_rate_final is 0"),
     ],
@@ -128,3 +130,4 @@ def test_options_that_do_not_fit_are_refused(words, message, tmp_path, monkeypat
     env = [] if {"--env", "--resume"} & set(words) else ["--env", "CartPole-v1"]
     assert main(["train", "ppo", *env, *words]) == 2
     assert message in capsys.readouterr().err
+    assert not any((tmp_path / "runs").glob("*"))

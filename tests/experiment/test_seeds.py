@@ -116,6 +116,10 @@ def test_ctrl_c_stops_all_and_the_group_is_continued(monkeypatch, capsys):
         ([*TRAIN, "--together"], "--together is for several runs"),
         ([*APART, "--seeds", "0-1", "--together"], "not allowed with argument"),
         ([*TRAIN, "--seeds", "0-1", "--together", "--loop", "host"], "loop is host"),
+        (
+            ["train", "ppo", "--env", "Cartpol-v1", "--seeds", "0-1", "--together"],
+            "unknown environ",
+        ),
         ([*TRAIN, "--seeds", "0-1", "--together", "--on-nan", "restart"], "on_nan is restart"),
         (["train", "ppo", "--resume", "h", "--seeds", "0", "--together"], "Leave --together out"),
         (["train", "ppo", "--seeds", "0-1"], "--env is missing"),

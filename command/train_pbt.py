@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
             raise
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
-                f"the members are saved as far as they came. {continue_words(folder, cfg)}"
+                f"The members are saved as far as they came. {continue_words(folder, cfg)}"
             ) from None
 
 

@@ -127,7 +127,7 @@ class PopulationTraining:
                 for member in self.wanted:
                     raise_pending()
                     self._start(member, began)
-                if self.pbt is not None and self.resume:
+                if self.pbt is not None and self.resume and self._waiting:
                     numbers, self._exploit = self.pbt.go_back(self.population.env_steps)
                     self._set_numbers(numbers or self._numbers)
                 while self._waiting:

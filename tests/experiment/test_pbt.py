@@ -109,6 +109,11 @@ def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_pat
     assert [m["return"] for m in first["members"]] == [m["return"] for m in second["members"]]
     assert first["schedules"] == second["schedules"]
     assert (tmp_path / "whole" / "pbt.jsonl").read_text().count("\n") >= 1
+    files = [tmp_path / "whole" / name for name in ("pbt.jsonl", "winner.yaml")]
+    before = [file.read_text() for file in files]
+    again = kytolly("train", "ppo", "--pbt", "--resume", "whole", "--json", cwd=tmp_path)
+    assert json.loads(again.out)["schedules"] == first["schedules"]
+    assert [file.read_text() for file in files] == before
     settings, _ = read_settings(tmp_path / "whole" / "winner.yaml")
     assert settings["schedules"] == first["schedules"] and set(first["schedules"]) >= {"clip_range"}
 

@@ -77,7 +77,13 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         help="begin with the best weights of this other run",
     )
     add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
-    add("--jobs", metavar="N", type=positive, help="processes at a time; default: one a core")
+    add(
+        "--jobs",
+        metavar="N",
+        type=positive,
+        help="processes at a time; default: one a core, or for seeds that train together one, and "
+        "two from 20 seeds on",
+    )
     together = parser.add_mutually_exclusive_group()
     together.add_argument(
         "--together",

@@ -1,5 +1,6 @@
 """Population-based training: who continues from whom, and what the winner did."""
 
+import csv
 import json
 import math
 
@@ -88,8 +89,22 @@ def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_pat
     words = ["train", "ppo", "--env", "CartPole-v1", "--pbt", "--population", "3"]
     words += ["--interval", "60", *SHORT_PPO[:-1], "75", "--json"]
     words += ["--checkpoint-interval-env-steps", "75", "--log-interval-env-steps", "75"]
+    copy, copied = PopulationInTurns.copy, []
+
+    def record(self, sources):
+        copied.append(list(sources))
+        copy(self, sources)
+
+    monkeypatch.setattr(PopulationInTurns, "copy", record)
     whole = kytolly(*words, "--log-dir", "whole", cwd=tmp_path)
     assert whole.status == 0, whole.errors
+    events = [json.loads(x) for x in (tmp_path / "whole" / "pbt.jsonl").read_text().splitlines()]
+    assert copied == [event["sources"] for event in events] and len(events) == 1
+    for member in range(3):
+        with open(tmp_path / "whole" / f"seed-{member}" / "metrics.csv") as file:
+            last = list(csv.DictReader(file))[-1]
+        rate = events[-1]["numbers"]["learning_rate"][member]
+        assert float(last["learning_rate"]) == pytest.approx(rate, rel=1e-5)
     run, count = PopulationInTurns.run_each, 0
 
     def run_until(self, *arguments):

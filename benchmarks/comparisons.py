@@ -14,6 +14,7 @@ from kytolly.machine.hardware import usable_cores
 CLONE = "set PUREJAXRL_CHECKOUT to a clone of github.com/luchris429/purejaxrl"
 LOOPS = "kytolly.benchmarks.loops"
 COMPETITORS = "kytolly.benchmarks.competitors"
+AGENTS = "64"
 PPO_WIDE = ("--num-envs", "2048", "--num-steps", "16", "--minibatches", "32")
 
 
@@ -105,6 +106,14 @@ def atari(options: Options, watch: Watch) -> Report:
     return comparison(title, "env_steps", [ours, *others], options, watch, pinned=False)
 
 
+def dqn_agents(options: Options, watch: Watch) -> Report:
+    """Compare 64 agents of DQN in one program, each with the work of `device`."""
+    count = ("--env-steps", options.count(20_000), "--agents", AGENTS)
+    contenders = [our_contender("dqn", *count), *jax_contenders("dqn", *count[1:])]
+    title = f"{AGENTS} agents of DQN on CartPole-v1, batch 128, one update per 10 env steps of each"
+    return comparison(title, "env_steps", contenders, options, watch)
+
+
 # --- PPO -----------------------------------------------------------------------------------
 
 
@@ -117,6 +126,14 @@ def ppo(options: Options, watch: Watch) -> Report:
         *jax_contenders("ppo", count),
     ]
     title = "PPO on CartPole-v1, 4 environments x 128 steps, 4 epochs of 4 minibatches, MLP 64-64"
+    return comparison(title, "env_steps", contenders, options, watch)
+
+
+def ppo_agents(options: Options, watch: Watch) -> Report:
+    """Compare 64 agents of PPO in one program, each with the work of `ppo`."""
+    count = ("--env-steps", options.count(20_480), "--agents", AGENTS)
+    contenders = [our_contender("ppo", *count), *jax_contenders("ppo", *count[1:])]
+    title = f"{AGENTS} agents of PPO on CartPole-v1, 4 environments x 128 steps each, MLP 64-64"
     return comparison(title, "env_steps", contenders, options, watch)
 
 

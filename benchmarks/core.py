@@ -20,6 +20,7 @@ from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.env_runner import make_env_runner
+from kytolly.loop.turns import PopulationInTurns
 from kytolly.policy.batch import Rollout, Transition, map_columns
 from kytolly.policy.q_learning import QLearningPolicy
 
@@ -49,6 +50,26 @@ def make_loop(cfg: RunConfig, env: str, kind: str) -> tuple[Loop, KytollyAgent]:
     with tf.device(device):
         agent = make_agent(cfg, runner.spec)
         return runner.loop(agent, device), agent
+
+
+def train_function(loop: Loop, agents: int) -> Callable[[int], LoopMetrics]:
+    """A function that trains for a number of env steps, and gives what was measured.
+
+    Args:
+        loop: Of an agent.
+        agents: Agents like it, each with its own random stream, that train together. All do the
+            steps; what was measured is the last one's.
+    """
+    if agents == 1:
+        return lambda env_steps: fetch(loop.run(env_steps))
+    if not isinstance(loop, DeviceLoop):
+        raise TypeError("only agents of the device loop train together.")
+    population = PopulationInTurns(loop, agents)
+    for member in range(agents):
+        population.select(member)
+        loop.agent.random_stream.key[0].assign(member)
+        population.put(member)
+    return lambda env_steps: list(population.run_each(env_steps, range(agents)))[-1][1]
 
 
 def make_cartpole_loop(agent: KytollyAgent) -> DeviceLoop:

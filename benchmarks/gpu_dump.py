@@ -39,6 +39,7 @@ class Row(NamedTuple):
         work: Makes what the program is built from.
         words: The command line of `benchmarks.loops` and the competitors that times the same work.
         more: What the loops of ours take beside it.
+        agents: How many of them train together, all in each kernel.
     """
 
     algorithm: str
@@ -46,6 +47,13 @@ class Row(NamedTuple):
     work: Callable[[], Work]
     words: tuple[str, ...]
     more: tuple[str, ...] = ()
+    agents: int = 1
+
+
+def _together(row: Row, agents: int) -> Row:
+    title = f"{agents:,} agents: {row.title}"
+    words = ("--agents", str(agents))
+    return row._replace(title=title, more=(*row.more, *words), agents=agents)
 
 
 def _dqn_row(algorithm: str, num_envs: int = 10) -> Row:
@@ -78,18 +86,23 @@ def _ppo_row(settings: PPOSettings, algorithm: Literal["ppo", "ppo-kl"] = "ppo")
 
 
 WIDE = PPOSettings(num_envs=2048, num_steps=16, minibatches=32)
+PPO, DQN = _ppo_row(PPOSettings()), _dqn_row("dqn", 1)
+PQN = Row(
+    "pqn",
+    "MinAtar's Breakout, 128 envs x 32 steps, 64 updates",
+    lambda: pqn_work(PQNSettings()),
+    ("pqn",),
+)
 ROWS = {
-    "ppo": _ppo_row(PPOSettings()),
+    "ppo": PPO,
+    "ppo-agents": _together(PPO, 1024),
     "ppo-wide": _ppo_row(WIDE),
     "ppo-kl": _ppo_row(PPOSettings(), "ppo-kl"),
-    "dqn": _dqn_row("dqn", 1),
+    "dqn": DQN,
+    "dqn-agents": _together(DQN, 1024),
     "dqn-10-envs": _dqn_row("dqn"),
-    "pqn": Row(
-        "pqn",
-        "MinAtar's Breakout, 128 envs x 32 steps, 64 updates",
-        lambda: pqn_work(PQNSettings()),
-        ("pqn",),
-    ),
+    "pqn": PQN,
+    "pqn-agents": _together(PQN, 64),
     **{name: _dqn_row(name) for name in ("ddqn", "c51", "qr-dqn", "iqn", "munchausen", "rainbow")},
 }
 
@@ -109,16 +122,19 @@ def dump(row: str, folder: Path) -> Result:
 
     from kytolly.benchmarks import core
     from kytolly.loop.device import DeviceLoop
+    from kytolly.loop.mapped_population import MappedPopulation
 
     work = ROWS[row].work()
     loop, agent = core.make_loop(work.cfg, work.env, "device")
     if not isinstance(loop, DeviceLoop):
         raise TypeError(f"{row} has no device loop.")
     signature = [tf.TensorSpec([], tf.int32)]
+    agents = ROWS[row].agents
+    trained = loop if agents == 1 else MappedPopulation(loop, agents)
 
     def run_on_gpu(iterations: tf.Tensor) -> object:
         with tf.device("/GPU:0"):
-            return loop._run(iterations)
+            return trained._run(iterations)
 
     program = tf.function(run_on_gpu, jit_compile=True, autograph=False, input_signature=signature)
     lowered = program.experimental_get_compiler_ir(tf.constant(1, tf.int32))

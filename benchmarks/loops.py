@@ -7,6 +7,7 @@ steps and `SETTLING_UPDATES` updates, or `SETTLING_ROLLOUTS` rollouts with their
     python -m kytolly.benchmarks.loops dqn --env-steps 200000
     python -m kytolly.benchmarks.loops dqn --loop host --env-steps 50000
     python -m kytolly.benchmarks.loops ppo --num-envs 2048 --num-steps 16 --minibatches 32
+    python -m kytolly.benchmarks.loops ppo --agents 64 --env-steps 20480
     python -m kytolly.benchmarks.loops pqn --env-steps 400000
     python -m kytolly.benchmarks.loops atari --env-steps 2000
     python -m kytolly.benchmarks.loops update --updates 20000
@@ -41,6 +42,8 @@ from kytolly.benchmarks.program import (
 from kytolly.benchmarks.settings import (
     ATARI,
     ATARI_GAME,
+    ONE_AGENT,
+    Agents,
     AnySettings,
     DQNSettings,
     PPOSettings,
@@ -240,33 +243,35 @@ def pqn_work(settings: PQNSettings) -> Work:
 # --- measuring -----------------------------------------------------------------------------
 
 
-def measure(work: Work, options: LoopOptions) -> Result:
+def measure(work: Work, options: LoopOptions, agents: Agents = ONE_AGENT) -> Result:
     """Train, time the steady state, and return the result."""
     from kytolly.benchmarks import core  # loads TensorFlow before the clock starts
 
     begin = time.perf_counter()
     loop, agent = core.make_loop(work.cfg, work.env, options.loop)  # and draws the weights
-    loop.run(0)
+    train = core.train_function(loop, agents.agents)
+    train(0)
     compile_seconds = time.perf_counter() - begin
-    core.fetch(loop.run(work.untimed))
+    train(work.untimed)
     before = counts(agent)
     pieces = steps_per_call(work.settings, options.calls)
     with Span() as span:
-        parts = [core.fetch(loop.run(steps)) for steps in pieces]
+        parts = [train(steps) for steps in pieces]
     after = counts(agent)
     metrics = functools.reduce(lambda sums, part: sums.plus(part), parts)
     loop.close()
     return make_result(
         name=f"Kytolly {work.name}, {options.loop} loop",
         versions=versions("tensorflow", "keras", "numpy", "gymnasium"),
-        env_steps=after[0] - before[0],
-        updates=after[1] - before[1],
+        env_steps=agents.agents * (after[0] - before[0]),
+        updates=agents.agents * (after[1] - before[1]),
         span=span,
         compile_seconds=compile_seconds,
         peak_memory_mib=peak_memory_mib(),
         settings={
             **dataclasses.asdict(work.settings),
             "calls": options.calls,
+            **dataclasses.asdict(agents),
             "episodes": int(metrics.episodes),
         },
         note=(
@@ -384,12 +389,15 @@ def run_loop(
     make_work: Callable[..., Work],
     settings: AnySettings,
     options: LoopOptions,
+    agents: Agents = ONE_AGENT,
     *more: Variant | PPOVariant,
 ) -> Result:
     """Configure TensorFlow and measure a loop; `make_work` gets the settings and `more`."""
     steps_per_call(settings, options.calls)  # refuses before TensorFlow is loaded
+    if agents.agents > 1 and options.loop == "host":
+        refuse("--agents goes with the device loop: leave --loop host or --agents out.")
     configure_without_cache()
-    return measure(make_work(settings, *more), options)
+    return measure(make_work(settings, *more), options, agents)
 
 
 def run_atari(settings: DQNSettings) -> Result:
@@ -406,16 +414,18 @@ def run_updates(settings: DQNSettings, options: UpdateOptions) -> Result:
 PROGRAMS = {
     "dqn": Program(
         functools.partial(run_loop, dqn_work),
-        (DQNSettings, LoopOptions, Variant),
+        (DQNSettings, LoopOptions, Agents, Variant),
         {"env_steps": 200_000},
     ),
     "ppo": Program(
         functools.partial(run_loop, ppo_work),
-        (PPOSettings, LoopOptions, PPOVariant),
+        (PPOSettings, LoopOptions, Agents, PPOVariant),
         {"env_steps": 1_000_000},
     ),
     "pqn": Program(
-        functools.partial(run_loop, pqn_work), (PQNSettings, LoopOptions), {"env_steps": 400_000}
+        functools.partial(run_loop, pqn_work),
+        (PQNSettings, LoopOptions, Agents),
+        {"env_steps": 400_000},
     ),
     "atari": Program(run_atari, (DQNSettings,), ATARI),
     "update": Program(

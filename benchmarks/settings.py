@@ -155,6 +155,22 @@ class PQNSettings(RolloutSettings):
 
 AnySettings = DQNSettings | RolloutSettings
 
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agents:
+    """How many agents do that work, each with its own seed, in one program."""
+
+    agents: int = setting(1, "agents that train together, each for all the env steps")
+
+    def __post_init__(self) -> None:
+        """Refuse a measurement of nothing."""
+        if self.agents < 1:
+            raise ValueError(f"--agents is {self.agents}, expected at least 1.")
+
+
+ONE_AGENT = Agents()
+
+
 ATARI_GAME = "ALE/Pong-v5"
 ATARI = {  # settings in which the comparison on it differs from the defaults
     "env_steps": 2_000,

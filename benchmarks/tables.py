@@ -66,6 +66,12 @@ SHORT = {
     "ppo-wide": Table(
         "comparisons", "ppo_wide", "PPO with 2,048 environments against rejax and PureJaxRL"
     ),
+    "dqn-agents": Table(
+        "comparisons", "dqn_agents", "64 agents of DQN together against rejax's and PureJaxRL's"
+    ),
+    "ppo-agents": Table(
+        "comparisons", "ppo_agents", "64 agents of PPO together against rejax's and PureJaxRL's"
+    ),
     "pqn": Table("comparisons", "pqn", "PQN's device loop on MinAtar's Breakout against rejax"),
     "minatar": Table(
         "minatar", "minatar", "env steps of MinAtar's games against gymnax and the package minatar"

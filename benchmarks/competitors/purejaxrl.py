@@ -33,7 +33,7 @@ from kytolly.benchmarks.program import (
     run_programs,
     versions,
 )
-from kytolly.benchmarks.settings import DQNSettings, PPOSettings
+from kytolly.benchmarks.settings import ONE_AGENT, Agents, DQNSettings, PPOSettings
 from kytolly.config.fields import setting
 
 URL = "https://github.com/luchris429/purejaxrl"
@@ -123,6 +123,7 @@ def measure(
     config: dict[str, object],
     settings: DQNSettings | PPOSettings,
     clone: Clone,
+    agents: Agents,
     counts: Callable[[dict], tuple[int, int, float]],
     note: str,
 ) -> Result:
@@ -134,6 +135,7 @@ def measure(
         config: Its argument.
         settings: What was asked for.
         clone: Where PureJaxRL is.
+        agents: How many of them train together, by `vmap`.
         counts: Env steps, updates and the last return, of what the loop returns.
         note: What differs from what was asked for.
     """
@@ -141,7 +143,10 @@ def measure(
     jax.config.update("jax_enable_compilation_cache", False)
     key = jax.random.PRNGKey(settings.seed)
     begin = time.perf_counter()
-    train = jax.jit(make_train(config)).lower(key).compile()
+    train = make_train(config)
+    if agents.agents > 1:
+        key, train = jax.random.split(key, agents.agents), jax.vmap(train)
+    train = jax.jit(train).lower(key).compile()
     compile_seconds = time.perf_counter() - begin
 
     jax.block_until_ready(train(key))
@@ -155,7 +160,11 @@ def measure(
         updates=updates,
         span=span,
         compile_seconds=compile_seconds,
-        settings={**dataclasses.asdict(settings), "episode_return_last": episode_return},
+        settings={
+            **dataclasses.asdict(settings),
+            **dataclasses.asdict(agents),
+            "episode_return_last": episode_return,
+        },
         note=note,
     )
 
@@ -186,7 +195,7 @@ def make_dqn(settings: DQNSettings, clone: Clone) -> Built:
     return Built(module, config)
 
 
-def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
+def run_dqn(settings: DQNSettings, clone: Clone, agents: Agents = ONE_AGENT) -> Result:
     """DQN on CartPole."""
     module, config = make_dqn(settings, clone)
     note = (
@@ -198,9 +207,10 @@ def run_dqn(settings: DQNSettings, clone: Clone) -> Result:
 
     def counts(out: Mapping) -> tuple[int, int, float]:
         state = out["runner_state"][0]
-        return int(state.timesteps), int(state.n_updates), float(out["metrics"]["returns"][-1])
+        returns = out["metrics"]["returns"][..., -1]
+        return int(state.timesteps.sum()), int(state.n_updates.sum()), float(returns.mean())
 
-    return measure("dqn", module.make_train, config, settings, clone, counts, note)
+    return measure("dqn", module.make_train, config, settings, clone, agents, counts, note)
 
 
 def make_ppo(settings: PPOSettings, clone: Clone) -> Built:
@@ -229,7 +239,7 @@ def make_ppo(settings: PPOSettings, clone: Clone) -> Built:
     return Built(module, config)
 
 
-def run_ppo(settings: PPOSettings, clone: Clone) -> Result:
+def run_ppo(settings: PPOSettings, clone: Clone, agents: Agents = ONE_AGENT) -> Result:
     """PPO on CartPole."""
     module, config = make_ppo(settings, clone)
     note = (
@@ -242,14 +252,14 @@ def run_ppo(settings: PPOSettings, clone: Clone) -> Result:
     def counts(out: Mapping) -> tuple[int, int, float]:
         state, env_state = out["runner_state"][:2]
         returns = env_state.returned_episode_returns
-        return int(env_state.timestep.sum()), int(state.step), float(returns.mean())
+        return int(env_state.timestep.sum()), int(state.step.sum()), float(returns.mean())
 
-    return measure("ppo", module.make_train, config, settings, clone, counts, note)
+    return measure("ppo", module.make_train, config, settings, clone, agents, counts, note)
 
 
 PROGRAMS = {
-    "dqn": Program(run_dqn, (DQNSettings, Clone), {"env_steps": 200_000}),
-    "ppo": Program(run_ppo, (PPOSettings, Clone), {"env_steps": 200_000}),
+    "dqn": Program(run_dqn, (DQNSettings, Clone, Agents), {"env_steps": 200_000}),
+    "ppo": Program(run_ppo, (PPOSettings, Clone, Agents), {"env_steps": 200_000}),
 }
 
 if __name__ == "__main__":

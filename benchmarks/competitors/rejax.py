@@ -15,7 +15,7 @@ import dataclasses
 import operator
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kytolly.benchmarks.program import (
     Program,
@@ -26,7 +26,7 @@ from kytolly.benchmarks.program import (
     run_programs,
     versions,
 )
-from kytolly.benchmarks.settings import DQNSettings, PPOSettings, PQNSettings
+from kytolly.benchmarks.settings import ONE_AGENT, Agents, DQNSettings, PPOSettings, PQNSettings
 
 if TYPE_CHECKING:
     import jax
@@ -73,6 +73,7 @@ def measure(
     algorithm: Algorithm,
     train_state: str,
     settings: DQNSettings | PPOSettings | PQNSettings,
+    agents: Agents,
     note: str,
     **ran: int,
 ) -> Result:
@@ -83,16 +84,24 @@ def measure(
         algorithm: What `create` made.
         train_state: Attribute that holds the optimizer which counts the updates.
         settings: What was asked for.
+        agents: How many of them train together, by `vmap`.
         note: What differs from what was asked for.
         ran: Settings that differ from what was asked for.
     """
     (jax,) = require("jax")
     jax.config.update("jax_enable_compilation_cache", False)
     algorithm = algorithm.replace(eval_callback=lambda algo, state, rng: ())
-    key = jax.random.PRNGKey(settings.seed)
+
+    def train_once(state: Any) -> Any:
+        return algorithm.train(train_state=state)[0]
+
+    key, init, train = jax.random.PRNGKey(settings.seed), algorithm.init_state, train_once
+    if agents.agents > 1:
+        key = jax.random.split(key, agents.agents)
+        init, train = jax.vmap(init), jax.vmap(train)
     begin = time.perf_counter()
-    state = jax.jit(algorithm.init_state).lower(key).compile()(key)
-    train = jax.jit(lambda state: algorithm.train(train_state=state)[0]).lower(state).compile()
+    state = jax.jit(init).lower(key).compile()(key)
+    train = jax.jit(train).lower(state).compile()
     compile_seconds = time.perf_counter() - begin
 
     before = jax.block_until_ready(train(state))
@@ -102,11 +111,11 @@ def measure(
     return make_result(
         name=f"rejax {name}",
         versions=versions("rejax", "jax", "jaxlib", "gymnax", "flax", "optax"),
-        env_steps=int(after.global_step) - int(before.global_step),
-        updates=int(updates(after)) - int(updates(before)),
+        env_steps=int((after.global_step - before.global_step).sum()),
+        updates=int((updates(after) - updates(before)).sum()),
         span=span,
         compile_seconds=compile_seconds,
-        settings={**dataclasses.asdict(settings), **ran},
+        settings={**dataclasses.asdict(settings), **ran, **dataclasses.asdict(agents)},
         note=f"{note} {TIMED}",
     )
 
@@ -147,7 +156,7 @@ def make_dqn(settings: DQNSettings) -> Algorithm:
     return algorithm.replace(agent=agent)
 
 
-def run_dqn(settings: DQNSettings) -> Result:
+def run_dqn(settings: DQNSettings, agents: Agents = ONE_AGENT) -> Result:
     """DQN on CartPole."""
     algorithm, num_envs = make_dqn(settings), settings.train_interval
     note = (
@@ -156,7 +165,7 @@ def run_dqn(settings: DQNSettings) -> Result:
         "gradients clipped one by one, sampling without replacement."
     )
     ran = {"num_envs": num_envs, "num_epochs": 1}
-    return measure("DQN", algorithm, "q_ts", settings, note, **ran)
+    return measure("DQN", algorithm, "q_ts", settings, agents, note, **ran)
 
 
 def rollout_arguments(settings: PPOSettings | PQNSettings) -> dict[str, object]:
@@ -194,16 +203,16 @@ def make_ppo(settings: PPOSettings) -> Algorithm:
     )
 
 
-def run_ppo(settings: PPOSettings) -> Result:
+def run_ppo(settings: PPOSettings, agents: Agents = ONE_AGENT) -> Result:
     """PPO on CartPole."""
     note = (
         f"{OFF} Its own: policy and value have an optimizer each, gradients are clipped one by "
         "one, the value is clipped, the time limit counts as a termination."
     )
-    return measure("PPO", make_ppo(settings), "actor_ts", settings, note)
+    return measure("PPO", make_ppo(settings), "actor_ts", settings, agents, note)
 
 
-def run_pqn(settings: PQNSettings) -> Result:
+def run_pqn(settings: PQNSettings, agents: Agents = ONE_AGENT) -> Result:
     """PQN on Breakout."""
     _, rejax, networks = require("jax", "rejax", "rejax.networks")
     env, env_params = make_env("Breakout-MinAtar")
@@ -223,7 +232,7 @@ def run_pqn(settings: PQNSettings) -> Result:
         "clipped one by one, a second forward pass in every env step, the time limit of 1,000 env "
         "steps counts as a termination."
     )
-    return measure("PQN", algorithm.replace(agent=agent), "q_ts", settings, note)
+    return measure("PQN", algorithm.replace(agent=agent), "q_ts", settings, agents, note)
 
 
 def grid_network(hidden: tuple[int, ...]) -> type[linen.Module]:
@@ -252,9 +261,9 @@ def grid_network(hidden: tuple[int, ...]) -> type[linen.Module]:
 
 
 PROGRAMS = {
-    "dqn": Program(run_dqn, (DQNSettings,), {"env_steps": 200_000}),
-    "ppo": Program(run_ppo, (PPOSettings,), {"env_steps": 200_000}),
-    "pqn": Program(run_pqn, (PQNSettings,), {"env_steps": 200_000}),
+    "dqn": Program(run_dqn, (DQNSettings, Agents), {"env_steps": 200_000}),
+    "ppo": Program(run_ppo, (PPOSettings, Agents), {"env_steps": 200_000}),
+    "pqn": Program(run_pqn, (PQNSettings, Agents), {"env_steps": 200_000}),
 }
 
 if __name__ == "__main__":

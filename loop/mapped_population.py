@@ -12,6 +12,7 @@ from kytolly.callback.base import Evaluation
 from kytolly.environment.fusion_barrier import mapped
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop, Episodes
 from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.mapped_loops import shared_loops_stay
 from kytolly.loop.member_state import MemberState
 from kytolly.loop.population import Population
 from kytolly.loop.program import Program
@@ -87,7 +88,8 @@ class MappedPopulation(Population):
             return tf.nest.map_structure(tf.identity, (results, self.state.values))
 
         parts = (rows, own, [values.read_value() for values in self.varied.values()])
-        results, after = tf.vectorized_map(one, parts, fallback_to_while_loop=False)
+        with shared_loops_stay():
+            results, after = tf.vectorized_map(one, parts, fallback_to_while_loop=False)
         # The counters of all members are the same.
         return results, [
             value[0] if shared else value

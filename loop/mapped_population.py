@@ -68,6 +68,7 @@ class MappedPopulation(Population):
             values: The state before, in the order of `rows`.
         """
         own = [value for value, shared in zip(values, self.is_shared, strict=True) if not shared]
+        device = tf.constant(0).device  # which a map within a compiled program does not take over
 
         @tf.autograph.experimental.do_not_convert
         def one(row: tuple[Any, list[tf.Tensor], list[tf.Tensor]]) -> tuple[Nest, list[tf.Tensor]]:
@@ -78,7 +79,7 @@ class MappedPopulation(Population):
                 for value, shared in zip(values, self.is_shared, strict=True)
             ]
             policy = self.agent.policy
-            with mapped(), self.state.replaced(before):
+            with mapped(), self.state.replaced(before), tf.device(device):
                 policy.varied = lambda: dict(zip(self.varied, numbers, strict=True))
                 try:
                     results = function(part)

@@ -99,10 +99,10 @@ ROWS = {
     "ppo-wide": _ppo_row(WIDE),
     "ppo-kl": _ppo_row(PPOSettings(), "ppo-kl"),
     "dqn": DQN,
-    "dqn-agents": _together(DQN, 1024),
+    "dqn-agents": _together(DQN, 128),
     "dqn-10-envs": _dqn_row("dqn"),
     "pqn": PQN,
-    "pqn-agents": _together(PQN, 64),
+    "pqn-agents": _together(PQN, 16),
     **{name: _dqn_row(name) for name in ("ddqn", "c51", "qr-dqn", "iqn", "munchausen", "rainbow")},
 }
 
@@ -143,7 +143,7 @@ def dump(row: str, folder: Path) -> Result:
     concrete = program.get_concrete_function()
     values = {id(variable.handle): variable.numpy() for variable in concrete.variables}
     inputs = [np.int32(1), *(values[id(handle)] for handle in concrete.captured_inputs)]
-    steps = loop.env_steps_per_iteration
+    steps = agents * loop.env_steps_per_iteration
     np.savez(f"{file}.npz", *inputs, env_steps_per_iteration=np.int64(steps))
     return {
         "program": str(file),

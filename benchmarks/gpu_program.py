@@ -133,7 +133,7 @@ def steps_in_a_turn(turns: int, steps: int) -> int:
 def sides(row: str, folder: str) -> list[Side]:
     """Our program of a row, and those of the JAX libraries that do the same work."""
     words = ("--row", row, "--folder", folder)
-    _, _, _, (program, *sizes), more = ROWS[row]
+    (program, *sizes), more = ROWS[row].words, ROWS[row].more
     ours = Contender("Kytolly", DUMP, words)
     found = [Side(ours, our_contender(program, "--env-steps", TIMED_STEPS, *sizes, *more))]
     if row not in WITH_COMPETITORS:

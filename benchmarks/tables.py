@@ -113,6 +113,12 @@ LONG = {
         "returns without tuned settings against Stable-Baselines3's defaults",
         "--algorithm --env --seeds --log-dir",
     ),
+    "pbt": Table(
+        "pbt",
+        "pbt_table",
+        "population-based training of PPO against random search and the tuned settings",
+        "--seeds --env",
+    ),
     "learning": Table(
         "learning", "learning_table", "returns of DQN on classic control", "--seeds --env --figure"
     ),

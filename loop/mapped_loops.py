@@ -63,17 +63,17 @@ class _MappedLoop:
 
     def __init__(self, loop: Any, has_rows: list[bool]):
         self.loop, self.given, self.has_rows = loop, has_rows, has_rows
+        agents = tf.get_static_value(loop.pfor.loop_len_vector)
+        rows = [None if agents is None else int(agents[0])]
+        self.shapes = [
+            tf.TensorShape([*rows, *one.shape]) if own else one.shape
+            for one, own in zip(loop.op.outputs, has_rows, strict=True)
+        ]
 
     def run(self) -> list[tf.Tensor]:
         """What the loop carries after its last turn."""
         inputs = [self._as_given(*pair) for pair in zip(self.loop.inputs, self.given, strict=True)]
-        length = tf.get_static_value(self.loop.pfor.loop_len_vector)
-        rows = [None if length is None else int(length[0])]
-        shapes = [
-            tf.TensorShape([*rows, *out.shape]) if own else out.shape
-            for out, own in zip(self.loop.op.outputs, self.given, strict=True)
-        ]
-        return list(tf.while_loop(self._goes_on, self._turn, inputs, shape_invariants=shapes))
+        return list(tf.while_loop(self._goes_on, self._turn, inputs, shape_invariants=self.shapes))
 
     def _goes_on(self, *values: tf.Tensor) -> tf.Tensor:
         (result,) = self._call("cond", values)
@@ -88,7 +88,10 @@ class _MappedLoop:
         ]
         if self.has_rows != self.given:  # this loop will not run
             return list(values)
-        return [self._as_given(*pair) for pair in zip(results, self.given, strict=True)]
+        after = [self._as_given(*pair) for pair in zip(results, self.given, strict=True)]
+        for one, shape in zip(after, self.shapes, strict=True):
+            one.set_shape(shape)
+        return after
 
     def _call(self, name: str, values: Sequence[tf.Tensor]) -> list[Any]:
         loop, own = self.loop, self.loop.pfor

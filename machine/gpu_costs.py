@@ -37,8 +37,8 @@ class ProgramSize(NamedTuple):
     Attributes:
         launches: Kernels, of each conditional the largest branch.
         waits: Times that the host waits for the device.
-        num_envs: Environments.
-        env_steps: Of all environments together.
+        num_envs: Environments, of all agents together.
+        env_steps: Of all environments.
     """
 
     launches: int
@@ -50,11 +50,14 @@ class ProgramSize(NamedTuple):
 COSTS = GpuCosts()
 PROGRAMS = {
     "ppo": ProgramSize(1410, 0, 4, 512),
+    "ppo-agents": ProgramSize(1654, 0, 4096, 524_288),
     "ppo-wide": ProgramSize(3613, 0, 2048, 32_768),
     "ppo-kl": ProgramSize(1570, 0, 4, 512),
     "dqn": ProgramSize(111, 0, 1, 10),
+    "dqn-agents": ProgramSize(143, 0, 128, 1280),
     "dqn-10-envs": ProgramSize(50, 0, 10, 10),
     "pqn": ProgramSize(2970, 0, 128, 4096),
+    "pqn-agents": ProgramSize(3664, 0, 2048, 65_536),
     "ddqn": ProgramSize(54, 0, 10, 10),
     "c51": ProgramSize(58, 0, 10, 10),
     "qr-dqn": ProgramSize(54, 0, 10, 10),

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.randomness import EVALUATION, stream_seed
+from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.environment.tensor.acrobot import Acrobot
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.minatar.breakout import Breakout
@@ -115,6 +116,19 @@ def test_evaluations_are_those_of_each_member_alone():
     in_turns = EvaluatorInTurns(population, one, seeds).evaluate(40, [0, 2])
     assert in_turns == {0: alone[0], 2: alone[2]}
     assert len({evaluation.return_mean for evaluation in alone}) > 1
+
+
+def test_what_is_mapped_on_a_gpu_has_the_bodies_of_a_gpu(monkeypatch):
+    population = MappedPopulation(make_loop("ppo", 3, "/GPU:0"), 2)
+    iteration, traced_for_gpu = population.loop.iteration, []
+
+    def traced(*arguments):
+        traced_for_gpu.append(on_gpu())
+        return iteration(*arguments)
+
+    monkeypatch.setattr(population.loop, "iteration", traced)
+    population.run(0)
+    assert set(traced_for_gpu) == {True}
 
 
 @pytest.mark.parametrize("kind", [learning(MappedPopulation), PopulationInTurns])

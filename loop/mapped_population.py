@@ -13,7 +13,7 @@ from kytolly.environment.fusion_barrier import mapped
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop, Episodes
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.member_state import MemberState
-from kytolly.loop.population import Population
+from kytolly.loop.population import Population, Rows
 from kytolly.loop.program import Program
 
 Nest = TypeVar("Nest")
@@ -26,9 +26,7 @@ class MappedPopulation(Population):
     that has ended before the others is of no meaning. The arguments are those of `Population`.
     """
 
-    def __init__(
-        self, loop: DeviceLoop, size: int, varied: Mapping[str, Sequence[float]] | None = None
-    ):
+    def __init__(self, loop: DeviceLoop, size: int, varied: Mapping[str, Rows] | None = None):
         super().__init__(loop, size, varied)
         self.state = MemberState(self.variables)
         number = [tf.TensorSpec([], tf.int32)]
@@ -69,7 +67,7 @@ class MappedPopulation(Population):
         own = [value for value, shared in zip(values, self.is_shared, strict=True) if not shared]
 
         @tf.autograph.experimental.do_not_convert
-        def one(row: tuple[Any, list[tf.Tensor], list[tf.Tensor]]) -> tuple[Nest, list[tf.Tensor]]:
+        def one(row: tuple[Any, list[tf.Tensor], dict[str, Any]]) -> tuple[Nest, list[tf.Tensor]]:
             part, state, numbers = row
             states = iter(state)
             before = [
@@ -78,7 +76,7 @@ class MappedPopulation(Population):
             ]
             policy = self.agent.policy
             with mapped(), self.state.replaced(before):
-                policy.varied = lambda: dict(zip(self.varied, numbers, strict=True))
+                policy.varied = lambda: numbers
                 try:
                     results = function(part)
                 finally:
@@ -86,7 +84,8 @@ class MappedPopulation(Population):
             # A result that is an argument would be no result of the map.
             return tf.nest.map_structure(tf.identity, (results, self.state.values))
 
-        parts = (rows, own, [values.read_value() for values in self.varied.values()])
+        numbers = tf.nest.map_structure(lambda rows: rows.read_value(), self.varied)
+        parts = (rows, own, numbers)
         results, after = tf.vectorized_map(one, parts, fallback_to_while_loop=False)
         # The counters of all members are the same.
         return results, [

@@ -34,6 +34,7 @@ from kytolly.experiment.sweep import (
     Sweep,
     SweepResult,
     combined_configs,
+    default_processes,
     dividing_settings,
     program_groups,
     reason_sweep_apart,
@@ -117,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         return run_part(sweep, args.part)
     with sweep.training():
         try:
-            train_runs(sweep, args.jobs)
+            train_runs(sweep)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{sweep.num_done()} of {sweep.num_runs} runs are done, and the others are saved "
@@ -154,11 +155,13 @@ def begun(args: argparse.Namespace) -> Sweep:
         raise apart_error(reason)
     if reason:
         print_line(f"{reason}: each run has a process of its own")
+    seeds = args.seeds or [cfg.seed]
+    jobs = default_processes(configs, len(seeds)) if reason is None else default_jobs()
     plan: Plan = {
         "values": values,
-        "seeds": args.seeds or [cfg.seed],
+        "seeds": seeds,
         "together": reason is None,
-        "jobs": args.jobs,
+        "jobs": args.jobs or jobs,
     }
     sweep = Sweep.create(args.log_dir, cfg, env, plan, args.init, print_line)
     tuned = "" if args.tuned is False else tuned_line(cfg, env)
@@ -193,7 +196,7 @@ def given_values(
 
 def resumed(args: argparse.Namespace) -> Sweep:
     """The sweep in a folder, which has its options in a file."""
-    given = {**dict.fromkeys(train.given_flags(args), True)} if args.algorithm else {}
+    given: dict[str, Any] = dict.fromkeys(train.given_flags(args), True)
     names = ("env", "config", "preset", "tuned", "defaults", "log_dir", "init", "set", "seeds")
     given |= {name: getattr(args, name) for name in (*names, "jobs", "together", "apart")}
     extra = next((name for name, value in given.items() if value not in (None, False)), "")
@@ -221,10 +224,10 @@ def run_part(sweep: Sweep, number: int) -> int:
     return 1 if sweep.num_failed() else 0
 
 
-def train_runs(sweep: Sweep, jobs: int | None) -> None:
+def train_runs(sweep: Sweep) -> None:
     """Train the runs that wait, as the sweep's file says: in populations or apart."""
     count = f"{sweep.num_waiting()} runs of {len(sweep.groups)} settings to train"
-    jobs = sweep.plan["jobs"] or default_jobs()
+    jobs = sweep.plan["jobs"]
     if not sweep.plan["together"]:
         jobs = min(jobs, max(1, sweep.num_waiting()))
         print_line(f"{count}, {jobs} at a time, in {sweep.folder}")
@@ -234,11 +237,13 @@ def train_runs(sweep: Sweep, jobs: int | None) -> None:
     if len(programs) > 1:
         by = ", ".join(dividing_settings(programs, sweep.plan["values"]))
         words = f"{len(programs)} programs, one for each {by or 'kind of settings'}"
+    jobs = min(jobs, len(sweep.parts))
+    words += f" and {jobs} processes" if jobs > 1 else ""
     print_line(f"{count} together, in {words}, in {sweep.folder}")
     if not any(map(waits, sweep.parts)):
         return None
     if len(sweep.parts) > 1:
-        return sweep.train_parts(min(jobs, len(sweep.parts)))
+        return sweep.train_parts(jobs)
     begin_process(usable_cores())
     prepare_machine(sweep.config)
     return sweep.train_part(0)

@@ -20,7 +20,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.experiment.comparison import GROUP_FILE
 from kytolly.experiment.members import SWEEP_FILE, reason_apart
-from kytolly.experiment.processes import ChildRun, Report, run_children
+from kytolly.experiment.processes import ChildRun, Report, default_jobs, run_children
 from kytolly.experiment.seed_statistics import Improvement, SeedSummary, improvement
 from kytolly.experiment.seeds import SeedGroup, SeedRun
 from kytolly.experiment.study import chosen_settings_text
@@ -31,6 +31,7 @@ from kytolly.experiment.together import (
     train_members,
 )
 from kytolly.experiment.varied import program_key
+from kytolly.machine.hardware import nvidia_gpu_plausible
 from kytolly.record.files import write_file, write_text
 from kytolly.record.run_folder import RunFolder, path_part, plain_setting, versions, yaml_text
 from kytolly.record.saved_run import SavedConfig, SavedRun
@@ -49,7 +50,7 @@ class Plan(TypedDict):
     values: dict[str, list[Any]]
     seeds: list[int]
     together: bool
-    jobs: int | None  # processes at a time; None: as many as make the sweep faster
+    jobs: int  # processes at a time
 
 
 class SettingsResult(TypedDict):
@@ -414,22 +415,22 @@ def dividing_settings(programs: Sequence[Sequence[SeedGroup]], values: Values) -
     ]
 
 
-def population_parts(groups: Sequence[SeedGroup], jobs: int | None) -> list[Part]:
-    """The members of each population: those of one program, divided where processes are idle.
+def default_processes(configs: Sequence[RunConfig], seeds: int) -> int:
+    """Processes at a time that make a sweep by populations faster."""
+    if configs[0].device != "cpu" and nvidia_gpu_plausible():
+        return 1
+    programs = len({program_key(cfg) for cfg in configs})
+    busy = max(programs, len(configs) * seeds // MIN_SEEDS_OF_A_PROCESS)
+    return min(2, default_jobs(), busy)
 
-    Args:
-        groups: All groups of seeds.
-        jobs: Processes at a time; None: two, where the populations stay large enough.
-    """
+
+def population_parts(groups: Sequence[SeedGroup], jobs: int) -> list[Part]:
+    """The members of each population: those of one program, divided where processes are idle."""
     parts: list[Part] = [
         [(group, seed) for group in program for seed in group.seeds]
         for program in program_groups(groups)
     ]
-    least = 2 if jobs else 2 * MIN_SEEDS_OF_A_PROCESS
-    while len(parts) < (jobs or 2):
-        largest = max(parts, key=len)
-        if len(largest) < least:
-            break
+    while len(parts) < jobs and len(largest := max(parts, key=len)) > 1:
         index, half = parts.index(largest), len(largest) // 2
         parts[index : index + 1] = [largest[:half], largest[half:]]
     return parts

@@ -134,7 +134,7 @@ class Trainer:
 
         Args:
             configs: One for each member. They differ by their seeds, and by numbers such as
-                `gae_lambda` and `clip_range`: `experiment.population.VARIED` has all.
+                `gae_lambda` and `clip_range`: `experiment.varied.VARIED` has all.
             env: Id of an environment that exists as tensor code, or an environment in tensor code.
             model: As for `train`. All members begin with the weights of a model that is given;
                 of a function that makes one, each with its own.

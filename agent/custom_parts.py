@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from typing import Any
 
 import keras
 
 from kytolly.agent.algorithms import part
 from kytolly.agent.parts import AgentParts, CustomParts, MakeOptimizer, Optimizer
-from kytolly.agent.schedules import Schedule, ScheduledNumbers
+from kytolly.agent.schedules import Fall, Schedule, ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.policy.adam import follows_schedule, inner_optimizer
 from kytolly.policy.base import Policy
@@ -32,11 +33,8 @@ def make_custom_parts(
         scale_loss: The network computes in float16.
     """
     policy = custom_policy(custom.policy, cfg)
-    schedules = configured_schedules(cfg)
-    plain = cfg
-    if "learning_rate" in schedules:
-        plain = dataclasses.replace(cfg, learning_rate_final=None)
-    numbers, names = dict(ScheduledNumbers.of(plain).schedules), {}
+    plain = without_fall(cfg)
+    numbers, names = scheduled_numbers(cfg), {}
     chosen = chosen_optimizer(custom.optimizer, network)
     if chosen is None:
         optimizer = make_optimizer(plain, network, scale_loss)
@@ -48,16 +46,25 @@ def make_custom_parts(
         optimizer = make_custom_optimizer(chosen, rate, factor, scale_loss)
         has_rate = isinstance(chosen, Optimizer) or follows_schedule(optimizer, but=rate)
         if has_rate:
-            schedules.pop("learning_rate", None)
             numbers.pop("learning_rate", None)
         names["optimizer"] = type(inner_optimizer(optimizer)).__name__
         if factor == 1.0:
             warn_of_ignored(cfg, names["optimizer"], has_rate)
     if custom.policy is not None:
         names["policy"] = policy.__name__
-    epsilon = schedules.pop("epsilon", None)
-    scheduled = ScheduledNumbers({**numbers, **schedules})
-    return AgentParts(policy, optimizer, scheduled, epsilon, names)
+    epsilon: Any = numbers.pop("epsilon", None)  # a table, or none
+    return AgentParts(policy, optimizer, ScheduledNumbers(numbers), epsilon, names)
+
+
+def without_fall(cfg: RunConfig) -> RunConfig:
+    """The config with no fall of the learning rate beside a schedule of it."""
+    has_schedule = "learning_rate" in (cfg.schedules or {})
+    return dataclasses.replace(cfg, learning_rate_final=None) if has_schedule else cfg
+
+
+def scheduled_numbers(cfg: RunConfig) -> dict[str, Fall | Schedule]:
+    """All schedules of a config, by the name of the number; epsilon is one."""
+    return {**ScheduledNumbers.of(without_fall(cfg)).schedules, **configured_schedules(cfg)}
 
 
 def configured_schedules(cfg: RunConfig) -> dict[str, Schedule]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -17,8 +18,34 @@ def linear_schedule(start: float, final: float, steps: int, done: tf.Tensor) -> 
 
     `done` counts the steps done, [] in the same unit; negative counts as 0.
     """
-    share = tf.clip_by_value(tf.cast(done, tf.float32) / steps, 0.0, 1.0)
-    return start + share * (final - start)
+    return start + linear_share(steps, done) * (final - start)
+
+
+def linear_share(steps: int, done: tf.Tensor) -> tf.Tensor:
+    """[] share of the steps that are done, 0 to 1."""
+    return tf.clip_by_value(tf.cast(done, tf.float32) / steps, 0.0, 1.0)
+
+
+class Fall:
+    """A value that goes linearly from one number to another, and stays there; tensor code.
+
+    Args:
+        start, final: The numbers.
+        after: Env steps before it begins.
+        steps: Env steps that it takes.
+
+    Attributes:
+        numbers: What may differ between members of a population: the start and the change.
+    """
+
+    def __init__(self, start: float, final: float, after: int, steps: int):
+        self.after, self.steps = after, steps
+        self.numbers = (np.float32(start), np.float32(final - start))
+
+    def __call__(self, env_steps: tf.Tensor, numbers: Sequence[Any] | None = None) -> tf.Tensor:
+        """[] the value after so many env steps, with these numbers or its own."""
+        start, change = numbers or self.numbers
+        return linear_share(self.steps, env_steps - self.after) * change + start
 
 
 class Schedule:
@@ -28,20 +55,28 @@ class Schedule:
         shares: [K] shares of the run that remain, from 1 down to 0.
         values: [K] values there.
         total: Env steps of the run.
+
+    Attributes:
+        numbers: What may differ between members of a population: the first, least and greatest
+            value, and [K - 1] starts, widths and slopes.
+        least: The least value.
     """
 
     def __init__(self, shares: np.ndarray, values: np.ndarray, total: int):
-        done, self.total = 1.0 - shares, total
-        self.first, self.least, self.most = values[0], values.min(), values.max()
-        self.starts, self.widths = done[:-1].astype(np.float32), np.diff(done).astype(np.float32)
-        self.slopes = (np.diff(values) / np.diff(done)).astype(np.float32)
+        done, self.total, self.least = 1.0 - shares, total, values.min()
+        ends = values[0], self.least, values.max()
+        lines = done[:-1], np.diff(done), np.diff(values) / np.diff(done)
+        self.numbers = tuple(np.asarray(each, np.float32) for each in (*ends, *lines))
 
-    def __call__(self, env_steps: tf.Tensor | int) -> tf.Tensor:
-        """[] the value after so many env steps."""
+    def __call__(
+        self, env_steps: tf.Tensor | int, numbers: Sequence[Any] | None = None
+    ) -> tf.Tensor:
+        """[] the value after so many env steps, with these numbers or its own."""
+        first, least, most, starts, widths, slopes = numbers or self.numbers
         done = tf.cast(env_steps, tf.float32) / self.total
-        within = tf.clip_by_value(done - self.starts, 0.0, self.widths)
-        value = self.first + tf.reduce_sum(self.slopes * within)
-        return tf.clip_by_value(value, self.least, self.most)
+        within = tf.clip_by_value(done - starts, 0.0, widths)
+        value = tf.reduce_sum(slopes * within) + first
+        return tf.clip_by_value(value, least, most)
 
 
 class ScheduledNumbers:
@@ -51,7 +86,7 @@ class ScheduledNumbers:
         schedules: From env steps to a value, by the name in `Hyper`.
     """
 
-    def __init__(self, schedules: Mapping[str, Callable[[tf.Tensor], tf.Tensor]]):
+    def __init__(self, schedules: Mapping[str, Fall | Schedule]):
         self.schedules = MappingProxyType(dict(schedules))
 
     @classmethod
@@ -65,13 +100,7 @@ class ScheduledNumbers:
             return cls({})
         warmup = int(cfg.warmup_ratio * cfg.total_env_steps)
         rest = cfg.total_env_steps - warmup
-        return cls(
-            {
-                "learning_rate": lambda env_steps: linear_schedule(
-                    cfg.learning_rate, final, rest, env_steps - warmup
-                )
-            }
-        )
+        return cls({"learning_rate": Fall(cfg.learning_rate, final, warmup, rest)})
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -79,5 +108,13 @@ class ScheduledNumbers:
         return tuple(name for name in self.schedules if name != "learning_rate")
 
     def replace(self, hyper: Hyper, env_steps: tf.Tensor) -> Hyper:
-        """The numbers with those that follow the env steps as they are now, [] tensors."""
-        return hyper._replace(**{name: of(env_steps) for name, of in self.schedules.items()})
+        """The numbers with those that follow the env steps as they are now, [] tensors.
+
+        Where members of a population have different schedules, `hyper` has a tuple of the
+        schedule's numbers in the place of the value.
+        """
+        values = {}
+        for name, schedule in self.schedules.items():
+            own = getattr(hyper, name)
+            values[name] = schedule(env_steps, own if isinstance(own, tuple) else None)
+        return hyper._replace(**values)

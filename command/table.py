@@ -23,6 +23,7 @@ COMMANDS = {
     "export": "write a run's act function as SavedModel, LiteRT or ONNX",
     "record": "write a video of a run's best weights",
     "watch": "show a run's best weights in a window",
+    "sweep": "train all combinations of given settings, with several seeds each, and compare them",
     "tune": "search the settings of an algorithm",
     "plot": "draw the curves of several runs in one picture, and compare them in numbers",
     "check-env": "compare an environment with what it promises",

@@ -58,42 +58,9 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         metavar="ALGO",
         help=f"one of {', '.join(trained_names())}",
     )
-    add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
-    add("--config", metavar="FILE", type=path, help="YAML file with settings")
-    add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
-    add(
-        "--tuned",
-        action=argparse.BooleanOptionalAction,
-        help="demand, or leave out, this project's tuned settings for the task; default: taken "
-        "where there are some",
-    )
-    add("--defaults", metavar="VERSION", help="begin with the defaults of an earlier version: 0.2")
-    add("--log-dir", metavar="DIR", type=path, help="folder of the run; default: a new one")
-    add("--resume", metavar="RUN", type=path, help="continue the run in this folder")
-    add(
-        "--init",
-        metavar="RUN",
-        type=run_folder,
-        help="begin with the best weights of this other run",
-    )
+    add_run_options(parser)
     add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
-    add(
-        "--jobs",
-        metavar="N",
-        type=positive,
-        help="processes at a time; default: one a core, or for seeds that train together one, and "
-        "two from 20 seeds on",
-    )
-    together = parser.add_mutually_exclusive_group()
-    together.add_argument(
-        "--together",
-        action="store_true",
-        help="train the seeds in one program, or one for each of --jobs processes; default: where "
-        "the environment exists as tensor code",
-    )
-    together.add_argument(
-        "--apart", action="store_true", help="train each seed in a process of its own"
-    )
+    add_process_options(parser)
     add("--part-of", metavar="GROUP", type=path, help=argparse.SUPPRESS)  # a child process
     add(
         "--pbt",
@@ -111,6 +78,51 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add_trust(parser)
     add_profile(parser)
     add_settings(parser, algorithm)
+
+
+def add_run_options(parser: argparse.ArgumentParser, what: str = "run") -> None:
+    """Add the options with which a run, or what several are, begins."""
+    add = parser.add_argument
+    add("--env", type=environment, help="Gymnasium id, such as CartPole-v1")
+    add("--config", metavar="FILE", type=path, help="YAML file with settings")
+    add("--preset", metavar="NAME", help="memory taken: safe, optimal, aggressive, or auto")
+    add(
+        "--tuned",
+        action=argparse.BooleanOptionalAction,
+        help="demand, or leave out, this project's tuned settings for the task; default: taken "
+        "where there are some",
+    )
+    add("--defaults", metavar="VERSION", help="begin with the defaults of an earlier version: 0.2")
+    add("--log-dir", metavar="DIR", type=path, help=f"folder of the {what}; default: a new one")
+    add("--resume", metavar=what.upper(), type=path, help=f"continue the {what} in this folder")
+    add(
+        "--init",
+        metavar="RUN",
+        type=run_folder,
+        help="begin with the best weights of this other run",
+    )
+
+
+def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which of several runs share a program or a process."""
+    add = parser.add_argument
+    add(
+        "--jobs",
+        metavar="N",
+        type=positive,
+        help="processes at a time; default: one a core, or for seeds that train together one, and "
+        "two from 20 seeds on",
+    )
+    together = parser.add_mutually_exclusive_group()
+    together.add_argument(
+        "--together",
+        action="store_true",
+        help="train the seeds in one program, or one for each of --jobs processes; default: where "
+        "the environment exists as tensor code",
+    )
+    together.add_argument(
+        "--apart", action="store_true", help="train each seed in a process of its own"
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser, algorithm: str | None) -> None:

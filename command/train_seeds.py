@@ -22,6 +22,7 @@ from kytolly.experiment.seeds import SeedGroup, SeedsResult
 from kytolly.experiment.together import (
     begin_process,
     default_parts,
+    threads_of,
     train_part,
     train_processes,
     unfinished,
@@ -101,7 +102,7 @@ def train(group: SeedGroup, jobs: int | None) -> SeedsResult:
     print_line(f"{count} seeds to train together, in {where}, in {group.folder}")
 
     def work() -> None:
-        begin_process(group)
+        begin_process(threads_of(group))
         prepare_machine(group.config)
         train_processes(group, print_line)
 
@@ -111,7 +112,7 @@ def train(group: SeedGroup, jobs: int | None) -> SeedsResult:
 def run_part(args: argparse.Namespace) -> int:
     """Train some seeds of a group in this process, which another one has started."""
     group = SeedGroup.part(args.part_of, args.seeds, print_line)
-    begin_process(group)
+    begin_process(threads_of(group))
     prepare_machine(group.config)
     (part,) = unfinished(group, group.parts or [])
     try:

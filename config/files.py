@@ -29,6 +29,7 @@ class BesideSettings(TypedDict, total=False):
     init: str | None
     together: list[list[int]] | None  # of a group: the seeds of each population
     pbt: dict[str, int] | None  # of population-based training: members and interval
+    sweep: dict[str, Any] | None  # of a sweep: its values, seeds and processes
 
 
 BESIDE_SETTINGS = tuple(BesideSettings.__annotations__)

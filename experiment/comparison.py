@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from kytolly.experiment.members import GROUP_FILE
+from kytolly.experiment.members import GROUP_FILE, SWEEP_FILE
 from kytolly.experiment.seed_statistics import (
     Improvement,
     difference_interval,
@@ -97,13 +98,13 @@ class GroupComparison(TypedDict):
 
 
 def run_folders(paths: Sequence[str | Path]) -> list[Path]:
-    """The runs that are meant: a group's folder stands for the runs of its seeds.
+    """The runs that are meant: a folder of a group, or of a sweep, stands for the runs in it.
 
     Raises:
         ValueError: A folder is no run, holds none, or is given twice.
     """
     folders: list[Path] = []
-    for path in map(Path, paths):
+    for path in itertools.chain.from_iterable(map(groups_in, map(Path, paths))):
         if not (path / GROUP_FILE).is_file():
             folders.append(SavedRun.existing(path).path)
             continue
@@ -120,6 +121,12 @@ def run_folders(paths: Sequence[str | Path]) -> list[Path]:
             raise ValueError(f"{path} is given twice, expected different runs. Give it once.")
         resolved.add(path.resolve())
     return folders
+
+
+def groups_in(path: Path) -> list[Path]:
+    """The folders of a sweep's groups; of another folder itself."""
+    is_sweep = (path / SWEEP_FILE).is_file()
+    return sorted(file.parent for file in path.glob(f"*/{GROUP_FILE}")) if is_sweep else [path]
 
 
 def read_runs(paths: Sequence[Path], metric: str = DEFAULT_METRIC) -> tuple[list[ComparedRun], str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kytolly.training_run import TrainResult
 
 GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
+SWEEP_FILE = "sweep.yaml"  # in a folder that holds the groups of a sweep
 
 
 def reason_apart(cfg: RunConfig, env: str) -> str | None:
@@ -45,17 +46,6 @@ def unfit_setting(cfg: RunConfig) -> str | None:
     if cfg.on_oom != "stop":
         return f"on_oom is {cfg.on_oom}, and a run cannot become smaller without the others"
     return None
-
-
-def program_key(cfg: RunConfig) -> tuple[object, ...]:
-    """What is the same in configs of one population: all but the seed and the numbers that vary."""
-    from kytolly.experiment.population import VARIED, has_fixed_rate
-
-    free = {"seed", *VARIED} - (set() if has_fixed_rate(cfg) else {"learning_rate"})
-    values = dataclasses.asdict(cfg)
-    fixed = [(name, str(value)) for name, value in values.items() if name not in free]
-    absent = [(name, values[name] is None) for name in free if name in values]
-    return (cfg.algorithm, *sorted(fixed), *sorted(absent))
 
 
 def prepare_population(

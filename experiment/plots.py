@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -12,7 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from kytolly.experiment.comparison import Group, group_curves
-from kytolly.experiment.seed_statistics import CONFIDENCE, interquartile_mean, interval
+from kytolly.experiment.seed_statistics import (
+    CONFIDENCE,
+    SeedSummary,
+    interquartile_mean,
+    interval,
+)
 from kytolly.record.learning_curve import finish_axes
 
 BAND_RESAMPLES = 2_000  # at each moment of a curve
@@ -20,6 +25,7 @@ MAX_LEGEND_INSIDE = 4  # entries of a legend within the axes
 ENTRIES_PER_COLUMN = 16
 MARKED_POINTS = 40  # a curve of more has no dots
 LINE_STYLES = ("-", "--", ":", "-.")
+MAX_SETTINGS = 40  # lines of a plot
 TRIAL_COLUMNS = 5
 LOG_AXIS_RATIO = 8.0  # of the largest to the smallest value, from which an axis is logarithmic
 TRIAL_COLORS = {"complete": "tab:blue", "pruned": "0.6", "failed": "tab:red"}
@@ -186,6 +192,34 @@ def draw_trials(
             marker = "o" if state == "complete" else "x"
             positions, values = zip(*points, strict=True)
             ax.scatter(positions, values, s=18, color=color, marker=marker, label=state, lw=1)
+
+
+def plot_settings(returns: Mapping[str, SeedSummary]) -> Figure:
+    """Plot the returns of settings, one line each, the first one on top.
+
+    A dot is the interquartile mean over seeds, a bar its 95% bootstrap interval, a ring one seed.
+
+    Args:
+        returns: The returns of the seeds by the settings' label; at most `MAX_SETTINGS` are drawn.
+    """
+    shown = list(returns.items())[:MAX_SETTINGS]
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(shown)), layout="constrained")
+    ax = figure.subplots()
+    for place, (_, summary) in enumerate(shown):
+        seeds = summary["returns"]
+        ax.scatter(seeds, [place] * len(seeds), s=18, facecolors="none", edgecolors="0.6", lw=0.8)
+        ax.plot(summary["interval"], [place, place], color="C0", lw=2)
+        ax.plot(summary["interquartile_mean"], place, "o", color="C0", ms=6)
+    ax.set_yticks(range(len(shown)), [plain_text(label) for label, _ in shown])
+    ax.invert_yaxis()
+    ax.set_xlabel("return of the best weights")
+    ax.grid(axis="x", alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    note = f"Dots: interquartile mean over seeds. Bars: {CONFIDENCE:.0%} bootstrap interval."
+    left_out = len(returns) - len(shown)
+    note += f" The best {len(shown)}; {left_out} more are in the table." if left_out else ""
+    figure.supxlabel(note, fontsize=8, color="0.4")
+    return figure
 
 
 def plain_text(text: str) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
 import math
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,12 @@ from kytolly.agent.parts import Model
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import warn
 from kytolly.config.run import RunConfig
-from kytolly.config.words import value_text
 from kytolly.experiment.pbt import Exploit, PopulationBased
+from kytolly.experiment.varied import varied_numbers
 from kytolly.loop.device import DeviceLoop, TensorEnvRunner
 from kytolly.loop.limits import training_step_limit
 from kytolly.loop.mapped_population import MappedEvaluator, MappedPopulation
-from kytolly.loop.population import Population, PopulationEvaluator
+from kytolly.loop.population import Population, PopulationEvaluator, Rows
 from kytolly.loop.recovery import NotWritten
 from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Evaluate, Parts, Request, Train
@@ -37,20 +36,6 @@ from kytolly.record.saved_checkpoint import DAMAGE, check_files
 from kytolly.record.saved_run import read_result
 from kytolly.training_run import TrainingRun, TrainResult
 
-# Numbers of a config that members of one population may have different.
-VARIED = (
-    "learning_rate",
-    "max_grad_norm",
-    "huber_delta",
-    "munchausen_scale",
-    "munchausen_lowest",
-    "entropy_temperature",
-    "td_lambda",
-    "gae_lambda",
-    "clip_range",
-    "value_coef",
-    "entropy_coef",
-)
 KEPT = 2  # checkpoints of a run
 SAVE_SECONDS = 30.0  # between two checkpoints, where the config says no interval
 LINE_SECONDS = 5.0  # between two lines of progress
@@ -59,7 +44,7 @@ Say = Callable[[str], None]  # shows a line of progress
 
 
 class PopulationTraining:
-    """Trains members whose configs differ by their seeds and by `VARIED` numbers alone.
+    """Trains members whose configs differ by their seeds and by what may vary alone.
 
     Args:
         configs: Config of each member, fitted to the environment.
@@ -90,6 +75,8 @@ class PopulationTraining:
         pbt: PopulationBased | None = None,
     ):
         self.configs, self.runner, self.folders = list(configs), runner, list(folders)
+        parents = {folder.parent for folder in folders}
+        self._names = [folder.name if len(parents) == 1 else run_name(folder) for folder in folders]
         self.device, self.model, self.say = device, model, say
         self.resume, self.init_run = resume, init_run
         self.wanted = range(len(self.configs)) if wanted is None else wanted
@@ -99,10 +86,13 @@ class PopulationTraining:
         self._exploit: Exploit | None = None  # decided, and done before the next rollout
         with tf.device(device):
             agent = make_agent(self.configs[0], runner.spec, model)
+            scheduled = agent.scheduled.schedules
+            rows: dict[str, Any] = {k: v for k, v in varied.items() if k not in scheduled}
+            rows |= schedule_rows(scheduled, self.configs)
             self.loop = DeviceLoop(agent, runner.env, device)
             self._is_mapped = bool(device and "GPU" in device)
             kind = MappedPopulation if self._is_mapped else PopulationInTurns
-            self.population: Population = kind(self.loop, len(self.configs), varied)
+            self.population: Population = kind(self.loop, len(self.configs), rows)
         self.agent = agent
         self.problems: dict[int, str] = {}  # why a member has no result
         self.results: dict[int, TrainResult] = {}
@@ -170,7 +160,7 @@ class PopulationTraining:
             agent.random_stream.key[0].assign(cfg.seed)
             first = self.loop.first_state(cfg.seed)
             tf.nest.map_structure(lambda old, new: old.assign(new), self.loop.env_state, first)
-            if agent.fixed_rate is not None:
+            if agent.fixed_rate is not None or "learning_rate" in agent.scheduled.schedules:
                 agent.policy.optimizer.learning_rate = cfg.learning_rate
 
     def _begin_together(self) -> None:
@@ -217,7 +207,7 @@ class PopulationTraining:
             self._end(member)
         except Exception as error:
             self.problems[member] = " ".join(str(error).split()) or type(error).__name__
-            warn(f"{self.folders[member].name}: {self.problems[member]}")
+            warn(f"{self._names[member]}: {self.problems[member]}")
             self._end(member)
 
     @contextlib.contextmanager
@@ -233,7 +223,7 @@ class PopulationTraining:
                 warnings.warn_explicit(text, kind, each.filename, each.lineno)
             elif (member, text) not in self._warned:
                 self._warned.add((member, text))
-                warn(f"{self.folders[member].name}: {text}")
+                warn(f"{self._names[member]}: {text}")
 
     def _end(self, member: int) -> None:
         self._waiting.pop(member, None)
@@ -354,6 +344,11 @@ class PopulationTraining:
                 self._requests[member].throw(KeyboardInterrupt)
 
 
+def run_name(folder: Path) -> str:
+    """Name of a run among those of several groups of seeds, such as `clip_range=0.1/seed-3`."""
+    return f"{folder.parent.name}/{folder.name}"
+
+
 def readable_checkpoints(folder: Path) -> set[int]:
     """Env steps of a run's checkpoints whose files are whole, and 0, where it can begin anew."""
     whole = {0}
@@ -364,34 +359,15 @@ def readable_checkpoints(folder: Path) -> set[int]:
     return whole
 
 
-def varied_numbers(configs: Sequence[RunConfig]) -> dict[str, list[float]]:
-    """[P] values of the numbers that are not the same in all configs.
+def schedule_rows(names: Collection[str], configs: Sequence[RunConfig]) -> dict[str, Rows]:
+    """[P, ...] numbers of each of the schedules that are not the same in all configs."""
+    from kytolly.agent.custom_parts import scheduled_numbers
 
-    Raises:
-        ValueError: Something else differs, which one program cannot have both ways.
-    """
-    first, varied = configs[0], {}
-    for field in dataclasses.fields(first):
-        values = [getattr(cfg, field.name) for cfg in configs]
-        if field.name == "seed" or all(value == values[0] for value in values):
-            continue
-        if field.name not in VARIED or None in values:
-            raise ValueError(
-                f"{field.name} is {value_text(values[0])} and {value_text(values[-1])} in one "
-                "population, expected the same in all members, as the program depends on it. "
-                f"Only {', '.join(VARIED)} and the seed may differ: train the others apart."
-            )
-        varied[field.name] = [float(value) for value in values]
-    if "learning_rate" in varied and not has_fixed_rate(first):
-        raise ValueError(
-            "learning_rate differs in one population, and it follows a schedule (by "
-            "learning_rate_final, warmup_ratio or schedules), expected the same in all members, as "
-            "the program holds the schedule. Train them apart, or set learning_rate_final to none."
-        )
-    return varied
-
-
-def has_fixed_rate(cfg: RunConfig) -> bool:
-    """True where nothing but the config's number is the learning rate."""
-    follows = cfg.learning_rate_final is not None or cfg.warmup_ratio or cfg.schedules
-    return not follows
+    members = [scheduled_numbers(cfg) for cfg in configs]
+    rows = {}
+    for name in names:
+        parts = zip(*(schedules[name].numbers for schedules in members), strict=True)
+        stacked = tuple(np.stack(part) for part in parts)
+        if any((part != part[:1]).any() for part in stacked):
+            rows[name] = stacked
+    return rows

@@ -177,7 +177,7 @@ class SeedGroup:
             ValueError: What is wrong for every seed; a new folder is removed.
         """
         return self.train(
-            lambda: run_children(jobs, self._next_child, self._show_progress, self._end_child)
+            lambda: run_children(jobs, self.next_child, self.show_progress, self.end_child)
         )
 
     def train(self, work: Callable[[], None]) -> SeedsResult:
@@ -210,7 +210,7 @@ class SeedGroup:
         """The folder of one seed's run."""
         return self.folder / f"seed-{seed}"
 
-    def _next_child(self) -> ChildRun | None:
+    def next_child(self) -> ChildRun | None:
         """The run of the next seed: a new one, or what is left of one that was stopped."""
         if not self.waiting:
             return None
@@ -227,7 +227,7 @@ class SeedGroup:
             words += ["--init", self.init] if self.init else []
         return ChildRun(f"seed {seed}", run_dir, words)
 
-    def _show_progress(self, child: ChildRun) -> None:
+    def show_progress(self, child: ChildRun) -> None:
         """Report what is new: warnings at once, an evaluation every few seconds."""
         for warning in child.new_warnings():
             self._report(f"{child.name}: {warning}")
@@ -245,7 +245,7 @@ class SeedGroup:
                 f"evaluation return {value:.1f} (best {best:.1f})"
             )
 
-    def _end_child(self, child: ChildRun) -> None:
+    def end_child(self, child: ChildRun) -> None:
         """Note how a seed ended; what is wrong before anything trains is wrong for all."""
         seed = int(child.name.split()[1])
         result = child.result()
@@ -275,22 +275,26 @@ class SeedGroup:
 
     def _summary(self, seconds: float) -> SeedsResult:
         """The contents of result.json; the plot is made with it."""
-        runs = [self._run_summary(seed) for seed in self.seeds]
-        best = [run["best"] for run in runs if "best" in run]
-        last = [run.get("last") for run in runs]
-        last = [value for value in last if value is not None]
+        runs, best, last = self.summaries()
         return {
             "algorithm": self.config.algorithm,
             "environment": self.environment,
             "wall_seconds": seconds,
             "run_dir": str(self.folder),
             "runs": runs,
-            "best": summary(best) if best else None,
-            "last": summary(last) if last else None,
+            "best": best,
+            "last": last,
             "plot": self._save_plot(),
         }
 
-    def _run_summary(self, seed: int) -> SeedRun:
+    def summaries(self) -> tuple[list[SeedRun], SeedSummary | None, SeedSummary | None]:
+        """Every seed's results; over seeds, those of the best weights and the last evaluations."""
+        runs = [self.run_summary(seed) for seed in self.seeds]
+        best = [run["best"] for run in runs if "best" in run]
+        last = [value for run in runs if (value := run.get("last")) is not None]
+        return runs, summary(best) if best else None, summary(last) if last else None
+
+    def run_summary(self, seed: int) -> SeedRun:
         """One seed's results: of its best weights, and of its last evaluation during training."""
         run_dir = self.run_dir(seed)
         result = read_result(run_dir)

@@ -222,20 +222,28 @@ def best_trial(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
 def settings_text(cfg: RunConfig, environment: str, trial: optuna.trial.FrozenTrial) -> str:
     """The settings of a trial as YAML that `kytolly train --config` reads.
 
-    They are those that were searched, those that are not the defaults, and those that this project
-    has tuned for the environment, which would win over what the file does not name.
-
     Args:
         cfg: What every trial began with.
         environment: Where it was trained.
         trial: The trial.
     """
+    note = f"Trial {trial.number}: return {trial.value:.1f} on one seed."
+    return chosen_settings_text(cfg, environment, trial.params, note)
+
+
+def chosen_settings_text(
+    cfg: RunConfig, environment: str, chosen: Mapping[str, object], note: str
+) -> str:
+    """Settings that were found to be good as YAML that `kytolly train --config` reads.
+
+    They are those that were chosen, those that are not the defaults, and those that this project
+    has tuned for the environment, which would win over what the file does not name.
+    """
     values, default = dataclasses.asdict(cfg), dataclasses.asdict(type(cfg)())
     tuned = tuned_settings(cfg.algorithm, environment)
     told = {k: v for k, v in values.items() if v != default[k] or k in tuned}
-    told = {"algorithm": cfg.algorithm, **told, **trial.params}
+    told = {"algorithm": cfg.algorithm, **told, **chosen}
     told.pop("seed", None)
     return (
-        f"# kytolly train {cfg.algorithm} --env {environment} --config THIS_FILE\n"
-        f"# Trial {trial.number}: return {trial.value:.1f} on one seed.\n"
+        f"# kytolly train {cfg.algorithm} --env {environment} --config THIS_FILE\n# {note}\n"
     ) + yaml.safe_dump(plain_settings(told), sort_keys=False)

@@ -93,26 +93,38 @@ def train_processes(group: SeedGroup, report: Report) -> None:
 
 def train_part(group: SeedGroup, part: Sequence[int], report: Report) -> None:
     """Train the seeds of one part that wait, in this process."""
-    folders = [group.run_dir(seed) for seed in part]
-    wanted = [index for index, seed in enumerate(part) if seed in group.waiting]
-    configs = [dataclasses.replace(group.config, seed=seed) for seed in part]
-    several = len(group.parts or []) > 1
-    label = f"{seeds_text(part)}: " if several else ""
+    label = f"{seeds_text(part)}: " if len(group.parts or []) > 1 else ""
+    train_members([(group, seed) for seed in part], lambda line: report(f"{label}{line}"))
+
+
+def train_members(members: Sequence[tuple[SeedGroup, int]], report: Report) -> None:
+    """Train seeds of groups as one population: those that wait, in this process.
+
+    Args:
+        members: The group and the seed of each; the groups have one environment.
+        report: Shows a line of progress.
+    """
+    folders = [group.run_dir(seed) for group, seed in members]
+    wanted = [index for index, (group, seed) in enumerate(members) if seed in group.waiting]
+    configs = [dataclasses.replace(group.config, seed=seed) for group, seed in members]
     is_resumed = any((folders[index] / "config.yaml").is_file() for index in wanted)
     if is_resumed:
         for index in wanted:
             wait_until_free(folders[index])
+    first = members[0][0]
     training = prepare_population(
         configs,
-        group.environment,
+        first.environment,
         folders,
-        lambda line: report(f"{label}{line}"),
+        report,
         resume=is_resumed,
-        init_run=None if group.init is None else Path(group.init),
+        init_run=None if first.init is None else Path(first.init),
         wanted=wanted,
     )
     training.train()
-    group.problems |= {part[index]: why for index, why in training.problems.items()}
+    for index, why in training.problems.items():
+        group, seed = members[index]
+        group.problems[seed] = why
 
 
 def child_of(group: SeedGroup, part: Sequence[int]) -> ChildRun:
@@ -146,11 +158,11 @@ def wait_until_free(run_dir: Path) -> None:
             pass
 
 
-def begin_process(group: SeedGroup) -> None:
+def begin_process(threads: int) -> None:
     """Give TensorFlow, before it is imported, the threads of this process."""
     if "tensorflow" not in sys.modules:  # which reads them once
         for name in THREADS:
-            os.environ.setdefault(name, str(threads_of(group)))
+            os.environ.setdefault(name, str(threads))
 
 
 def threads_of(group: SeedGroup) -> int:

@@ -14,7 +14,7 @@ from kytolly.loop.device import DeviceEvaluator, DeviceLoop, Episodes
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.mapped_loops import shared_loops_stay
 from kytolly.loop.member_state import MemberState
-from kytolly.loop.population import Population
+from kytolly.loop.population import Population, Rows
 from kytolly.loop.program import Program
 
 Nest = TypeVar("Nest")
@@ -27,9 +27,7 @@ class MappedPopulation(Population):
     that has ended before the others is of no meaning. The arguments are those of `Population`.
     """
 
-    def __init__(
-        self, loop: DeviceLoop, size: int, varied: Mapping[str, Sequence[float]] | None = None
-    ):
+    def __init__(self, loop: DeviceLoop, size: int, varied: Mapping[str, Rows] | None = None):
         super().__init__(loop, size, varied)
         self.state = MemberState(self.variables)
         number = [tf.TensorSpec([], tf.int32)]
@@ -71,7 +69,7 @@ class MappedPopulation(Population):
         device = tf.constant(0).device  # which a map within a compiled program does not take over
 
         @tf.autograph.experimental.do_not_convert
-        def one(row: tuple[Any, list[tf.Tensor], list[tf.Tensor]]) -> tuple[Nest, list[tf.Tensor]]:
+        def one(row: tuple[Any, list[tf.Tensor], dict[str, Any]]) -> tuple[Nest, list[tf.Tensor]]:
             part, state, numbers = row
             states = iter(state)
             before = [
@@ -80,7 +78,7 @@ class MappedPopulation(Population):
             ]
             policy = self.agent.policy
             with mapped(), self.state.replaced(before), tf.device(device):
-                policy.varied = lambda: dict(zip(self.varied, numbers, strict=True))
+                policy.varied = lambda: numbers
                 try:
                     results = function(part)
                 finally:
@@ -88,7 +86,8 @@ class MappedPopulation(Population):
             # A result that is an argument would be no result of the map.
             return tf.nest.map_structure(tf.identity, (results, self.state.values))
 
-        parts = (rows, own, [values.read_value() for values in self.varied.values()])
+        numbers = tf.nest.map_structure(lambda rows: rows.read_value(), self.varied)
+        parts = (rows, own, numbers)
         with shared_loops_stay():
             results, after = tf.vectorized_map(one, parts, fallback_to_while_loop=False)
         # The counters of all members are the same.

@@ -14,6 +14,8 @@ from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.program import Program
 from kytolly.policy.adam import inner_optimizer
 
+Rows = Sequence[float] | tuple[np.ndarray, ...]  # a number's [P] values, or those of its schedule
+
 
 class Population:
     """The state of `P` agents; a subclass trains them.
@@ -26,17 +28,16 @@ class Population:
             member.
         size: Members, `P`.
         varied: [P] numbers of the config by name, where the members have different ones; they may
-            be changed while the members train.
+            be changed while the members train. Of a number with a schedule a tuple of the [P, ...]
+            numbers of the schedule.
     """
 
-    def __init__(
-        self, loop: DeviceLoop, size: int, varied: Mapping[str, Sequence[float]] | None = None
-    ):
+    def __init__(self, loop: DeviceLoop, size: int, varied: Mapping[str, Rows] | None = None):
         self.loop, self.agent, self.size = loop, loop.agent, size
-        self.varied = {
-            name: tf.Variable(tf.constant(values, tf.float32), trainable=False)
+        self.varied: dict[str, Any] = {
+            name: tuple(map(make_row, values)) if isinstance(values, tuple) else make_row(values)
             for name, values in (varied or {}).items()
-            if name != "learning_rate"  # which the optimizer has
+            if name != "learning_rate" or isinstance(values, tuple)  # else the optimizer has it
         }
         self.variables = member_variables(loop)
         self.is_shared = [self.shares(variable) for variable in self.variables]
@@ -109,6 +110,11 @@ class Population:
                 row.assign(one)
             else:
                 row.scatter_nd_update([[member]], one[tf.newaxis])
+
+
+def make_row(values: Any) -> tf.Variable:
+    """A variable [P, ...] of the members' numbers."""
+    return tf.Variable(tf.constant(values, tf.float32), trainable=False)
 
 
 class PopulationEvaluator(Protocol):

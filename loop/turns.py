@@ -9,7 +9,7 @@ import tensorflow as tf
 from kytolly.callback.base import Evaluation
 from kytolly.loop.device import DeviceEvaluator, DeviceLoop
 from kytolly.loop.learn import LoopMetrics
-from kytolly.loop.population import Population
+from kytolly.loop.population import Population, Rows, make_row
 
 
 class PopulationInTurns(Population):
@@ -19,11 +19,9 @@ class PopulationInTurns(Population):
     caches; and a member learns bit for bit what it learns alone.
     """
 
-    def __init__(
-        self, loop: DeviceLoop, size: int, varied: Mapping[str, Sequence[float]] | None = None
-    ):
+    def __init__(self, loop: DeviceLoop, size: int, varied: Mapping[str, Rows] | None = None):
         super().__init__(loop, size, varied)
-        self.numbers = {name: tf.Variable(tf.zeros([]), trainable=False) for name in self.varied}
+        self.numbers = tf.nest.map_structure(lambda rows: make_row(rows[0]), self.varied)
         loop.agent.policy.varied = lambda: self.numbers
 
     def run_each(self, amount: int, members: Sequence[int]) -> Iterator[tuple[int, LoopMetrics]]:
@@ -36,8 +34,9 @@ class PopulationInTurns(Population):
 
     def _read(self, member: tf.Tensor) -> None:
         super()._read(member)
-        for name, number in self.numbers.items():
-            number.assign(tf.gather(self.varied[name], member))
+        pairs = zip(tf.nest.flatten(self.numbers), tf.nest.flatten(self.varied), strict=True)
+        for number, rows in pairs:
+            number.assign(tf.gather(rows, member))
 
     def _write(self, member: tf.Tensor) -> None:
         super()._write(member)

@@ -8,7 +8,7 @@ import pytest
 
 from kytolly import DQNConfig, PPOConfig, Trainer, load
 from kytolly.experiment.comparison import run_folders
-from kytolly.experiment.members import program_key
+from kytolly.experiment.varied import program_key
 from kytolly.machine import memory
 
 SMALL = {
@@ -24,6 +24,7 @@ SMALL = {
     "final_evaluation_episodes": 3,
     "learning_rate_final": None,
 }
+TABLES = ("1:0.2 0:0", "1:0.2 0.5:0.1 0:0")
 
 
 def small_ppo(**changes):
@@ -93,10 +94,11 @@ def test_members_that_have_ended_stay_as_they_are_when_the_others_are_resumed(po
         ([small_ppo(), DQNConfig()], "CartPole-v1", "ppo and dqn"),
         ([small_ppo(), small_ppo(epochs=3)], "CartPole-v1", "epochs is 2 and 3"),
         (
-            [small_ppo(learning_rate_final=0.0), small_ppo(learning_rate=1, learning_rate_final=0)],
+            [small_ppo(warmup_ratio=0.1, learning_rate=r) for r in (1, 2)],
             "CartPole-v1",
-            "follows a schedule",
+            "follows a",
         ),
+        ([small_ppo(schedules={"clip_range": t}) for t in TABLES], "CartPole-v1", "of points"),
     ],
 )
 def test_what_cannot_be_one_program_is_refused_and_leaves_nothing(configs, env, message, tmp_path):
@@ -117,4 +119,34 @@ def test_configs_that_one_program_can_hold_have_one_key():
     assert program_key(small_ppo(seed=9, learning_rate=0.1, gae_lambda=0.5)) == program_key(first)
     assert program_key(small_ppo(epochs=7)) != program_key(first)
     falls = {"learning_rate_final": 0.0}
-    assert program_key(small_ppo(learning_rate=0.1, **falls)) != program_key(small_ppo(**falls))
+    assert program_key(small_ppo(learning_rate=0.1, **falls)) == program_key(small_ppo(**falls))
+    assert program_key(small_ppo(**falls)) != program_key(first)
+    one, other = (small_ppo(schedules={"clip_range": table}) for table in TABLES)
+    assert program_key(one) == program_key(small_ppo(schedules={"clip_range": "1:0.3 0:0"}))
+    assert len({program_key(one), program_key(other), program_key(first)}) == 3
+    of_updates = [DQNConfig(learning_rate=rate, learning_rate_final=0.0) for rate in (1e-3, 1e-2)]
+    assert program_key(of_updates[0]) != program_key(of_updates[1])
+
+
+def test_members_with_schedules_of_their_own_learn_what_each_would_alone(tmp_path):
+    numbers = [(1e-3, 3e-4, "1:0.2 0:0.1"), (1e-2, 0.0, "1:0.01 0:0.3")]
+    configs = [
+        small_ppo(
+            seed=3,
+            learning_rate=rate,
+            learning_rate_final=final,
+            schedules={"entropy_coef": "cosine", "clip_range": table},
+            entropy_coef=5 * rate,
+        )
+        for rate, final, table in numbers
+    ]
+    trainer = Trainer(tmp_path / "p", progress=False)
+    together = trainer.train_population(configs, "CartPole-v1")
+    for number, (cfg, member) in enumerate(zip(configs, together, strict=True)):
+        alone = Trainer(tmp_path / str(number), progress=False).train(cfg, "CartPole-v1")
+        for name in ("loss", "learning_rate", "clip_range", "entropy_coef"):
+            one, other = ([row.get(name) for row in r.history] for r in (alone, member))
+            assert one == other, name
+    final_rates = [member.history[-1]["learning_rate"] for member in together]
+    # The last of 20 iterations begins after 95% of the run: 1e-3 - 0.95 * 7e-4, 0.05 * 1e-2.
+    assert final_rates == pytest.approx([3.35e-4, 5e-4])

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
+from kytolly.command.cluster_options import add_cluster_options, refuse_cluster
 from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import (
@@ -94,6 +95,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     together.add_argument(
         "--apart", action="store_true", help="train each seed in a process of its own"
     )
+    add_cluster_options(parser)
     add("--part-of", metavar="GROUP", type=path, help=argparse.SUPPRESS)  # a child process
     add(
         "--pbt",
@@ -173,6 +175,7 @@ def run(args: argparse.Namespace) -> int:
     if args.pbt:
         from kytolly.command import train_pbt
 
+        refuse_cluster(args, "--seeds and not --pbt")
         return train_pbt.run(args, given_flags(args), given_config)
     for flag, value in {"--population": args.population, "--interval": args.interval}.items():
         if value:
@@ -186,6 +189,7 @@ def run(args: argparse.Namespace) -> int:
     for flag, value in given.items():
         if value:
             raise BadInput(f"{flag} is for several runs. Give --seeds as well, or leave it out.")
+    refuse_cluster(args, "--seeds")
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer

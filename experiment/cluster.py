@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -26,6 +27,7 @@ from kytolly.record.files import open_regular, write_file
 
 PATH_FLAGS = ("--config", "--init", "--log-dir", "--resume")  # what follows them is a path
 VARIABLES = ("KYTOLLY_", "TF_", "XLA_", "KERAS_")  # beginnings of environment variables that count
+CLOSE_SECONDS = 5.0  # for a node to remove what came home
 MAX_LOST = 3  # nodes that may die, one after the other, without a checkpoint in between
 
 
@@ -104,8 +106,8 @@ class Cluster:
         child.begin(RemoteProcess(self, child))
 
     def launch(self, child: ChildRun, words: Sequence[str]) -> tuple[Any, Any]:
-        """A Ray actor that runs a command line for a child, and a reference to its first changes."""
-        paths = {value for flag, value in zip(words, words[1:], strict=False) if flag in PATH_FLAGS}
+        """A Ray actor that runs a command line for a child, and a reference to its changes."""
+        paths = {value for flag, value in itertools.pairwise(words) if flag in PATH_FLAGS}
         if self.shared is not None:
             words = [os.path.abspath(word) if word in paths else word for word in words]
         order = Order(
@@ -187,7 +189,7 @@ class RemoteProcess:
             self._answer = self._actor.changes.remote()
         else:
             self.returncode = changes.status
-            self._actor.close.remote()
+            self._ray.wait([self._actor.close.remote()], timeout=CLOSE_SECONDS)
 
     def _bring_home(self, changes: Changes) -> None:
         folder = self._child.run_dir

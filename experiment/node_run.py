@@ -66,7 +66,9 @@ class NodeRun:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kytolly-"))
         self._sent: dict[str, tuple[int, int, int]] = {}  # inode, size and time of each file
+        self._events: dict[str, bytes] = {}  # contents of TensorBoard's files that were sent
         self._log_position = 0
+        self._places: dict[str, str] = {}  # the node's own paths, and the driver's
 
     def start(self, order: Order) -> Changes:
         """Start the process.
@@ -100,6 +102,7 @@ class NodeRun:
         with self._log.open("rb") as log:
             log.seek(self._log_position)
             text = log.read()
+        text = text if status is not None else text[: text.rfind(b"\n") + 1]
         self._log_position += len(text)
         found = sorted(
             (stat.st_mtime_ns, name, stat) for name, stat in _files_with_stat(self._run_dir).items()
@@ -107,20 +110,22 @@ class NodeRun:
         files = []
         for _, name, stat in found:
             mark = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-            before = self._sent.get(name)
-            if before == mark:
+            if self._sent.get(name) == mark:
                 continue
-            # TensorBoard's file only grows. Others are replaced, and numbers of inodes come again.
-            grows = "events." in name and before is not None and before[0] == stat.st_ino
             try:
-                with (self._run_dir / name).open("rb") as file:
-                    file.seek(before[1] if grows and before else 0)
-                    content = file.read(stat.st_size - (before[1] if grows and before else 0))
+                content = (self._run_dir / name).read_bytes()[: stat.st_size]
             except FileNotFoundError:  # removed since
                 continue
-            files.append((name, grows, content))
+            # TensorBoard's file grows: its records, with their times, are sent once.
+            begin = self._events.get(name, b"")
+            grows = bool(begin) and content.startswith(begin)
+            if "events." in name:
+                self._events[name] = content
+            content = content[len(begin) :] if grows else content
+            named = name in ("config.yaml", "result.json")
+            files.append((name, grows, self._as_driver_says(content) if named else content))
             self._sent[name] = mark
-        return Changes(files, {name for _, name, _ in found}, text, status)
+        return Changes(files, {name for _, name, _ in found}, self._as_driver_says(text), status)
 
     def stop(self) -> None:
         """Ask the process to save its run and to end."""
@@ -144,7 +149,14 @@ class NodeRun:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
         place.parent.mkdir(exist_ok=True)
+        self._places[str(place)] = word
         return str(place)
+
+    def _as_driver_says(self, text: bytes) -> bytes:
+        """A text with the paths of the driver."""
+        for place, word in self._places.items():
+            text = text.replace(place.encode(), word.encode())
+        return text
 
 
 def read_tree(path: Path) -> Files:

@@ -43,11 +43,17 @@ class Process(Protocol):
 
     returncode: int | None
 
-    def poll(self) -> int | None: ...
+    def poll(self) -> int | None:
+        """The exit status; None while it runs."""
+        ...
 
-    def send_signal(self, sig: int) -> None: ...
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal."""
+        ...
 
-    def wait(self) -> int: ...
+    def wait(self) -> int:
+        """Wait for its end; returns the exit status."""
+        ...
 
 
 @dataclasses.dataclass

@@ -40,7 +40,7 @@ class Node(NamedTuple):
 def import_ray() -> ModuleType:
     """Ray; ModuleNotFoundError names the command that installs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # its lines to standard output
     try:
         import ray
     except ModuleNotFoundError:

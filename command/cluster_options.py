@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,16 @@ def check_cluster(args: argparse.Namespace) -> None:
         if getattr(args, name) is not None:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for a cluster. Give --on as well, or leave {flag} out.")
+
+
+def folder_on_cluster(args: argparse.Namespace, env: str) -> str | None:
+    """The folder of several runs; where none is given, a new one on the disk that nodes share."""
+    if args.log_dir or not args.cluster_dir:
+        return args.log_dir
+    from kytolly.record.run_folder import path_part
+
+    moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return str(Path(args.cluster_dir) / f"{path_part(env)}_{args.algorithm}_seeds_{moment}")
 
 
 def join_cluster(args: argparse.Namespace) -> Cluster:

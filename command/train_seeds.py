@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from kytolly.command.cluster_options import check_cluster, join_cluster
+from kytolly.command.cluster_options import check_cluster, folder_on_cluster, join_cluster
 from kytolly.command.exits import BadInput, end_of_many
 from kytolly.command.options import Settings
 from kytolly.command.result import print_line, print_table
@@ -79,7 +79,8 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         parts = None
         if reason is None:
             parts = default_parts(cfg, args.seeds, args.jobs)
-        group = SeedGroup.create(args.log_dir, cfg, env, args.seeds, args.init, print_line, parts)
+        log_dir = folder_on_cluster(args, env)
+        group = SeedGroup.create(log_dir, cfg, env, args.seeds, args.init, print_line, parts)
         tuned = "" if args.tuned is False else tuned_line(cfg, env)
         if tuned:
             print_line(f"kytolly: {tuned}")

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         given |= set(read_settings(args.config)[0])
     space = search_space(cfg.algorithm, given)
     import_optuna()
-    file = study_file(args.study, env, cfg.algorithm)
+    file = study_file(args.study, env, cfg.algorithm, args.cluster_dir or "runs")
     options = (file, cfg, env, space, args.trials)
     rest = (args.timeout, print_line)
     try:
@@ -96,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
     return 0 if result["best"] else 1
 
 
-def study_file(given: str | None, env: str, algorithm: str) -> Path:
+def study_file(given: str | None, env: str, algorithm: str, folder: str = "runs") -> Path:
     """The study's file; its name without the end is the folder of the trials."""
     from kytolly.record.run_folder import path_part
 
     if given is None:
         moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        return Path("runs") / f"{path_part(env)}_{algorithm}_tune_{moment}.db"
+        return Path(folder) / f"{path_part(env)}_{algorithm}_tune_{moment}.db"
     if Path(given).suffix not in SUFFIXES or Path(given).is_dir():
         raise BadInput(
             f"--study is {given!r}, expected the name of a file that ends with "

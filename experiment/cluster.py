@@ -20,6 +20,7 @@ from kytolly.machine.cluster import (
     Node,
     cluster_nodes,
     connect,
+    node_text,
     refuse_other_versions,
     versions_here,
 )
@@ -100,7 +101,7 @@ class Cluster:
         if self.shared is not None and self.shared not in child.run_dir.absolute().parents:
             raise ValueError(
                 f"{path_text(child.run_dir)} is not in the folder {path_text(self.shared)}, "
-                "expected a run on the disk that all nodes share. Give --log-dir in it."
+                "expected a run on the disk that all nodes share: give --log-dir or --study in it."
             )
         open(child.log, "wb", opener=open_regular).close()
         child.begin(RemoteProcess(self, child))
@@ -244,8 +245,3 @@ class RemoteProcess:
 def read_names(folder: Path) -> set[str]:
     """The files in a run's folder that a node may have removed."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-
-def node_text(node: Node) -> str:
-    """A node in a few words."""
-    return f"{node.host} {node.cpus:g} CPUs, {node.gpus:g} GPUs, {node.memory_bytes / 2**30:.1f} GB"

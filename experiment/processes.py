@@ -163,10 +163,11 @@ class ChildRun:
         """The reason why the process did not end well, in one line."""
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
         ours = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-        if self.process.returncode < 0:
-            number = -self.process.returncode
+        status = self.process.returncode or 0
+        if status < 0:
+            number = -status
             return f"its process was ended by signal {number}; {self.log} has what it printed"
-        return (ours or lines or [f"it ended with status {self.process.returncode}"])[-1]
+        return (ours or lines or [f"it ended with status {status}"])[-1]
 
 
 Start = Callable[[ChildRun, int], None]  # starts a child's process with so many threads

@@ -145,6 +145,11 @@ def refuse_other_versions(nodes: Sequence[Node], here: dict[str, str]) -> list[s
     return lines
 
 
+def node_text(node: Node) -> str:
+    """A node in a few words."""
+    return f"{node.host} {node.cpus:g} CPUs, {node.gpus:g} GPUs, {node.memory_bytes / 2**30:.1f} GB"
+
+
 def _require_answer(address: str, host: str, port: int) -> None:
     try:
         socket.create_connection((host, port), timeout=ANSWER_SECONDS).close()

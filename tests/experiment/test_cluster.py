@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kytolly.machine.cluster import Node, refuse_other_versions
+from kytolly.machine.doctor import check_cluster
 from tests.helpers.commands import SHORT_PPO, kytolly
 
 ray = pytest.importorskip("ray")
@@ -36,18 +37,48 @@ def tensors(run_dir):
 
 def test_seeds_on_two_nodes_are_those_without_a_cluster(cluster, tmp_path):
     on = ["--on", cluster.address]
-    there = kytolly(*TRAIN, "--seeds", "0-2", "--log-dir", "there", *on, cwd=tmp_path)
+    there = kytolly(*TRAIN, "--seeds", "0-1", "--log-dir", "there", *on, cwd=tmp_path)
     assert there.status == 0, there.errors
     assert "cluster of 2 nodes, room for 2 runs" in there.errors
-    here = [*TRAIN, "--seeds", "0-2", "--apart", "--jobs", "2", "--log-dir", "here"]
-    here = kytolly(*here, cwd=tmp_path)
-    results = [json.loads(run.out) for run in (there, here)]
-    assert results[0]["best"] == results[1]["best"] and len(results[0]["runs"]) == 3
-    for seed in range(3):
+    for seed, run in enumerate(json.loads(there.out)["runs"]):
+        here = kytolly(*TRAIN, "--seed", seed, "--log-dir", f"here-{seed}", cwd=tmp_path)
+        assert json.loads(here.out)["evaluation"]["return_mean"] == run["best"]
         home = tmp_path / f"there/seed-{seed}"
-        assert tensors(home) == tensors(tmp_path / f"here/seed-{seed}") != []
+        assert tensors(home) == tensors(tmp_path / f"here-{seed}") != []
         # The paths in what came home are those of the driver.
         assert json.loads((home / "result.json").read_text())["run_dir"] == f"there/seed-{seed}"
+
+
+@pytest.mark.learning
+def test_on_a_shared_disk_runs_are_written_where_they_stay(cluster, tmp_path):
+    on = ["--on", cluster.address, "--cluster-dir", "disk"]
+    outside = kytolly(*TRAIN, "--seeds", "0-1", "--log-dir", "g", *on, cwd=tmp_path)
+    assert outside.status == 2 and "is not in the folder" in outside.errors
+    inside = kytolly(*TRAIN, "--seeds", "0-1", *on, cwd=tmp_path)
+    assert inside.status == 0, inside.errors
+    found = json.loads(inside.out)
+    assert found["run_dir"].startswith("disk/CartPole-v1_ppo_seeds_")
+    # What a node writes itself: the run's own path, which is absolute.
+    for run in found["runs"]:
+        home = tmp_path / run["run_dir"]
+        assert json.loads((home / "result.json").read_text())["run_dir"] == str(home)
+
+
+@pytest.mark.learning
+def test_trials_train_on_the_nodes(cluster, tmp_path):
+    pytest.importorskip("optuna")
+    words = ["tune", *TRAIN[1:], "--study", "s.db", "--trials", "2", "--on", cluster.address]
+    run = kytolly(*words, cwd=tmp_path)
+    assert run.status == 0, run.errors
+    trials = json.loads(run.out)["trials"]
+    assert [trial["state"] for trial in trials] == ["complete"] * 2
+    assert (tmp_path / "s/trial-1/result.json").exists()
+
+
+def test_doctor_names_the_nodes_and_an_address_that_does_not_answer(cluster):
+    found = check_cluster(cluster.address)
+    assert found.status == "ok" and found.finding.count("1 CPUs, 0 GPUs") == 2
+    assert check_cluster("127.0.0.1:1").status == "fail"
 
 
 LONG = [*TRAIN[:4], "--num-envs", "4", "--rollout-steps", "25", "--hidden-units", "4", "--no-xla"]

@@ -23,8 +23,8 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--on",
         metavar="CLUSTER",
-        help="train on the nodes of a Ray cluster: ray (that of this machine), ray://HOST:PORT or "
-        "HOST:PORT",
+        help="train on the nodes of a Ray cluster: ray (a new one of this machine, or that of "
+        "RAY_ADDRESS), ray://HOST:PORT or HOST:PORT",
     )
     add(
         "--cluster-dir",

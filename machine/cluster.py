@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import signal
 import socket
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -55,14 +57,16 @@ def connect(address: str) -> ModuleType:
     """Connect to a cluster; returns Ray.
 
     Args:
-        address: `ray`: the cluster that runs on this machine, or else a new one of this machine
-            alone, which ends with this process. `HOST:PORT`: one to which this machine belongs.
-            `ray://HOST:PORT`: any, by its Ray Client server.
+        address: `ray`: the one that the environment variable RAY_ADDRESS names, or else a new one
+            of this machine alone, which ends with this process. `HOST:PORT`: one to
+            which this machine belongs. `ray://HOST:PORT`: any, by its Ray Client server.
 
     Raises:
         ValueError: The address is none, or does not answer.
         ModuleNotFoundError: Ray is not installed.
     """
+    if address == "ray":
+        address = os.environ.get("RAY_ADDRESS") or address
     match = ADDRESS.fullmatch(address)
     if match is None:
         raise ValueError(
@@ -78,7 +82,7 @@ def connect(address: str) -> ModuleType:
     try:
         if match["host"]:
             ray.init(address, **quiet)
-        elif not _joined_local(ray, quiet):
+        else:
             ray.init("local", num_cpus=usable_cores(), include_dashboard=False, **quiet)
     except Exception as error:  # Ray's own, of many kinds
         reason = " ".join(str(error).split())[:300]
@@ -90,6 +94,26 @@ def connect(address: str) -> ModuleType:
         for number, handler in handlers.items():  # Ray's handler would end the process
             signal.signal(number, handler)
     return ray
+
+
+@contextlib.contextmanager
+def joined(address: str) -> Iterator[ModuleType]:
+    """Ray, connected to a cluster while this lasts; a connection that exists stays.
+
+    Raises:
+        ValueError: As from `connect`, or nodes have another version.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    connect(address)
+    try:
+        for line in refuse_other_versions(cluster_nodes(ray), versions_here()):
+            warnings.warn(line, stacklevel=3)
+        yield ray
+    finally:
+        ray.shutdown()
 
 
 def cluster_nodes(ray: ModuleType) -> list[Node]:
@@ -158,15 +182,6 @@ def _require_answer(address: str, host: str, port: int) -> None:
             f"{address} does not answer ({error}), expected the head of a Ray cluster. Start one "
             "there by `ray start --head`, or change the address."
         ) from None
-
-
-def _joined_local(ray: ModuleType, quiet: dict[str, object]) -> bool:
-    """True where a cluster ran on this machine, and this process has joined it."""
-    try:
-        ray.init("auto", **quiet)
-    except ConnectionError:
-        return False
-    return True
 
 
 def _versions_there(ray: ModuleType, node_id: str) -> object:
